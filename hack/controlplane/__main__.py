@@ -1,0 +1,135 @@
+"""The command line: tools, up, down, kubeconfig. Results go to standard output, the rest to stderr.
+
+An error that has a class of its own is one message and exit status 1; an interrupt is status 130.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from hack.controlplane import lifecycle
+from hack.controlplane.cluster import Cluster
+from hack.controlplane.errors import ClusterError, ControlPlaneError
+from hack.controlplane.progress import Reporter
+from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
+from hack.controlplane.tools import find_tools
+
+_EPILOG = f"""\
+environment variables:
+  KUBERNETES_VERSION            which minor version to run (default {DEFAULT_KUBERNETES_VERSION})
+  KWOK_OPERATOR_CACHE           where tools and clusters are kept
+                                (default ${{XDG_CACHE_HOME:-~/.cache}}/kwok-operator)
+  KWOK_OPERATOR_TEST_KUBECONFIG a cluster to use instead: nothing is built, created or deleted
+  KUBEBUILDER_ASSETS            a directory to look for tools in, before PATH
+  KWOK_BINARY_PREFIX, KWOK_KUBE_BINARY_PREFIX, KWOK_ETCD_BINARY_PREFIX
+                                other places to download releases from, as kwokctl understands them
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m hack.controlplane",
+        description="A real Kubernetes control plane with fake nodes, on this machine.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser(
+        "tools",
+        help="find, download or build etcd, Kubernetes and kwok, and say where they are",
+    )
+    up = commands.add_parser(
+        "up",
+        help="create a cluster, or use the one that is there",
+        description="Create a cluster, or use the one of that name if it answers and was made with "
+        "the same options.",
+    )
+    up.add_argument(
+        "--fresh", action="store_true", help="replace a cluster of that name, instead of using it"
+    )
+    up.add_argument(
+        "--manage-all-nodes",
+        action="store_true",
+        help="kwok manages all nodes, not only those annotated kwok.x-k8s.io/node=fake",
+    )
+    down = commands.add_parser("down", help="delete a cluster")
+    kubeconfig = commands.add_parser("kubeconfig", help="print the path of a cluster's kubeconfig")
+    for command in (up, down, kubeconfig):
+        command.add_argument(
+            "--name", default=lifecycle.DEFAULT_NAME, help="which cluster (default: %(default)s)"
+        )
+    return parser
+
+
+def _tools(settings: Settings) -> None:
+    tools = find_tools(settings, reporter=Reporter(sys.stderr))
+    for name, path in tools.paths.items():
+        print(f"{name:<24} {path}")
+
+
+def _up(arguments: argparse.Namespace, *, settings: Settings) -> None:
+    cluster = lifecycle.create(
+        arguments.name,
+        reuse=not arguments.fresh,
+        manage_all_nodes=arguments.manage_all_nodes,
+        settings=settings,
+    )
+    print(_usage(cluster, search_path=settings.environ.get("PATH", "")))
+
+
+def _usage(cluster: Cluster, *, search_path: str) -> str:
+    lines = [f"cluster {cluster.name} is ready"]
+    if cluster.kubernetes_version:
+        lines[0] += f", Kubernetes {cluster.kubernetes_version}"
+    lines += ["", f"  export KUBECONFIG={cluster.kubeconfig}"]
+    if str(cluster.kubectl.parent) not in search_path.split(os.pathsep):
+        lines.append(f'  export PATH="{cluster.kubectl.parent}:$PATH"')
+    lines += ["  kubectl get nodes", ""]
+    if not cluster.borrowed:
+        lines.append(f"to delete it: python3 -m hack.controlplane down --name {cluster.name}")
+    return "\n".join(lines)
+
+
+def _kubeconfig(arguments: argparse.Namespace, *, settings: Settings) -> None:
+    cluster = lifecycle.get(arguments.name, settings=settings)
+    if not cluster.answers():
+        raise ClusterError(f"reaching cluster {cluster.name}: it does not answer")
+    print(cluster.kubeconfig)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command, and return the exit status."""
+    # As an exception, so that a build that is told to end takes its compilers with it.
+    signal.signal(signal.SIGTERM, _terminate)
+    arguments = _parser().parse_args(argv)
+    settings = Settings.from_environ(os.environ)
+    try:
+        match arguments.command:
+            case "tools":
+                _tools(settings)
+            case "up":
+                _up(arguments, settings=settings)
+            case "down":
+                lifecycle.delete(arguments.name, settings=settings)
+            case "kubeconfig":
+                _kubeconfig(arguments, settings=settings)
+    except ControlPlaneError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""What a caller holds of a cluster: where it is, how to reach it, which processes it consists of.
+
+A `Cluster` is a value; making and removing one is in lifecycle.py. A borrowed cluster, one that was
+named by KWOK_OPERATOR_TEST_KUBECONFIG, has no directory and no processes that we could know.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.controlplane import processes
+from hack.controlplane.errors import ClusterError, hint, tail
+
+_ASK_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster that can be used."""
+
+    name: str
+    kubeconfig: Path
+    kubectl: Path
+    kwokctl: Path | None = None
+    directory: Path | None = None
+    kubernetes_version: str = ""
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether somebody else made this cluster, and its processes are out of reach."""
+        return self.directory is None
+
+    def pid(self, component: str) -> int:
+        """Return the process of a component: etcd, kube-apiserver, kube-controller-manager,
+        kube-scheduler or kwok-controller.
+        """
+        if self.directory is None:
+            raise ClusterError(f"finding {component}: cluster {self.name} is not run by us")
+        pid = processes.recorded(self.directory).get(component)
+        if pid is None or pid not in processes.running(self.directory):
+            raise ClusterError(f"finding {component}: it does not run in cluster {self.name}")
+        return pid
+
+    def log(self, component: str) -> Path:
+        """Return the log file of a component."""
+        if self.directory is None:
+            raise ClusterError(f"finding the log of {component}: {self.name} is not run by us")
+        return self.directory / "logs" / f"{component}.log"
+
+    def answers(self, *question: str) -> bool:
+        """Say whether kubectl gets an answer; the default question is whether it is ready."""
+        arguments = question or ("get", "--raw", "/readyz")
+        options = [f"--kubeconfig={self.kubeconfig}", "--request-timeout=5s"]
+        try:
+            answer = subprocess.run(
+                [str(self.kubectl), *options, *arguments],
+                capture_output=True,
+                timeout=_ASK_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return answer.returncode == 0
+
+    def dead(self) -> list[str]:
+        """Name the components that were started and do not run any more."""
+        if self.directory is None:
+            return []
+        alive = processes.running(self.directory)
+        recorded = processes.recorded(self.directory)
+        return [name for name, pid in recorded.items() if pid not in alive]
+
+    def check(self) -> None:
+        """Raise an error with the end of its log if a component has ended."""
+        if dead := self.dead():
+            log = self.log(dead[0])
+            why = hint(tail(log, lines=300))
+            raise ClusterError(
+                f"running cluster {self.name}: {' and '.join(dead)} ended{why}\n{tail(log)}\n"
+                f"  the logs: {log.parent}"
+            )

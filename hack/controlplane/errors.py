@@ -1,0 +1,67 @@
+"""What can go wrong between "I want a cluster" and a cluster, one exception class per cause.
+
+    ControlPlaneError
+    ├── UnknownVersion      no tool set has that Kubernetes version
+    ├── DownloadError       one file could not be had from one site (the next source is tried)
+    ├── ToolchainError      there is no Go, and none could be installed
+    ├── BuildError          Go is there, and the build failed
+    └── ClusterError        the tools are there, and the cluster does not come, go or answer
+
+Every message stands on its own, so that the command line prints it and nothing else. `hint` turns
+what a log says about well-known troubles of the machine into one clause of such a message.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HINTS = (
+    ("no space left on device", "the disk is full"),
+    ("disk quota exceeded", "the disk quota is used up"),
+    ("address already in use", "a port is taken by another process"),
+    ("get unused port", "no free port between 10000 and 32767 was found"),
+    ("cannot allocate memory", "the machine is out of memory"),
+    ("signal: killed", "a process was killed, often because the machine is out of memory"),
+)
+
+
+class ControlPlaneError(Exception):
+    """The root: its text is a complete message for the person at the terminal."""
+
+
+class UnknownVersion(ControlPlaneError):
+    """A Kubernetes version that no tool set is made for."""
+
+
+class DownloadError(ControlPlaneError):
+    """A file that one site does not give, or gives damaged."""
+
+
+class ToolchainError(ControlPlaneError):
+    """No Go toolchain that is new enough, on PATH or installable."""
+
+
+class BuildError(ControlPlaneError):
+    """A failed `go build`; the message ends with the last lines of its log."""
+
+
+class ClusterError(ControlPlaneError):
+    """A cluster that does not start, answer or exist."""
+
+
+def hint(log: str) -> str:
+    """Name the trouble of the machine that a log tells of, as ` (...)`, or nothing."""
+    lowered = log.lower()
+    for needle, meaning in _HINTS:
+        if needle in lowered:
+            return f" ({meaning})"
+    return ""
+
+
+def tail(path: Path, *, lines: int = 15) -> str:
+    """Return the last lines of a text file, indented; an absent file is empty."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])

@@ -1,0 +1,149 @@
+"""The one place that runs kwokctl: its flags, its environment, its configuration file.
+
+kwokctl picks free ports, makes certificates and starts the components of a cluster as processes
+that outlive it. It is given the tools as paths, so it downloads nothing, and a working directory in
+the cache, so ~/.kwok is not touched. What it says goes to a log file, since it is long and, when
+not on a terminal, JSON; `_complaints` finds in it what a person needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.controlplane.errors import ClusterError, hint
+from hack.controlplane.processes import watch
+from hack.controlplane.settings import Settings
+from hack.controlplane.tools import Tools
+
+MANAGED_NODES = "kwok.x-k8s.io/node=fake"
+
+_COMMAND_SECONDS = 180
+
+_CONFIGURATION = """\
+apiVersion: config.kwok.x-k8s.io/v1alpha1
+kind: KwokctlConfiguration
+options:
+  # Not 0.0.0.0: fake clusters are nobody else's business.
+  bindAddress: 127.0.0.1
+"""
+
+_MANAGE_ANNOTATED_NODES = f"""\
+componentsPatches:
+  - name: kwok-controller
+    extraArgs:
+      - key: manage-all-nodes
+        value: "false"
+        override: true
+      - key: manage-nodes-with-annotation-selector
+        value: {MANAGED_NODES}
+"""
+
+
+def configuration(*, manage_all_nodes: bool) -> str:
+    """Return the KwokctlConfiguration of a cluster."""
+    return _CONFIGURATION + ("" if manage_all_nodes else _MANAGE_ANNOTATED_NODES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kwokctl:
+    """A kwokctl program, and what it needs to know for each of its commands."""
+
+    program: Path
+    kubectl: Path
+    kubernetes_version: str
+    settings: Settings
+
+    def create(
+        self,
+        name: str,
+        *,
+        tools: Tools,
+        kubeconfig: Path,
+        config: Path,
+        extra: Sequence[str],
+        check: Callable[[], None],
+    ) -> None:
+        """Create and start a cluster; the kubeconfig file gets a context for it.
+
+        `check` is called all the while, and raises an error if there is no point in waiting.
+        """
+        binaries = {
+            "etcd": "etcd",
+            "kube-apiserver": "kube-apiserver",
+            "kube-controller-manager": "kube-controller-manager",
+            "kube-scheduler": "kube-scheduler",
+            "kwok-controller": "kwok",
+        }
+        flags = ["--runtime", "binary", "--wait", "60s"]
+        flags += ["--config", str(config), "--kubeconfig", str(kubeconfig)]
+        for component, tool in binaries.items():
+            flags += [f"--{component}-binary", str(tools[tool])]
+        self._run("create", name=name, flags=[*flags, *extra], check=check)
+
+    def start(self, name: str, *, check: Callable[[], None]) -> None:
+        """Start the components of a cluster that have no pid file."""
+        self._run("start", name=name, flags=["--wait", "60s"], check=check)
+
+    def delete(self, name: str, *, kubeconfig: Path) -> None:
+        """Stop and remove a cluster."""
+        self._run("delete", name=name, flags=["--kubeconfig", str(kubeconfig)])
+
+    def _run(
+        self,
+        verb: str,
+        *,
+        name: str,
+        flags: list[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        environ = self.settings.environ
+        env = {
+            # kwokctl takes options from KWOK_*: only ours may decide what a cluster is like.
+            **{key: value for key, value in environ.items() if not key.startswith("KWOK_")},
+            "KWOK_WORKDIR": str(self.settings.cache / "kwok"),
+            "KWOK_KUBE_VERSION": f"v{self.kubernetes_version}",
+            # It calls kubectl by name.
+            "PATH": f"{self.kubectl.parent}:{environ.get('PATH', '')}",
+        }
+        log = self.settings.log(f"kwokctl-{name}")
+        log.write_bytes(b"")
+        what = f"running kwokctl {verb} cluster {name}"
+
+        def tick(seconds: float) -> None:
+            check()
+            if seconds > _COMMAND_SECONDS:
+                raise ClusterError(f"{what}: no end after {_COMMAND_SECONDS} s, see {log}")
+
+        status = watch(
+            [str(self.program), verb, "cluster", "--name", name, *flags],
+            cwd=self.settings.cache,
+            env=env,
+            stdout=log,
+            stderr=log,
+            tick=tick,
+        )
+        if status:
+            text = _complaints(log)
+            raise ClusterError(f"{what}: it failed{hint(text)}\n{text}\n  the whole log: {log}")
+
+
+def cluster_directory(name: str, *, settings: Settings) -> Path:
+    """Return where kwokctl keeps a cluster of ours: pid files, logs, certificates, data."""
+    return settings.cache / "kwok" / "clusters" / name
+
+
+def _complaints(log: Path) -> str:
+    """Pick the errors out of what kwokctl says, one a line."""
+    found = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            found.append(line)
+            continue
+        if isinstance(entry, dict) and entry.get("level") in ("ERROR", "WARN"):
+            found.append(f"{entry.get('msg')}: {entry.get('err', '')}")
+    return "\n".join(f"  {line[:300]}" for line in found[-15:])

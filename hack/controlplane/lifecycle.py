@@ -1,0 +1,230 @@
+"""Making a cluster, and removing it without a trace.
+
+    create: find the tools -> remove what has that name -> kwokctl create -> wait until it is usable
+    delete: forget foreign pids -> kwokctl delete -> kill what is left -> remove the directories
+
+Beside what kwokctl keeps, each cluster has a directory of ours with its kubeconfig, the
+configuration that kwokctl was given, and `state.json`: the tools and the options it was made with,
+by which `delete` works without looking for tools, and `create(reuse=True)` sees what it would get.
+Creations happen one at a time, or two would pick the same free ports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hack.controlplane import processes
+from hack.controlplane.cluster import Cluster
+from hack.controlplane.errors import ClusterError, ControlPlaneError
+from hack.controlplane.kwokctl import Kwokctl, cluster_directory, configuration
+from hack.controlplane.lock import exclusive
+from hack.controlplane.progress import Reporter
+from hack.controlplane.settings import KUBECONFIG_VARIABLE, Settings
+from hack.controlplane.tools import find_kubectl, find_tools
+
+DEFAULT_NAME = "kwok-operator"
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+_USABLE_SECONDS = 60.0
+_DEFAULT_ACCOUNT = ("get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default")
+
+
+def create(
+    name: str = DEFAULT_NAME,
+    *,
+    reuse: bool = False,
+    manage_all_nodes: bool = False,
+    extra_args: Sequence[str] = (),
+    settings: Settings | None = None,
+) -> Cluster:
+    """Create a cluster and wait until it can be used.
+
+    With `reuse`, a cluster of that name that answers and was made with the same options is returned
+    as it is. `manage_all_nodes` makes kwok manage nodes without its annotation, too. `extra_args`
+    are flags of `kwokctl create cluster`.
+    """
+    settings = settings or Settings.from_environ(os.environ)
+    if settings.borrowed_kubeconfig is not None:
+        return _borrowed(settings)
+    _check_name(name)
+    reporter = Reporter(sys.stderr)
+    tools = find_tools(settings, reporter=reporter)
+    options = {
+        "kubernetes": tools.versions["kubernetes"],
+        "kwok": tools.versions["kwok"],
+        "manage_all_nodes": manage_all_nodes,
+        "extra_args": list(extra_args),
+    }
+    try:
+        with _creating(name, settings=settings, reporter=reporter):
+            if reuse and (cluster := _reusable(name, options=options, settings=settings)):
+                return cluster
+            _remove(name, settings=settings)
+            reporter.say(f"creating cluster {name}")
+            home = _home(name, settings=settings)
+            home.mkdir(parents=True)
+            config = home / "kwokctl.yaml"
+            config.write_text(configuration(manage_all_nodes=manage_all_nodes), encoding="utf-8")
+            paths = {"kwokctl": str(tools["kwokctl"]), "kubectl": str(tools["kubectl"])}
+            state = json.dumps({"options": options, **paths}, indent=2)
+            (home / "state.json").write_text(state, encoding="utf-8")
+            cluster = get(name, settings=settings)
+            try:
+                _kwokctl(cluster, settings=settings).create(
+                    name,
+                    tools=tools,
+                    kubeconfig=cluster.kubeconfig,
+                    config=config,
+                    extra=extra_args,
+                    check=cluster.check,
+                )
+                _wait_until_usable(cluster)
+            except BaseException:
+                processes.kill_all(cluster_directory(name, settings=settings))
+                raise
+            return cluster
+    except OSError as err:
+        raise ClusterError(f"creating cluster {name}: {err}") from err
+
+
+def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> None:
+    """Remove a cluster, its processes and its files; one that does not exist is fine."""
+    settings = settings or Settings.from_environ(os.environ)
+    if settings.borrowed_kubeconfig is not None:
+        return
+    _check_name(name)
+    try:
+        with _creating(name, settings=settings, reporter=Reporter(sys.stderr)):
+            _remove(name, settings=settings)
+    except OSError as err:
+        raise ClusterError(f"deleting cluster {name}: {err}") from err
+
+
+def get(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Cluster:
+    """Return a cluster that was created before, running or not."""
+    settings = settings or Settings.from_environ(os.environ)
+    if settings.borrowed_kubeconfig is not None:
+        return _borrowed(settings)
+    _check_name(name)
+    state = _state(name, settings=settings)
+    if state is None:
+        raise ClusterError(f"finding cluster {name}: there is none")
+    return Cluster(
+        name=name,
+        kubeconfig=_home(name, settings=settings) / "kubeconfig.yaml",
+        kubectl=Path(state["kubectl"]),
+        kwokctl=Path(state["kwokctl"]),
+        directory=cluster_directory(name, settings=settings),
+        kubernetes_version=state["options"]["kubernetes"],
+    )
+
+
+def revive(cluster: Cluster, *, settings: Settings | None = None) -> None:
+    """Start the components of a cluster that were killed."""
+    settings = settings or Settings.from_environ(os.environ)
+    if cluster.directory is None:
+        raise ClusterError(f"reviving cluster {cluster.name}: it is not run by us")
+    # kwokctl takes whatever process has the number in the pid file for the component.
+    processes.forget_the_dead(cluster.directory)
+    _kwokctl(cluster, settings=settings).start(cluster.name, check=cluster.check)
+    _wait_until_usable(cluster)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ControlPlaneError(
+            f"naming a cluster {name!r}: up to 40 lower-case letters, digits and dashes, please"
+        )
+
+
+def _borrowed(settings: Settings) -> Cluster:
+    kubeconfig = settings.borrowed_kubeconfig
+    if kubeconfig is None or not kubeconfig.is_file():
+        raise ClusterError(f"reading {KUBECONFIG_VARIABLE}: there is no file {kubeconfig}")
+    return Cluster(name="borrowed", kubeconfig=kubeconfig, kubectl=find_kubectl(settings))
+
+
+def _home(name: str, *, settings: Settings) -> Path:
+    return settings.cache / "clusters" / name
+
+
+def _state(name: str, *, settings: Settings) -> dict[str, Any] | None:
+    path = _home(name, settings=settings) / "state.json"
+    try:
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return state
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _kwokctl(cluster: Cluster, *, settings: Settings) -> Kwokctl:
+    if cluster.kwokctl is None:
+        raise ClusterError(f"finding kwokctl: cluster {cluster.name} is not run by us")
+    return Kwokctl(
+        program=cluster.kwokctl,
+        kubectl=cluster.kubectl,
+        kubernetes_version=cluster.kubernetes_version,
+        settings=settings,
+    )
+
+
+def _creating(
+    name: str, *, settings: Settings, reporter: Reporter
+) -> contextlib.AbstractContextManager[None]:
+    lock = settings.cache / "clusters.lock"
+    return exclusive(lock, purpose=f"which is busy with cluster {name}", reporter=reporter)
+
+
+def _reusable(name: str, *, options: dict[str, Any], settings: Settings) -> Cluster | None:
+    state = _state(name, settings=settings)
+    if state is None or state["options"] != options:
+        return None
+    cluster = get(name, settings=settings)
+    directory = cluster_directory(name, settings=settings)
+    if cluster.dead() or not processes.recorded(directory):
+        return None
+    for pid in processes.running(directory):
+        # A test that was killed may have left one stopped.
+        os.kill(pid, signal.SIGCONT)
+    return cluster if cluster.answers() else None
+
+
+def _remove(name: str, *, settings: Settings) -> None:
+    directory = cluster_directory(name, settings=settings)
+    home = _home(name, settings=settings)
+    if directory.exists() and _state(name, settings=settings) is not None:
+        cluster = get(name, settings=settings)
+        # kwokctl kills whatever process has the number in the pid file.
+        processes.forget_the_dead(directory)
+        with contextlib.suppress(ClusterError, OSError):
+            _kwokctl(cluster, settings=settings).delete(name, kubeconfig=cluster.kubeconfig)
+    processes.kill_all(directory)
+    for path in (directory, home):
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def _wait_until_usable(cluster: Cluster) -> None:
+    """Wait for what kwokctl does not: it calls a cluster ready that has no default ServiceAccount,
+    without which no pod can be created, and also one that did not get ready in time.
+    """
+    deadline = time.monotonic() + _USABLE_SECONDS
+    while time.monotonic() < deadline:
+        cluster.check()
+        if cluster.answers() and cluster.answers(*_DEFAULT_ACCOUNT):
+            return
+        time.sleep(0.1)
+    raise ClusterError(
+        f"starting cluster {cluster.name}: it is not ready after {_USABLE_SECONDS:.0f} s; "
+        f"the logs: {cluster.log('etcd').parent}"
+    )

@@ -1,0 +1,66 @@
+"""Looking for tools that are there already: in the cache first, then on the search path.
+
+What is in the cache is complete and right, by how it got there (tools.py). What is on the search
+path ($KUBEBUILDER_ASSETS, then PATH) is asked for its version and used in place, or refused, which
+is said: a kubectl of last year in /usr/bin must not decide what a test sees.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from hack.controlplane.progress import Reporter
+from hack.controlplane.settings import Settings
+from hack.controlplane.toolsets import ToolSet, Version, parse
+
+_ASK_SECONDS = 20
+
+
+def reported_version(path: Path) -> Version:
+    """Ask a program for its version; one that does not start or answer has the empty version."""
+    question = ["version", "--client"] if path.name.startswith("kubectl") else ["--version"]
+    try:
+        answer = subprocess.run(
+            [path, *question], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse(answer.stdout) if answer.returncode == 0 else ()
+
+
+def executable(path: Path) -> bool:
+    """Say whether there is a file that may be run."""
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def in_cache(tool: str, *, toolset: ToolSet, settings: Settings) -> Path | None:
+    """Return the tool from the cache."""
+    directory = settings.tool_directory(set_name=toolset.name, version=toolset.version)
+    path = directory / tool
+    return path if executable(path) else None
+
+
+def on_path(tool: str, *, toolset: ToolSet, settings: Settings, reporter: Reporter) -> Path | None:
+    """Return the first program of that name on the search path that has the right version."""
+    refused: set[Path] = set()
+    for directory in settings.search_path:
+        path = directory / tool
+        if not executable(path) or path.resolve() in refused:
+            continue
+        version = reported_version(path)
+        if toolset.accepts(version):
+            return path.absolute()
+        refused.add(path.resolve())
+        found = ".".join(str(part) for part in version) or "not known"
+        reporter.say(f"not using {path}: its version is {found}, wanted is {toolset.wanted}")
+    return None
+
+
+def anywhere(name: str, *, settings: Settings) -> Path | None:
+    """Return the first program of that name on the search path, of whatever version."""
+    for directory in settings.search_path:
+        if executable(directory / name):
+            return (directory / name).absolute()
+    return None

@@ -1,0 +1,50 @@
+"""One run at a time builds the tools, one at a time creates a cluster.
+
+The lock is an flock on a file in the cache: the kernel gives it up when its holder ends, however
+that happens, so nothing is ever stale. The file names the holder, which is only for the message of
+those who wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hack.controlplane.progress import Reporter, elapsed
+
+
+@contextmanager
+def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]:
+    """Hold the lock while the block runs; wait for it, saying for whom."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        _acquire(file.fileno(), path=path, reporter=reporter)
+        file.truncate(0)
+        file.write(f"process {os.getpid()}, {purpose}")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _acquire(descriptor: int, *, path: Path, reporter: Reporter) -> None:
+    started = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        waited = time.monotonic() - started
+        holder = path.read_text(encoding="utf-8").strip() or "another process"
+        text = f"waiting for {holder} ({path})"
+        if waited == 0 or waited < 0.1:
+            reporter.say(text)
+        else:
+            reporter.update(f"{text}, {elapsed(waited)}")
+        time.sleep(0.2)

@@ -1,0 +1,109 @@
+"""Processes: running one while telling how far it is, and finding those that kwokctl left running.
+
+kwokctl writes a pid file for each component and believes it: after a reboot the number may be that
+of another program, and a killed component whose parent does not collect it looks alive. So here a
+process is a cluster's only while its command line starts with a path in the cluster's directory.
+A zombie has no command line, and counts as gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+_PROC = Path("/proc")
+_POLL_SECONDS = 0.2
+_END_SECONDS = 10.0
+
+
+def watch(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdout: Path,
+    stderr: Path,
+    tick: Callable[[float], None],
+) -> int:
+    """Run a command, its output in files, calling `tick` with the seconds since the start.
+
+    Whatever ends this call early (an interrupt, an error) also ends the command and its children.
+    """
+    started = time.monotonic()
+    with stdout.open("ab") as out, stderr.open("ab") as err:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(timeout=_POLL_SECONDS)
+                tick(time.monotonic() - started)
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _command_lines() -> Iterator[tuple[int, str]]:
+    if not _PROC.joinpath("self", "cmdline").exists():
+        listing = subprocess.run(
+            ["ps", "-axww", "-o", "pid=,command="], capture_output=True, text=True, check=True
+        )
+        for line in listing.stdout.splitlines():
+            pid, _, command = line.strip().partition(" ")
+            yield int(pid), command.strip()
+        return
+    for entry in _PROC.iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                raw = (entry / "cmdline").read_bytes()
+                yield int(entry.name), raw.replace(b"\0", b" ").decode(errors="replace")
+
+
+def running(directory: Path) -> dict[int, str]:
+    """Return the command lines of the processes whose program is in that directory, by pid."""
+    prefix = f"{directory}{os.sep}"
+    return {pid: line for pid, line in _command_lines() if line.startswith(prefix)}
+
+
+def recorded(directory: Path) -> dict[str, int]:
+    """Return what the pid files of a kwokctl cluster say, by component."""
+    pids = {}
+    for path in sorted((directory / "pids").glob("*.pid")):
+        with contextlib.suppress(ValueError, OSError):
+            pids[path.stem] = int(path.read_text(encoding="ascii"))
+    return pids
+
+
+def forget_the_dead(directory: Path) -> list[str]:
+    """Remove pid files that name no process of this cluster; return the components they are of."""
+    alive = running(directory)
+    dead = [name for name, pid in recorded(directory).items() if pid not in alive]
+    for name in dead:
+        (directory / "pids" / f"{name}.pid").unlink(missing_ok=True)
+    return dead
+
+
+def kill_all(directory: Path) -> None:
+    """Kill the processes of a cluster, and wait until they are gone."""
+    deadline = time.monotonic() + _END_SECONDS
+    while pids := running(directory):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"ending processes {sorted(pids)}: they are still there")
+        time.sleep(0.02)

@@ -1,0 +1,49 @@
+"""Telling the person at the terminal what takes so long.
+
+`say` is for what stays on the screen, `update` for where a long step has got to: on a terminal one
+line is rewritten, elsewhere (CI) a plain line is printed every few seconds. All of it goes to
+standard error, so that standard output is free for results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+
+class Reporter:
+    """Prints progress to one stream; the clock is a parameter so that tests need not wait."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._terminal = stream.isatty()
+        self._period = 0.5 if self._terminal else 5.0
+        self._last = clock()
+        self._transient = False
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        erase = "\r\x1b[K" if self._transient else ""
+        self._transient = False
+        self._last = self._clock()
+        print(f"{erase}{text}", file=self._stream, flush=True)
+
+    def update(self, text: str) -> None:
+        """Print how far a step has got, unless that was done a moment ago."""
+        now = self._clock()
+        if now - self._last < self._period:
+            return
+        self._last = now
+        if self._terminal:
+            print(f"\r\x1b[K{text}", end="", file=self._stream, flush=True)
+            self._transient = True
+        else:
+            print(text, file=self._stream, flush=True)
+
+
+def elapsed(seconds: float) -> str:
+    """Write a duration as people say it: 42s, 3m07s."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

@@ -1,0 +1,121 @@
+"""Which tools there are, in which versions: read from the go.mod files in hack/tools.
+
+A tool set is a directory with a go.mod whose `tool` directives name the programs to build; one
+module version in it gives the version of all of them. The go.mod is the only place that holds a
+version: a release is downloaded, and a program on PATH accepted, by the version written there.
+`load` gives the sets that one cluster needs, for the Kubernetes version asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.controlplane.errors import UnknownVersion
+
+Version = tuple[int, ...]
+
+_PREFIX = "kubernetes-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What a go.mod cannot say about the tools of one module."""
+
+    module: str
+    tools: tuple[str, ...]
+    exact: bool = False
+    built_as: str = ""
+    stamps: tuple[str, ...] = ()
+
+
+FAMILIES = {
+    "kwok": Family(module="sigs.k8s.io/kwok", tools=("kwokctl", "kwok"), exact=True),
+    # The package is called server, and so is what `go build` makes of it.
+    "etcd": Family(module="go.etcd.io/etcd/server/v3", tools=("etcd",), built_as="server"),
+    # A binary without these stamps calls itself v0.0.0-master, to its clients too.
+    "kubernetes": Family(
+        module="k8s.io/kubernetes",
+        tools=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+        stamps=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSet:
+    """The tools that one go.mod builds, and the version they all have."""
+
+    name: str
+    directory: Path
+    version: str
+    go: Version
+    family: Family
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return self.family.tools
+
+    def accepts(self, version: Version) -> bool:
+        """Say whether a tool that reports this version may be used in place of ours."""
+        wanted = parse(self.version)
+        return version == wanted if self.family.exact else version[:2] == wanted[:2]
+
+    @property
+    def wanted(self) -> str:
+        """The versions that `accepts` accepts, for messages."""
+        return self.version if self.family.exact else ".".join(self.version.split(".")[:2])
+
+    @property
+    def ldflags(self) -> str:
+        """Linker flags that make the tools small, and report their version."""
+        major, minor, _ = self.version.split(".")
+        values = {"gitVersion": f"v{self.version}", "gitMajor": major, "gitMinor": minor}
+        stamps = [
+            f"-X {package}.{key}={value}"
+            for package in self.family.stamps
+            for key, value in {**values, "gitTreeState": "clean"}.items()
+        ]
+        return " ".join(["-s", "-w", *stamps])
+
+
+def parse(text: str) -> Version:
+    """Find the first x.y.z in a text; nothing found is the empty version."""
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(int(part) for part in found.groups()) if found else ()
+
+
+def read(directory: Path) -> ToolSet:
+    """Read the tool set of one directory."""
+    family = FAMILIES[directory.name.split("-")[0]]
+    text = (directory / "go.mod").read_text(encoding="utf-8")
+    module = re.search(rf"^\s*{re.escape(family.module)} v(\d+\.\d+\.\d+)\b", text, re.MULTILINE)
+    go = re.search(r"^go (\S+)$", text, re.MULTILINE)
+    if module is None or go is None:
+        raise ValueError(f"reading {directory / 'go.mod'}: no {family.module} or no go line in it")
+    return ToolSet(
+        name=directory.name,
+        directory=directory,
+        version=module.group(1),
+        go=parse(go.group(1)),
+        family=family,
+    )
+
+
+def known_versions(sets_directory: Path) -> list[str]:
+    """List the Kubernetes minor versions that there is a tool set for."""
+    names = [path.name.removeprefix(_PREFIX) for path in sets_directory.glob(f"{_PREFIX}*/")]
+    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+
+
+def load(*, sets_directory: Path, kubernetes_version: str) -> list[ToolSet]:
+    """Return the tool sets of a cluster; kwok first, since kwokctl knows about the others."""
+    known = known_versions(sets_directory)
+    wanted = kubernetes_version.removeprefix("v")
+    if wanted not in known:
+        raise UnknownVersion(
+            f"choosing a Kubernetes version: {kubernetes_version!r} is not known; "
+            f"KUBERNETES_VERSION can be {' or '.join(known)}"
+        )
+    return [read(sets_directory / name) for name in ("kwok", "etcd", f"{_PREFIX}{wanted}")]

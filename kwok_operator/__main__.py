@@ -1,0 +1,7 @@
+"""`python -m kwok_operator` is `kwok-operator`."""
+
+import sys
+
+from kwok_operator.cli import main
+
+sys.exit(main())

@@ -1,0 +1,44 @@
+"""Names that other programs rely on: API group, labels, annotations, taints.
+
+Each name stands here once. Nothing here depends on anything else in the package.
+"""
+
+from typing import Final
+
+API_GROUP: Final = "kwok-operator.io"
+API_VERSION: Final = "v1alpha1"
+KIND: Final = "KwokNodeGroup"
+PLURAL: Final = "kwoknodegroups"
+SINGULAR: Final = "kwoknodegroup"
+SHORT_NAME: Final = "kng"
+CATEGORY: Final = "kwok"
+
+NODE_GROUP_LABEL: Final = "kwok-operator.io/node-group"
+NODE_GROUP_UID_ANNOTATION: Final = "kwok-operator.io/node-group-uid"
+REQUESTED_AT_ANNOTATION: Final = "kwok-operator.io/requested-at"
+TEMPLATE_HASH_ANNOTATION: Final = "kwok-operator.io/template-hash"
+
+KWOK_NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
+"""Makes the kwok controller adopt a node; it must be there when kwok first sees the node."""
+KWOK_NODE_ANNOTATION_VALUE: Final = "fake"
+
+CA_NODE_GROUP_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/name"
+"""The group's name, under the key that cluster-autoscaler's kwok provider writes."""
+METRICS_PATH_ANNOTATION: Final = "metrics.k8s.io/resource-metrics-path"
+FAKE_KUBELET_VERSION: Final = "fake"
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+ARCH_LABEL: Final = "kubernetes.io/arch"
+OS_LABEL: Final = "kubernetes.io/os"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
+EXCLUDE_FROM_LOAD_BALANCERS_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+GUARD_TAINT_KEY: Final = "kwok-provider"
+GUARD_TAINT_VALUE: Final = "true"
+GUARD_TAINT_EFFECT: Final = "NoSchedule"
+
+MAX_GROUP_NAME_LENGTH: Final = 50
+"""A node's name is its hostname label, at most 63 characters: group, hash of four, serial of seven."""
+MAX_NODES_TO_DELETE: Final = 20_000
+DEFAULT_MAX_TOTAL_NODES: Final = 10_000

@@ -1,0 +1,64 @@
+"""Which transitions of a group are worth an Event, and in what words.
+
+Compares the status before a pass with the one after it: what did not change is not said again, after
+a restart neither.
+"""
+
+from kwok_operator.controller.groups import Group
+from kwok_operator.controller.recorder import EventType, Recorder
+from kwok_operator.core.plan import Plan
+from kwok_operator.core.status import names_in_words
+from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus
+
+_WARNINGS = {
+    (ConditionType.TEMPLATE_RESOLVED, "False"),
+    (ConditionType.STALLED, "True"),
+    (ConditionType.FOREIGN_NODES, "True"),
+}
+_TOLD = {
+    *_WARNINGS,
+    (ConditionType.SCALING_LIMITED, "True"),
+    (ConditionType.PAUSED, "True"),
+    (ConditionType.READY, "True"),
+}
+
+
+def announce(
+    recorder: Recorder,
+    group: Group,
+    *,
+    before: KwokNodeGroupStatus,
+    after: KwokNodeGroupStatus,
+    plan: Plan,
+) -> None:
+    """Emits what a pass that has just written `after` has to tell."""
+    asked = after.next_serial - before.next_serial
+    if asked > 0 and plan.pending:
+        new = sum(serial >= before.next_serial for serial in plan.pending)
+        message = (
+            f"Creating {new} nodes: {after.replicas} exist, {plan.target.value} are the target."
+        )
+        recorder.emit(group, "Normal", "ScalingUp", message)
+    if plan.delete and not _was(before, ConditionType.READY, "ScalingDown"):
+        message = (
+            f"Deleting {len(plan.delete)} nodes: {after.replicas} exist, "
+            f"{plan.target.value} are the target."
+        )
+        recorder.emit(group, "Normal", "ScalingDown", message)
+    if plan.unknown and before.observed_generation != after.observed_generation:
+        message = (
+            f"spec.scaleDown.nodesToDelete names nodes that this group does not have: "
+            f"{names_in_words(plan.unknown)}. Nothing is done about them."
+        )
+        recorder.emit(group, "Warning", "UnknownNodes", message)
+    old = {c.type: (c.status, c.reason) for c in before.conditions}
+    for condition in after.conditions:
+        told = (condition.type, condition.status) in _TOLD
+        if told and old.get(condition.type) != (condition.status, condition.reason):
+            warning = (condition.type, condition.status) in _WARNINGS
+            kind: EventType = "Warning" if warning else "Normal"
+            recorder.emit(group, kind, condition.reason, condition.message)
+
+
+def _was(status: KwokNodeGroupStatus, kind: ConditionType, reason: str) -> bool:
+    return any(c.type == kind and c.reason == reason for c in status.conditions)

@@ -1,0 +1,71 @@
+"""What must be there before the operator starts: an API server, permissions, the CRD.
+
+An API server that can't be reached and a missing permission end the program with one line: both want
+a person. A missing CRD is waited for: on a fresh cluster it often comes a moment later.
+"""
+
+import asyncio
+import logging
+
+from kwok_operator import constants
+from kwok_operator.controller.statuswriter import GROUPS_PATH
+from kwok_operator.errors import NotFoundError, PreflightError
+from kwok_operator.kube.client import KubeClient
+
+logger = logging.getLogger(__name__)
+
+_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_CRD_POLL = 2.0
+
+NEEDED = (
+    *((constants.API_GROUP, constants.PLURAL, verb) for verb in ("list", "watch")),
+    (constants.API_GROUP, f"{constants.PLURAL}/status", "patch"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "list"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "watch"),
+    *(("", "nodes", verb) for verb in ("get", "list", "watch", "create", "delete")),
+    ("coordination.k8s.io", "leases", "get"),
+)
+"""API group, resource (and subresource), verb. Events are left out: without them all goes on."""
+
+
+async def check_permissions(client: KubeClient) -> None:
+    """Raises PreflightError that names every permission that is missing."""
+    answers = await asyncio.gather(*(_allowed(client, *rule) for rule in NEEDED))
+    missing = [rule for rule, allowed in zip(NEEDED, answers, strict=True) if not allowed]
+    if missing:
+        rules = ", ".join(f"{verb} {r}{'.' + g if g else ''}" for g, r, verb in missing)
+        raise PreflightError(
+            f"this account may not: {rules}. Bind it to the ClusterRole in deploy/base/rbac.yaml"
+        )
+
+
+async def wait_for_crd(client: KubeClient) -> None:
+    """Returns once the API server serves our resource; says so once if it does not."""
+    said = False
+    while True:
+        try:
+            await client.request("GET", GROUPS_PATH, params={"limit": "1"}, retries=4)
+            return
+        except NotFoundError:
+            if not said:
+                logger.warning(
+                    "waiting for the CRD: %s.%s is not installed; kubectl apply -f crds/",
+                    constants.PLURAL,
+                    constants.API_GROUP,
+                )
+                said = True
+        await asyncio.sleep(_CRD_POLL)
+
+
+async def _allowed(client: KubeClient, group: str, resource: str, verb: str) -> bool:
+    resource, _, subresource = resource.partition("/")
+    attributes = {"group": group, "resource": resource, "verb": verb, "subresource": subresource}
+    if resource == "leases":
+        attributes["namespace"] = "kube-node-lease"
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await client.request("POST", _REVIEWS_PATH, body=review)
+    return b'"allowed":true' in answer

@@ -1,0 +1,106 @@
+"""The work queue: which groups have something to do, and when.
+
+    add(key) ──> due time per key ──> one task per key ──> handle(key)
+
+Triggers only add keys; what is to be done is found out by the handler, which looks at the world as it
+is (level-triggered). A key is never handled twice at once: added while it runs, it runs again
+afterwards. Keys don't wait for each other: there is a task for each that is due, because a group of
+10,000 nodes takes half a minute; what bounds the load on the API server is the executor.
+
+A handler that raises is tried again with a growing delay; the first success forgets it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kwok_operator.errors import KwokOperatorError
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY = 0.5
+LAST_RETRY = 60.0
+
+
+class WorkQueue:
+    """Runs `handle(key)` for keys that are due. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        handle: Callable[[str], Awaitable[None]],
+        *,
+        draw: Callable[[], float],
+    ) -> None:
+        self._handle = handle
+        self._draw = draw
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._closed = False
+
+    def add(self, key: str, *, delay: float = 0.0) -> None:
+        """Handle `key` in `delay` seconds, or sooner if it was due sooner already."""
+        if self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + delay
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_at(due, self._start, key)
+
+    async def close(self, *, grace: float) -> None:
+        """Start nothing any more; wait up to `grace` seconds for what runs, then cancel it."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        running = list(self._running.values())
+        if running:
+            _, late = await asyncio.wait(running, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait or run."""
+        return len(self._timers.keys() | self._running.keys())
+
+    def _start(self, key: str) -> None:
+        del self._timers[key]
+        if key in self._running:
+            self._again.add(key)
+        else:
+            self._running[key] = asyncio.create_task(self._run(key), name=f"reconcile {key}")
+
+    async def _run(self, key: str) -> None:
+        try:
+            await self._handle(key)
+        except Exception as error:
+            self._retry(key, error)
+        else:
+            self._failures.pop(key, None)
+        finally:
+            del self._running[key]
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+
+    def _retry(self, key: str, error: Exception) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
+        delay *= 0.5 + self._draw() / 2
+        expected = isinstance(error, KwokOperatorError)
+        logger.warning(
+            "reconciling failed: group=%s attempt=%d retry_in=%.1fs error=%s",
+            key,
+            failures,
+            delay,
+            error if expected else repr(error),
+            exc_info=None if expected else error,
+        )
+        self.add(key, delay=delay)

@@ -1,0 +1,376 @@
+"""One pass over one group: look, decide, record, act.
+
+    observe ──> plan ──> status (what is asked for is recorded first) ──> deletes, creates ──> again
+
+Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is nothing
+left to do, or when the group changes under it: then the next pass plans anew. Whatever it does can be
+cut short at any instant and goes on from what the API server holds.
+
+Only this module writes nodes and status; what it decides comes from the core.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from kwok_operator.controller.announcements import announce
+from kwok_operator.controller.budget import NodeBudget
+from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.executor import Executor
+from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.kwok import KwokLink
+from kwok_operator.controller.nodes import NodeWriter
+from kwok_operator.controller.observation import Memory, Observation, observe, observed
+from kwok_operator.controller.recorder import Recorder
+from kwok_operator.controller.statuswriter import GroupGoneError, StatusWriter
+from kwok_operator.controller.templates import Resolution, Templates
+from kwok_operator.core.plan import Plan, make_plan
+from kwok_operator.core.status import Facts, make_status
+from kwok_operator.core.template import KubeletEndpoint, render
+from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
+from kwok_operator.metrics import Metrics
+from kwok_operator.models.nodegroup import DeletedNodePods
+from kwok_operator.models.status import KwokNodeGroupStatus
+
+logger = logging.getLogger(__name__)
+
+STATUS_INTERVAL = 1.0
+"""Seconds between two writes of counts."""
+CREATES_PER_PASS = 2_000
+NOT_READY_RECHECK = 5.0
+LEFTOVER_RECHECK = 1.0
+
+_REFUSED = (BadRequestError, InvalidError, ForbiddenError)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time: `monotonic` seconds, the time of day, and how to wait."""
+
+    monotonic: Callable[[], float]
+    wall: Callable[[], datetime]
+
+    def now(self) -> str:
+        """RFC 3339, in seconds."""
+        return self.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the reconciler works with."""
+
+    store: GroupStore
+    cache: NodeCache
+    writer: NodeWriter
+    templates: Templates
+    kwok: KwokLink
+    recorder: Recorder
+    executor: Executor
+    budget: NodeBudget
+    status: StatusWriter
+    metrics: Metrics
+    clock: Clock
+    provider_id_prefix: str
+
+
+class Reconciler:
+    """Brings groups to their target. `wake(name, delay)` has a group looked at again."""
+
+    def __init__(self, parts: Parts, *, wake: Callable[[str, float], None]) -> None:
+        self._parts = parts
+        self._wake = wake
+        self._memories: dict[str, Memory] = {}
+        self._closing = False
+
+    def close(self) -> None:
+        """Start no write any more; what is in flight ends."""
+        self._closing = True
+
+    async def reconcile(self, name: str) -> None:
+        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        parts, started = self._parts, self._parts.clock.monotonic()
+        await self._sweep_retired(name)
+        group = parts.store.get(name)
+        if group is None:
+            self._forget(name)
+        elif group.deleting:
+            if not group.orphaning:
+                await self._delete_owned(group.name, group.uid, pods=_pods(group))
+        elif not self._closing:
+            try:
+                await self._pass(group, self._memory(group))
+            except GroupGoneError:
+                logger.info("group is gone: group=%s", name)
+                parts.store.remove(name=name, uid=group.uid)
+                self._wake(name, 0.0)
+        parts.metrics.reconciled(parts.clock.monotonic() - started)
+
+    async def recheck_taken(self, name: str) -> None:
+        """Drops the report of foreign nodes that hold our names, once they are gone."""
+        memory = self._memories.get(name)
+        for serial, node in list(memory.taken.items()) if memory else ():
+            if memory and not await self._parts.writer.exists(node):
+                memory.taken.pop(serial, None)
+                self._wake(name, 0.0)
+
+    async def _pass(self, group: Group, memory: Memory) -> None:
+        parts = self._parts
+        resolution = await parts.templates.resolve(group)
+        seen = observe(group, memory, parts.cache)
+        plan = self._plan(group, memory, seen, may_create=resolution.node is not None)
+        self._book(group, plan, seen, may_create=resolution.node is not None)
+        if len(seen.ready) < len(seen.records) and not plan.create:
+            await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
+        status = self._status(group, memory, seen, plan, resolution)
+        before = memory.status
+        postponed = await self._write(group, memory, status, asked=before.next_serial)
+        if postponed is None:
+            announce(parts.recorder, group, before=before, after=status, plan=plan)
+        if plan.delete or plan.create:
+            await self._execute(group, memory, plan, seen, resolution)
+            self._wake(group.name, 0.0)
+        elif postponed is not None:
+            self._wake(group.name, postponed)
+        elif status.ready_replicas < status.replicas:
+            self._wake(group.name, NOT_READY_RECHECK)
+
+    def _plan(self, group: Group, memory: Memory, seen: Observation, *, may_create: bool) -> Plan:
+        room = self._parts.budget.room(group.name)
+        return make_plan(
+            group.spec,
+            observed(seen, memory, room=room),
+            names=seen.names,
+            now=self._parts.clock.now(),
+            may_create=may_create,
+        )
+
+    def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
+        active = may_create and not group.spec.paused
+        nodes = len(seen.records) + len(plan.pending)
+        limit = plan.target.limit
+        self._parts.budget.grant(
+            group.name,
+            max(nodes, plan.target.value) if active else nodes,
+            wants_more=limit is not None and limit.reason == "NodeLimit",
+        )
+
+    def _status(
+        self,
+        group: Group,
+        memory: Memory,
+        seen: Observation,
+        plan: Plan,
+        resolution: Resolution,
+    ) -> KwokNodeGroupStatus:
+        ready, resolved = len(seen.ready), None
+        if resolution.node is not None:
+            resolved = (resolution.node, resolution.hash, resolution.source)
+        facts = Facts(
+            generation=group.generation,
+            target=plan.target,
+            paused=group.spec.paused,
+            replicas=len(seen.records),
+            ready=ready,
+            updated=seen.count_updated(resolution.hash),
+            pending=len(plan.pending),
+            failed=len(plan.pending) if memory.create_error else 0,
+            leaving=len(plan.delete),
+            terminating=seen.held,
+            foreign=seen.foreign,
+            next_serial=plan.next_serial,
+            batches=plan.batches,
+            template_error=resolution.error,
+            kwok_silent=self._parts.kwok.silent,
+            create_error=memory.create_error,
+        )
+        self._parts.metrics.group(
+            group.name,
+            target=plan.target.value,
+            replicas=facts.replicas,
+            ready=ready,
+            pending=facts.pending,
+        )
+        return make_status(
+            facts,
+            group=group.name,
+            previous=memory.status,
+            resolved=resolved,
+            now=self._parts.clock.now(),
+        )
+
+    async def _write(
+        self, group: Group, memory: Memory, status: KwokNodeGroupStatus, *, asked: int
+    ) -> float | None:
+        """Writes a status that says something new; counts alone wait their turn.
+
+        Returns the seconds to wait where it was put off, else None.
+        """
+        if status == memory.status:
+            return None
+        since = self._parts.clock.monotonic() - memory.written_at
+        if since < STATUS_INTERVAL and status.next_serial == asked:
+            if _verdicts(status) == _verdicts(memory.status):
+                return STATUS_INTERVAL - since
+        version = await self._parts.status.write(group, status)
+        memory.status, memory.status_version = status, version
+        memory.written_at = self._parts.clock.monotonic()
+        return None
+
+    async def _execute(
+        self,
+        group: Group,
+        memory: Memory,
+        plan: Plan,
+        seen: Observation,
+        resolution: Resolution,
+    ) -> None:
+        """Deletes, then creates, while counts are reported; stops when the group changes."""
+        done = asyncio.Event()
+        progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))
+        try:
+            await self._delete(group, plan, seen)
+            await self._create(group, memory, plan, seen, resolution)
+            memory.create_error = None
+        except _REFUSED as error:
+            memory.create_error = f"The API server refuses new nodes: {error.message}"
+            self._parts.templates.forget(group.name)
+            raise
+        finally:
+            done.set()
+            await progress
+
+    def _interrupted(self, group: Group) -> bool:
+        now = self._parts.store.get(group.name)
+        return (
+            self._closing
+            or now is None
+            or (now.uid, now.generation, now.deleting)
+            != (group.uid, group.generation, group.deleting)
+        )
+
+    async def _delete(self, group: Group, plan: Plan, seen: Observation) -> None:
+        parts, by_name = self._parts, {r.name: r for r in seen.records.values()}
+        pods = _pods(group)
+
+        async def delete(name: str) -> None:
+            await parts.writer.delete(by_name[name], pods=pods)
+            parts.metrics.nodes_deleted.labels(group.name).inc()
+
+        if plan.delete:
+            await parts.executor.run(plan.delete, delete, stop=lambda: self._interrupted(group))
+
+    async def _create(
+        self,
+        group: Group,
+        memory: Memory,
+        plan: Plan,
+        seen: Observation,
+        resolution: Resolution,
+    ) -> None:
+        if not plan.create or resolution.node is None or self._interrupted(group):
+            return
+        parts = self._parts
+        asked_at = {s: b.requested_at for b in plan.batches for s in b}
+        rendered = render(
+            resolution.node,
+            group=group.name,
+            uid=group.uid,
+            provider_id_prefix=parts.provider_id_prefix,
+            endpoint=(endpoint := await self._endpoint(seen)),
+        )
+
+        async def create(serial: int) -> bool:
+            name, now = seen.names.name(serial), parts.clock.now()
+            ready = endpoint is not None
+            body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
+            made = await parts.writer.create(
+                name, body, group=group.name, uid=group.uid, born_ready=endpoint
+            )
+            if made:
+                memory.seen.add(serial)
+                parts.metrics.nodes_created.labels(group.name).inc()
+            else:
+                memory.taken[serial] = name
+            return made
+
+        if endpoint is None and parts.kwok.wants_scout():
+            # The plan goes on in the next pass, which knows whether kwok has answered.
+            async with parts.kwok.scouting:
+                if parts.kwok.wants_scout() and await self._endpoint(seen) is None:
+                    first = plan.create[0]
+                    await parts.kwok.scout(seen.names.name(first), lambda: create(first))
+            return
+
+        async def call(serial: int) -> None:
+            await create(serial)
+
+        await parts.executor.run(
+            plan.create[:CREATES_PER_PASS], call, stop=lambda: self._interrupted(group)
+        )
+
+    async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
+        return await self._parts.kwok.endpoint(record.name for record in seen.ready)
+
+    async def _report_progress(
+        self, group: Group, memory: Memory, resolution: Resolution, done: asyncio.Event
+    ) -> None:
+        """Writes the counts once a second until `done`, without asking for anything new."""
+        while not done.is_set():
+            try:
+                await asyncio.wait_for(done.wait(), STATUS_INTERVAL)
+                return
+            except TimeoutError:
+                pass
+            if self._interrupted(group):
+                continue
+            seen = observe(group, memory, self._parts.cache)
+            plan = self._plan(group, memory, seen, may_create=False)
+            status = self._status(group, memory, seen, plan, resolution)
+            try:
+                await self._write(group, memory, status, asked=memory.status.next_serial)
+            except Exception as error:
+                logger.debug("progress not written: group=%s error=%s", group.name, error)
+
+    async def _sweep_retired(self, name: str) -> None:
+        for retired in self._parts.store.retired(name):
+            await self._delete_owned(name, retired.uid, pods=retired.delete_pods)
+
+    async def _delete_owned(self, name: str, uid: str, *, pods: bool) -> None:
+        """Deletes the nodes of a group that goes or is gone, faster than the garbage collector."""
+        records = [r for r in self._parts.cache.group(name).values() if r.owner == uid]
+        left = [r for r in records if not r.deleting]
+        if left:
+            logger.info("deleting the nodes of a deleted group: group=%s nodes=%d", name, len(left))
+
+        async def delete(record: NodeRecord) -> None:
+            await self._parts.writer.delete_owned(record, owner=uid, pods=pods)
+
+        await self._parts.executor.run(left, delete, stop=lambda: self._closing)
+        if left and not self._closing:
+            self._wake(name, LEFTOVER_RECHECK)
+
+    def _memory(self, group: Group) -> Memory:
+        memory = self._memories.get(group.name)
+        if memory is None or memory.uid != group.uid:
+            memory = Memory(group.uid, group.status, group.resource_version)
+            self._memories[group.name] = memory
+        memory.refresh(group)
+        return memory
+
+    def _forget(self, name: str) -> None:
+        if self._memories.pop(name, None) is not None:
+            self._parts.templates.forget(name)
+            self._parts.budget.release(name)
+            self._parts.metrics.forget(name)
+
+
+def _pods(group: Group) -> bool:
+    return group.spec.scale_down.pods is DeletedNodePods.DELETE
+
+
+def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:
+    """What must not wait: everything but counts and the sentences that contain them."""
+    verdicts = [(c.type, c.status, c.reason) for c in status.conditions]
+    return (status.observed_generation, status.target_size, status.template_hash, *verdicts)

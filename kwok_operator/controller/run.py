@@ -1,0 +1,243 @@
+"""`kwok-operator run`: where the objects are put together, and taken apart again.
+
+    kopf (groups) ──┐                       ┌──> reconciler ──> nodes, status, Events
+    reflector ──────┼──> store, cache ──> queue
+    resync ─────────┘
+
+Start: connection, permissions, CRD, a first listing of groups and nodes, and only then work. Stop on
+SIGTERM or SIGINT: nothing new is started, what is in flight ends, the nodes stay. If a part that must
+run for ever ends, the program ends with an error: a restart costs little, an operator that is only
+half alive is a lie.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import kopf
+from pydantic import ValidationError
+
+from kwok_operator import __version__, constants
+from kwok_operator.controller import handlers, preflight
+from kwok_operator.controller.budget import NodeBudget
+from kwok_operator.controller.cache import NodeCache
+from kwok_operator.controller.executor import Executor
+from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.kwok import KwokLink
+from kwok_operator.controller.nodes import NODES_PATH, NodeWriter
+from kwok_operator.controller.queue import WorkQueue
+from kwok_operator.controller.reconciler import Clock, Parts, Reconciler
+from kwok_operator.controller.recorder import Recorder
+from kwok_operator.controller.statuswriter import StatusWriter
+from kwok_operator.controller.templates import Templates
+from kwok_operator.errors import KwokOperatorError, NotFoundError
+from kwok_operator.health import HealthServer
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.decode import NODES
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.kube.session import open_session
+from kwok_operator.metrics import Metrics
+from kwok_operator.settings import RunSettings
+
+logger = logging.getLogger(__name__)
+
+NODE_CONCURRENCY = 32
+"""Writes in flight. More is not faster: the API server is at its best here."""
+SHUTDOWN_GRACE = 5.0
+WAKE_COALESCING = 0.05
+"""Seconds in which several changes of a group's nodes make one pass."""
+WATCH_SILENCE = 300.0
+
+
+async def run(settings: RunSettings) -> None:
+    """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
+    connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(
+                KubeClient(connection=connection, observe=metrics.request)
+            )
+            for _ in ("groups", "nodes")
+        ]
+        operator = Operator(settings, connection, metrics, groups=clients[0], nodes=clients[1])
+        await operator.run()
+
+
+class Operator:
+    """The parts of a running operator. Groups and nodes have a client each."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        connection: Connection,
+        metrics: Metrics,
+        *,
+        groups: KubeClient,
+        nodes: KubeClient,
+    ) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._groups = groups
+        clock = Clock(time.monotonic, lambda: datetime.now(UTC))
+        self._started = False
+        self._store = GroupStore(clock=time.monotonic)
+        kwok = KwokLink(client=nodes, clock=clock.monotonic, wall=clock.wall)
+        self._cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
+        writer = NodeWriter(client=nodes, cache=self._cache)
+        self._recorder = Recorder(client=groups, wall=clock.wall)
+        self._status = StatusWriter(client=groups)
+        self._budget = NodeBudget(limit=settings.max_total_nodes, freed=self._wake)
+        prefix = settings.provider_id_prefix
+        parts = Parts(
+            store=self._store,
+            cache=self._cache,
+            writer=writer,
+            templates=Templates(writer=writer, provider_id_prefix=prefix),
+            kwok=kwok,
+            recorder=self._recorder,
+            executor=Executor(concurrency=NODE_CONCURRENCY),
+            budget=self._budget,
+            status=self._status,
+            metrics=metrics,
+            clock=clock,
+            provider_id_prefix=prefix,
+        )
+        self._reconciler = Reconciler(parts, wake=self._wake)
+        self._templates = parts.templates
+        self._queue = WorkQueue(self._reconciler.reconcile, draw=random.random)
+        self._reflector = Reflector(
+            client=nodes,
+            path=NODES_PATH,
+            decoder=NODES,
+            params={"labelSelector": constants.NODE_GROUP_LABEL},
+            sink=self._cache,
+        )
+        self._health = HealthServer(
+            registry=metrics.registry, healthy=self._unhealthy, ready=self._unready
+        )
+
+    async def run(self) -> None:
+        """Everything, from the first request to the last."""
+        logger.info("kwok-operator %s: %s", __version__, self._connection.description)
+        if self._settings.listen:
+            await self._health.start(*self._settings.listen)
+        background: list[asyncio.Task[None]] = []
+        try:
+            await preflight.check_permissions(self._groups)
+            await preflight.wait_for_crd(self._groups)
+            background.append(asyncio.create_task(self._reflector.run(), name="watch nodes"))
+            await self._reflector.synced.wait()
+            await self._list_groups()
+            self._started = True
+            for name in self._store.names():
+                self._wake(name)
+            logger.info("ready: groups=%d nodes=%d", len(self._store), len(self._cache))
+            background.append(asyncio.create_task(self._recorder.run(), name="post events"))
+            background.append(asyncio.create_task(self._resync(), name="resync"))
+            await self._run_kopf(background)
+        finally:
+            await self._stop(background)
+
+    async def _run_kopf(self, background: list[asyncio.Task[None]]) -> None:
+        """Runs kopf, which handles signals, until it ends or one of our own parts does."""
+        stop = asyncio.Event()
+        for task in background:
+            task.add_done_callback(lambda _: stop.set())
+        await kopf.operator(
+            registry=handlers.make_registry(seen=self._group_seen, login=self._log_in),
+            settings=handlers.make_settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=stop,
+        )
+        for task in background:
+            if task.done() and not task.cancelled():
+                error = task.exception()
+                raise KwokOperatorError(f"{task.get_name()} has ended: {error!r}") from error
+
+    async def _stop(self, background: list[asyncio.Task[None]]) -> None:
+        logger.info("stopping: what is in flight ends, the nodes stay")
+        self._reconciler.close()
+        await self._queue.close(grace=SHUTDOWN_GRACE)
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._recorder.flush(), 1.0)
+        await self._health.close()
+        logger.info("stopped")
+
+    async def _log_in(self) -> tuple[str, aiohttp.ClientSession]:
+        await self._connection.reload()
+        return self._connection.server, open_session(self._connection)
+
+    async def _list_groups(self) -> None:
+        """Takes over all groups, with what was granted to them before."""
+        for body in await self._status.groups():
+            group = self._parse(body)
+            if group is not None:
+                self._store.put(group)
+                held = max(group.status.target_size or 0, self._cache.count(group.name))
+                self._budget.grant(group.name, held, wants_more=False)
+
+    async def _resync(self) -> None:
+        """Looks at every group now and then, in case a watch or somebody's memory failed."""
+        while True:
+            await asyncio.sleep(self._settings.resync_interval * random.uniform(0.8, 1.2))
+            try:
+                bodies = await self._status.groups()
+                groups = [g for g in map(self._parse, bodies) if g is not None]
+            except NotFoundError:
+                continue  # the CRD is gone; the garbage collector sees to the nodes
+            except KwokOperatorError as error:
+                logger.warning("resync failed: error=%s", error)
+                continue
+            gone = self._store.replace(groups)
+            for name in gone | set(self._store.names()):
+                self._templates.forget(name)
+                await self._reconciler.recheck_taken(name)
+                self._wake(name)
+
+    def _group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
+        name = body["metadata"]["name"]
+        if gone:
+            self._store.remove(name=name, uid=body["metadata"]["uid"])
+        else:
+            group = self._parse(body)
+            if group is None or not self._store.put(group):
+                return
+        self._wake(name)
+
+    @staticmethod
+    def _parse(body: Mapping[str, Any]) -> Group | None:
+        try:
+            return Group.parse(body)
+        except (ValidationError, KeyError, ValueError) as error:
+            name = body.get("metadata", {}).get("name")
+            logger.error("unreadable group, does the CRD fit? group=%s error=%s", name, error)
+            return None
+
+    def _nodes_changed(self, group: str) -> None:
+        if self._started:
+            self._wake(group, WAKE_COALESCING)
+
+    def _wake(self, name: str, delay: float = 0.0) -> None:
+        self._queue.add(name, delay=delay)
+
+    def _unhealthy(self) -> str | None:
+        silence = time.monotonic() - self._reflector.last_contact
+        if self._started and silence > WATCH_SILENCE:
+            return f"the watch on nodes has heard nothing for {silence:.0f} s"
+        return None
+
+    def _unready(self) -> str | None:
+        return None if self._started else "waiting for the CRD, or for the first list of nodes"

@@ -1,0 +1,74 @@
+"""Writing a group's status.
+
+The status goes as a whole, in a JSON Patch that tests the uid: a merge patch could not take keys out
+of the resolved template, and a group that was deleted and made again must not get the old one's.
+The operator is the only writer, so there is nothing else to test.
+"""
+
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.controller.groups import Group
+from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
+from kwok_operator.kube.decode import OBJECTS, decode_dict
+from kwok_operator.models.status import KwokNodeGroupStatus
+
+GROUPS_PATH = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{constants.PLURAL}"
+_RETRIES = 4
+
+
+class GroupGoneError(KwokOperatorError):
+    """The group does not exist any more; another of its name may."""
+
+
+class StatusWriter:
+    """Writes status, one request each."""
+
+    def __init__(self, *, client: KubeClient) -> None:
+        self._client = client
+
+    async def write(self, group: Group, status: KwokNodeGroupStatus) -> int:
+        """Returns the resourceVersion of the group with that status; raises GroupGoneError."""
+        patch: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": group.uid},
+            {"op": "add", "path": "/status", "value": status.dump()},
+        ]
+        path = f"{GROUPS_PATH}/{group.name}"
+        try:
+            answer = await self._client.request(
+                "PATCH",
+                f"{path}/status",
+                body=patch,
+                content_type=JSON_PATCH,
+                accept=ACCEPT_METADATA,
+                retries=_RETRIES,
+            )
+        except NotFoundError as error:
+            raise GroupGoneError(group.name) from error
+        except InvalidError as error:
+            # A failed test and a status that breaks the schema get the same answer.
+            if await self._uid(path) != group.uid:
+                raise GroupGoneError(group.name) from error
+            raise
+        return int(decode_dict(answer)["metadata"]["resourceVersion"])
+
+    async def groups(self) -> list[dict[str, Any]]:
+        """All groups, as they are now."""
+        objects: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            params = {"limit": "500"} | ({"continue": token} if token else {})
+            answer = await self._client.request("GET", GROUPS_PATH, params=params, retries=_RETRIES)
+            page = OBJECTS.page(answer)
+            objects += page.items
+            token = page.continue_token
+            if not token:
+                return objects
+
+    async def _uid(self, path: str) -> str:
+        try:
+            answer = await self._client.request("GET", path, accept=ACCEPT_METADATA)
+        except NotFoundError:
+            return ""
+        return str(decode_dict(answer)["metadata"]["uid"])

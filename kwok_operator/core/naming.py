@@ -1,0 +1,44 @@
+"""Node names and the serials in them.
+
+A node is called `<group>-<hash>-<serial>`: four characters from the group's uid, then a number that
+counts up. Because the hash belongs to the uid and serials are never given out twice, no name is ever
+used again, not even by a group that was deleted and made again: pods left behind on a deleted node
+can't wake up on a new one.
+
+Names are the whole identity of an instance. A serial becomes a name here and nowhere else.
+"""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+
+_SERIAL_DIGITS = 6
+_HASH_LENGTH = 4
+
+
+def uid_hash(uid: str) -> str:
+    """Four lower-case letters or digits that stand for a uid (32**4, about a million values)."""
+    digest = hashlib.sha256(uid.encode()).digest()
+    return base64.b32encode(digest).decode().lower()[:_HASH_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNames:
+    """The names of one group's nodes; two groups of one name but different uid differ in prefix."""
+
+    prefix: str
+
+    @classmethod
+    def of(cls, group: str, uid: str) -> "NodeNames":
+        return cls(prefix=f"{group}-{uid_hash(uid)}-")
+
+    def name(self, serial: int) -> str:
+        return f"{self.prefix}{serial:0{_SERIAL_DIGITS}d}"
+
+    def serial(self, name: str) -> int | None:
+        """The serial in a name, or None where the name is not one that `name()` gives."""
+        digits = name.removeprefix(self.prefix)
+        if digits == name or not (digits.isascii() and digits.isdigit()):
+            return None
+        serial = int(digits)
+        return serial if self.name(serial) == name else None

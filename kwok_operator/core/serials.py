@@ -1,0 +1,91 @@
+"""Batches of serials: instances that were asked for together and have not all arrived.
+
+A batch is a range of serials with exceptions: those that will never come (their node was deleted
+meanwhile, the name was taken, or they were taken back). What has arrived is not recorded, it is seen
+in the nodes. So the record stays small whatever the number of nodes, and it shrinks as they come.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+MAX_BATCHES = 50
+"""More batches than this are merged pairwise, so that status stays small when asks trickle in."""
+
+
+def format_ranges(serials: Iterable[int]) -> str:
+    """`{5, 17, 18, 19}` -> `"5,17-19"`."""
+    ranges: list[list[int]] = []
+    for serial in sorted(set(serials)):
+        if ranges and serial == ranges[-1][1] + 1:
+            ranges[-1][1] = serial
+        else:
+            ranges.append([serial, serial])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def parse_ranges(text: str) -> frozenset[int]:
+    """The inverse of `format_ranges`; raises ValueError for anything else."""
+    serials: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        serials.update(range(int(first), int(last or first) + 1))
+    return frozenset(serials)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Serials `first..last` (both included) without `spent`, asked for at `requested_at` (RFC 3339)."""
+
+    first: int
+    last: int
+    requested_at: str
+    spent: frozenset[int] = frozenset()
+
+    def __contains__(self, serial: int) -> bool:
+        return self.first <= serial <= self.last and serial not in self.spent
+
+    def __iter__(self) -> Iterator[int]:
+        return (s for s in range(self.first, self.last + 1) if s not in self.spent)
+
+    def without(self, serials: Set[int]) -> "Batch | None":
+        """This batch with `serials` spent, trimmed at both ends; None when nothing is left."""
+        spent = self.spent | {s for s in serials if self.first <= s <= self.last}
+        first, last = self.first, self.last
+        while first <= last and first in spent:
+            first += 1
+        while last >= first and last in spent:
+            last -= 1
+        if first > last:
+            return None
+        return replace(self, first=first, last=last, spent=_within(spent, first, last))
+
+
+def _within(serials: Set[int], first: int, last: int) -> frozenset[int]:
+    return frozenset(s for s in serials if first <= s <= last)
+
+
+def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tuple[Batch, ...]:
+    """What of the batches is worth recording once `here` have arrived and `gone` never will.
+
+    A batch ends where its last missing instance is. Serials that have arrived in the middle are
+    left in its range: their nodes tell that they are there.
+    """
+    kept: list[Batch] = []
+    for batch in batches:
+        missing = [s for s in batch if s not in here and s not in gone]
+        if missing:
+            first, last = missing[0], missing[-1]
+            spent = _within(batch.spent | gone, first, last)
+            kept.append(Batch(first, last, batch.requested_at, spent))
+    while len(kept) > MAX_BATCHES:
+        kept = [_merge(*kept[i : i + 2]) for i in range(0, len(kept), 2)]
+    return tuple(kept)
+
+
+def _merge(older: Batch, newer: Batch | None = None) -> Batch:
+    if newer is None:
+        return older
+    gap = range(older.last + 1, newer.first)
+    return Batch(
+        older.first, newer.last, older.requested_at, older.spent | newer.spent | frozenset(gap)
+    )

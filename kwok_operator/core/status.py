@@ -1,0 +1,232 @@
+"""What a group's status says: counts, conditions, and the sentences in them.
+
+    Facts (what the reconciler knows)  --make_status-->  KwokNodeGroupStatus
+
+Conditions follow the Kubernetes conventions (and kstatus, which Flux and Argo read): `Ready` is good,
+`Reconciling` and `Stalled` are not; each carries the generation it was computed from, so that an old
+one never counts for a new spec. A reason is a word for programs and for the STATUS column, a message
+is a sentence for people that says what to do.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kwok_operator import constants
+from kwok_operator.core.plan import Target
+from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
+from kwok_operator.models.status import (
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+    PendingBatch,
+)
+
+_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that status is made of.
+
+    Counts are nodes. `leaving` are nodes that are to be deleted and still there, `terminating` those
+    that have been deleted and are held by a finalizer. `template_error` is the sentence of why the
+    template can't be used; `kwok_silent` of why no kwok controller seems to be there.
+    `create_error` is what the API server said to the last node it refused.
+    """
+
+    generation: int
+    target: Target
+    paused: bool
+    replicas: int
+    ready: int
+    updated: int
+    pending: int
+    failed: int
+    leaving: int
+    terminating: Sequence[str]
+    foreign: Sequence[str]
+    next_serial: int
+    batches: tuple[Batch, ...]
+    template_error: str | None = None
+    template_pending: str | None = None
+    kwok_silent: str | None = None
+    create_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    status: bool
+    reason: str
+    message: str
+
+
+def make_status(
+    facts: Facts,
+    *,
+    group: str,
+    previous: KwokNodeGroupStatus,
+    resolved: tuple[dict[str, object], str, str] | None,
+    now: str,
+) -> KwokNodeGroupStatus:
+    """The status to write; equal to `previous` where there is nothing new to say.
+
+    `resolved` is the template in use, its hash and its source; where it is None the previous one
+    stays. `now` (RFC 3339) dates the conditions that changed.
+    """
+    node, node_hash, node_source = resolved or (
+        previous.resolved_template,
+        previous.template_hash,
+        previous.template_source,
+    )
+    return KwokNodeGroupStatus(
+        replicas=facts.replicas,
+        ready_replicas=facts.ready,
+        updated_replicas=facts.updated,
+        pending_replicas=facts.pending,
+        failed_replicas=facts.failed,
+        target_size=facts.target.value,
+        observed_generation=facts.generation,
+        selector=f"{constants.NODE_GROUP_LABEL}={group}",
+        next_serial=facts.next_serial,
+        pending=tuple(_to_record(batch) for batch in facts.batches),
+        resolved_template=node,
+        template_hash=node_hash,
+        template_source=node_source,
+        conditions=_conditions(facts, previous=previous.conditions, now=now),
+    )
+
+
+def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
+    """The batches recorded in a status."""
+    return tuple(
+        Batch(p.first, p.last, p.requested_at, parse_ranges(p.except_ or ""))
+        for p in status.pending
+    )
+
+
+def _to_record(batch: Batch) -> PendingBatch:
+    return PendingBatch(
+        first=batch.first,
+        last=batch.last,
+        requested_at=batch.requested_at,
+        except_=format_ranges(batch.spent),
+    )
+
+
+def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tuple[Condition, ...]:
+    stalled = _stalled(facts)
+    ready = _ready(facts, stalled)
+    verdicts = {
+        ConditionType.READY: ready,
+        ConditionType.RECONCILING: _reconciling(facts, ready),
+        ConditionType.STALLED: stalled,
+        ConditionType.TEMPLATE_RESOLVED: _template_resolved(facts),
+        ConditionType.SCALING_LIMITED: _scaling_limited(facts),
+        ConditionType.PAUSED: _paused(facts),
+        ConditionType.FOREIGN_NODES: _foreign_nodes(facts),
+    }
+    before = {c.type: c for c in previous}
+    conditions = []
+    for kind, verdict in verdicts.items():
+        old, status = before.get(kind), "True" if verdict.status else "False"
+        since = old.last_transition_time if old and old.status == status else now
+        conditions.append(
+            Condition(
+                type=kind,
+                status="True" if verdict.status else "False",
+                reason=verdict.reason,
+                message=verdict.message,
+                observed_generation=facts.generation,
+                last_transition_time=since,
+            )
+        )
+    return tuple(conditions)
+
+
+def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
+    counts = f"{facts.ready} of {facts.target.value} nodes are Ready"
+    settled = facts.replicas == facts.target.value and not facts.leaving
+    if facts.template_error:
+        return _Verdict(False, stalled.reason, facts.template_error)
+    if facts.target.limit and facts.target.limit.reason == "NodeLimit":
+        return _Verdict(False, "NodeLimit", facts.target.limit.message)
+    if not settled and facts.paused:
+        return _Verdict(False, "Paused", f"{counts}; spec.paused holds the rest back.")
+    if not settled and stalled.status:
+        return _Verdict(False, stalled.reason, stalled.message)
+    if not settled:
+        up = facts.replicas - facts.leaving < facts.target.value
+        going = f", {facts.leaving} are leaving" if facts.leaving else ""
+        return _Verdict(False, "ScalingUp" if up else "ScalingDown", f"{counts}{going}.")
+    if facts.ready < facts.replicas and stalled.status:
+        return _Verdict(False, stalled.reason, stalled.message)
+    if facts.ready < facts.replicas:
+        return _Verdict(False, "NodesNotReady", f"{counts}.")
+    return _Verdict(True, "Ready", f"{counts}.")
+
+
+def _stalled(facts: Facts) -> _Verdict:
+    if facts.template_error:
+        return _Verdict(True, "TemplateInvalid", facts.template_error)
+    if facts.create_error:
+        return _Verdict(True, "CreateRefused", facts.create_error)
+    if facts.kwok_silent and facts.ready < facts.replicas:
+        return _Verdict(True, "KwokNotResponding", facts.kwok_silent)
+    return _Verdict(False, "Progressing", "Nothing stands in the way.")
+
+
+def _reconciling(facts: Facts, ready: _Verdict) -> _Verdict:
+    if facts.paused:
+        return _Verdict(False, "Paused", "spec.paused is true.")
+    if ready.status or ready.reason in ("TemplateInvalid", "CreateRefused", "NodeLimit"):
+        return _Verdict(False, "Settled", "Nothing is under way.")
+    return _Verdict(True, ready.reason, ready.message)
+
+
+def _template_resolved(facts: Facts) -> _Verdict:
+    if facts.template_error:
+        return _Verdict(False, "TemplateInvalid", facts.template_error)
+    if facts.template_pending:
+        return _Verdict(False, "NotChecked", facts.template_pending)
+    return _Verdict(True, "Resolved", "The API server accepts the nodes that the template makes.")
+
+
+def _scaling_limited(facts: Facts) -> _Verdict:
+    limit = facts.target.limit
+    if limit is None:
+        return _Verdict(False, "WithinLimits", f"The target of {facts.target.value} is in force.")
+    return _Verdict(True, limit.reason, f"{facts.target.value} nodes are aimed at: {limit.message}")
+
+
+def _paused(facts: Facts) -> _Verdict:
+    if facts.paused:
+        return _Verdict(
+            True, "SpecPaused", "Nothing is created or deleted until spec.paused is false."
+        )
+    return _Verdict(False, "NotPaused", "spec.paused is false.")
+
+
+def _foreign_nodes(facts: Facts) -> _Verdict:
+    if facts.foreign:
+        return _Verdict(
+            True,
+            "NotOurs",
+            f"{names_in_words(facts.foreign)}: labelled or named as a node of this group, but not "
+            "made for it. Left alone, and not counted. Remove the label "
+            f"{constants.NODE_GROUP_LABEL} from it or delete it.",
+        )
+    if facts.terminating:
+        return _Verdict(
+            False,
+            "NodesTerminating",
+            f"{names_in_words(facts.terminating)}: deleted, but held by a finalizer of somebody "
+            "else. Not counted.",
+        )
+    return _Verdict(False, "None", "No foreign node carries this group's label or names.")
+
+
+def names_in_words(names: Sequence[str]) -> str:
+    """`a, b and 3 more`: a few names, the number of the rest."""
+    shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
+    more = len(names) - _NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

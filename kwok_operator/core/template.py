@@ -1,0 +1,271 @@
+"""From what users wrote to the bytes of a Node.
+
+    template.node, template.shape, guardTaint  --resolve-->  resolved node  --render-->  NodeTemplate
+
+The *resolved* node is what new nodes copy: cleaned, merged, complete with capacity, taints and the
+labels that all nodes of the group share; it is kept in status. A *NodeTemplate* belongs to one group
+and is serialised once: each node costs a join of byte strings, not a JSON dump.
+
+Nothing here asks the API server; whether it accepts the node is for its own dry run to say.
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
+from kwok_operator.core.quantity import format_quantity, parse_quantity
+from kwok_operator.errors import TemplateError
+from kwok_operator.models.nodegroup import GuardTaint, Shape, Template
+
+NODE_FIELD = "spec.template.node"
+MAX_RESOLVED_BYTES = 128 * 1024
+"""The resolved node is kept in status beside the spec; etcd takes 1.5 MB for the whole object."""
+
+DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+"""As `kwokctl scale node` gives without parameters."""
+DEFAULT_ARCH = "amd64"
+DEFAULT_OS = "linux"
+
+
+def resolve(template: Template, *, guard: GuardTaint) -> Node:
+    """The node that new nodes of a group copy, without name, owner or conditions.
+
+    Raises TemplateError, which names the field, the value and the remedy.
+    """
+    node = clean_node(template.node or {}, field=NODE_FIELD)
+    shape = template.shape or Shape()
+    _set_resources(node, shape)
+    _set_labels(node, shape)
+    _set_taints(node, shape, guard)
+    size = len(json.dumps(node))
+    if size > MAX_RESOLVED_BYTES:
+        raise TemplateError(
+            field=NODE_FIELD,
+            value=f"{size} bytes",
+            problem=f"are too many: status keeps a copy, which may have {MAX_RESOLVED_BYTES}",
+            remedy="take out what the nodes don't need",
+        )
+    return node
+
+
+def template_hash(node: Node) -> str:
+    """Ten characters that change when the resolved node does."""
+    canonical = json.dumps(node, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:10]
+
+
+def source(template: Template) -> str:
+    """Where the node comes from, in a word for the SOURCE column."""
+    parts = [name for name, given in (("Node", template.node), ("Shape", template.shape)) if given]
+    return "+".join(parts) or "Default"
+
+
+def _set_resources(node: Node, shape: Shape) -> None:
+    status = node["status"]
+    capacity = section(status, "capacity", field=f"{NODE_FIELD}.status")
+    allocatable = section(status, "allocatable", field=f"{NODE_FIELD}.status")
+    _check_quantities(capacity, f"{NODE_FIELD}.status.capacity")
+    _check_quantities(allocatable, f"{NODE_FIELD}.status.allocatable")
+    for name, value in {**DEFAULT_CAPACITY, **allocatable}.items():
+        capacity.setdefault(name, value)
+    wanted = _shape_capacity(shape)
+    _check_quantities(wanted, "spec.template.shape")
+    capacity.update(wanted)
+    for name, value in capacity.items():
+        if name in wanted or name not in allocatable:
+            allocatable[name] = value
+    reserved = _reserved(shape)
+    _check_quantities(reserved, "spec.template.shape.reserved")
+    for name, value in reserved.items():
+        left = parse_quantity(capacity.get(name, 0)) - parse_quantity(value)
+        if left < 0:
+            raise TemplateError(
+                field=f"spec.template.shape.reserved.{name}",
+                value=value,
+                problem=f"is more than the capacity, which is {capacity.get(name, 0)}",
+                remedy="reserve less",
+            )
+        allocatable[name] = format_quantity(left, like=capacity[name])
+
+
+def _shape_capacity(shape: Shape) -> dict[str, Any]:
+    given = {
+        "cpu": shape.cpu,
+        "memory": shape.memory,
+        "ephemeral-storage": shape.ephemeral_storage,
+        "pods": shape.max_pods,
+    }
+    capacity = {name: str(value) for name, value in given.items() if value is not None}
+    capacity.update({name: str(value) for name, value in (shape.resources or {}).items()})
+    if shape.gpu is not None:
+        capacity[shape.gpu.type] = str(shape.gpu.count)
+    return capacity
+
+
+def _reserved(shape: Shape) -> dict[str, Any]:
+    if shape.reserved is None:
+        return {}
+    given = {
+        "cpu": shape.reserved.cpu,
+        "memory": shape.reserved.memory,
+        "ephemeral-storage": shape.reserved.ephemeral_storage,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _check_quantities(resources: Mapping[str, Any], field: str) -> None:
+    # The API server's own message for a bad quantity names neither the field nor the value.
+    for name, value in resources.items():
+        try:
+            amount = parse_quantity(value)
+        except ValueError as err:
+            raise TemplateError(field=f"{field}.{name}", value=value, problem=str(err)) from err
+        if amount < 0:
+            raise TemplateError(
+                field=f"{field}.{name}", value=value, problem="must not be negative"
+            )
+
+
+def _set_labels(node: Node, shape: Shape) -> None:
+    labels, info = node["metadata"]["labels"], node["status"]["nodeInfo"]
+    labels.update(shape.labels or {})
+    arch = shape.arch or labels.get(constants.ARCH_LABEL) or info.get("architecture")
+    os = shape.os or labels.get(constants.OS_LABEL) or info.get("operatingSystem")
+    labels[constants.ARCH_LABEL] = info["architecture"] = arch or DEFAULT_ARCH
+    labels[constants.OS_LABEL] = info["operatingSystem"] = os or DEFAULT_OS
+    if shape.zone is not None:
+        labels[constants.ZONE_LABEL] = shape.zone
+    if shape.instance_type is not None:
+        labels[constants.INSTANCE_TYPE_LABEL] = shape.instance_type
+    labels[constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL] = "true"
+    info["kubeletVersion"] = constants.FAKE_KUBELET_VERSION
+
+
+def _set_taints(node: Node, shape: Shape, guard: GuardTaint) -> None:
+    taints = taint_list(node["spec"], field=NODE_FIELD)
+    taints += [
+        {"key": t.key, "effect": t.effect} | ({"value": t.value} if t.value else {})
+        for t in shape.taints or ()
+    ]
+    if guard.enabled:
+        taints.append({"key": guard.key, "value": guard.value, "effect": guard.effect})
+    node["spec"]["taints"] = merge_taints(taints)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletEndpoint:
+    """Where kwok serves the kubelet API of its nodes: what it writes into a node it initialises."""
+
+    addresses: tuple[tuple[str, str], ...]
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTemplate:
+    """A group's Node as byte strings between which names and times are put."""
+
+    hash: str
+    _parts: tuple[bytes, ...]
+    _ready_parts: tuple[bytes, ...]
+
+    def body(self, name: str, *, requested_at: str, now: str, ready: bool) -> bytes:
+        """The JSON of one Node; `requested_at` and `now` are RFC 3339 times."""
+        parts = self._ready_parts if ready else self._parts
+        values = {b"name": name.encode(), b"asked": requested_at.encode(), b"now": now.encode()}
+        return b"".join(values[p] if i % 2 else p for i, p in enumerate(parts))
+
+
+def render(
+    resolved: Node,
+    *,
+    group: str,
+    uid: str,
+    provider_id_prefix: str,
+    endpoint: KubeletEndpoint | None,
+) -> NodeTemplate:
+    """Serialises a group's Node once.
+
+    With `endpoint`, nodes can be born Ready: they get the addresses, the port and the conditions that
+    kwok would have filled in. kwok leaves a node that is Ready already as it is.
+    """
+    marker = _unused_marker(resolved)
+    node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)
+    parts = _split(node, marker)
+    ready_parts = parts
+    if endpoint is not None:
+        node["status"].update(_born_ready(endpoint, now=f"{marker}now{marker}"))
+        ready_parts = _split(node, marker)
+    return NodeTemplate(hash=template_hash(resolved), _parts=parts, _ready_parts=ready_parts)
+
+
+def _unused_marker(resolved: Node) -> str:
+    text, attempt = json.dumps(resolved), 0
+    while (marker := f"<<{attempt}>>") in text:
+        attempt += 1
+    return marker
+
+
+def _split(node: Node, marker: str) -> tuple[bytes, ...]:
+    # Markers come in pairs around a value's name, so every second part is a name.
+    return tuple(json.dumps(node, separators=(",", ":")).encode().split(marker.encode()))
+
+
+def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix: str) -> Node:
+    name, asked = f"{marker}name{marker}", f"{marker}asked{marker}"
+    node: Node = {"apiVersion": "v1", "kind": "Node", **copy.deepcopy(resolved)}
+    metadata = node["metadata"]
+    metadata["name"] = name
+    metadata["labels"].update({constants.HOSTNAME_LABEL: name, constants.NODE_GROUP_LABEL: group})
+    metadata["annotations"].update(
+        {
+            constants.KWOK_NODE_ANNOTATION: constants.KWOK_NODE_ANNOTATION_VALUE,
+            constants.CA_NODE_GROUP_ANNOTATION: group,
+            constants.METRICS_PATH_ANNOTATION: f"/metrics/nodes/{name}/metrics/resource",
+            constants.NODE_GROUP_UID_ANNOTATION: uid,
+            constants.REQUESTED_AT_ANNOTATION: asked,
+            constants.TEMPLATE_HASH_ANNOTATION: template_hash(resolved),
+        }
+    )
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+            "kind": constants.KIND,
+            "name": group,
+            "uid": uid,
+            "controller": True,
+        }
+    ]
+    node["spec"]["providerID"] = f"{prefix}{name}"
+    return node
+
+
+def _born_ready(endpoint: KubeletEndpoint, *, now: str) -> dict[str, Any]:
+    healthy = {
+        "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        "NetworkUnavailable": ("RouteCreated", "RouteController created a route"),
+    }
+    conditions = [("Ready", "True", "KubeletReady", "kubelet is posting ready status")]
+    conditions += [(kind, "False", *why) for kind, why in healthy.items()]
+    return {
+        "phase": "Running",
+        "conditions": [
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+            for kind, status, reason, message in conditions
+        ],
+        "addresses": [{"type": kind, "address": value} for kind, value in endpoint.addresses],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": endpoint.port}},
+    }

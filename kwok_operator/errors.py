@@ -1,0 +1,161 @@
+"""Errors that cross a module boundary.
+
+KwokOperatorError
+├── SettingsError            a flag or an environment variable has an unusable value
+├── ConnectionConfigError    no usable kubeconfig or in-cluster configuration
+├── PreflightError           the cluster lacks what the operator needs (API, permission)
+├── TemplateError            a template can't become a node: field, value, problem, remedy
+├── ApiError                 the API server answered with an error status
+│   ├── BadRequestError      400
+│   ├── UnauthorizedError    401
+│   ├── ForbiddenError       403
+│   ├── NotFoundError        404
+│   ├── ConflictError        409
+│   ├── GoneError            410
+│   ├── InvalidError         422
+│   ├── TooManyRequestsError 429
+│   └── ServerError          5xx
+├── ApiUnreachableError      no answer at all: connection refused, time-out, TLS
+└── DecodeError              an answer that isn't what was asked for
+
+str() of each is one line, fit for a log, an Event or a condition.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+_MAX_TEXT: Final = 2_000
+"""An API server repeats the refused value in its sentence; nobody reads a whole node there."""
+
+
+def one_line(text: object, *, limit: int = _MAX_TEXT) -> str:
+    """Squeeze white space and newlines, and cut what is too long for one log line."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+class KwokOperatorError(Exception):
+    """Everything that this package raises on purpose."""
+
+
+class SettingsError(KwokOperatorError):
+    """A flag or an environment variable has an unusable value."""
+
+
+class ConnectionConfigError(KwokOperatorError):
+    """There is no usable kubeconfig or in-cluster configuration."""
+
+
+class PreflightError(KwokOperatorError):
+    """The cluster lacks what the operator needs."""
+
+
+class TemplateError(KwokOperatorError):
+    """A template can't become a node."""
+
+    def __init__(self, *, field: str, value: object, problem: str, remedy: str = "") -> None:
+        self.field = field
+        self.value = value
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(field, problem)
+
+    def __str__(self) -> str:
+        sentence = f"{self.field}: {one_line(repr(self.value), limit=200)} {self.problem}"
+        return one_line(f"{sentence}; {self.remedy}" if self.remedy else sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCause:
+    """One entry of `details.causes` in the API server's answer: which field, and what is wrong."""
+
+    field: str
+    message: str
+    reason: str
+
+
+class ApiError(KwokOperatorError):
+    """The API server answered, and the answer is an error status."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        reason: str = "",
+        details: tuple[ErrorCause, ...] = (),
+        retry_after: float | None = None,
+        method: str = "",
+        path: str = "",
+    ) -> None:
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.details = details
+        self.retry_after = retry_after
+        self.method = method
+        self.path = path
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        asked = f"requesting {self.method} {self.path}: " if self.method else ""
+        answer = f"{self.status} {self.reason}".strip()
+        return one_line(f"{asked}{answer}: {self.message}" if self.message else asked + answer)
+
+
+class BadRequestError(ApiError):
+    """400: the request can't be understood, or an unknown field was refused."""
+
+
+class UnauthorizedError(ApiError):
+    """401: the API server doesn't know who asks."""
+
+
+class ForbiddenError(ApiError):
+    """403: the API server knows who asks, and says no."""
+
+
+class NotFoundError(ApiError):
+    """404: there is no such object, or no such API."""
+
+
+class ConflictError(ApiError):
+    """409: the name is taken, or the object has changed meanwhile."""
+
+
+class GoneError(ApiError):
+    """410: the resourceVersion or the continue token is too old."""
+
+
+class InvalidError(ApiError):
+    """422: understood, and not valid. `details` names the fields."""
+
+
+class TooManyRequestsError(ApiError):
+    """429: the API server asks to wait; `retry_after` says how long, if it said so."""
+
+
+class ServerError(ApiError):
+    """5xx: the API server, or something in front of it, is in trouble."""
+
+
+class ApiUnreachableError(KwokOperatorError):
+    """There was no answer, or not a whole one. A write may have been carried out nevertheless."""
+
+    def __init__(self, *, server: str, cause: str, method: str = "", path: str = "") -> None:
+        self.server = server
+        self.cause = cause
+        self.method = method
+        self.path = path
+        super().__init__(server, cause)
+
+    def __str__(self) -> str:
+        asked = f"requesting {self.method} {self.path}: " if self.method else ""
+        return one_line(f"{asked}no answer from {self.server}: {self.cause}")
+
+
+class DecodeError(KwokOperatorError):
+    """An answer isn't what was asked for: no JSON, or another kind of object."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())

@@ -1,0 +1,55 @@
+"""/healthz, /readyz and /metrics on one port.
+
+    /healthz  200 while the event loop turns and the watches hear something
+    /readyz   200 once groups and nodes are known; 503 says what is missing
+    /metrics  Prometheus text
+"""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from kwok_operator.errors import SettingsError
+
+Probe = Callable[[], str | None]
+"""None when all is well, else what is wrong."""
+
+
+class HealthServer:
+    """Serves until closed. Construct, then `start()`."""
+
+    def __init__(self, *, registry: CollectorRegistry, healthy: Probe, ready: Probe) -> None:
+        self._registry = registry
+        app = web.Application()
+        app.router.add_get("/healthz", self._answer(healthy))
+        app.router.add_get("/readyz", self._answer(ready))
+        app.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises SettingsError where the address can't be had."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise SettingsError(
+                f"--listen {host}:{port}: {error.strerror or error}; "
+                "give another address, or 0 for none"
+            ) from error
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+    @staticmethod
+    def _answer(probe: Probe) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(_: web.Request) -> web.StreamResponse:
+            problem = probe()
+            return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+        return answer
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        body = generate_latest(self._registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})

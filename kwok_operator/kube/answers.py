@@ -1,0 +1,111 @@
+"""What an answer that isn't a success means: which error class, with which words.
+
+A status becomes a class, a `Status` object its message, causes and delay. Such an object comes as
+the body of an answer, or as an ERROR event within a watch whose own status was 200. A body that is
+no `Status` was written by something in front of the API server. No answer at all is told in a few
+words here, too. Whether to ask again is for retry.py.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ErrorCause,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+
+_ERRORS: Final[Mapping[int, type[ApiError]]] = {
+    400: BadRequestError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+    422: InvalidError,
+    429: TooManyRequestsError,
+}
+
+
+def check_status(
+    status: int, headers: Mapping[str, str], body: bytes, *, method: str, path: str
+) -> None:
+    """Raise the error class for an answer that isn't a success."""
+    if 200 <= status < 300:
+        return
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if not (isinstance(answer, dict) and answer.get("kind") == "Status"):
+        # Not the API server itself, but something in front of it: a proxy, a load balancer.
+        text = headers.get("Location") or body[:300].decode(errors="replace")
+        answer = {"message": text or "an empty answer"}
+    raise error_of(answer, status=status, headers=headers, method=method, path=path)
+
+
+def error_of(
+    answer: Mapping[str, Any],
+    *,
+    status: int,
+    headers: Mapping[str, str] | None = None,
+    method: str,
+    path: str,
+) -> ApiError:
+    """Make an error of a `Status` object, which comes as an answer or within a watch."""
+    details = answer.get("details") or {}
+    default = ServerError if status >= 500 else ApiError
+    return _ERRORS.get(status, default)(
+        str(answer.get("message") or ""),
+        status=status,
+        reason=str(answer.get("reason") or ""),
+        details=tuple(
+            ErrorCause(
+                field=str(cause.get("field") or ""),
+                message=str(cause.get("message") or ""),
+                reason=str(cause.get("reason") or ""),
+            )
+            for cause in details.get("causes") or ()
+        ),
+        retry_after=_seconds((headers or {}).get("Retry-After"))
+        or _seconds(details.get("retryAfterSeconds")),
+        method=method,
+        path=path,
+    )
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        return max(0.0, float(str(value)))
+    except ValueError:
+        return None  # also the HTTP-date form, which API servers don't use
+
+
+def describe_failure(error: Exception, *, timeout: float | None = None) -> str:
+    """Say in a few words why there was no answer; aiohttp's own are long, or empty."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"its certificate is not trusted: {error.certificate_error}"
+        case aiohttp.ClientConnectorError():
+            refused = isinstance(error.os_error, ConnectionRefusedError)
+            return "connection refused" if refused else str(error.os_error)
+        case aiohttp.ConnectionTimeoutError():
+            return "it does not take the connection"
+        case TimeoutError():
+            return f"no answer within {timeout:g} s" if timeout else "no answer in time"
+        case aiohttp.ServerDisconnectedError():
+            return "it closed the connection without an answer"
+        case aiohttp.ClientPayloadError():
+            return "it cut the connection in the middle of its answer"
+    return str(error) or type(error).__name__

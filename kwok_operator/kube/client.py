@@ -1,0 +1,333 @@
+"""HTTP with one API server: requests, and the lines of a watch.
+
+    request() ──> session of at most `max_connections`, kept alive ──> bytes, or an error class
+    lines()   ──> a session of its own, so that a watch never queues behind creates, nor they
+                  behind it ──> complete lines, whatever the chunks
+
+Owns sessions, time-outs, one new login after a 401, and one repetition where the server closed a
+kept-alive connection before it answered. It knows paths and bytes, not kinds: what an answer means
+is for answers.py and decode.py, whether to ask again for retry.py.
+
+Every request has a time-out. Answers are asked for uncompressed: on a cluster's network the API
+server's gzip costs more than the bytes, with 200 MB of nodes in one list.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+
+from kwok_operator import __version__
+from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
+from kwok_operator.kube.answers import check_status, describe_failure
+from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.retry import call_with_retries
+
+logger = logging.getLogger(__name__)
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+ACCEPT_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""Metadata only: for single objects, and for a watch (which refuses the List form)."""
+ACCEPT_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+CONNECT_TIMEOUT: Final = 10.0
+KEEPALIVE: Final = 60.0
+"""Less than the 90 s after which an API server closes an idle connection."""
+READ_BUFFER: Final = 2**18
+
+Observer = Callable[[str, int, float], None]
+"""Told of each exchange: method, status (0 where there was no answer), seconds."""
+
+
+class LineSplitter:
+    """Cuts a stream into lines. A line may span any number of chunks, at linear cost."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk; give the lines that it completes, without line ends, none empty."""
+        *complete, rest = chunk.split(b"\n")
+        if complete and self._parts:
+            complete[0] = b"".join((*self._parts, complete[0]))
+            self._parts.clear()
+        if rest:
+            self._parts.append(rest)
+        return [line for line in complete if line]
+
+
+class KubeClient:
+    """Asks one API server, as one identity."""
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        max_connections: int = 64,
+        user_agent: str = f"kwok-operator/{__version__}",
+        observe: Observer | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.connection = connection
+        self._max_connections = max_connections
+        self._user_agent = user_agent
+        self._observe = observe
+        self._sleep = sleep
+        self._draw = draw
+        self._clock = clock
+        self._requests: aiohttp.ClientSession | None = None
+        self._watches: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. The client opens new ones if it is used again."""
+        sessions, self._requests, self._watches = (self._requests, self._watches), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | Mapping[str, Any] | list[Any] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout: float = 30.0,  # noqa: ASYNC109 - each attempt's, handed on to aiohttp
+        retries: int = 0,
+    ) -> bytes:
+        """Ask, and give the body of a successful answer.
+
+        `retries` more attempts are made where retry.py says that it makes sense.
+        """
+        data = body if body is None or isinstance(body, bytes) else encode(body)
+        headers = {"Accept": accept}
+        if data is not None:
+            headers["Content-Type"] = content_type
+
+        async def attempt() -> bytes:
+            return await self._attempt(
+                method=method,
+                path=path,
+                params=params,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+            )
+
+        if not retries:
+            return await attempt()
+        return await call_with_retries(attempt, retries=retries, draw=self._draw, sleep=self._sleep)
+
+    async def get_json(
+        self, path: str, params: Mapping[str, str] | None = None, *, retries: int = 0
+    ) -> Any:
+        """GET, decoded to plain dicts and lists. For small answers: it blocks the loop."""
+        return json.loads(await self.request("GET", path, params=params, retries=retries))
+
+    async def get_text(
+        self, path: str, params: Mapping[str, str] | None = None, *, retries: int = 0
+    ) -> str:
+        """GET of something that isn't JSON, such as /readyz or a log."""
+        answer = await self.request("GET", path, params=params, accept="*/*", retries=retries)
+        return answer.decode(errors="replace")
+
+    async def lines(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - of the whole stream
+        inactivity: float = 70.0,
+        accept: str = JSON,
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """Give the complete lines of a watch, until the server ends it or is silent for too long.
+
+        An API server sends a bookmark each minute, so 70 s of silence mean a dead connection.
+        Raises ApiError if the watch is refused, ApiUnreachableError if it can't be opened or is
+        cut. A line that was cut off is dropped. Close the iterator (`contextlib.aclosing`) when
+        leaving it early.
+        """
+        limits = aiohttp.ClientTimeout(
+            total=timeout, sock_connect=CONNECT_TIMEOUT, sock_read=inactivity
+        )
+        splitter = LineSplitter()
+        opened = False
+        try:
+            response = await self._open_watch(path, params, accept=accept, limits=limits)
+            async with response:
+                opened = True
+                if on_open is not None:
+                    on_open()
+                async for chunk in response.content.iter_any():
+                    for line in splitter.feed(chunk):
+                        yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if opened and isinstance(error, TimeoutError):
+                return
+            raise self._unreachable(error, method="WATCH", path=path) from error
+
+    async def _open_watch(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        accept: str,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        if self._watches is None:
+            self._watches = self._new_session(limit=0)
+        for login in (1, 2):
+            started = self._clock()
+            response = await self._send(
+                self._watches,
+                method="GET",
+                path=path,
+                params=params,
+                headers={"Accept": accept},
+                limits=limits,
+            )
+            self._note("WATCH", response.status, started)
+            if response.status == 200:
+                return response
+            async with response:
+                answer = await response.read()
+            if response.status != 401 or login == 2 or not await self._login_again():
+                check_status(response.status, response.headers, answer, method="WATCH", path=path)
+        raise AssertionError("unreachable: the second login returns or raises")
+
+    async def _attempt(
+        self,
+        *,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,  # noqa: ASYNC109
+    ) -> bytes:
+        """One request, with a second login after a 401."""
+        if self._requests is None:
+            self._requests = self._new_session(limit=self._max_connections)
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        logged_in_again = resent = False
+        while True:
+            status, started = 0, self._clock()
+            try:
+                async with await self._send(
+                    self._requests,
+                    method=method,
+                    path=path,
+                    params=params,
+                    data=data,
+                    headers=headers,
+                    limits=limits,
+                ) as response:
+                    answer = await response.read()
+                    status = response.status
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                # aiohttp repeats the idempotent methods itself. PATCH isn't among them, but ours
+                # are either idempotent or guarded by a test; POST may have created something.
+                if method == "PATCH" and not resent and _closed_unanswered(error):
+                    resent = True
+                    continue
+                raise self._unreachable(error, method=method, path=path, timeout=timeout) from error
+            finally:
+                self._note(method, status, started)
+            if status == 401 and not logged_in_again and await self._login_again():
+                logged_in_again = True
+                continue
+            check_status(status, response.headers, answer, method=method, path=path)
+            return answer
+
+    async def _send(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        data: bytes | None = None,
+    ) -> aiohttp.ClientResponse:
+        connection = self.connection
+        return await session.request(
+            method,
+            connection.server + path,
+            params=params,
+            data=data,
+            headers={**headers, **await connection.auth_headers()},
+            # Given with each request, because a new login can bring a new client certificate.
+            ssl=connection.ssl or True,
+            server_hostname=connection.tls_server_name,
+            proxy=connection.proxy,
+            timeout=limits,
+            allow_redirects=False,  # never carry the token elsewhere
+        )
+
+    def _new_session(self, *, limit: int) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            read_bufsize=READ_BUFFER,
+        )
+
+    async def _login_again(self) -> bool:
+        try:
+            await self.connection.reload()
+        except ConnectionConfigError as error:
+            logger.warning("logging in again failed: error=%s", error)
+            return False
+        return True
+
+    def _note(self, method: str, status: int, started: float) -> None:
+        if self._observe is not None:
+            self._observe(method, status, self._clock() - started)
+
+    def _unreachable(
+        self, error: Exception, *, method: str, path: str, timeout: float | None = None
+    ) -> ApiUnreachableError:
+        return ApiUnreachableError(
+            server=self.connection.server,
+            cause=describe_failure(error, timeout=timeout),
+            method=method,
+            path=path,
+        )
+
+
+def encode(body: Mapping[str, Any] | list[Any]) -> bytes:
+    """JSON as it goes over the wire."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _closed_unanswered(error: Exception) -> bool:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return False
+    return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)

@@ -1,0 +1,224 @@
+"""Where is the API server, and who are we: kubeconfig files, or the pod's service account.
+
+    --kubeconfig / --context ─┐
+    service account of a pod ─┼─> Endpoint ──> Connection, which runs this again when it must
+    $KUBECONFIG, ~/.kube ─────┘
+
+The choice is kubectl's. kubernetes_asyncio resolves the context, the cluster and the credentials;
+what it lacks is done before it is asked: merging as kubectl merges (kubeconfig.py), exec plugins
+(exec_plugin.py), token files, PEM data without files that stay behind. It is imported where it is
+needed, because it brings 40 MB of models with it; a pod's service account does without.
+
+Not supported, and refused with a sentence: SOCKS proxies, auth-providers other than oidc and gcp,
+impersonation of more than a user, a uid and one group.
+"""
+
+import base64
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.errors import ConnectionConfigError, one_line
+from kwok_operator.kube.connection import Connection, Endpoint, read_token
+from kwok_operator.kube.exec_plugin import ExecCredential, run_plugin
+from kwok_operator.kube.kubeconfig import Choice, merge, pick, read_kubeconfig
+from kwok_operator.kube.proxy import checked, proxy_for
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+AUTH_PROVIDERS: Final = ("oidc", "gcp")
+
+
+async def load_connection(
+    *,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Connection:
+    """Find the API server that is meant, and log in there.
+
+    Raises ConnectionConfigError with one line: what was looked for, and what to do.
+    """
+    env = os.environ if environ is None else environ
+    told = kubeconfig or context or env.get("KUBECONFIG")
+    host = env.get("KUBERNETES_SERVICE_HOST")
+    if not told and host and (service_account / "token").is_file():
+        load = functools.partial(_from_pod, service_account, env)
+    else:
+        load = functools.partial(_from_files, _paths(kubeconfig, env), context, env)
+    return Connection(await load(), load=load)
+
+
+async def _from_pod(service_account: Path, env: Mapping[str, str]) -> Endpoint:
+    host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT") or "443"
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    ca, token = str(service_account / "ca.crt"), str(service_account / "token")
+    _must_exist(ca, "the service account's ca.crt")
+    return Endpoint(
+        server=server,
+        description=f"in-cluster at {server}",
+        namespace=_pod_namespace(service_account / "namespace"),
+        ca_path=ca,
+        token=read_token(token),
+        token_file=token,
+        proxy=proxy_for(server, env),
+    )
+
+
+def _pod_namespace(path: Path) -> str:
+    return path.read_text().strip() if path.is_file() else "default"
+
+
+def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
+    """The files that kubectl would merge; at least one of them exists."""
+    if kubeconfig:
+        wanted, remedy = [kubeconfig], "check --kubeconfig"
+    elif env.get("KUBECONFIG"):
+        wanted, remedy = env["KUBECONFIG"].split(os.pathsep), "check KUBECONFIG"
+    else:
+        wanted = [os.path.join(env.get("HOME") or "~", ".kube", "config")]
+        remedy = "give --kubeconfig, set KUBECONFIG, or run in a pod with a service account"
+    paths = [Path(path).expanduser() for path in wanted if path]
+    found = [path for path in paths if path.exists()]
+    if not found:
+        names = ", ".join(map(str, paths))
+        raise ConnectionConfigError(f"there is no kubeconfig at {names}: {remedy}")
+    return found
+
+
+async def _from_files(paths: list[Path], context: str | None, env: Mapping[str, str]) -> Endpoint:
+    choice = pick(merge([read_kubeconfig(path) for path in paths]), context)
+    try:
+        return await _endpoint(choice, env)
+    except ConnectionConfigError as error:
+        raise ConnectionConfigError(f"context {choice.name}: {error}") from error
+
+
+async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
+    """Log in as a context says."""
+    cluster, user = choice.cluster, choice.user
+    credential = ExecCredential(token=None, certificate=None, private_key=None, expires=None)
+    if user.get("exec"):
+        credential = await run_plugin(user["exec"], cluster=_told_to_plugin(cluster), environ=env)
+    token_file = user.get("tokenFile") if credential.token is None else None
+    token = read_token(token_file) if token_file else credential.token
+    resolved = await _resolve(choice, token)
+    scheme, _, token = (resolved.api_key.get("BearerToken") or "Bearer ").partition(" ")
+    server = _with_scheme(resolved.host, cluster, user)
+    ca_path, ca_data = _path_or_data(cluster, "certificate-authority")
+    certificate_path, certificate_data = _path_or_data(user, "client-certificate")
+    key_path, key_data = _path_or_data(user, "client-key")
+    if bool(certificate_path or certificate_data) != bool(key_path or key_data):
+        raise ConnectionConfigError("a client-certificate and a client-key go together")
+    if credential.certificate is not None:
+        certificate_path = key_path = None
+        certificate_data, key_data = credential.certificate, credential.private_key
+    return Endpoint(
+        server=server,
+        description=f"context {choice.name} at {server}",
+        namespace=choice.namespace,
+        ca_path=ca_path,
+        ca_data=ca_data,
+        certificate_path=certificate_path,
+        certificate_data=certificate_data,
+        private_key_path=key_path,
+        private_key_data=key_data,
+        insecure=not resolved.verify_ssl,
+        tls_server_name=resolved.tls_server_name,
+        proxy=checked(resolved.proxy, "proxy-url") if resolved.proxy else proxy_for(server, env),
+        scheme=scheme,
+        token=token or None,
+        token_file=token_file,
+        expires=credential.expires,
+        impersonate=_impersonation(user),
+    )
+
+
+async def _resolve(choice: Choice, token: str | None) -> Any:
+    """Let kubernetes_asyncio make sense of cluster and user: Basic, OIDC, GCP, the TLS switches.
+
+    It isn't given what it would copy to files that stay until the program's end.
+    """
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
+    provider = (choice.user.get("auth-provider") or {}).get("name", AUTH_PROVIDERS[0])
+    if provider not in AUTH_PROVIDERS:
+        raise ConnectionConfigError(
+            f"the auth-provider {provider} is not supported: use its exec plugin, as kubectl does"
+        )
+    wanted = ("server", "insecure-skip-tls-verify", "tls-server-name", "proxy-url")
+    cluster = {key: choice.cluster[key] for key in wanted if key in choice.cluster}
+    wanted = ("token", "username", "password", "auth-provider")
+    user = {key: choice.user[key] for key in wanted if key in choice.user}
+    loader = KubeConfigLoader(
+        {
+            "current-context": choice.name,
+            "contexts": [{"name": choice.name, "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": token} if token else user}],
+        }
+    )
+    configuration = Configuration()
+    try:
+        await loader.load_and_set(configuration)
+    except Exception as error:  # its own, KeyError, ValueError, aiohttp's: it doesn't say which
+        raise ConnectionConfigError(f"logging in: {one_line(error, limit=300)}") from error
+    return configuration
+
+
+def _with_scheme(server: str, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
+    if "://" in server:
+        return server
+    secure = any(key.startswith("certificate-authority") or "tls" in key for key in cluster)
+    secure = secure or any(key.startswith("client-certificate") for key in user)
+    return f"{'https' if secure else 'http'}://{server}"
+
+
+def _path_or_data(body: Mapping[str, Any], key: str) -> tuple[str | None, str | None]:
+    """Give a file's path or the PEM text itself. Data goes first, as with kubectl."""
+    data, path = body.get(f"{key}-data"), body.get(key)
+    if data:
+        try:
+            return None, base64.b64decode(data, validate=False).decode("ascii")
+        except ValueError as error:
+            raise ConnectionConfigError(f"{key}-data is not PEM text in base64: {error}") from error
+    if path:
+        _must_exist(path, key)
+    return path or None, None
+
+
+def _must_exist(path: str, what: str) -> None:
+    if not Path(path).is_file():
+        raise ConnectionConfigError(f"{what} {path} is not a file")
+
+
+def _told_to_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """What an exec plugin with provideClusterInfo learns, the CA as data."""
+    told = {
+        key: cluster[key]
+        for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
+        if key in cluster
+    }
+    path, data = _path_or_data(cluster, "certificate-authority")
+    pem = Path(path).read_bytes() if path else (data or "").encode()
+    if pem:
+        told["certificate-authority-data"] = base64.b64encode(pem).decode()
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == "client.authentication.k8s.io/exec":
+            told["config"] = extension.get("extension")
+    return told
+
+
+def _impersonation(user: Mapping[str, Any]) -> dict[str, str]:
+    groups = user.get("as-groups") or []
+    if len(groups) > 1 or user.get("as-user-extra"):
+        raise ConnectionConfigError("only one of as-groups, and no as-user-extra, is supported")
+    headers = {
+        "Impersonate-User": user.get("as"),
+        "Impersonate-Uid": user.get("as-uid"),
+        "Impersonate-Group": groups[0] if groups else None,
+    }
+    return {name: str(value) for name, value in headers.items() if value}

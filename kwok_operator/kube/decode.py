@@ -1,0 +1,293 @@
+"""From the API server's bytes to small values.
+
+Only the fields somebody reads are decoded, straight from bytes, in compiled code: 15 µs for a Node
+of 4 KB where plain dicts cost twice and generated models 70 times as much. A Node is 20 KB as a
+dict; a `NodeView` is meant to be looked at and let go, what must be kept is for the consumer to
+choose.
+
+A `Decoder` knows one kind in the three forms in which it arrives: alone, in pages of a list, in
+the events of a watch. Decoding never fails on odd objects (no status, null labels, unknown
+fields), only on what isn't such an object at all: then with `DecodeError`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, Literal, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
+
+from kwok_operator.errors import ApiError, DecodeError
+from kwok_operator.kube.answers import error_of
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What the operator reads of a Node."""
+
+    name: str
+    uid: str
+    resource_version: int
+    created: float
+    """Epoch seconds; 0.0 for a node that was never stored (a dry run)."""
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    owner_uids: tuple[str, ...]
+    finalizers: tuple[str, ...]
+    deleting: bool
+    ready: bool
+    addresses: tuple[tuple[str, str], ...]
+    """(type, address), in the node's order."""
+    kubelet_port: int
+    """0 where the node states none."""
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """Who keeps a Lease, until when."""
+
+    name: str
+    resource_version: int
+    holder: str
+    duration_seconds: int
+    renew_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A list, or a part of it: then `continue_token` asks for the next one."""
+
+    items: list[T]
+    resource_version: int
+    continue_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One line of a watch. A bookmark has no item, an ERROR has only the error."""
+
+    type: EventType
+    item: T | None
+    resource_version: int
+    error: ApiError | None = None
+
+
+class _Owner(TypedDict, total=False):
+    uid: str
+
+
+class _Meta(TypedDict, total=False):
+    name: str
+    uid: str
+    resourceVersion: str | None
+    creationTimestamp: datetime | None
+    deletionTimestamp: str | None
+    labels: dict[str, str] | None
+    annotations: dict[str, str] | None
+    ownerReferences: list[_Owner] | None
+    finalizers: list[str] | None
+
+
+class _Condition(TypedDict, total=False):
+    type: str
+    status: str
+
+
+class _Address(TypedDict, total=False):
+    type: str
+    address: str
+
+
+class _Endpoint(TypedDict, total=False):
+    Port: int | None
+
+
+class _DaemonEndpoints(TypedDict, total=False):
+    kubeletEndpoint: _Endpoint | None
+
+
+class _NodeStatus(TypedDict, total=False):
+    conditions: list[_Condition] | None
+    addresses: list[_Address] | None
+    daemonEndpoints: _DaemonEndpoints | None
+
+
+class _NodeSpec(TypedDict, total=False):
+    providerID: str | None
+
+
+class _Node(TypedDict, total=False):
+    metadata: _Meta | None
+    spec: _NodeSpec | None
+    status: _NodeStatus | None
+
+
+class _LeaseSpec(TypedDict, total=False):
+    holderIdentity: str | None
+    leaseDurationSeconds: int | None
+    renewTime: datetime | None
+
+
+class _Lease(TypedDict, total=False):
+    metadata: _Meta | None
+    spec: _LeaseSpec | None
+
+
+_ListMeta = TypedDict(
+    "_ListMeta", {"resourceVersion": str | None, "continue": str | None}, total=False
+)
+
+
+class _List(TypedDict, Generic[R], total=False):
+    metadata: _ListMeta | None
+    items: list[R] | None
+
+
+class _Event(TypedDict, Generic[R]):
+    type: EventType
+    object: R
+
+
+def _version(text: str | None) -> int:
+    # Decimal in every API server, and promised to be so since Kubernetes 1.35.
+    return int(text) if text and text.isdecimal() else 0
+
+
+def _node(raw: _Node) -> NodeView:
+    meta: _Meta = raw.get("metadata") or {}
+    status: _NodeStatus = raw.get("status") or {}
+    created = meta.get("creationTimestamp")
+    endpoints: _DaemonEndpoints = status.get("daemonEndpoints") or {}
+    return NodeView(
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        resource_version=_version(meta.get("resourceVersion")),
+        created=created.timestamp() if created else 0.0,
+        labels=meta.get("labels") or {},
+        annotations=meta.get("annotations") or {},
+        owner_uids=tuple([owner.get("uid", "") for owner in meta.get("ownerReferences") or ()]),
+        finalizers=tuple(meta.get("finalizers") or ()),
+        deleting=meta.get("deletionTimestamp") is not None,
+        ready=any(
+            [
+                condition.get("type") == "Ready" and condition.get("status") == "True"
+                for condition in status.get("conditions") or ()
+            ]
+        ),
+        addresses=tuple(
+            [(a.get("type", ""), a.get("address", "")) for a in status.get("addresses") or ()]
+        ),
+        kubelet_port=(endpoints.get("kubeletEndpoint") or {}).get("Port") or 0,
+        provider_id=(raw.get("spec") or {}).get("providerID") or "",
+    )
+
+
+def _lease(raw: _Lease) -> LeaseView:
+    meta: _Meta = raw.get("metadata") or {}
+    spec: _LeaseSpec = raw.get("spec") or {}
+    renewed = spec.get("renewTime")
+    return LeaseView(
+        name=meta.get("name", ""),
+        resource_version=_version(meta.get("resourceVersion")),
+        holder=spec.get("holderIdentity") or "",
+        duration_seconds=spec.get("leaseDurationSeconds") or 0,
+        renew_time=renewed if renewed is None or renewed.tzinfo else renewed.replace(tzinfo=UTC),
+    )
+
+
+class Decoder(Generic[T]):
+    """One kind, alone, in lists and in watches."""
+
+    def __init__(self, raw: Any, view: Callable[[Any], T]) -> None:
+        self._raw = raw
+        self._view = view
+        self._object: TypeAdapter[Any] = TypeAdapter(raw)
+        self._list: TypeAdapter[_List[Any]] = TypeAdapter(_List[raw])
+        self._event: TypeAdapter[_Event[Any]] = TypeAdapter(_Event[raw])
+
+    def then(self, choose: Callable[[T], R]) -> "Decoder[R]":
+        """Give a decoder that keeps only what `choose` makes of each object.
+
+        A list of 50,000 Nodes is 50 MB of views; done here, it never is.
+        """
+        view = self._view
+        return Decoder(self._raw, lambda raw: choose(view(raw)))
+
+    def one(self, body: bytes) -> T:
+        """Decode an object that came alone."""
+        return self._view(_validate(self._object, body))
+
+    def page(self, body: bytes) -> Page[T]:
+        """Decode a list, or one page of it."""
+        raw = _validate(self._list, body)
+        meta: _ListMeta = raw.get("metadata") or {}
+        return Page(
+            items=[self._view(item) for item in raw.get("items") or ()],
+            resource_version=_version(meta.get("resourceVersion")),
+            continue_token=meta.get("continue") or "",
+        )
+
+    def event(self, line: bytes) -> WatchEvent[T]:
+        """Decode one line of a watch."""
+        try:
+            raw = self._event.validate_json(line)
+        except ValidationError as error:
+            # An ERROR carries a Status, whose fields have other types. Rare, so it may be slow.
+            return _error_event(line, error)
+        kind = raw["type"]
+        if kind == "ERROR":
+            return _error_event(line, ValueError("an ERROR event"))
+        item = raw["object"]
+        version = _version((item.get("metadata") or {}).get("resourceVersion"))
+        return WatchEvent(kind, None if kind == "BOOKMARK" else self._view(item), version)
+
+
+def decode_dict(body: bytes) -> dict[str, Any]:
+    """Decode any object, whole, to dicts and lists."""
+    try:
+        return cast(dict[str, Any], from_json(body))
+    except ValueError as error:
+        raise DecodeError(f"decoding an answer: {error}") from error
+
+
+def _validate(adapter: TypeAdapter[R], body: bytes) -> R:
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        raise DecodeError(_explain(error, body)) from error
+
+
+def _error_event(line: bytes, problem: ValueError) -> WatchEvent[Any]:
+    try:
+        raw = from_json(line)
+        if raw["type"] != "ERROR":
+            raise problem
+        status = raw["object"]
+        code = int(status.get("code") or 500)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DecodeError(_explain(problem, line)) from error
+    return WatchEvent("ERROR", None, 0, error_of(status, status=code, method="WATCH", path=""))
+
+
+def _explain(error: ValueError, body: bytes) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        problem = f"{where}: {first['msg']}" if where else first["msg"]
+    else:
+        problem = str(error)
+    return f"decoding an answer: {problem}; it starts with {body[:80]!r}"
+
+
+NODES: Final = Decoder(_Node, _node)
+LEASES: Final = Decoder(_Lease, _lease)
+OBJECTS: Final[Decoder[dict[str, Any]]] = Decoder(dict[str, Any], lambda raw: raw)
+"""Any kind, whole: for few and small objects."""

@@ -1,0 +1,145 @@
+"""Credentials from an exec plugin, such as `aws eks get-token` or `kubelogin`.
+
+The protocol is client.authentication.k8s.io: an ExecCredential goes in by KUBERNETES_EXEC_INFO and
+comes out on stdout, with a token, a client certificate, or both, and until when they are good.
+Written here because kubernetes_asyncio's own lacks the cluster's data, certificates that expire,
+token and certificate together, and a time-out.
+
+A plugin may ask its user something only where stdin is a terminal, as with kubectl.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from kwok_operator.errors import ConnectionConfigError, one_line
+
+TIMEOUT: Final = 60.0
+INTERACTIVE_TIMEOUT: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecCredential:
+    """What a plugin gave."""
+
+    token: str | None = field(repr=False)
+    certificate: str | None
+    private_key: str | None = field(repr=False)
+    expires: float | None
+
+
+async def run_plugin(
+    spec: Mapping[str, Any],
+    *,
+    cluster: Mapping[str, Any],
+    environ: Mapping[str, str],
+    terminal: bool | None = None,
+) -> ExecCredential:
+    """Run the plugin that a kubeconfig's `exec` describes; `cluster` is what it may be told."""
+    command, version = str(spec.get("command") or ""), str(spec.get("apiVersion") or "")
+    if not command or not version:
+        raise ConnectionConfigError("the exec plugin needs a command and an apiVersion")
+    mode = spec.get("interactiveMode") or "IfAvailable"
+    interactive = mode != "Never" and (sys.stdin.isatty() if terminal is None else terminal)
+    if mode == "Always" and not interactive:
+        raise ConnectionConfigError(
+            f"the exec plugin {command} wants a terminal (interactiveMode: Always): "
+            "use another identity for a program that runs alone"
+        )
+    info: dict[str, Any] = {"interactive": interactive}
+    if spec.get("provideClusterInfo"):
+        info["cluster"] = cluster
+    request = {"kind": "ExecCredential", "apiVersion": version, "spec": info}
+    env = {
+        **environ,
+        **{str(item["name"]): str(item["value"]) for item in spec.get("env") or ()},
+        "KUBERNETES_EXEC_INFO": json.dumps(request),
+    }
+    output = await _output(
+        [_found(command, env=env, hint=spec.get("installHint")), *map(str, spec.get("args") or ())],
+        env=env,
+        interactive=interactive,
+    )
+    return _credential(output, command=command, version=version)
+
+
+def _found(command: str, *, env: Mapping[str, str], hint: object) -> str:
+    path = shutil.which(command, path=env.get("PATH", os.defpath))
+    if path is None:
+        problem = f"the exec plugin {command} is not installed, or is not on PATH"
+        raise ConnectionConfigError(one_line(f"{problem}: {hint}" if hint else problem))
+    return path
+
+
+async def _output(argv: list[str], *, env: Mapping[str, str], interactive: bool) -> bytes:
+    """Run a program to its end and give its stdout; none is left behind, whatever happens."""
+    timeout = INTERACTIVE_TIMEOUT if interactive else TIMEOUT
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            env=env,
+            stdin=None if interactive else DEVNULL,
+            stdout=PIPE,
+            stderr=None if interactive else PIPE,
+        )
+    except OSError as error:
+        raise ConnectionConfigError(f"the exec plugin {argv[0]} can't be run: {error}") from error
+    try:
+        async with asyncio.timeout(timeout):
+            output, errors = await process.communicate()
+    except TimeoutError as error:
+        raise ConnectionConfigError(
+            f"the exec plugin {argv[0]} gave no answer within {timeout:g} s"
+        ) from error
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        said = one_line((errors or b"").decode(errors="replace"), limit=500)
+        raise ConnectionConfigError(
+            f"the exec plugin {argv[0]} failed with exit code {process.returncode}: "
+            f"{said or 'it said nothing'}"
+        )
+    return output
+
+
+def _credential(output: bytes, *, command: str, version: str) -> ExecCredential:
+    try:
+        answer = json.loads(output)
+        status = answer["status"]
+        answered = answer["apiVersion"]
+        until = status.get("expirationTimestamp")
+        expires = datetime.fromisoformat(until).timestamp() if until else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConnectionConfigError(
+            f"the exec plugin {command} gave no ExecCredential with a status: {error}"
+        ) from error
+    if answered != version:
+        raise ConnectionConfigError(
+            f"the exec plugin {command} speaks {answered}, but the kubeconfig says {version}"
+        )
+    credential = ExecCredential(
+        token=status.get("token") or None,
+        certificate=status.get("clientCertificateData") or None,
+        private_key=status.get("clientKeyData") or None,
+        expires=expires,
+    )
+    if bool(credential.certificate) != bool(credential.private_key):
+        raise ConnectionConfigError(
+            f"the exec plugin {command} gave a certificate without its key, or the reverse"
+        )
+    if credential.token is None and credential.certificate is None:
+        raise ConnectionConfigError(
+            f"the exec plugin {command} gave neither a token nor a certificate"
+        )
+    return credential

@@ -1,0 +1,130 @@
+"""kubeconfig files: read, merged as kubectl merges them, and one context picked.
+
+No login happens here: the result is what the files say about one cluster and one user, with paths
+made absolute. Every mistake in a file is a ConnectionConfigError that names the place.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kwok_operator.errors import ConnectionConfigError, one_line
+
+MAX_NAMES: Final = 20
+"""So many known names are told to somebody who asked for an unknown one."""
+
+_SECTIONS: Final = ("contexts", "clusters", "users")
+_PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One context, and what it refers to."""
+
+    name: str
+    namespace: str
+    cluster: Mapping[str, Any]
+    user: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """The sections, by name."""
+
+    current_context: str
+    contexts: Mapping[str, Mapping[str, Any]]
+    clusters: Mapping[str, Mapping[str, Any]]
+    users: Mapping[str, Mapping[str, Any]]
+
+
+def read_kubeconfig(path: Path) -> Kubeconfig:
+    """Read one file. An empty one is fine."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConnectionConfigError(f"{path} can't be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConnectionConfigError(f"{path} is not YAML: {one_line(error, limit=300)}") from error
+    if not isinstance(content, dict | None):
+        raise ConnectionConfigError(f"{path} is not a kubeconfig: it has no fields")
+    content = content or {}
+    contexts, clusters, users = (
+        {
+            name: _absolute(body, path.absolute().parent)
+            for name, body in _entries(content.get(section), section, path)
+        }
+        for section in _SECTIONS
+    )
+    return Kubeconfig(str(content.get("current-context") or ""), contexts, clusters, users)
+
+
+def merge(configs: Iterable[Kubeconfig]) -> Kubeconfig:
+    """As kubectl does: whoever says something first is right, entry by entry."""
+    current = ""
+    contexts: dict[str, Mapping[str, Any]] = {}
+    clusters: dict[str, Mapping[str, Any]] = {}
+    users: dict[str, Mapping[str, Any]] = {}
+    for config in configs:
+        current = current or config.current_context
+        contexts = {**config.contexts, **contexts}
+        clusters = {**config.clusters, **clusters}
+        users = {**config.users, **users}
+    return Kubeconfig(current, contexts, clusters, users)
+
+
+def pick(config: Kubeconfig, context: str | None) -> Choice:
+    """Follow a context, the current one if none is named, to its cluster and user."""
+    name = context or config.current_context
+    if not name:
+        raise ConnectionConfigError(
+            f"no current-context is set: give --context, one of: {_names(config.contexts)}"
+        )
+    body = _get(config.contexts, name, "context")
+    cluster = _get(config.clusters, str(body.get("cluster") or ""), "cluster")
+    if not cluster.get("server"):
+        raise ConnectionConfigError(f"the cluster of context {name} has no server")
+    user = str(body.get("user") or "")
+    return Choice(
+        name=name,
+        namespace=str(body.get("namespace") or "default"),
+        cluster=cluster,
+        user=_get(config.users, user, "user") if user else {},
+    )
+
+
+def _get(section: Mapping[str, Mapping[str, Any]], name: str, kind: str) -> Mapping[str, Any]:
+    if name not in section:
+        raise ConnectionConfigError(f"there is no {kind} {name!r}, only: {_names(section)}")
+    return section[name]
+
+
+def _names(section: Mapping[str, object]) -> str:
+    names = sorted(section)
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return (", ".join(names[:MAX_NAMES]) or "none") + more
+
+
+def _entries(section: object, kind: str, path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Give the named bodies of a section: the first of each name counts, so it comes last."""
+    if not isinstance(section, list | None):
+        raise ConnectionConfigError(f"{path}: {kind} is not a list")
+    for entry in reversed(section or []):
+        body = entry.get(kind[:-1]) if isinstance(entry, dict) else None
+        if not (isinstance(body, dict | None) and isinstance(entry, dict) and entry.get("name")):
+            raise ConnectionConfigError(f"{path}: an entry of {kind} has no name, or no fields")
+        yield str(entry["name"]), {k: v for k, v in (body or {}).items() if v is not None}
+
+
+def _absolute(body: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Paths are relative to the file that states them, as is a plugin's command with a slash."""
+    for key in _PATHS:
+        if body.get(key):
+            body[key] = str(directory / str(body[key]))
+    plugin = body.get("exec")
+    if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
+        body["exec"] = {**plugin, "command": str(directory / plugin["command"])}
+    return body

@@ -1,0 +1,274 @@
+"""List and watch one resource, for ever, and tell a sink what is there.
+
+    LIST in pages ──> replace(all)          again after 410, when the server's history is gone
+         │
+         v
+    WATCH from there ──> upsert / remove    resumed from the last version seen after any cut
+
+Between a list and its watch no event is lost: the watch starts at the list's resourceVersion. What
+vanished while nobody watched is told by replace(), which is the whole truth.
+
+Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
+permissions and CRDs may come later. It lets the event loop breathe between pages and within bursts;
+how long replace() takes is the sink's affair.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    DecodeError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    UnauthorizedError,
+)
+from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.retry import backoff, retry_delay
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+LIST_TIMEOUT: Final = 60.0
+WATCH_SECONDS: Final = (240, 300)
+"""The server is asked to end a watch at a random time in between, so that they spread out."""
+WATCH_GRACE: Final = 30.0
+INACTIVITY: Final = 70.0
+BURST: Final = 200
+MIN_WATCH: Final = 1.0
+"""A watch that ends earlier and says nothing is a failure, or there would be a tight loop."""
+RELIST_AFTER: Final = 3
+"""After so many useless streams in a row the version is given up, and all is listed anew."""
+
+_IN_STREAM: Final = "stream"
+
+
+class Sink(Protocol[T_contra]):
+    """Who wants to know. The calls are quick, or they stall the event loop."""
+
+    def replace(self, items: Sequence[T_contra], resource_version: int) -> None:
+        """Exactly these objects exist."""
+
+    def upsert(self, item: T_contra) -> None:
+        """This object is new or has changed."""
+
+    def remove(self, item: T_contra) -> None:
+        """This object is gone, or no longer selected."""
+
+
+class Client(Protocol):
+    """The part of KubeClient that is used here."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float = ...,  # noqa: ASYNC109
+    ) -> bytes: ...
+
+    def lines(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        timeout: float | None = None,
+        inactivity: float = ...,
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[bytes, None]: ...
+
+
+class _StreamError(Exception):
+    """The watch was open, but what came through it, or did not come, is of no use."""
+
+
+class Reflector(Generic[T]):
+    """Keeps one sink informed of one resource."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        path: str,
+        sink: Sink[T],
+        decoder: Decoder[T],
+        params: Mapping[str, str] | None = None,
+        page_size: int = 500,
+        inactivity: float = INACTIVITY,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.synced = asyncio.Event()
+        """Set once the sink has been told everything, and never cleared."""
+        self.last_contact = clock()
+        """When the server was last heard of; with bookmarks, at least once a minute."""
+        self._client = client
+        self._path = path
+        self._params = dict(params or {})
+        self._sink = sink
+        self._decoder = decoder
+        self._page_size = page_size
+        self._inactivity = inactivity
+        self._sleep = sleep
+        self._draw = draw
+        self._clock = clock
+        self._version: int | None = None
+        self._failures = 0
+        self._useless_streams = 0
+        self._trouble: str | None = None
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Raises only what the sink raises."""
+        while True:
+            try:
+                if self._version is None:
+                    self._version = await self._list()
+                await self._watch(self._version)
+            except GoneError as error:
+                # Normal after a long cut. In a row it isn't, and must not become a storm of lists.
+                logger.info("history is gone, listing anew: path=%s error=%s", self._path, error)
+                self._version = None
+                if self._failures:
+                    await self._back_off(error)
+                else:
+                    self._failures = 1
+            except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
+                self._report(error)
+                if isinstance(error, DecodeError | _StreamError):
+                    self._useless_streams += 1
+                    if self._useless_streams >= RELIST_AFTER:
+                        self._useless_streams, self._version = 0, None
+                await self._back_off(error)
+
+    async def _back_off(self, error: Exception) -> None:
+        delay = retry_delay(self._failures, error, draw=self._draw)
+        if delay is None:  # a 4xx: somebody may yet grant the permission, or install the CRD
+            delay = backoff(self._failures, draw=self._draw)
+        self._failures += 1
+        await self._sleep(delay)
+
+    async def _list(self) -> int:
+        """Collect all pages and tell the sink; give the version to watch from."""
+        items: list[T] = []
+        version, token = 0, ""
+        while True:
+            params = {**self._params, "limit": str(self._page_size)}
+            if token:
+                params["continue"] = token
+            body = await self._client.request(
+                "GET", self._path, params=params, timeout=LIST_TIMEOUT
+            )
+            self.last_contact = self._clock()
+            page = self._decoder.page(body)
+            items += page.items
+            # All pages show the state of the first one, and its version is the one to watch from.
+            version = version or page.resource_version
+            token = page.continue_token
+            if not token:
+                break
+            await asyncio.sleep(0)
+        self._sink.replace(items, version)
+        self._recovered()
+        self.synced.set()
+        logger.info("synced: path=%s count=%d", self._path, len(items))
+        return version
+
+    async def _watch(self, version: int) -> None:
+        """Pass on events until the stream ends; raise if there was no use in it."""
+        low, high = WATCH_SECONDS
+        seconds = low + int((high - low) * self._draw())
+        started, heard = self._clock(), 0
+        lines = self._client.lines(
+            self._path,
+            {
+                **self._params,
+                "watch": "true",
+                "resourceVersion": str(version),
+                "allowWatchBookmarks": "true",
+                "timeoutSeconds": str(seconds),
+            },
+            timeout=seconds + WATCH_GRACE,
+            inactivity=self._inactivity,
+            on_open=self._opened,
+        )
+        async with contextlib.aclosing(lines) as stream:
+            async for line in stream:
+                self.last_contact = self._clock()
+                self._take(line)
+                heard += 1
+                if heard % BURST == 0:
+                    await asyncio.sleep(0)
+        lasted = self._clock() - started
+        if not heard and lasted >= self._inactivity:
+            # Not even a bookmark: the server's store may be older than our version, as after a
+            # restore from a backup, and then nothing would ever come.
+            raise _StreamError(f"silent for {lasted:.0f} s")
+        if not heard and lasted < MIN_WATCH:
+            raise _StreamError("the server ended the watch at once")
+
+    def _take(self, line: bytes) -> None:
+        event = self._decoder.event(line)
+        if isinstance(event.error, GoneError):
+            raise event.error
+        if event.error is not None:
+            raise _StreamError(str(event.error)) from event.error
+        if event.item is not None:
+            if event.type == "DELETED":
+                self._sink.remove(event.item)
+            else:
+                self._sink.upsert(event.item)
+        self._version = event.resource_version or self._version
+        self._failures = self._useless_streams = 0
+        self._recovered()
+
+    def _opened(self) -> None:
+        self.last_contact = self._clock()
+        if self._trouble != _IN_STREAM:
+            self._recovered()
+
+    def _recovered(self) -> None:
+        if self._trouble is not None:
+            self._trouble = None
+            logger.info("resumed: path=%s version=%s", self._path, self._version)
+
+    def _report(self, error: Exception) -> None:
+        """Log a trouble when it begins or becomes another one, not each time it is met."""
+        match error:
+            case ApiError():
+                trouble = str(error.status)
+            case ApiUnreachableError():
+                trouble = "unreachable"
+            case _:
+                trouble = _IN_STREAM
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        logger.warning(
+            "%s failed, retrying: path=%s error=%s%s",
+            "listing" if self._version is None else "watching",
+            self._path,
+            error,
+            self._remedy(error),
+        )
+
+    def _remedy(self, error: Exception) -> str:
+        resource = self._path.rpartition("/")[2]
+        match error:
+            case UnauthorizedError():
+                return "; renew the credentials (token, certificate or exec plugin)"
+            case ForbiddenError():
+                return f"; grant the verbs list and watch on {resource} to this identity"
+            case NotFoundError():
+                return f"; the API server does not serve {resource}: install its CRD"
+        return ""

@@ -1,0 +1,73 @@
+"""When to ask the API server again, and how long to wait before.
+
+Pure policy: it neither sleeps nor draws, both are handed in. 429 and 503 wait for as long as the
+server asked in Retry-After, plus a little so that not everybody comes back in the same moment.
+Other 5xx, 429 without Retry-After, and no answer at all wait with exponential back-off and full
+jitter. Any other 4xx is an answer, not an accident: asking again would not change it.
+
+Who may ask again at all is the caller's to say: a POST without an answer may have been carried out.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from kwok_operator.errors import ApiUnreachableError, ServerError, TooManyRequestsError
+
+T = TypeVar("T")
+
+BASE_DELAY: Final = 0.5
+MAX_DELAY: Final = 30.0
+MAX_RETRY_AFTER: Final = 300.0
+"""A proxy's Retry-After of an hour must not put the operator to sleep for an hour."""
+
+
+def backoff(
+    attempt: int,
+    *,
+    draw: Callable[[], float],
+    base: float = BASE_DELAY,
+    cap: float = MAX_DELAY,
+) -> float:
+    """Full jitter: anything from nothing to base * 2**attempt, never more than `cap`.
+
+    `attempt` counts the failures before this one, from 0; `draw` gives numbers in [0, 1).
+    """
+    return draw() * min(cap, base * 2.0 ** min(attempt, 32))
+
+
+def retry_delay(
+    attempt: int,
+    error: BaseException,
+    *,
+    draw: Callable[[], float],
+    base: float = BASE_DELAY,
+    cap: float = MAX_DELAY,
+) -> float | None:
+    """Seconds to wait before asking again, or None if asking again is of no use."""
+    if not isinstance(error, TooManyRequestsError | ServerError | ApiUnreachableError):
+        return None
+    if not isinstance(error, ApiUnreachableError) and error.retry_after is not None:
+        return min(error.retry_after, MAX_RETRY_AFTER) + draw() * base
+    return backoff(attempt, draw=draw, base=base, cap=cap)
+
+
+async def call_with_retries(
+    call: Callable[[], Awaitable[T]],
+    *,
+    retries: int,
+    draw: Callable[[], float] = random.random,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
+    """Await `call()`, and again as the policy says, at most `retries` more times."""
+    attempt = 0
+    while True:
+        try:
+            return await call()
+        except (TooManyRequestsError, ServerError, ApiUnreachableError) as error:
+            delay = retry_delay(attempt, error, draw=draw)
+            if delay is None or attempt >= retries:
+                raise
+        attempt += 1
+        await sleep(delay)

@@ -1,0 +1,71 @@
+"""What /metrics tells: every metric's name, unit and labels.
+
+Labels are bounded: methods, codes, groups; never a node's name.
+"""
+
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """One registry with the operator's metrics in it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Histogram(
+            "kwok_operator_api_request_duration_seconds",
+            "Time of requests to the API server; code 0 is no answer.",
+            ["method", "code"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._reconciles = Histogram(
+            "kwok_operator_reconcile_duration_seconds",
+            "Time of one pass over one group.",
+            buckets=(*_SECONDS, 60.0, 300.0),
+            registry=self.registry,
+        )
+        self.nodes_created = Counter(
+            "kwok_operator_nodes_created",
+            "Nodes created.",
+            ["group"],
+            registry=self.registry,
+        )
+        self.nodes_deleted = Counter(
+            "kwok_operator_nodes_deleted",
+            "Nodes deleted.",
+            ["group"],
+            registry=self.registry,
+        )
+        self._sizes = Gauge(
+            "kwok_operator_group_nodes",
+            "Nodes of a group: target, replicas, ready, pending.",
+            ["group", "state"],
+            registry=self.registry,
+        )
+
+    def request(self, method: str, code: int, seconds: float) -> None:
+        """Notes one exchange with the API server."""
+        self._requests.labels(method, str(code)).observe(seconds)
+
+    def reconciled(self, seconds: float) -> None:
+        """Notes one pass over a group."""
+        self._reconciles.observe(seconds)
+
+    def group(self, name: str, *, target: int, replicas: int, ready: int, pending: int) -> None:
+        """Sets a group's sizes."""
+        sizes = {"target": target, "replicas": replicas, "ready": ready, "pending": pending}
+        for state, nodes in sizes.items():
+            self._sizes.labels(name, state).set(nodes)
+
+    def forget(self, name: str) -> None:
+        """Takes out a group that is gone."""
+        for state in ("target", "replicas", "ready", "pending"):
+            with suppress(KeyError):
+                self._sizes.remove(name, state)
+        for counter in (self.nodes_created, self.nodes_deleted):
+            with suppress(KeyError):
+                counter.remove(name)

@@ -1,0 +1,148 @@
+"""What the models of the API share: the base class and the types of single values.
+
+Owns how a Kubernetes object becomes a Python value and back: camelCase outside, snake_case
+inside, frozen, unknown fields ignored, null and absent the same. Owns the value types
+(quantities, label values, taint keys) together with the limits that the API server enforces.
+
+Deliberately knows no field of any resource, and refuses nothing on top of the schema: an object
+that the API server has stored must always be readable here.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+_DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_SHORT_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_VALUE = rf"^({_SHORT_NAME})?$"
+_LABEL_NAME = rf"^{_SHORT_NAME}$"
+QUALIFIED_NAME = rf"^({_DNS_NAME}/)?{_SHORT_NAME}$"
+EXTENDED_RESOURCE_NAME = rf"^{_DNS_NAME}/{_SHORT_NAME}$"
+_MAX_LABEL_LENGTH = 63
+_MAX_QUALIFIED_NAME_LENGTH = 253 + 1 + 63
+
+# The API server's own pattern for quantities, without the minus sign: nothing here can be negative.
+_NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+_QUANTITY = rf"^\+?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
+_MAX_QUANTITY_LENGTH = 32
+
+
+class ApiModel(BaseModel):
+    """A part of a Kubernetes object."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="ignore",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        """Also takes any mapping, because kopf hands out views that are no dicts."""
+        if data is None:
+            return {}
+        if isinstance(data, Mapping):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+    def dump(self) -> dict[str, Any]:
+        """The JSON object as the API server wants it: by alias, without what is None."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _number_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+# In the schema a rule takes the place of `pattern`: the answer to a mistake is then a sentence and
+# not a regular expression. Lengths stay, as the cost of rules is estimated from them.
+def _schema(*, max_length: int, rule: str, message: str) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": max_length,
+            "x-kubernetes-validations": [{"rule": rule, "message": message}],
+        }
+    )
+
+
+def matches(pattern: str, *, of: str = "self") -> str:
+    """The CEL expression that says whether a string matches a pattern."""
+    return f"{of}.matches(r'{pattern}')"
+
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    StringConstraints(pattern=_QUANTITY, max_length=_MAX_QUANTITY_LENGTH),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": _MAX_QUANTITY_LENGTH,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "isQuantity(string(self)) && !string(self).startsWith('-')",
+                    "message": "must be a quantity and not negative, such as 8, 500m or 32Gi",
+                }
+            ],
+        }
+    ),
+]
+"""An amount such as 32, "500m" or "256Gi". Always text in Python, whichever way it was written."""
+
+_LABEL_CHARACTERS = (
+    "must begin and end with a letter or a digit, with letters, digits, '-', '_' and '.' between"
+)
+
+LabelValue = Annotated[
+    str,
+    StringConstraints(pattern=_LABEL_VALUE, max_length=_MAX_LABEL_LENGTH),
+    _schema(
+        max_length=_MAX_LABEL_LENGTH,
+        rule=matches(_LABEL_VALUE),
+        message=f"{_LABEL_CHARACTERS}, or be empty",
+    ),
+]
+"""The value of a label or a taint; may be empty."""
+
+LabelName = Annotated[
+    str,
+    StringConstraints(pattern=_LABEL_NAME, max_length=_MAX_LABEL_LENGTH),
+    _schema(max_length=_MAX_LABEL_LENGTH, rule=matches(_LABEL_NAME), message=_LABEL_CHARACTERS),
+]
+"""The value of a label that says something, such as a zone; not empty."""
+
+QualifiedName = Annotated[
+    str,
+    StringConstraints(pattern=QUALIFIED_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
+    _schema(
+        max_length=_MAX_QUALIFIED_NAME_LENGTH,
+        rule=matches(QUALIFIED_NAME),
+        message="must be a name, with a domain or without, such as gpu or example.com/gpu",
+    ),
+]
+"""The key of a taint, such as gpu or example.com/gpu."""
+
+ExtendedResourceName = Annotated[
+    str,
+    StringConstraints(pattern=EXTENDED_RESOURCE_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
+    _schema(
+        max_length=_MAX_QUALIFIED_NAME_LENGTH,
+        rule=matches(EXTENDED_RESOURCE_NAME),
+        message="must be the name of a resource with its domain, such as nvidia.com/gpu",
+    ),
+]
+"""The name of a resource with its domain, such as nvidia.com/gpu."""
+
+NodeName = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_LABEL_LENGTH)]

@@ -1,0 +1,126 @@
+"""The status of a KwokNodeGroup: what the operator found, did and has to remember.
+
+Owns every field of status, the condition types, and the text that `kubectl explain` prints. The
+operator alone writes it, and reads back what must outlive it: `nextSerial`, `pending` and
+`resolvedTemplate`. A missing status is an empty one.
+
+Doesn't compute anything: counts and conditions are the core's, and when to write is the
+reconciler's. `KwokNodeGroupStatus.dump()` is what goes to the API server.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from kwok_operator.models.base import ApiModel
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+class ConditionType(StrEnum):
+    """The conditions of a group; each is always present once the operator has seen the group."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    TEMPLATE_RESOLVED = "TemplateResolved"
+    SCALING_LIMITED = "ScalingLimited"
+    PAUSED = "Paused"
+    FOREIGN_NODES = "ForeignNodes"
+
+
+class Condition(ApiModel):
+    type: str = Field(
+        description="What the condition is about: Ready, Reconciling, Stalled, TemplateResolved,"
+        " ScalingLimited, Paused or ForeignNodes."
+    )
+    status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
+    reason: str = Field(description="Why, in one word for programs.")
+    message: str = Field(
+        default="", description="Why, in a sentence for people, and what to do about it."
+    )
+    observed_generation: int | None = Field(
+        default=None, description="The metadata.generation that the condition was computed from."
+    )
+    last_transition_time: str = Field(
+        description="When status last changed, in RFC 3339.",
+        json_schema_extra={"format": "date-time"},
+    )
+
+
+class PendingBatch(ApiModel):
+    first: int = Field(description="The first serial of the batch.")
+    last: int = Field(description="The last serial of the batch, which belongs to it.")
+    requested_at: str = Field(
+        description="When the batch was asked for, in RFC 3339.",
+        json_schema_extra={"format": "date-time"},
+    )
+    # Not `alias`: a type checker would then demand a keyword argument named except.
+    except_: str | None = Field(
+        default=None,
+        validation_alias="except",
+        serialization_alias="except",
+        description="Serials of the batch that aren't waited for any more, as ranges."
+        ' Example: "5,17-20".',
+    )
+
+    @field_validator("except_", mode="after")
+    @classmethod
+    def _empty_is_absent(cls, value: str | None) -> str | None:
+        return value or None
+
+
+class KwokNodeGroupStatus(ApiModel):
+    replicas: int = Field(default=0, description="Nodes that exist, ready or not.")
+    ready_replicas: int = Field(default=0, description="Nodes that are Ready.")
+    updated_replicas: int = Field(
+        default=0, description="Nodes that were made from the present template."
+    )
+    pending_replicas: int = Field(
+        default=0, description="Nodes that were asked for and don't exist yet."
+    )
+    failed_replicas: int = Field(
+        default=0, description="Nodes that were asked for and could not be created."
+    )
+    target_size: int | None = Field(
+        default=None,
+        description="The number of nodes in force: spec.targetSize within all limits. The"
+        " condition ScalingLimited says which limit held, if any.",
+    )
+    observed_generation: int | None = Field(
+        default=None, description="The metadata.generation that this status belongs to."
+    )
+    selector: str | None = Field(
+        default=None,
+        description="Label selector of the group's nodes. Try: kubectl get nodes -l SELECTOR.",
+    )
+    next_serial: int = Field(
+        default=0,
+        description="The number that the next node's name ends in. No number is used twice.",
+    )
+    pending: tuple[PendingBatch, ...] = Field(
+        default=(),
+        description="Batches of nodes that were asked for and aren't all there yet.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    resolved_template: dict[str, Any] | None = Field(
+        default=None,
+        description="The node that new nodes are copied from, after merging and cleaning.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+    template_hash: str | None = Field(
+        default=None, description="Short hash of resolvedTemplate; nodes carry it too."
+    )
+    template_source: str | None = Field(
+        default=None,
+        description="Where the template comes from, in a word. Default: no template was given.",
+    )
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        description="How the group is doing. Try: kubectl wait kng NAME --for=condition=Ready.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        },
+    )

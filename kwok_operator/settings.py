@@ -1,0 +1,135 @@
+"""The flags of `kwok-operator run`, as values.
+
+Each flag has an environment variable of the same name with the prefix KWOK_OPERATOR_; a flag wins.
+What a flag means stands in its help text, and nowhere else.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kwok_operator.constants import DEFAULT_MAX_TOTAL_NODES
+from kwok_operator.errors import SettingsError
+
+ENV_PREFIX = "KWOK_OPERATOR_"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What `run` was asked for."""
+
+    kubeconfig: str | None
+    context: str | None
+    max_total_nodes: int
+    provider_id_prefix: str
+    listen: tuple[str, int] | None
+    resync_interval: float
+    log_format: str
+    log_level: str
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags. Values are checked by `run_settings`, wherever they come from."""
+    cluster = parser.add_argument_group("which cluster")
+    cluster.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="kubeconfig to use; by default the pod's service account, else $KUBECONFIG, else "
+        "~/.kube/config",
+    )
+    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    nodes = parser.add_argument_group("nodes")
+    nodes.add_argument(
+        "--max-total-nodes",
+        metavar="N",
+        help="most nodes that all groups together may have; what goes over it waits "
+        f"(default {DEFAULT_MAX_TOTAL_NODES})",
+    )
+    nodes.add_argument(
+        "--provider-id-prefix",
+        metavar="TEXT",
+        help='what stands before the node name in spec.providerID (default "kwok:"; some cloud '
+        'controllers insist on "kwok://")',
+    )
+    running = parser.add_argument_group("running")
+    running.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="[HOST]:PORT of /healthz, /readyz and /metrics; 0 switches them off (default :8080)",
+    )
+    running.add_argument(
+        "--resync-interval",
+        metavar="SECONDS",
+        help="how often every group is looked at without a reason (default 300)",
+    )
+    running.add_argument("--log-format", metavar="text|json", help="default text")
+    running.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+
+
+def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> RunSettings:
+    """Flags, else environment, else defaults; raises SettingsError naming flag, value, remedy."""
+
+    def read(flag: str, default: str, parse: Callable[[str], Any]) -> Any:
+        name = flag.replace("-", "_")
+        variable = ENV_PREFIX + name.upper()
+        given = getattr(flags, name)
+        source, text = f"--{flag}", given
+        if given is None:
+            source, text = variable, environ.get(variable) or default
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise SettingsError(f"{source}: {text!r} {error}") from error
+
+    return RunSettings(
+        kubeconfig=read("kubeconfig", "", str) or None,
+        context=read("context", "", str) or None,
+        max_total_nodes=read("max-total-nodes", str(DEFAULT_MAX_TOTAL_NODES), _count),
+        provider_id_prefix=read("provider-id-prefix", "kwok:", _provider_id_prefix),
+        listen=read("listen", ":8080", _address),
+        resync_interval=read("resync-interval", "300", _seconds),
+        log_format=read("log-format", "text", _one_of("text", "json")),
+        log_level=read("log-level", "info", _one_of("debug", "info", "warning", "error")),
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("is not a number of nodes, such as 10000")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= 86_400:
+        raise ValueError("is not a number of seconds from 1 to 86400")
+    return seconds
+
+
+def _provider_id_prefix(text: str) -> str:
+    if not text or text.isspace():
+        raise ValueError('is empty; give a prefix such as "kwok:"')
+    return text
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if text == "0":
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError("is not an address such as :8080 or 127.0.0.1:8080, nor 0 for none")
+    return (host.strip("[]") or "0.0.0.0", int(port))
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
+        return text.lower()
+
+    return parse

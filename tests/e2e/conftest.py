@@ -1,0 +1,72 @@
+"""What every e2e test stands on: one control plane a run, the CRDs in it, a name of its own.
+
+The control plane comes from hack.controlplane (or KWOK_OPERATOR_TEST_KUBECONFIG names one), is made
+when the first test asks for it, and is removed when the run ends, however it ends. A test that asks
+for `group_name` may create groups of that name, and of names that begin with it and a hyphen; what
+it leaves is removed.
+
+Starting the operator is not done here.
+"""
+
+import os
+import re
+import secrets
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane import Cluster, create, delete
+from kwok_operator.constants import PLURAL
+from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from tests.e2e.kubectl import Kubectl, eventually
+
+_HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests go last: what is wrong with a module alone is then told first."""
+    items.sort(key=lambda item: _HERE in item.path.parents)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    # Ctrl-C lets fixtures clean up and SIGTERM doesn't: treat them alike.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    name = f"e2e-{os.getpid()}"
+    try:
+        yield create(name)
+    finally:
+        delete(name)
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    return Kubectl(
+        program=cluster.kubectl,
+        kubeconfig=cluster.kubeconfig,
+        cache=tmp_path_factory.mktemp("kubectl-cache"),
+    )
+
+
+@pytest.fixture(scope="session")
+def crds(kubectl: Kubectl) -> None:
+    """The CRDs of this checkout are served, and kubectl knows them."""
+    kubectl("apply", f"--filename={CRD_FILE.parent}")
+    kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=30s")
+    # Established comes before discovery and the schema that explain reads.
+    eventually(lambda: kubectl("explain", PLURAL), describe=f"{PLURAL} can be explained")
+
+
+@pytest.fixture
+def group_name(request: pytest.FixtureRequest, kubectl: Kubectl, crds: None) -> Iterator[str]:
+    slug = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    name = f"{slug[:20].strip('-')}-{secrets.token_hex(3)}"
+    yield name
+    names = kubectl("get", PLURAL, "--output=name").split()
+    left = [n for n in names if f"{n.partition('/')[2]}-".startswith(f"{name}-")]
+    if left:
+        kubectl("delete", "--ignore-not-found", *left)

@@ -1,0 +1,173 @@
+"""The generated CustomResourceDefinition.
+
+- crds/ is what the models say, and `--check` tells when it isn't
+- the schema is structural: no references, no null, no type missing; no default is written
+- every field is described, every list, map and text that a rule may read is bounded
+- every field of the models is there under its own name, and no other
+- columns, names and subresources are those of the contract
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kwok_operator.models.crd import (
+    CRD_FILE,
+    MAX_CRD_BYTES,
+    custom_resource_definition,
+    main,
+    render,
+)
+
+CRD = custom_resource_definition()
+(VERSION,) = CRD["spec"]["versions"]
+ROOT = VERSION["schema"]["openAPIV3Schema"]
+
+# What a v1 CRD may contain in a schema; the API server refuses or drops anything else.
+_ALLOWED = frozenset(
+    """
+    additionalProperties description enum format items maxItems maxLength maxProperties maximum
+    minLength minimum properties required type x-kubernetes-int-or-string
+    x-kubernetes-list-map-keys x-kubernetes-list-type x-kubernetes-preserve-unknown-fields
+    x-kubernetes-validations
+    """.split()
+)
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from nodes(field, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from nodes(schema[key], f"{path}[]")
+
+
+ALL = dict(nodes(ROOT))
+SPEC = {path: node for path, node in ALL.items() if path.startswith(".spec")}
+FIELDS = {
+    path: node
+    for path, node in ALL.items()
+    if path.startswith((".spec", ".status")) and not path.endswith("[]")
+}
+
+
+def test_the_file_is_what_the_models_say() -> None:
+    assert main(["--check"]) == 0, "run: python -m kwok_operator.models.crd"
+    assert yaml.safe_load(CRD_FILE.read_text(encoding="utf-8")) == CRD
+    assert render() == render()
+    assert len(render().encode()) < MAX_CRD_BYTES
+
+
+def test_check_finds_a_stale_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new" / "crd.yaml"
+    arguments = ["--output", str(path)]
+    assert main([*arguments, "--check"]) == 1
+    assert main(arguments) == 0
+    assert main([*arguments, "--check"]) == 0
+    capsys.readouterr()
+    path.write_text(path.read_text(encoding="utf-8").replace("TARGET", "WANTED"), encoding="utf-8")
+    assert main([*arguments, "--check"]) == 1
+    assert f"{path} is stale" in capsys.readouterr().err
+
+
+def test_the_file_has_no_anchors() -> None:
+    assert not [t for t in yaml.scan(render()) if isinstance(t, yaml.AnchorToken | yaml.AliasToken)]
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path or "root")
+def test_the_schema_is_structural(path: str) -> None:
+    node = ALL[path]
+    assert set(node) <= _ALLOWED
+    assert ("type" in node) != ("x-kubernetes-int-or-string" in node)
+    assert ("items" in node) == (node.get("type") == "array")
+    assert not ("properties" in node and "additionalProperties" in node)
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        assert node["type"] == "object"
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_every_field_is_described(path: str) -> None:
+    text = FIELDS[path]["description"]
+    assert text[0].isupper() and text.rstrip('"').endswith((".", "}")), text
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize("path", [p for p in FIELDS if p.startswith(".spec.") and p.count(".") > 2])
+def test_what_may_be_left_out_tells_its_default(path: str) -> None:
+    parent, _, name = path.rpartition(".")
+    if name in ALL[parent].get("required", ()) or name == "nodesToDelete":
+        return
+    if FIELDS[path].get("type") != "object" and name not in ("labels", "taints"):
+        assert "Default: " in FIELDS[path]["description"]
+
+
+@pytest.mark.parametrize("path", SPEC)
+def test_what_rules_read_is_bounded(path: str) -> None:
+    node = SPEC[path]
+    if node.get("type") == "string" and "enum" not in node:
+        assert node["maxLength"] <= 317
+    if node.get("type") == "array":
+        assert node["maxItems"] <= 20_000
+        assert node["x-kubernetes-list-type"] in ("set", "map")
+    if "additionalProperties" in node:
+        assert node["maxProperties"] <= 128
+    if node.get("type") == "integer":
+        assert node["minimum"] == 0
+        assert node["maximum"] <= 1_000_000
+
+
+def test_fields_are_those_of_the_contract() -> None:
+    assert set(ALL[".spec"]["properties"]) == {
+        "targetSize",
+        "paused",
+        "template",
+        "guardTaint",
+        "scaleDown",
+        "autoscaling",
+    }
+    assert set(ALL[".spec.template"]["properties"]) == {"node", "shape"}
+    assert set(ALL[".spec.scaleDown"]["properties"]) == {"order", "nodesToDelete", "pods"}
+    assert set(ALL[".spec.autoscaling"]["properties"]) == {"minSize", "maxSize"}
+    assert "required" not in ALL[".spec"]
+    assert ".spec.template.shape.gpu.count" in FIELDS
+    assert FIELDS[".spec.scaleDown.nodesToDelete"]["maxItems"] == 20_000
+    assert FIELDS[".spec.scaleDown.nodesToDelete"]["x-kubernetes-list-type"] == "set"
+
+
+def test_every_rule_has_a_plain_message() -> None:
+    rules = [r for node in ALL.values() for r in node.get("x-kubernetes-validations", ())]
+    assert len(rules) > 10
+    for rule in rules:
+        assert "messageExpression" not in rule
+        assert "must" in rule["message"] or "shape." in rule["message"]
+        assert "self." not in rule["message"]
+
+
+def test_columns() -> None:
+    columns = VERSION["additionalPrinterColumns"]
+    shown = [c["name"] for c in columns if not c.get("priority")]
+    wide = [c["name"] for c in columns if c.get("priority") == 1]
+    assert shown == ["TARGET", "CURRENT", "READY", "STATUS", "AGE"]
+    assert wide == ["MIN", "MAX", "CPU", "MEMORY", "PENDING", "FAILED", "SOURCE", "ZONE"]
+    zone = columns[-1]["jsonPath"]
+    assert zone.endswith(r".metadata.labels.topology\.kubernetes\.io/zone")
+
+
+def test_names_and_subresources() -> None:
+    assert CRD["metadata"]["name"] == "kwoknodegroups.kwok-operator.io"
+    assert CRD["spec"]["scope"] == "Cluster"
+    assert CRD["spec"]["names"]["shortNames"] == ["kng"]
+    assert CRD["spec"]["names"]["categories"] == ["kwok"]
+    assert VERSION["name"] == "v1alpha1"
+    assert VERSION["subresources"] == {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.targetSize",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }

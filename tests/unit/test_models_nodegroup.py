@@ -1,0 +1,238 @@
+"""The spec of a group as Python sees it.
+
+- an empty, missing or null spec is a group with defaults; null fields are absent ones
+- what the API server stores is readable: unknown fields, mappings that are no dicts, numbers
+- values keep their meaning on the way in and out
+- limits: what the schema refuses is refused here too, and no more than that
+- specs can't be changed
+"""
+
+import re
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from kwok_operator.constants import MAX_NODES_TO_DELETE
+from kwok_operator.models.nodegroup import (
+    MAX_TARGET_SIZE,
+    Autoscaling,
+    DeletedNodePods,
+    KwokNodeGroupSpec,
+    ScaleDownOrder,
+    Shape,
+    Taint,
+    TaintEffect,
+)
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+
+
+def spec_of(value: Any) -> KwokNodeGroupSpec:
+    return KwokNodeGroupSpec.model_validate(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        None,
+        MappingProxyType({}),
+        {"template": None, "scaleDown": None, "guardTaint": None, "autoscaling": None},
+        {"template": {"node": None, "shape": {"reserved": None, "taints": None}}},
+        {"aFieldOfTomorrow": {"x": 1}},
+    ],
+    ids=["empty", "missing", "mapping", "null", "null-inside", "unknown"],
+)
+def test_nothing_said_gives_defaults(value: Any) -> None:
+    spec = spec_of(value)
+    assert spec == KwokNodeGroupSpec()
+    assert spec.target_size is None
+    assert spec.paused is False
+    assert spec.template.node == {}
+    assert spec.template.shape == Shape()
+    assert spec.autoscaling is None
+    assert spec.guard_taint.dump() == {
+        "enabled": True,
+        "key": "kwok-provider",
+        "value": "true",
+        "effect": "NoSchedule",
+    }
+    assert spec.scale_down.order is ScaleDownOrder.NEWEST_FIRST
+    assert spec.scale_down.pods is DeletedNodePods.LEAVE
+    assert spec.scale_down.nodes_to_delete == frozenset()
+
+
+def test_an_empty_autoscaling_is_not_an_absent_one() -> None:
+    assert spec_of({"autoscaling": {}}).autoscaling == Autoscaling(min_size=0, max_size=None)
+
+
+def test_every_field_is_read() -> None:
+    spec = spec_of(
+        {
+            "targetSize": 20,
+            "paused": True,
+            "template": {
+                "node": {"metadata": {"labels": {"tier": "batch"}}},
+                "shape": {
+                    "cpu": 8,
+                    "memory": "32Gi",
+                    "ephemeralStorage": "100Gi",
+                    "maxPods": 58,
+                    "reserved": {"cpu": "500m", "memory": "2Gi", "ephemeralStorage": "1Gi"},
+                    "gpu": {"count": 8},
+                    "resources": {"example.com/fpga": 2},
+                    "arch": "arm64",
+                    "os": "linux",
+                    "zone": "eu-west-1b",
+                    "instanceType": "p4d.24xlarge",
+                    "labels": {"example.com/pool": ""},
+                    "taints": [{"key": "gpu", "effect": "NoExecute"}],
+                },
+            },
+            "guardTaint": {"enabled": False, "key": "k", "value": "", "effect": "NoExecute"},
+            "scaleDown": {
+                "order": "OldestFirst",
+                "nodesToDelete": ["b", "a", "b"],
+                "pods": "Delete",
+            },
+            "autoscaling": {"minSize": 1, "maxSize": 200},
+        }
+    )
+    shape = spec.template.shape
+    assert (spec.target_size, spec.paused) == (20, True)
+    assert spec.template.node == {"metadata": {"labels": {"tier": "batch"}}}
+    assert (shape.cpu, shape.memory, shape.ephemeral_storage) == ("8", "32Gi", "100Gi")
+    assert shape.max_pods == 58
+    assert (shape.reserved.cpu, shape.reserved.memory) == ("500m", "2Gi")
+    assert shape.reserved.ephemeral_storage == "1Gi"
+    assert shape.gpu is not None
+    assert (shape.gpu.type, shape.gpu.count) == ("nvidia.com/gpu", 8)
+    assert shape.resources == {"example.com/fpga": "2"}
+    assert (shape.arch, shape.os, shape.zone) == ("arm64", "linux", "eu-west-1b")
+    assert shape.instance_type == "p4d.24xlarge"
+    assert shape.labels == {"example.com/pool": ""}
+    assert shape.taints == (Taint(key="gpu", value="", effect=TaintEffect.NO_EXECUTE),)
+    assert spec.guard_taint.enabled is False
+    assert spec.guard_taint.value == ""
+    assert spec.scale_down.order is ScaleDownOrder.OLDEST_FIRST
+    assert spec.scale_down.nodes_to_delete == {"a", "b"}
+    assert spec.scale_down.pods is DeletedNodePods.DELETE
+    assert spec.autoscaling == Autoscaling(min_size=1, max_size=200)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("targetSize", -1),
+        ("targetSize", MAX_TARGET_SIZE + 1),
+        ("autoscaling.minSize", -1),
+        ("autoscaling.maxSize", MAX_TARGET_SIZE + 1),
+        ("scaleDown.order", "newestFirst"),
+        ("scaleDown.pods", "Evict"),
+        ("scaleDown.nodesToDelete", ["n" * 64]),
+        ("scaleDown.nodesToDelete", [""]),
+        ("scaleDown.nodesToDelete", [f"n{i}" for i in range(MAX_NODES_TO_DELETE + 1)]),
+        ("guardTaint.effect", "NoScheduel"),
+        ("guardTaint.key", "a b"),
+        ("template.shape.cpu", "10Gib"),
+        ("template.shape.cpu", "-1"),
+        ("template.shape.cpu", -1),
+        ("template.shape.cpu", ""),
+        ("template.shape.cpu", True),
+        ("template.shape.memory", "1" * 33),
+        ("template.shape.maxPods", -1),
+        ("template.shape.zone", "-a"),
+        ("template.shape.zone", ""),
+        ("template.shape.labels", {"a": "b c"}),
+        ("template.shape.resources", {"example.com/fpga": "two"}),
+        ("template.shape.gpu", {"type": "gpu", "count": 1}),
+        ("template.shape.gpu", {"type": "nvidia.com/gpu"}),
+        ("template.shape.taints", [{"key": "a"}]),
+    ],
+)
+def test_what_the_schema_refuses_is_refused(path: str, value: Any) -> None:
+    for field in reversed(path.split(".")):
+        value = {field: value}
+    with pytest.raises(ValidationError) as refused:
+        spec_of(value)
+    assert refused.value.errors()[0]["loc"][: path.count(".") + 1] == tuple(path.split("."))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"autoscaling": {"minSize": 5, "maxSize": 2}},
+        {"targetSize": 9, "autoscaling": {"maxSize": 2}},
+        {"template": {"shape": {"cpu": 1, "reserved": {"cpu": 2}}}},
+        {"template": {"shape": {"labels": {"kubernetes.io/hostname": "x"}}}},
+        {"template": {"shape": {"resources": {"cpu": 4}}}},
+    ],
+)
+def test_what_several_fields_say_together_is_always_readable(value: Any) -> None:
+    # Rules over several fields are the API server's; bounds may well be moved past a target.
+    spec_of(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["8", "+8", "500m", "0.5", ".5", "5.", "32Gi", "1e3", "2E-3", "12E", "0"]
+)
+def test_quantities_of_all_kinds_are_taken_as_they_are(text: str) -> None:
+    assert Shape(cpu=text).cpu == text
+
+
+@given(number=st.integers(min_value=0, max_value=2**63 - 1))
+def test_a_quantity_is_text_however_it_was_written(number: int) -> None:
+    assert Shape.model_validate({"cpu": number}) == Shape.model_validate({"cpu": str(number)})
+
+
+@given(node=st.dictionaries(st.text(max_size=8), _JSON, max_size=4))
+def test_a_node_is_kept_as_it_is(node: dict[str, Any]) -> None:
+    spec = spec_of({"template": {"node": node}})
+    assert spec.template.node == node
+    assert spec.dump()["template"]["node"] == node
+
+
+@given(
+    target=st.none() | st.integers(0, MAX_TARGET_SIZE),
+    bounds=st.none() | st.tuples(st.integers(0, 9), st.none() | st.integers(0, 9)),
+    names=st.frozensets(st.from_regex(r"[a-z]{1,63}", fullmatch=True), max_size=4),
+    labels=st.dictionaries(
+        st.text(min_size=1, max_size=9), st.from_regex(r"[a-z0-9]{0,63}", fullmatch=True)
+    ),
+    effect=st.sampled_from(TaintEffect),
+)
+def test_a_spec_survives_the_way_out_and_in(
+    target: int | None,
+    bounds: tuple[int, int | None] | None,
+    names: frozenset[str],
+    labels: dict[str, str],
+    effect: TaintEffect,
+) -> None:
+    spec = spec_of(
+        {
+            "targetSize": target,
+            "autoscaling": bounds and {"minSize": bounds[0], "maxSize": bounds[1]},
+            "scaleDown": {"nodesToDelete": list(names)},
+            "template": {"shape": {"labels": labels, "taints": [{"key": "k", "effect": effect}]}},
+        }
+    )
+    assert spec.target_size == target
+    assert spec_of(spec.dump()) == spec
+    assert all(re.fullmatch(r"[a-z][A-Za-z]*", key) for key in spec.dump())
+
+
+def test_a_spec_can_be_made_in_snake_case() -> None:
+    assert KwokNodeGroupSpec(target_size=3) == spec_of({"targetSize": 3})
+
+
+def test_a_spec_can_not_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        KwokNodeGroupSpec().target_size = 3

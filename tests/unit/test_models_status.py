@@ -1,0 +1,119 @@
+"""The status of a group: read back by the operator, and written as the API server wants it.
+
+- a missing status is an empty one; counts are then 0 and written as 0, for the scale subresource
+- names on the wire are the contract's; None isn't written, and neither is an empty `except`
+- nulls inside the resolved template are part of it
+- what is written is read back as the same
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.models.status import (
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+    PendingBatch,
+)
+
+NOW = "2026-01-02T03:04:05Z"
+
+FULL: dict[str, Any] = {
+    "replicas": 3,
+    "readyReplicas": 2,
+    "updatedReplicas": 1,
+    "pendingReplicas": 4,
+    "failedReplicas": 5,
+    "targetSize": 8,
+    "observedGeneration": 7,
+    "selector": "kwok-operator.io/node-group=a",
+    "nextSerial": 21,
+    "pending": [
+        {"first": 1, "last": 20, "requestedAt": NOW, "except": "5,17-20"},
+        {"first": 21, "last": 21, "requestedAt": NOW},
+    ],
+    "resolvedTemplate": {"metadata": {"creationTimestamp": None}, "status": {"a": [None]}},
+    "templateHash": "abcdef0123",
+    "templateSource": "Default",
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "False",
+            "reason": "Creating",
+            "message": "3 of 8 nodes exist",
+            "observedGeneration": 7,
+            "lastTransitionTime": NOW,
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("value", [None, {}, {"pending": None, "unknown": 1}])
+def test_a_missing_status_is_an_empty_one(value: Any) -> None:
+    status = KwokNodeGroupStatus.model_validate(value)
+    assert status == KwokNodeGroupStatus()
+    assert status.dump() == {
+        "replicas": 0,
+        "readyReplicas": 0,
+        "updatedReplicas": 0,
+        "pendingReplicas": 0,
+        "failedReplicas": 0,
+        "nextSerial": 0,
+        "pending": [],
+        "conditions": [],
+    }
+
+
+def test_names_on_the_wire() -> None:
+    status = KwokNodeGroupStatus.model_validate(FULL)
+    assert status.dump() == FULL
+    assert set(FULL) == {f.alias for f in KwokNodeGroupStatus.model_fields.values()}
+    assert status.pending[0].except_ == "5,17-20"
+    assert status.conditions[0].type == ConditionType.READY
+    assert status.target_size == 8
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_batch_without_exceptions_has_no_such_field(nothing: str | None) -> None:
+    batch = PendingBatch(first=1, last=2, requested_at=NOW, except_=nothing)
+    assert batch.dump() == {"first": 1, "last": 2, "requestedAt": NOW}
+
+
+@pytest.mark.parametrize(
+    "name", ["Ready", "Reconciling", "Stalled", "TemplateResolved", "ScalingLimited", "Paused"]
+)
+def test_condition_types_of_the_contract_are_there(name: str) -> None:
+    assert ConditionType(name) == name
+
+
+@pytest.mark.parametrize("kind", ConditionType)
+def test_every_condition_type_is_explained(kind: ConditionType) -> None:
+    assert kind in (Condition.model_fields["type"].description or "")
+
+
+@given(
+    counts=st.lists(st.integers(0, 10**6), min_size=6, max_size=6),
+    target=st.none() | st.integers(0, 10**6),
+    exceptions=st.none()
+    | st.from_regex(r"[0-9]{1,7}(,[0-9]{1,7}-[0-9]{1,7}){0,3}", fullmatch=True),
+    kind=st.sampled_from(ConditionType),
+)
+def test_a_status_survives_the_way_out_and_in(
+    counts: list[int], target: int | None, exceptions: str | None, kind: ConditionType
+) -> None:
+    replicas, ready, updated, pending, failed, serial = counts
+    status = KwokNodeGroupStatus(
+        replicas=replicas,
+        ready_replicas=ready,
+        updated_replicas=updated,
+        pending_replicas=pending,
+        failed_replicas=failed,
+        next_serial=serial,
+        target_size=target,
+        pending=(PendingBatch(first=0, last=serial, requested_at=NOW, except_=exceptions),),
+        conditions=(Condition(type=kind, status="Unknown", reason="R", last_transition_time=NOW),),
+    )
+    assert KwokNodeGroupStatus.model_validate(status.dump()) == status
