@@ -69,7 +69,7 @@ cluster-down: venv ## Delete it
 
 .PHONY: test
 test: venv tools lint types ## Run every check and every test
-	$(PYTHON) -m pytest tests/unit tests/e2e
+	$(PYTHON) -m pytest
 
 .PHONY: unit
 unit: venv ## Run the unit tests

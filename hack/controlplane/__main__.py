@@ -58,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
         help="kwok manages all nodes, not only those annotated kwok.x-k8s.io/node=fake",
     )
     down = commands.add_parser("down", help="delete a cluster")
+    down.add_argument(
+        "--all", action="store_true", help="delete all clusters, those of killed test runs too"
+    )
     kubeconfig = commands.add_parser("kubeconfig", help="print the path of a cluster's kubeconfig")
     for command in (up, down, kubeconfig):
         command.add_argument(
@@ -119,7 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             case "up":
                 _up(arguments, settings=settings)
             case "down":
-                lifecycle.delete(arguments.name, settings=settings)
+                every = lifecycle.names(settings=settings)
+                for name in every if arguments.all else [arguments.name]:
+                    lifecycle.delete(name, settings=settings)
             case "kubeconfig":
                 _kubeconfig(arguments, settings=settings)
     except ControlPlaneError as err:

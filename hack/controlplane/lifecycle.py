@@ -110,6 +110,12 @@ def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Non
         raise ClusterError(f"deleting cluster {name}: {err}") from err
 
 
+def names(*, settings: Settings | None = None) -> list[str]:
+    """Name the clusters that were created from this cache, running or not."""
+    settings = settings or Settings.from_environ(os.environ)
+    return sorted(path.name for path in (settings.cache / "clusters").glob("*/"))
+
+
 def get(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Cluster:
     """Return a cluster that was created before, running or not."""
     settings = settings or Settings.from_environ(os.environ)

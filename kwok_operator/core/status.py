@@ -222,7 +222,7 @@ def _foreign_nodes(facts: Facts) -> _Verdict:
             f"{names_in_words(facts.terminating)}: deleted, but held by a finalizer of somebody "
             "else. Not counted.",
         )
-    return _Verdict(False, "None", "No foreign node carries this group's label or names.")
+    return _Verdict(False, "NoForeignNodes", "No foreign node carries this group's label or names.")
 
 
 def names_in_words(names: Sequence[str]) -> str:

@@ -37,8 +37,8 @@ def resolve(template: Template, *, guard: GuardTaint) -> Node:
 
     Raises TemplateError, which names the field, the value and the remedy.
     """
-    node = clean_node(template.node or {}, field=NODE_FIELD)
-    shape = template.shape or Shape()
+    node = clean_node(template.node, field=NODE_FIELD)
+    shape = template.shape
     _set_resources(node, shape)
     _set_labels(node, shape)
     _set_taints(node, shape, guard)
@@ -61,8 +61,8 @@ def template_hash(node: Node) -> str:
 
 def source(template: Template) -> str:
     """Where the node comes from, in a word for the SOURCE column."""
-    parts = [name for name, given in (("Node", template.node), ("Shape", template.shape)) if given]
-    return "+".join(parts) or "Default"
+    given = {"Node": bool(template.node), "Shape": template.shape != Shape()}
+    return "+".join(part for part in given if given[part]) or "Default"
 
 
 def _set_resources(node: Node, shape: Shape) -> None:
@@ -100,16 +100,14 @@ def _shape_capacity(shape: Shape) -> dict[str, Any]:
         "ephemeral-storage": shape.ephemeral_storage,
         "pods": shape.max_pods,
     }
-    capacity = {name: str(value) for name, value in given.items() if value is not None}
-    capacity.update({name: str(value) for name, value in (shape.resources or {}).items()})
+    capacity: dict[str, Any] = {name: str(value) for name, value in given.items() if value is not None}
+    capacity.update({name: str(value) for name, value in shape.resources.items()})
     if shape.gpu is not None:
         capacity[shape.gpu.type] = str(shape.gpu.count)
     return capacity
 
 
 def _reserved(shape: Shape) -> dict[str, Any]:
-    if shape.reserved is None:
-        return {}
     given = {
         "cpu": shape.reserved.cpu,
         "memory": shape.reserved.memory,
@@ -133,7 +131,7 @@ def _check_quantities(resources: Mapping[str, Any], field: str) -> None:
 
 def _set_labels(node: Node, shape: Shape) -> None:
     labels, info = node["metadata"]["labels"], node["status"]["nodeInfo"]
-    labels.update(shape.labels or {})
+    labels.update(shape.labels)
     arch = shape.arch or labels.get(constants.ARCH_LABEL) or info.get("architecture")
     os = shape.os or labels.get(constants.OS_LABEL) or info.get("operatingSystem")
     labels[constants.ARCH_LABEL] = info["architecture"] = arch or DEFAULT_ARCH
@@ -150,7 +148,7 @@ def _set_taints(node: Node, shape: Shape, guard: GuardTaint) -> None:
     taints = taint_list(node["spec"], field=NODE_FIELD)
     taints += [
         {"key": t.key, "effect": t.effect} | ({"value": t.value} if t.value else {})
-        for t in shape.taints or ()
+        for t in shape.taints
     ]
     if guard.enabled:
         taints.append({"key": guard.key, "value": guard.value, "effect": guard.effect})

@@ -203,16 +203,19 @@ class KubeClient:
         if self._watches is None:
             self._watches = self._new_session(limit=0)
         for login in (1, 2):
-            started = self._clock()
-            response = await self._send(
-                self._watches,
-                method="GET",
-                path=path,
-                params=params,
-                headers={"Accept": accept},
-                limits=limits,
-            )
-            self._note("WATCH", response.status, started)
+            status, started = 0, self._clock()
+            try:
+                response = await self._send(
+                    self._watches,
+                    method="GET",
+                    path=path,
+                    params=params,
+                    headers={"Accept": accept},
+                    limits=limits,
+                )
+                status = response.status
+            finally:
+                self._note("WATCH", status, started)
             if response.status == 200:
                 return response
             async with response:

@@ -44,6 +44,8 @@ WATCH_SECONDS: Final = (240, 300)
 WATCH_GRACE: Final = 30.0
 INACTIVITY: Final = 70.0
 BURST: Final = 200
+STABLE_AFTER: Final = 5.0
+"""A watch that was open this long was a good one: the next failure starts a new count."""
 MIN_WATCH: Final = 1.0
 """A watch that ends earlier and says nothing is a failure, or there would be a tight loop."""
 RELIST_AFTER: Final = 3
@@ -124,6 +126,7 @@ class Reflector(Generic[T]):
         self._draw = draw
         self._clock = clock
         self._version: int | None = None
+        self._opened_at: float | None = None
         self._failures = 0
         self._useless_streams = 0
         self._trouble: str | None = None
@@ -152,6 +155,9 @@ class Reflector(Generic[T]):
                 await self._back_off(error)
 
     async def _back_off(self, error: Exception) -> None:
+        # A balancer that cuts quiet connections now and then must not slow us down.
+        if self._opened_at is not None and self._clock() - self._opened_at >= STABLE_AFTER:
+            self._failures = 0
         delay = retry_delay(self._failures, error, draw=self._draw)
         if delay is None:  # a 4xx: somebody may yet grant the permission, or install the CRD
             delay = backoff(self._failures, draw=self._draw)
@@ -188,7 +194,7 @@ class Reflector(Generic[T]):
         """Pass on events until the stream ends; raise if there was no use in it."""
         low, high = WATCH_SECONDS
         seconds = low + int((high - low) * self._draw())
-        started, heard = self._clock(), 0
+        started, heard, self._opened_at = self._clock(), 0, None
         lines = self._client.lines(
             self._path,
             {
@@ -233,7 +239,7 @@ class Reflector(Generic[T]):
         self._recovered()
 
     def _opened(self) -> None:
-        self.last_contact = self._clock()
+        self.last_contact = self._opened_at = self._clock()
         if self._trouble != _IN_STREAM:
             self._recovered()
 

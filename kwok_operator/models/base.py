@@ -35,6 +35,9 @@ _NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 _QUANTITY = rf"^\+?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
 _MAX_QUANTITY_LENGTH = 32
 
+STORED_DEFAULT = "x-stored-default"
+"""In a field's json_schema_extra: the API server writes this default, instead of leaving it out."""
+
 
 class ApiModel(BaseModel):
     """A part of a Kubernetes object."""

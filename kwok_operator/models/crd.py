@@ -29,7 +29,7 @@ from kwok_operator.constants import (
     SINGULAR,
     ZONE_LABEL,
 )
-from kwok_operator.models.base import ApiModel
+from kwok_operator.models.base import STORED_DEFAULT, ApiModel
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -43,7 +43,8 @@ _HEADER = (
 )
 
 # uniqueItems is refused by the API server (list-type set says it), propertyNames unknown to it.
-# Defaults would be written into every object, and show up in users' diffs; the models apply them.
+# Defaults would be written into every object, and show up in users' diffs; the models apply them,
+# but for the two that server-side apply needs (STORED_DEFAULT and that of spec).
 _DROPPED = frozenset({"title", "default", "uniqueItems", "propertyNames", "$defs"})
 
 
@@ -55,17 +56,34 @@ def structural_schema(model: type[ApiModel]) -> dict[str, Any]:
 
 def _structural(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) -> dict[str, Any]:
     schema = _resolved(schema, definitions=definitions)
-    result: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in _DROPPED:
-            continue
-        if key == "properties":
-            value = {k: _structural(v, definitions=definitions) for k, v in value.items()}
-        elif key == "items" or (key == "additionalProperties" and isinstance(value, Mapping)):
-            value = _structural(value, definitions=definitions)
-        result[key] = value
+    result = {key: value for key, value in schema.items() if key not in _DROPPED}
+    if STORED_DEFAULT in result:
+        result["default"] = result.pop(STORED_DEFAULT)
+    for key in ("items", "additionalProperties"):
+        if isinstance(result.get(key), Mapping):
+            result[key] = _structural(result[key], definitions=definitions)
     if result.get("x-kubernetes-preserve-unknown-fields"):
         result.pop("additionalProperties", None)
+    if "properties" in result:
+        required = result.get("required", ())
+        result["properties"] = {
+            name: _property(field, required=name in required, definitions=definitions)
+            for name, field in result["properties"].items()
+        }
+    return result
+
+
+def _property(
+    field: Mapping[str, Any], *, required: bool, definitions: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A field; an object may be null where that means the same as {}.
+
+    Server-side apply turns an object into null when a manifest takes its last field away ({zone: a}
+    becomes {}), and the API server would refuse it. `X | None` is excepted: its presence counts.
+    """
+    result = _structural(field, definitions=definitions)
+    if result.get("type") == "object" and not required and "anyOf" not in field:
+        result["nullable"] = True
     return result
 
 
@@ -100,7 +118,8 @@ def _root_schema() -> dict[str, Any]:
             "kind": {"type": "string", "description": f"Always {KIND}."},
             # The name is mentioned so that the rule below can point to it.
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
-            "spec": {**spec, "description": "What the group should be."},
+            # Never absent: server-side apply of {} in place of {targetSize: 10} would be refused.
+            "spec": {**spec, "description": "What the group should be.", "default": {}},
             "status": {
                 **status,
                 "description": "What the group is; written by the operator only.",

@@ -4,8 +4,8 @@ Owns every field of spec: its type, its limits, its default, the text that `kube
 prints, and the rules the API server checks (CEL, next to the fields they are about). The CRD is
 generated from here by `crd.py`, so a limit is written once.
 
-Defaults live here and not in the CRD: the API server then adds nothing to what users wrote, and
-their manifests never differ from what is stored. Reading is tolerant: an empty or missing spec is
+Defaults live here and not in the CRD: the API server then adds nothing to what users wrote, but for
+`autoscaling.minSize`, and their manifests don't differ from what is stored. Reading is tolerant: an empty or missing spec is
 a group with defaults.
 
 Doesn't decide anything: how the parts of a template are merged and what a target means belongs to
@@ -29,6 +29,7 @@ from kwok_operator.constants import (
 from kwok_operator.models.base import (
     EXTENDED_RESOURCE_NAME,
     QUALIFIED_NAME,
+    STORED_DEFAULT,
     ApiModel,
     ExtendedResourceName,
     LabelName,
@@ -298,6 +299,9 @@ class Autoscaling(ApiModel):
         le=MAX_TARGET_SIZE,
         description="Fewest nodes. A lower targetSize is allowed, and this many are kept all the"
         " same. Default: 0.",
+        # Stored, so that an empty `autoscaling` has a field: server-side apply makes what it
+        # empties null, and the consent would be gone.
+        json_schema_extra={STORED_DEFAULT: 0},
     )
     max_size: int | None = Field(
         default=None,

@@ -5,7 +5,7 @@ when the first test asks for it, and is removed when the run ends, however it en
 for `group_name` may create groups of that name, and of names that begin with it and a hyphen; what
 it leaves is removed.
 
-Starting the operator is not done here.
+The operator itself is started by the fixtures of operator.py.
 """
 
 import os
@@ -21,6 +21,7 @@ from hack.controlplane import Cluster, create, delete
 from kwok_operator.constants import PLURAL
 from kwok_operator.models.crd import CRD_FILE, CRD_NAME
 from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import _harness, harness, operator, operator_kubeconfig  # noqa: F401
 
 _HERE = Path(__file__).parent
 

@@ -1,0 +1,118 @@
+"""Where a tool is taken from, with programs that do nothing but report a version:
+
+- the cache comes before $KUBEBUILDER_ASSETS, which comes before PATH
+- with all tools in the cache, none is asked for its version
+- a wrong version on PATH is refused, and said; a right one further down is taken
+- what cannot be run, or reports nothing, is refused
+- kubectl for a cluster of somebody else's: any version
+"""
+
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane.errors import ControlPlaneError
+from hack.controlplane.locate import reported_version
+from hack.controlplane.settings import Settings
+from hack.controlplane.tools import find_kubectl, find_tools
+
+from .controlplane_fakes import (
+    KUBERNETES,
+    SETS,
+    TOOLS,
+    all_tools,
+    quiet,
+    script,
+    settings_for,
+    tool,
+)
+
+
+def fill_cache(settings: Settings) -> None:
+    """Tools that fail when they are started: a complete cache is trusted."""
+    for toolset in SETS.values():
+        for name in toolset.tools:
+            directory = settings.tool_directory(set_name=toolset.name, version=toolset.version)
+            script(directory / name, "exit 1")
+
+
+def test_the_cache_comes_first(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, all_tools(tmp_path / "path"))
+    fill_cache(settings)
+    reporter, said = quiet()
+    tools = find_tools(settings, reporter=reporter)
+    assert list(tools.paths) == TOOLS
+    assert all(path.is_relative_to(settings.cache) for path in tools.paths.values())
+    assert said.getvalue() == ""
+
+
+def test_assets_come_before_path(tmp_path: Path) -> None:
+    assets = all_tools(tmp_path / "assets", leave_out=["kwok"])
+    path = all_tools(tmp_path / "path")
+    settings = settings_for(tmp_path, path, environ={"KUBEBUILDER_ASSETS": str(assets)})
+    tools = find_tools(settings, reporter=quiet()[0])
+    assert tools["etcd"] == assets / "etcd"
+    assert tools["kwok"] == path / "kwok"
+    assert tools.versions["kubernetes"] == SETS["kubernetes"].version
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_wrong_version_is_refused(tmp_path: Path, name: str) -> None:
+    tool(tmp_path / "old", name, "0.1.2")
+    good = all_tools(tmp_path / "good")
+    settings = settings_for(tmp_path, tmp_path / "old", good)
+    reporter, said = quiet()
+    tools = find_tools(settings, reporter=reporter)
+    assert tools[name] == good / name
+    assert f"not using {tmp_path / 'old' / name}: its version is 0.1.2" in said.getvalue()
+
+
+def test_the_same_refused_program_is_asked_once(tmp_path: Path) -> None:
+    old = tool(tmp_path / "old", "etcd", "0.1.2")
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / "etcd").symlink_to(old)
+    settings = settings_for(tmp_path, old.parent, tmp_path / "again", all_tools(tmp_path / "good"))
+    reporter, said = quiet()
+    find_tools(settings, reporter=reporter)
+    assert said.getvalue().count("not using") == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("exit 0", id="says nothing"),
+        pytest.param("echo v1.36.3; exit 1", id="fails"),
+        pytest.param("echo version one", id="says something else"),
+    ],
+)
+def test_a_program_without_a_version(tmp_path: Path, body: str) -> None:
+    assert reported_version(script(tmp_path / "etcd", body)) == ()
+
+
+def test_a_program_that_cannot_start(tmp_path: Path) -> None:
+    path = tmp_path / "etcd"
+    path.write_bytes(b"\x7fELF of another machine")
+    path.chmod(0o755)
+    assert reported_version(path) == ()
+
+
+def test_a_file_that_is_not_executable_is_no_tool(tmp_path: Path) -> None:
+    tool(tmp_path / "path", "etcd", SETS["etcd"].version).chmod(0o644)
+    settings = settings_for(tmp_path, tmp_path / "path", all_tools(tmp_path / "good"))
+    assert find_tools(settings, reporter=quiet()[0])["etcd"] == tmp_path / "good" / "etcd"
+
+
+def test_any_kubectl_does_for_a_borrowed_cluster(tmp_path: Path) -> None:
+    path = tool(tmp_path / "path", "kubectl", "1.2.3")
+    assert find_kubectl(settings_for(tmp_path, path.parent)) == path
+
+
+def test_kubectl_from_the_cache_does_too(tmp_path: Path) -> None:
+    cached = tool(tmp_path / f"cache/tools/kubernetes-{KUBERNETES}/v1.36.9", "kubectl", "1.36.9")
+    settings = Settings(cache=tmp_path / "cache", search_path=(tmp_path / "empty",))
+    assert find_kubectl(settings) == cached
+
+
+def test_no_kubectl_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ControlPlaneError, match="not on PATH"):
+        find_kubectl(Settings(cache=tmp_path))

@@ -1,0 +1,242 @@
+"""From bytes to small values.
+
+- a Node alone, in a list and in a watch gives the same view;
+- odd objects (nothing set, nulls, fields of the future) are no errors;
+- what isn't such an object is a DecodeError of one line;
+- bookmarks carry a version only, ERROR events an error of the right class;
+- `then` keeps only what is chosen; Leases and plain dicts are read too.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kwok_operator.errors import DecodeError, GoneError, ServerError
+from kwok_operator.kube.decode import LEASES, NODES, OBJECTS, NodeView, decode_dict
+
+NODE: dict[str, Any] = {
+    "kind": "Node",
+    "apiVersion": "v1",
+    "metadata": {
+        "name": "a-1",
+        "uid": "u-1",
+        "resourceVersion": "42",
+        "creationTimestamp": "1970-01-01T01:00:00Z",
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"zone": "b"},
+        "annotations": {"kwok.x-k8s.io/node": "fake"},
+        "ownerReferences": [{"uid": "o-1", "kind": "KwokNodeGroup"}, {"uid": "o-2"}],
+        "finalizers": ["f/1"],
+        "managedFields": [{"fieldsV1": {"f:status": {}}}],
+    },
+    "spec": {"providerID": "kwok:a-1", "taints": []},
+    "status": {
+        "conditions": [
+            {"type": "MemoryPressure", "status": "False"},
+            {"type": "Ready", "status": "True"},
+        ],
+        "addresses": [
+            {"type": "InternalIP", "address": "10.0.0.1"},
+            {"type": "Hostname", "address": "kwok"},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10247}},
+        "images": [{"names": ["x"], "sizeBytes": 1}],
+    },
+}
+
+VIEW = NodeView(
+    name="a-1",
+    uid="u-1",
+    resource_version=42,
+    created=3600.0,
+    labels={"zone": "b"},
+    annotations={"kwok.x-k8s.io/node": "fake"},
+    owner_uids=("o-1", "o-2"),
+    finalizers=("f/1",),
+    deleting=True,
+    ready=True,
+    addresses=(("InternalIP", "10.0.0.1"), ("Hostname", "kwok")),
+    kubelet_port=10247,
+    provider_id="kwok:a-1",
+)
+
+NOTHING = NodeView(
+    name="",
+    uid="",
+    resource_version=0,
+    created=0.0,
+    labels={},
+    annotations={},
+    owner_uids=(),
+    finalizers=(),
+    deleting=False,
+    ready=False,
+    addresses=(),
+    kubelet_port=0,
+    provider_id="",
+)
+
+
+def dumps(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def line(kind: str, item: object) -> bytes:
+    return dumps({"type": kind, "object": item})
+
+
+def test_one_node() -> None:
+    assert NODES.one(dumps(NODE)) == VIEW
+
+
+def test_page_of_nodes() -> None:
+    page = NODES.page(
+        dumps({"metadata": {"resourceVersion": "99", "continue": "tok"}, "items": [NODE, NODE]})
+    )
+    assert page.items == [VIEW, VIEW]
+    assert (page.resource_version, page.continue_token) == (99, "tok")
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"items": None, "metadata": None}, {"metadata": {"continue": ""}, "items": []}]
+)
+def test_empty_pages(answer: object) -> None:
+    page = NODES.page(dumps(answer))
+    assert (page.items, page.resource_version, page.continue_token) == ([], 0, "")
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+def test_event(kind: str) -> None:
+    event = NODES.event(line(kind, NODE))
+    assert (event.type, event.item, event.resource_version) == (kind, VIEW, 42)
+    assert event.error is None
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {},
+        {"metadata": None, "spec": None, "status": None},
+        {"metadata": {}, "spec": {}, "status": {}},
+        {
+            "metadata": {
+                "labels": None,
+                "annotations": None,
+                "ownerReferences": None,
+                "finalizers": None,
+                "creationTimestamp": None,
+                "deletionTimestamp": None,
+                "resourceVersion": None,
+            },
+            "spec": {"providerID": None, "podCIDRs": None},
+            "status": {"conditions": None, "addresses": None, "daemonEndpoints": None},
+        },
+        {"metadata": {"resourceVersion": "not-a-number"}, "future": [1, {"x": None}]},
+        {"status": {"daemonEndpoints": {"kubeletEndpoint": None}}},
+        {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": None}}}},
+    ],
+    ids=["nothing", "nulls", "empty", "deep-nulls", "future", "no-endpoint", "no-port"],
+)
+def test_odd_nodes(node: object) -> None:
+    assert NODES.one(dumps(node)) == NOTHING
+    assert NODES.event(line("ADDED", node)).item == NOTHING
+    assert NODES.page(dumps({"items": [node]})).items == [NOTHING]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ([{"type": "Ready", "status": "False"}], False),
+        ([{"type": "Ready", "status": "Unknown"}], False),
+        ([{"type": "NotReady", "status": "True"}], False),
+        ([{"status": "True"}, {"type": "Ready"}], False),
+        ([{"type": "Ready", "status": "True", "lastHeartbeatTime": None}], True),
+    ],
+)
+def test_ready(conditions: list[dict[str, str]], ready: bool) -> None:
+    assert NODES.one(dumps({"status": {"conditions": conditions}})).ready is ready
+
+
+def test_bookmark_has_no_item() -> None:
+    event = NODES.event(line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "7"}}))
+    assert (event.type, event.item, event.resource_version) == ("BOOKMARK", None, 7)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(410, GoneError), (500, ServerError)])
+@pytest.mark.parametrize("decoder", [NODES, OBJECTS], ids=["nodes", "objects"])
+def test_error_event(decoder: Any, code: int, kind: type[Exception]) -> None:
+    status = {"kind": "Status", "status": "Failure", "code": code, "message": "m", "metadata": {}}
+    event = decoder.event(line("ERROR", status))
+    assert event.item is None
+    assert type(event.error) is kind
+    assert event.error.message == "m"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"<html>",
+        b"[]",
+        b"null",
+        line("FUTURE", {}),
+        line("ADDED", []),
+        line("ADDED", {"metadata": {"labels": ["x"]}}),
+        line("ERROR", "text"),
+        b'{"type": "ADDED"}',
+    ],
+)
+def test_no_event_at_all(body: bytes) -> None:
+    with pytest.raises(DecodeError) as caught:
+        NODES.event(body)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("decoding an answer: ")
+
+
+def test_error_names_the_place() -> None:
+    with pytest.raises(DecodeError, match=r"items\.1\.metadata\.labels: Input should be"):
+        NODES.page(dumps({"items": [NODE, {"metadata": {"labels": 3}}]}))
+
+
+def test_then_keeps_what_is_chosen() -> None:
+    names = NODES.then(lambda node: node.name)
+    assert names.one(dumps(NODE)) == "a-1"
+    assert names.page(dumps({"items": [NODE]})).items == ["a-1"]
+    event = names.event(line("DELETED", NODE))
+    assert (event.item, event.resource_version) == ("a-1", 42)
+
+
+def test_lease() -> None:
+    lease = LEASES.one(
+        dumps(
+            {
+                "metadata": {"name": "a-1", "resourceVersion": "5"},
+                "spec": {
+                    "holderIdentity": "kwok",
+                    "leaseDurationSeconds": 40,
+                    "renewTime": "2026-01-02T03:04:05.678901Z",
+                },
+            }
+        )
+    )
+    assert (lease.name, lease.resource_version, lease.holder) == ("a-1", 5, "kwok")
+    assert lease.duration_seconds == 40
+    assert lease.renew_time == datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "renewTime": None}])
+def test_lease_that_nobody_holds(spec: object) -> None:
+    lease = LEASES.one(dumps({"metadata": {"name": "a"}, "spec": spec}))
+    assert (lease.holder, lease.duration_seconds, lease.renew_time) == ("", 0, None)
+
+
+def test_plain_dicts() -> None:
+    assert decode_dict(dumps(NODE)) == NODE
+    assert OBJECTS.one(dumps(NODE)) == NODE
+    event = OBJECTS.event(line("ADDED", NODE))
+    assert (event.item, event.resource_version) == (NODE, 42)
+    with pytest.raises(DecodeError):
+        decode_dict(b"{")

@@ -1,0 +1,115 @@
+"""When to ask again, and how long to wait before.
+
+- an answer is never asked for again, an accident is;
+- the server's Retry-After is a minimum, within reason;
+- otherwise the delay is drawn from [0, base * 2**attempt), up to the cap, for any attempt;
+- call_with_retries sleeps what the policy says, and gives up after so many retries.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+)
+from kwok_operator.kube.retry import (
+    MAX_DELAY,
+    MAX_RETRY_AFTER,
+    backoff,
+    call_with_retries,
+    retry_delay,
+)
+
+UNREACHABLE = ApiUnreachableError(server="https://k8s", cause="refused")
+draws = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
+attempts = st.integers(min_value=0, max_value=10**6)
+
+
+@given(attempts, draws)
+def test_backoff_stays_in_bounds(attempt: int, drawn: float) -> None:
+    delay = backoff(attempt, draw=lambda: drawn)
+    assert 0.0 <= delay <= min(MAX_DELAY, 0.5 * 2.0 ** min(attempt, 60))
+
+
+@given(attempts, draws, draws)
+def test_backoff_is_spread_by_the_draw(attempt: int, low: float, high: float) -> None:
+    low, high = sorted((low, high))
+    assert backoff(attempt, draw=lambda: low) <= backoff(attempt, draw=lambda: high)
+
+
+@pytest.mark.parametrize(("attempt", "delay"), [(0, 0.25), (1, 0.5), (3, 2.0), (10, 15.0)])
+def test_backoff_doubles_up_to_the_cap(attempt: int, delay: float) -> None:
+    assert backoff(attempt, draw=lambda: 0.5) == delay
+
+
+@pytest.mark.parametrize(
+    "error", [ConflictError, ForbiddenError, GoneError, InvalidError, NotFoundError, ApiError]
+)
+def test_an_answer_is_an_answer(error: type[ApiError]) -> None:
+    # Even with a delay: what counts is that asking again would not change it.
+    assert retry_delay(0, error("no", status=409, retry_after=1.0), draw=lambda: 0.5) is None
+
+
+def test_a_bug_is_not_an_accident() -> None:
+    assert retry_delay(0, ValueError(), draw=lambda: 0.5) is None
+
+
+@given(attempts, draws, st.floats(min_value=0.0, max_value=1e9))
+def test_retry_after_is_a_minimum(attempt: int, drawn: float, asked: float) -> None:
+    for error in (
+        TooManyRequestsError("wait", status=429, retry_after=asked),
+        ServerError("wait", status=503, retry_after=asked),
+    ):
+        delay = retry_delay(attempt, error, draw=lambda: drawn)
+        assert delay is not None
+        assert min(asked, MAX_RETRY_AFTER) <= delay <= min(asked, MAX_RETRY_AFTER) + 0.5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TooManyRequestsError("", status=429), ServerError("", status=500), UNREACHABLE],
+    ids=["429", "500", "unreachable"],
+)
+def test_accidents_back_off(error: Exception) -> None:
+    assert retry_delay(2, error, draw=lambda: 0.5) == 1.0
+
+
+async def test_call_again_until_it_succeeds() -> None:
+    outcomes: list[Exception | str] = [UNREACHABLE, ServerError("", status=500), "done"]
+    slept: list[float] = []
+
+    async def call() -> str:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    assert await call_with_retries(call, retries=2, draw=lambda: 0.5, sleep=sleep) == "done"
+    assert slept == [0.25, 0.5]
+
+
+async def test_call_gives_up() -> None:
+    calls, slept = [], []
+
+    async def call() -> None:
+        calls.append(1)
+        raise UNREACHABLE
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    with pytest.raises(ApiUnreachableError):
+        await call_with_retries(call, retries=3, draw=lambda: 0.0, sleep=sleep)
+    assert (len(calls), len(slept)) == (4, 3)
