@@ -1,7 +1,7 @@
 """The command line: `kwok-operator run`.
 
-Errors that a user can do something about are one line on standard error and exit code 1; a wrong flag
-is exit code 2.
+Errors that a user can do something about are one line on standard error and exit code 1; a wrong
+flag is exit code 2.
 """
 
 import argparse

@@ -39,6 +39,6 @@ GUARD_TAINT_VALUE: Final = "true"
 GUARD_TAINT_EFFECT: Final = "NoSchedule"
 
 MAX_GROUP_NAME_LENGTH: Final = 50
-"""A node's name is its hostname label, at most 63 characters: group, hash of four, serial of seven."""
+"""A node's name is its hostname label, at most 63 characters: group, hash (4), serial (7)."""
 MAX_NODES_TO_DELETE: Final = 20_000
 DEFAULT_MAX_TOTAL_NODES: Final = 10_000

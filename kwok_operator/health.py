@@ -1,8 +1,8 @@
 """/healthz, /readyz and /metrics on one port.
 
-    /healthz  200 while the event loop turns and the watches hear something
-    /readyz   200 once groups and nodes are known; 503 says what is missing
-    /metrics  Prometheus text
+/healthz  200 while the event loop turns and the watches hear something
+/readyz   200 once groups and nodes are known; 503 says what is missing
+/metrics  Prometheus text
 """
 
 from collections.abc import Awaitable, Callable

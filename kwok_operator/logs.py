@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record: time, level, logger, message, and the traceback if there is one."""
+    """One JSON object per record: time, level, logger, message, and a traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

@@ -1,7 +1,7 @@
 """Which transitions of a group are worth an Event, and in what words.
 
-Compares the status before a pass with the one after it: what did not change is not said again, after
-a restart neither.
+Compares the status before a pass with the one after it: what did not change is not said again,
+after a restart neither.
 """
 
 from kwok_operator.controller.groups import Group

@@ -3,10 +3,10 @@
     reflector ──replace, upsert, remove──> NodeCache ──> reconciler (and a wake-up for the group)
     our own writes ──created, deleted──────────^
 
-A few hundred bytes a node: at 50,000 nodes the objects themselves would be a gigabyte. What we wrote
-is entered as soon as the API server has answered, not when the watch tells, so a plan never counts on
-something that is merely late. That needs no time-outs, because names are never used twice: a name
-that is gone stays gone.
+A few hundred bytes a node: at 50,000 nodes the objects themselves would be a gigabyte. What we
+wrote is entered as soon as the API server has answered, not when the watch tells, so a plan never
+counts on something that is merely late. That needs no time-outs, because names are never used
+twice: a name that is gone stays gone.
 """
 
 from collections import OrderedDict
@@ -49,8 +49,8 @@ class NodeCache:
     """Nodes by group (the value of their label) and name.
 
     `changed(group)` is called when something happened that the group may have to act upon,
-    `initialised(name, endpoint, first_sight=...)` when a Ready node has a kubelet endpoint that it did
-    not have before: at first sight it may be one that we gave it, later it can only be kwok's.
+    `initialised(name, endpoint, first_sight=...)` when a Ready node has a kubelet endpoint that it
+    did not have before: at first sight it may be one that we gave it, later it can only be kwok's.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """Runs many small API calls at once, no more than the API server likes.
 
-All groups share the slots. Each plan brings as many workers as there are slots and every worker asks
-for a slot per call; slots are given in the order of asking, so a group of ten nodes gets its turn
-between the calls of a group of ten thousand.
+All groups share the slots. Each plan brings as many workers as there are slots and every worker
+asks for a slot per call; slots are given in the order of asking, so a group of ten nodes gets its
+turn between the calls of a group of ten thousand.
 
-A plan can be stopped between two calls: then nothing new is started and what is in flight is awaited,
-so that afterwards nobody has to guess what is still under way.
+A plan can be stopped between two calls: then nothing new is started and what is in flight is
+awaited, so that afterwards nobody has to guess what is still under way.
 """
 
 import asyncio

@@ -88,12 +88,16 @@ class GroupStore:
         self._groups[group.name] = group
         return True
 
-    def remove(self, *, name: str, uid: str) -> None:
-        """The object is gone. Its nodes go too, unless it was deleted with --cascade=orphan."""
+    def remove(self, *, name: str, uid: str, retire: bool = True) -> None:
+        """The object is gone. Its nodes go too, unless it was deleted with --cascade=orphan.
+
+        Without `retire` it is only forgotten, and its nodes are left to the garbage collector.
+        """
         known = self._groups.get(name)
         if known is not None and known.uid == uid:
             del self._groups[name]
-            self._retire(known)
+            if retire:
+                self._retire(known)
 
     def retired(self, name: str) -> list[Retired]:
         """The groups of that name which are gone, as long as they are remembered."""

@@ -1,8 +1,9 @@
 """kopf: tells us about groups, and nothing else.
 
-One event handler, which can't fail and does no work: it hands the object on and the group is looked
-at. No other kind of handler is registered, so kopf adds no finalizers and writes no annotations. Nodes
-are not watched through kopf at all: at thousands of objects its memory and its queues don't hold.
+One event handler, which can't fail and does no work: it hands the object on and the group is
+looked at. No other kind of handler is registered, so kopf adds no finalizers and writes no
+annotations. Nodes are not watched through kopf at all: at thousands of objects its memory and its
+queues don't hold.
 """
 
 import logging
@@ -31,9 +32,7 @@ def make_registry(*, seen: Seen, login: Login) -> kopf.OperatorRegistry:
         server, session = await login()
         return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
-    @kopf.on.event(
-        constants.API_GROUP, constants.API_VERSION, constants.PLURAL, registry=registry
-    )
+    @kopf.on.event(constants.API_GROUP, constants.API_VERSION, constants.PLURAL, registry=registry)
     async def on_group(event: kopf.RawEvent, **_: Any) -> None:
         seen(event["object"], event["type"] == "DELETED")
 

@@ -1,15 +1,15 @@
 """Whether a kwok controller is alive, and where it serves the kubelet API of its nodes.
 
-A node that is Ready in its first write is there four times sooner than one that kwok initialises, but
-it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and `exec`
-depend. These are learned from a node that kwok did initialise:
+A node that is Ready in its first write is there four times sooner than one that kwok initialises,
+but it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and
+`exec` depend. These are learned from a node that kwok did initialise:
 
     a first node, posted without Ready (the *scout*) ──> kwok fills it in ──> endpoint learned
     the next ones ──> Ready in the first write, with that endpoint, as long as kwok is alive
 
 Alive means: the Lease of a node of ours was renewed within its duration, or a scout was answered a
-moment ago. The holder of the Lease tells which kwok it is; where it changes, the endpoint is learned
-anew. With no kwok, nodes are posted without Ready, and kwok takes them over when it comes.
+moment ago. The holder of the Lease tells which kwok it is; where it changes, the endpoint is
+learned anew. With no kwok, nodes are posted without Ready, and kwok takes them over when it comes.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ TRUSTED_FOR = 5.0
 _LEASES_TRIED = 3
 
 SILENT = (
-    "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages nodes "
-    "with the annotation kwok.x-k8s.io/node=fake."
+    "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages "
+    "nodes with the annotation kwok.x-k8s.io/node=fake."
 )
 
 

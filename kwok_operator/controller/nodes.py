@@ -3,8 +3,9 @@
     create(name, body) ──> POST ──> Created, or Taken where somebody else holds the name
     delete(record)     ──> DELETE with the uid we know ──> gone, or on its way out
 
-404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the cache.
-A POST may be repeated: the name makes it harmless, because a second one only finds the first's node.
+404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the
+cache. A POST may be repeated: the name makes it harmless, because a second one only finds the
+first's node.
 """
 
 import dataclasses

@@ -2,9 +2,9 @@
 
     NodeCache + Memory (status last written, serials seen) ──> Observation ──> plan, status
 
-Memory is what the process knows beyond the API: which serials it has seen arrive, so that a node that
-somebody deletes is not made again under its old name while its batch is still being filled. Losing it
-in a crash costs nothing but that distinction.
+Memory is what the process knows beyond the API: which serials it has seen arrive, so that a node
+that somebody deletes is not made again under its old name while its batch is still being filled.
+Losing it in a crash costs nothing but that distinction.
 """
 
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ from kwok_operator.models.status import KwokNodeGroupStatus
 class Memory:
     """What the process remembers of one group, by uid.
 
-    `status` is what the API server holds as far as we know, as of `status_version`. `seen` are serials
-    of open batches whose node was there; `taken` those whose name somebody else holds.
+    `status` is what the API server holds as far as we know, as of `status_version`. `seen` are
+    serials of open batches whose node was there; `taken` those whose name somebody else holds.
     """
 
     uid: str
@@ -31,7 +31,7 @@ class Memory:
     written_at: float = float("-inf")
     seen: set[int] = field(default_factory=set)
     taken: dict[int, str] = field(default_factory=dict)
-    create_error: str | None = None
+    refusal: str | None = None
 
     def refresh(self, group: Group) -> None:
         """Takes over a status that somebody else has changed since we wrote it."""

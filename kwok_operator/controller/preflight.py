@@ -1,15 +1,15 @@
 """What must be there before the operator starts: an API server, permissions, the CRD.
 
-An API server that can't be reached and a missing permission end the program with one line: both want
-a person. A missing CRD is waited for: on a fresh cluster it often comes a moment later.
+An API server that can't be reached and a missing permission end the program with one line: both
+want a person. A missing CRD is waited for: on a fresh cluster it often comes a moment later.
 """
 
 import asyncio
 import logging
 
 from kwok_operator import constants
-from kwok_operator.controller.statuswriter import GROUPS_PATH
-from kwok_operator.errors import NotFoundError, PreflightError
+from kwok_operator.controller.statuswriter import StatusWriter
+from kwok_operator.errors import PreflightError
 from kwok_operator.kube.client import KubeClient
 
 logger = logging.getLogger(__name__)
@@ -39,21 +39,16 @@ async def check_permissions(client: KubeClient) -> None:
         )
 
 
-async def wait_for_crd(client: KubeClient) -> None:
+async def wait_for_crd(status: StatusWriter) -> None:
     """Returns once the API server serves our resource; says so once if it does not."""
-    said = False
-    while True:
-        try:
-            await client.request("GET", GROUPS_PATH, params={"limit": "1"}, retries=4)
-            return
-        except NotFoundError:
-            if not said:
-                logger.warning(
-                    "waiting for the CRD: %s.%s is not installed; kubectl apply -f crds/",
-                    constants.PLURAL,
-                    constants.API_GROUP,
-                )
-                said = True
+    if await status.served():
+        return
+    logger.warning(
+        "waiting for the CRD: %s.%s is not installed; kubectl apply -f crds/",
+        constants.PLURAL,
+        constants.API_GROUP,
+    )
+    while not await status.served():  # noqa: ASYNC110 - nobody but the API server could tell us
         await asyncio.sleep(_CRD_POLL)
 
 

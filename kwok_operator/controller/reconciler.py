@@ -2,9 +2,9 @@
 
     observe ──> plan ──> status (what is asked for is recorded first) ──> deletes, creates ──> again
 
-Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is nothing
-left to do, or when the group changes under it: then the next pass plans anew. Whatever it does can be
-cut short at any instant and goes on from what the API server holds.
+Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is
+nothing left to do, or when the group changes under it: then the next pass plans anew. Whatever it
+does can be cut short at any instant and goes on from what the API server holds.
 
 Only this module writes nodes and status; what it decides comes from the core.
 """
@@ -102,8 +102,10 @@ class Reconciler:
             try:
                 await self._pass(group, self._memory(group))
             except GroupGoneError:
+                # Where the whole API is gone, so is the certainty: the garbage collector decides.
+                retire = await parts.status.served()
                 logger.info("group is gone: group=%s", name)
-                parts.store.remove(name=name, uid=group.uid)
+                parts.store.remove(name=name, uid=group.uid, retire=retire)
                 self._wake(name, 0.0)
         parts.metrics.reconciled(parts.clock.monotonic() - started)
 
@@ -175,7 +177,7 @@ class Reconciler:
             ready=ready,
             updated=seen.count_updated(resolution.hash),
             pending=len(plan.pending),
-            failed=len(plan.pending) if memory.create_error else 0,
+            failed=len(plan.pending) if memory.refusal else 0,
             leaving=len(plan.delete),
             terminating=seen.held,
             foreign=seen.foreign,
@@ -183,7 +185,7 @@ class Reconciler:
             batches=plan.batches,
             template_error=resolution.error,
             kwok_silent=self._parts.kwok.silent,
-            create_error=memory.create_error,
+            refusal=memory.refusal,
         )
         self._parts.metrics.group(
             group.name,
@@ -232,9 +234,10 @@ class Reconciler:
         try:
             await self._delete(group, plan, seen)
             await self._create(group, memory, plan, seen, resolution)
-            memory.create_error = None
+            memory.refusal = None
         except _REFUSED as error:
-            memory.create_error = f"The API server refuses new nodes: {error.message}"
+            what = "delete" if error.method == "DELETE" else "create"
+            memory.refusal = f"The API server refuses to {what} nodes: {error.message}"
             self._parts.templates.forget(group.name)
             raise
         finally:

@@ -4,10 +4,10 @@
     reflector ──────┼──> store, cache ──> queue
     resync ─────────┘
 
-Start: connection, permissions, CRD, a first listing of groups and nodes, and only then work. Stop on
-SIGTERM or SIGINT: nothing new is started, what is in flight ends, the nodes stay. If a part that must
-run for ever ends, the program ends with an error: a restart costs little, an operator that is only
-half alive is a lie.
+Start: connection, permissions, CRD, a first listing of groups and nodes, and only then work. Stop
+on SIGTERM or SIGINT: nothing new is started, what is in flight ends, the nodes stay. If a part
+that must run for ever ends, the program ends with an error: a restart costs little, an operator
+that is only half alive is a lie.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ class Operator:
         background: list[asyncio.Task[None]] = []
         try:
             await preflight.check_permissions(self._groups)
-            await preflight.wait_for_crd(self._groups)
+            await preflight.wait_for_crd(self._status)
             background.append(asyncio.create_task(self._reflector.run(), name="watch nodes"))
             await self._reflector.synced.wait()
             await self._list_groups()

@@ -1,8 +1,8 @@
 """Writing a group's status.
 
-The status goes as a whole, in a JSON Patch that tests the uid: a merge patch could not take keys out
-of the resolved template, and a group that was deleted and made again must not get the old one's.
-The operator is the only writer, so there is nothing else to test.
+The status goes as a whole, in a JSON Patch that tests the uid: a merge patch could not take keys
+out of the resolved template, and a group that was deleted and made again must not get the old
+one's. The operator is the only writer, so there is nothing else to test.
 """
 
 from typing import Any
@@ -52,6 +52,14 @@ class StatusWriter:
                 raise GroupGoneError(group.name) from error
             raise
         return int(decode_dict(answer)["metadata"]["resourceVersion"])
+
+    async def served(self) -> bool:
+        """Whether the API server serves our resource at all."""
+        try:
+            await self._client.request("GET", GROUPS_PATH, params={"limit": "1"}, retries=_RETRIES)
+        except NotFoundError:
+            return False
+        return True
 
     async def groups(self) -> list[dict[str, Any]]:
         """All groups, as they are now."""

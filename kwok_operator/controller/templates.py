@@ -2,8 +2,9 @@
 
     spec ──resolve (pure)──> node ──strict dry run──> Resolution
 
-Each new template is tried once with a POST that creates nothing, so that a mistake is told when it is
-made and not when the first node is. The verdict is kept until the spec changes or is asked again.
+Each new template is tried once with a POST that creates nothing, so that a mistake is told when it
+is made and not when the first node is. The verdict is kept until the spec changes or is asked
+again.
 """
 
 import logging
@@ -41,7 +42,7 @@ class Templates:
         self._known: dict[str, tuple[tuple[str, int], Resolution]] = {}
 
     async def resolve(self, group: Group) -> Resolution:
-        """The template of a group. Raises ApiError or ApiUnreachableError when it can't be tried."""
+        """The template of a group. Raises KwokOperatorError when it can't be tried."""
         version = (group.uid, group.generation)
         known = self._known.get(group.name)
         if known is not None and known[0] == version:

@@ -1,8 +1,9 @@
 """What a Node that was copied from somewhere must lose before other nodes can be copied from it.
 
 A pasted node carries the identity, the state and the history of one machine. All that is known to
-belong to the machine goes; everything else stays, misspelt fields too, so that the API server's strict
-dry run can name them. Nothing here fails on odd input except where a node can't be made of it at all.
+belong to the machine goes; everything else stays, misspelt fields too, so that the API server's
+strict dry run can name them. Nothing here fails on odd input except where a node can't be made of
+it at all.
 """
 
 import copy
@@ -103,7 +104,7 @@ def clean_node(node: Mapping[str, Any], *, field: str) -> Node:
 
 
 def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
-    """The object at `key`, made where it is missing or null; TemplateError where it is no object."""
+    """The object at `key`, made where it is missing; TemplateError where it is no object."""
     value = parent.get(key)
     if value is None:
         value = parent[key] = {}

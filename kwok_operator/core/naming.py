@@ -1,9 +1,9 @@
 """Node names and the serials in them.
 
-A node is called `<group>-<hash>-<serial>`: four characters from the group's uid, then a number that
-counts up. Because the hash belongs to the uid and serials are never given out twice, no name is ever
-used again, not even by a group that was deleted and made again: pods left behind on a deleted node
-can't wake up on a new one.
+A node is called `<group>-<hash>-<serial>`: four characters from the group's uid, then a number
+that counts up. Because the hash belongs to the uid and serials are never given out twice, no name
+is ever used again, not even by a group that was deleted and made again: pods left behind on a
+deleted node can't wake up on a new one.
 
 Names are the whole identity of an instance. A serial becomes a name here and nowhere else.
 """

@@ -2,9 +2,10 @@
 
     Wish (spec) + Observed (nodes, recorded batches) + bounds  --make_plan-->  Plan
 
-An instance is a serial: asked for (recorded in a batch), then a node, then gone. A plan is made anew
-from what is seen every time and never remembered, so it can be thrown away at any instant: what must
-survive is in `Plan.batches` and `Plan.next_serial`, which are written before the first node is.
+An instance is a serial: asked for (recorded in a batch), then a node, then gone. A plan is made
+anew from what is seen every time and never remembered, so it can be thrown away at any instant:
+what must survive is in `Plan.batches` and `Plan.next_serial`, which are written before the first
+node is.
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,11 @@ from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 class Observed:
     """A group as it is.
 
-    `nodes` maps the serial of each node that is ours and not terminating to its name; `terminating`
-    has the serials of those on their way out. `gone` are serials whose node was there and is not any
-    more, or whose name somebody else holds. `held` is the number of nodes that the group keeps where
-    its spec names none: the target last in force. `room` is how many nodes it may have before the
-    operator's limit for all groups together is reached.
+    `nodes` maps the serial of each node that is ours and not terminating to its name;
+    `terminating` has the serials of those on their way out. `gone` are serials whose node was
+    there and is not any more, or whose name somebody else holds. `held` is the number of nodes
+    that the group keeps where its spec names none: the target last in force. `room` is how many
+    nodes it may have before the operator's limit for all groups together is reached.
     """
 
     nodes: Mapping[int, str]
@@ -55,8 +56,8 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`pending` are the serials that are asked for and not there, oldest first; `create` those of
-    them that may be created now. `delete` are names; `unknown` the names to delete that name nothing.
-    `batches` and `next_serial` are to be recorded before anything is created.
+    them that may be created now. `delete` are names; `unknown` the names to delete that name
+    nothing. `batches` and `next_serial` are to be recorded before anything is created.
     """
 
     target: Target

@@ -1,8 +1,9 @@
 """Batches of serials: instances that were asked for together and have not all arrived.
 
 A batch is a range of serials with exceptions: those that will never come (their node was deleted
-meanwhile, the name was taken, or they were taken back). What has arrived is not recorded, it is seen
-in the nodes. So the record stays small whatever the number of nodes, and it shrinks as they come.
+meanwhile, the name was taken, or they were taken back). What has arrived is not recorded, it is
+seen in the nodes. So the record stays small whatever the number of nodes, and it shrinks as they
+come.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -34,7 +35,7 @@ def parse_ranges(text: str) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Serials `first..last` (both included) without `spent`, asked for at `requested_at` (RFC 3339)."""
+    """Serials `first..last` (both included) but `spent`; `requested_at` is RFC 3339."""
 
     first: int
     last: int

@@ -2,10 +2,10 @@
 
     Facts (what the reconciler knows)  --make_status-->  KwokNodeGroupStatus
 
-Conditions follow the Kubernetes conventions (and kstatus, which Flux and Argo read): `Ready` is good,
-`Reconciling` and `Stalled` are not; each carries the generation it was computed from, so that an old
-one never counts for a new spec. A reason is a word for programs and for the STATUS column, a message
-is a sentence for people that says what to do.
+Conditions follow the Kubernetes conventions (and kstatus, which Flux and Argo read): `Ready` is
+good, `Reconciling` and `Stalled` are not; each carries the generation it was computed from, so
+that an old one never counts for a new spec. A reason is a word for programs and for the STATUS
+column, a message is a sentence for people that says what to do.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,10 +28,10 @@ _NAMES_SHOWN = 5
 class Facts:
     """All that status is made of.
 
-    Counts are nodes. `leaving` are nodes that are to be deleted and still there, `terminating` those
-    that have been deleted and are held by a finalizer. `template_error` is the sentence of why the
-    template can't be used; `kwok_silent` of why no kwok controller seems to be there.
-    `create_error` is what the API server said to the last node it refused.
+    Counts are nodes. `leaving` are nodes that are to be deleted and still there, `terminating`
+    those that have been deleted and are held by a finalizer. `template_error` is the sentence of
+    why the template can't be used; `kwok_silent` of why no kwok controller seems to be there.
+    `refusal` is what the API server said to the last write of a node that it refused.
     """
 
     generation: int
@@ -48,9 +48,8 @@ class Facts:
     next_serial: int
     batches: tuple[Batch, ...]
     template_error: str | None = None
-    template_pending: str | None = None
     kwok_silent: str | None = None
-    create_error: str | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     ready = _ready(facts, stalled)
     verdicts = {
         ConditionType.READY: ready,
-        ConditionType.RECONCILING: _reconciling(facts, ready),
+        ConditionType.RECONCILING: _reconciling(facts, ready, stalled),
         ConditionType.STALLED: stalled,
         ConditionType.TEMPLATE_RESOLVED: _template_resolved(facts),
         ConditionType.SCALING_LIMITED: _scaling_limited(facts),
@@ -168,17 +167,19 @@ def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
 def _stalled(facts: Facts) -> _Verdict:
     if facts.template_error:
         return _Verdict(True, "TemplateInvalid", facts.template_error)
-    if facts.create_error:
-        return _Verdict(True, "CreateRefused", facts.create_error)
+    if facts.refusal:
+        return _Verdict(True, "Refused", facts.refusal)
     if facts.kwok_silent and facts.ready < facts.replicas:
         return _Verdict(True, "KwokNotResponding", facts.kwok_silent)
     return _Verdict(False, "Progressing", "Nothing stands in the way.")
 
 
-def _reconciling(facts: Facts, ready: _Verdict) -> _Verdict:
+def _reconciling(facts: Facts, ready: _Verdict, stalled: _Verdict) -> _Verdict:
     if facts.paused:
         return _Verdict(False, "Paused", "spec.paused is true.")
-    if ready.status or ready.reason in ("TemplateInvalid", "CreateRefused", "NodeLimit"):
+    if stalled.status:
+        return _Verdict(False, "Stalled", stalled.message)
+    if ready.status or ready.reason == "NodeLimit":
         return _Verdict(False, "Settled", "Nothing is under way.")
     return _Verdict(True, ready.reason, ready.message)
 
@@ -186,8 +187,6 @@ def _reconciling(facts: Facts, ready: _Verdict) -> _Verdict:
 def _template_resolved(facts: Facts) -> _Verdict:
     if facts.template_error:
         return _Verdict(False, "TemplateInvalid", facts.template_error)
-    if facts.template_pending:
-        return _Verdict(False, "NotChecked", facts.template_pending)
     return _Verdict(True, "Resolved", "The API server accepts the nodes that the template makes.")
 
 

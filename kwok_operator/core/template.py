@@ -1,10 +1,11 @@
 """From what users wrote to the bytes of a Node.
 
-    template.node, template.shape, guardTaint  --resolve-->  resolved node  --render-->  NodeTemplate
+    template.node, template.shape, guardTaint  --resolve-->  resolved node  --render-->
+    NodeTemplate
 
 The *resolved* node is what new nodes copy: cleaned, merged, complete with capacity, taints and the
-labels that all nodes of the group share; it is kept in status. A *NodeTemplate* belongs to one group
-and is serialised once: each node costs a join of byte strings, not a JSON dump.
+labels that all nodes of the group share; it is kept in status. A *NodeTemplate* belongs to one
+group and is serialised once: each node costs a join of byte strings, not a JSON dump.
 
 Nothing here asks the API server; whether it accepts the node is for its own dry run to say.
 """
@@ -100,7 +101,9 @@ def _shape_capacity(shape: Shape) -> dict[str, Any]:
         "ephemeral-storage": shape.ephemeral_storage,
         "pods": shape.max_pods,
     }
-    capacity: dict[str, Any] = {name: str(value) for name, value in given.items() if value is not None}
+    capacity: dict[str, Any] = {
+        name: str(value) for name, value in given.items() if value is not None
+    }
     capacity.update({name: str(value) for name, value in shape.resources.items()})
     if shape.gpu is not None:
         capacity[shape.gpu.type] = str(shape.gpu.count)
@@ -188,8 +191,8 @@ def render(
 ) -> NodeTemplate:
     """Serialises a group's Node once.
 
-    With `endpoint`, nodes can be born Ready: they get the addresses, the port and the conditions that
-    kwok would have filled in. kwok leaves a node that is Ready already as it is.
+    With `endpoint`, nodes can be born Ready: they get the addresses, the port and the conditions
+    that kwok would have filled in. kwok leaves a node that is Ready already as it is.
     """
     marker = _unused_marker(resolved)
     node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)

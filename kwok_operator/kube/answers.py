@@ -7,6 +7,7 @@ words here, too. Whether to ask again is for retry.py.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -78,8 +79,7 @@ def error_of(
             )
             for cause in details.get("causes") or ()
         ),
-        retry_after=_seconds((headers or {}).get("Retry-After"))
-        or _seconds(details.get("retryAfterSeconds")),
+        retry_after=_seconds((headers or {}).get("Retry-After", details.get("retryAfterSeconds"))),
         method=method,
         path=path,
     )
@@ -87,9 +87,10 @@ def error_of(
 
 def _seconds(value: object) -> float | None:
     try:
-        return max(0.0, float(str(value)))
+        seconds = float(str(value))
     except ValueError:
         return None  # also the HTTP-date form, which API servers don't use
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def describe_failure(error: Exception, *, timeout: float | None = None) -> str:

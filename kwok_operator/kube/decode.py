@@ -13,7 +13,7 @@ fields), only on what isn't such an object at all: then with `DecodeError`.
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -250,12 +250,12 @@ class Decoder(Generic[T]):
         return WatchEvent(kind, None if kind == "BOOKMARK" else self._view(item), version)
 
 
+_DICT: Final = TypeAdapter(dict[str, Any])
+
+
 def decode_dict(body: bytes) -> dict[str, Any]:
     """Decode any object, whole, to dicts and lists."""
-    try:
-        return cast(dict[str, Any], from_json(body))
-    except ValueError as error:
-        raise DecodeError(f"decoding an answer: {error}") from error
+    return _validate(_DICT, body)
 
 
 def _validate(adapter: TypeAdapter[R], body: bytes) -> R:

@@ -4,9 +4,9 @@ Owns every field of spec: its type, its limits, its default, the text that `kube
 prints, and the rules the API server checks (CEL, next to the fields they are about). The CRD is
 generated from here by `crd.py`, so a limit is written once.
 
-Defaults live here and not in the CRD: the API server then adds nothing to what users wrote, but for
-`autoscaling.minSize`, and their manifests don't differ from what is stored. Reading is tolerant: an empty or missing spec is
-a group with defaults.
+Defaults live here and not in the CRD: but for `autoscaling.minSize`, the API server adds nothing to
+what users wrote, and their manifests don't differ from what is stored. Reading is tolerant: an
+empty or missing spec is a group with defaults.
 
 Doesn't decide anything: how the parts of a template are merged and what a target means belongs to
 the core.

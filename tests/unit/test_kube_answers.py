@@ -147,7 +147,7 @@ KEY = aiohttp.client_reqrep.ConnectionKey("k8s", 6443, True, True, None, None, N
         (aiohttp.ClientConnectorError(KEY, OSError(113, "No route")), "No route"),
         (
             aiohttp.ClientConnectorCertificateError(KEY, ssl.CertificateError("self-signed")),
-            "its certificate is not trusted: self-signed",
+            "its certificate is not trusted: ('self-signed',)",
         ),
         (aiohttp.ConnectionTimeoutError("long"), "does not take the connection"),
         (TimeoutError(), "no answer within 5 s"),

@@ -171,7 +171,7 @@ def test_error_event(decoder: Any, code: int, kind: type[Exception]) -> None:
     event = decoder.event(line("ERROR", status))
     assert event.item is None
     assert type(event.error) is kind
-    assert event.error.message == "m"
+    assert str(event.error).endswith("m")
 
 
 @pytest.mark.parametrize(
@@ -238,5 +238,6 @@ def test_plain_dicts() -> None:
     assert OBJECTS.one(dumps(NODE)) == NODE
     event = OBJECTS.event(line("ADDED", NODE))
     assert (event.item, event.resource_version) == (NODE, 42)
-    with pytest.raises(DecodeError):
-        decode_dict(b"{")
+    for body in (b"{", b"[]"):
+        with pytest.raises(DecodeError):
+            decode_dict(body)

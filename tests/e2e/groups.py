@@ -1,0 +1,103 @@
+"""Groups as the e2e tests handle them: apply one, wait for it, read what it is and has.
+
+Reads are fresh and come from the API server, never from the operator. A group's nodes are those with
+its label, terminating ones too; its Events are those about the object that bears the name now.
+
+Nothing here asserts: what a group should be is for the tests to say.
+"""
+
+from typing import Any
+
+from kwok_operator.constants import API_GROUP, API_VERSION, KIND, NODE_GROUP_LABEL
+from tests.e2e.kubectl import Kubectl, KubectlError, as_text
+
+
+def group_manifest(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}",
+        "kind": KIND,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def apply_group(kubectl: Kubectl, name: str, **spec: Any) -> None:
+    """`kubectl apply`, so a field that was applied before and is left out now is removed."""
+    kubectl.apply(group_manifest(name, **spec))
+
+
+def patch_group(kubectl: Kubectl, name: str, **spec: Any) -> None:
+    """Changes these fields of spec and no others; None removes one."""
+    patch = as_text({"spec": spec})
+    kubectl("patch", "kng", name, "--type=merge", f"--patch={patch}")
+
+
+def scale(kubectl: Kubectl, name: str, replicas: int) -> None:
+    kubectl("scale", "kng", name, f"--replicas={replicas}")
+
+
+def wait_ready(kubectl: Kubectl, name: str, *, timeout: int = 120) -> None:
+    """`kubectl wait --for=condition=Ready`, as people do; on time-out tells the group's status."""
+    wait_condition(kubectl, name, "Ready", timeout=timeout)
+
+
+def wait_condition(
+    kubectl: Kubectl, name: str, kind: str, *, status: str = "True", timeout: int = 120
+) -> None:
+    """Returns once the condition has that status for the present spec."""
+    arguments = ("wait", f"kng/{name}", f"--for=condition={kind}={status}", f"--timeout={timeout}s")
+    try:
+        kubectl(*arguments, timeout=timeout + 30)
+    except KubectlError as err:
+        last = status_of(kubectl, name) | {"resolvedTemplate": "..."}
+        raise AssertionError(f"{err}\nlast status: {last}") from err
+
+
+def group_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = kubectl.json("get", "kng", name)
+    return found
+
+
+def status_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    """The status; empty as long as there is none."""
+    status: dict[str, Any] = group_of(kubectl, name).get("status", {})
+    return status
+
+
+def condition(kubectl: Kubectl, name: str, kind: str) -> dict[str, Any]:
+    """One condition; raises LookupError as long as there is none of that type."""
+    conditions = status_of(kubectl, name).get("conditions", [])
+    return {c["type"]: c for c in conditions}[kind]  # type: ignore[no-any-return]
+
+
+def nodes_of(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
+    """The nodes with the group's label, in the order of their names."""
+    items: list[dict[str, Any]] = kubectl.json("get", "nodes", f"-l{NODE_GROUP_LABEL}={name}")[
+        "items"
+    ]
+    return items
+
+
+def names_of(kubectl: Kubectl, name: str) -> list[str]:
+    """The names of the nodes with the group's label; far cheaper than the nodes."""
+    output = kubectl("get", "nodes", f"-l{NODE_GROUP_LABEL}={name}", "--output=name")
+    return [line.removeprefix("node/") for line in output.split()]
+
+
+def events_of(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
+    """The Events about the group, oldest first."""
+    uid = group_of(kubectl, name)["metadata"]["uid"]
+    selector = f"--field-selector=involvedObject.kind={KIND},involvedObject.uid={uid}"
+    items: list[dict[str, Any]] = kubectl.json("get", "events", "--all-namespaces", selector)[
+        "items"
+    ]
+    return sorted(items, key=lambda e: str(e["metadata"]["creationTimestamp"]))
+
+
+def is_ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def serial_of(node_name: str) -> int:
+    return int(node_name.rpartition("-")[2])

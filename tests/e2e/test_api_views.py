@@ -1,0 +1,126 @@
+"""What people and programs see of a group in the API server; no operator is needed.
+
+- every field can be explained, with the text of the models
+- the status that the models write is kept whole, by the subresource and by nothing else
+- columns of `kubectl get`, short and wide
+- the names that people type
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kwok_operator.constants import API_GROUP
+from kwok_operator.models.crd import CRD_NAME
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.manifests import group
+
+
+def _objects(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    schema = schema.get("items", schema)
+    if "properties" in schema:
+        yield path, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from _objects(field, f"{path}.{name}")
+
+
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_every_field_can_be_explained(kubectl: Kubectl, crds: None, part: str) -> None:
+    (version,) = kubectl.json("get", "crd", CRD_NAME)["spec"]["versions"]
+    served = version["schema"]["openAPIV3Schema"]["properties"][part]
+    for path, node in _objects(served, part):
+        printed = " ".join(kubectl("explain", f"kng.{path}").split())
+        assert "<empty>" not in printed
+        for name, field in node["properties"].items():
+            assert field.get("description"), f"{path}.{name}"
+            # Lines are broken at spaces and hyphens alike.
+            squeezed = printed.replace(" ", "")
+            assert field["description"].replace(" ", "") in squeezed, f"{path}.{name}"
+
+
+def _full_status() -> KwokNodeGroupStatus:
+    now = "2026-01-02T03:04:05Z"
+    node = {
+        "metadata": {"labels": {"topology.kubernetes.io/zone": "eu-west-1b"}},
+        "status": {"capacity": {"cpu": "32", "memory": "256Gi", "pods": "110"}},
+    }
+    return KwokNodeGroupStatus(
+        replicas=7,
+        ready_replicas=6,
+        updated_replicas=5,
+        pending_replicas=3,
+        failed_replicas=2,
+        target_size=12,
+        observed_generation=1,
+        selector="kwok-operator.io/node-group=a",
+        next_serial=11,
+        pending=(PendingBatch(first=1, last=10, requested_at=now, except_="5,7-8"),),
+        resolved_template=node,
+        template_hash="abcdef0123",
+        template_source="Default",
+        conditions=tuple(
+            Condition(
+                type=kind,
+                status="False",
+                reason=f"{kind}Reason",
+                message="What to do.",
+                observed_generation=1,
+                last_transition_time=now,
+            )
+            for kind in ConditionType
+        ),
+    )
+
+
+def _write_status(kubectl: Kubectl, name: str, status: KwokNodeGroupStatus) -> Any:
+    manifest = {**group(name, {"autoscaling": {"minSize": 1, "maxSize": 20}})}
+    kubectl.apply(manifest)
+    manifest["status"] = status.dump()
+    options = ("--server-side", "--force-conflicts", "--subresource=status", "--validate=strict")
+    kubectl.apply(manifest, *options)
+    return kubectl.json("get", "kng", name)["status"]
+
+
+def test_the_status_of_the_models_is_kept_whole(kubectl: Kubectl, group_name: str) -> None:
+    status = _full_status()
+    stored = _write_status(kubectl, group_name, status)
+    assert stored == status.dump()
+    assert KwokNodeGroupStatus.model_validate(stored) == status
+    # Whoever applies a manifest with a status in it changes nothing.
+    kubectl.apply({**group(group_name, {}), "status": {"replicas": 99}})
+    assert kubectl.json("get", "kng", group_name)["status"] == stored
+
+
+def test_columns(kubectl: Kubectl, group_name: str) -> None:
+    _write_status(kubectl, group_name, _full_status())
+
+    def cells(*options: str) -> dict[str, str]:
+        header, row = kubectl("get", "kng", group_name, *options).splitlines()
+        return dict(zip(header.split(), row.split(), strict=True))
+
+    narrow = {"NAME": group_name, "TARGET": "12", "CURRENT": "7", "READY": "6"}
+    narrow["STATUS"] = "ReadyReason"
+    shown = cells()
+    assert shown.pop("AGE").endswith("s")
+    assert shown == narrow
+    shown = cells("--output=wide")
+    assert shown.pop("AGE").endswith("s")
+    assert shown == {
+        **narrow,
+        "MIN": "1",
+        "MAX": "20",
+        "CPU": "32",
+        "MEMORY": "256Gi",
+        "PENDING": "3",
+        "FAILED": "2",
+        "SOURCE": "Default",
+        "ZONE": "eu-west-1b",
+    }
+
+
+def test_names_that_people_type(kubectl: Kubectl, group_name: str) -> None:
+    kubectl.apply(group(group_name, {}))
+    for kind in ("kng", "kwoknodegroup", "kwoknodegroups", "kwok", f"kwoknodegroups.{API_GROUP}"):
+        assert group_name in kubectl("get", kind)

@@ -1,0 +1,229 @@
+"""The life of a cluster, with a kwokctl that starts processes which only sleep:
+
+- what kwokctl is given: tools, configuration, working directory, none of the user's options
+- a cluster that answers is reused when asked and made alike, else made anew
+- a leftover whose processes are gone, or whose pids are other programs', does not block
+- pids of components; killed ones can be started again
+- errors: kwokctl fails, a component ends, no such cluster, a bad name
+- deletion leaves neither process nor file, also without kwokctl
+- a cluster named by KWOK_OPERATOR_TEST_KUBECONFIG is used, and neither made nor deleted
+"""
+
+import dataclasses
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane import (
+    ClusterError,
+    ControlPlaneError,
+    Settings,
+    create,
+    delete,
+    get,
+    revive,
+)
+from hack.controlplane.lifecycle import names
+from hack.controlplane.processes import running
+
+from .controlplane_fakes import all_tools, kwokctl, script, settings_for, tool
+
+KUBECTL = '[ "$1 $2" = "version --client" ] && echo v1.36.3; test ! -e {silent}'
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    """A machine with all tools; kubectl answers until there is a file `silent`."""
+    path = all_tools(tmp_path / "path")
+    kwokctl(path)
+    script(path / "kubectl", KUBECTL.format(silent=tmp_path / "silent"))
+    log = tmp_path / "kwokctl-calls"
+    log.touch()
+    settings = settings_for(tmp_path, path, environ={"FAKE_LOG": str(log), "KWOK_RUNTIME": "kind"})
+    yield settings
+    for name in names(settings=settings):
+        delete(name, settings=settings)
+
+
+def calls(settings: Settings) -> list[str]:
+    return Path(settings.environ["FAKE_LOG"]).read_text(encoding="utf-8").splitlines()
+
+
+def test_what_kwokctl_is_given(tmp_path: Path, settings: Settings) -> None:
+    cluster = create("one", settings=settings, extra_args=["--heartbeat-factor", "1"])
+    [call] = calls(settings)
+    assert call.startswith("create cluster --name one --runtime binary --wait 60s --config ")
+    assert call.endswith(" --heartbeat-factor 1")
+    assert f"--kwok-controller-binary {tmp_path / 'path' / 'kwok'} " in call
+    assert f"--etcd-binary {tmp_path / 'path' / 'etcd'} " in call
+    assert cluster.directory == settings.cache / "kwok" / "clusters" / "one"
+    assert cluster.kubeconfig.is_relative_to(settings.cache)
+    assert cluster.kubernetes_version == "1.36.3"
+    assert not cluster.borrowed
+    assert get("one", settings=settings) == cluster
+    assert names(settings=settings) == ["one"]
+
+
+@pytest.mark.parametrize(("manage_all_nodes", "patched"), [(False, True), (True, False)])
+def test_which_nodes_kwok_manages(
+    settings: Settings, manage_all_nodes: bool, patched: bool
+) -> None:
+    cluster = create("one", settings=settings, manage_all_nodes=manage_all_nodes)
+    # The stand-in writes the configuration it was given there.
+    config = cluster.kubeconfig.read_text(encoding="utf-8")
+    assert "bindAddress: 127.0.0.1" in config
+    assert ("value: kwok.x-k8s.io/node=fake" in config) is patched
+
+
+def test_reuse(settings: Settings) -> None:
+    first = create("one", settings=settings)
+    pid = first.pid("etcd")
+    os.kill(pid, signal.SIGSTOP)
+    assert create("one", settings=settings, reuse=True).pid("etcd") == pid
+    assert _state_of(pid) != "T", "what a killed test left stopped runs again"
+    assert create("one", settings=settings).pid("etcd") != pid
+
+
+def _state_of(pid: int) -> str:
+    command = ["ps", "-o", "stat=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout[:1]
+
+
+def test_no_reuse_with_other_options(settings: Settings) -> None:
+    pid = create("one", settings=settings).pid("etcd")
+    other = create("one", settings=settings, reuse=True, manage_all_nodes=True)
+    assert other.pid("etcd") != pid
+    assert len(running(other.directory or Path())) == 2
+
+
+def test_no_reuse_of_what_does_not_answer(tmp_path: Path, settings: Settings) -> None:
+    cluster = create("one", settings=settings)
+    pid = cluster.pid("etcd")
+    assert cluster.answers()
+    # kubectl answers again from the second question on.
+    silent = tmp_path / "silent"
+    silent.touch()
+    script(cluster.kubectl, KUBECTL.format(silent=silent) + f" || {{ rm {silent}; exit 1; }}")
+    assert create("one", settings=settings, reuse=True).pid("etcd") != pid
+
+
+def test_no_reuse_of_half_a_cluster(settings: Settings) -> None:
+    cluster = create("one", settings=settings)
+    pid = cluster.pid("etcd")
+    os.kill(cluster.pid("kwok-controller"), signal.SIGKILL)
+    assert create("one", settings=settings, reuse=True).pid("etcd") != pid
+
+
+def test_pids_of_other_programs_are_left_alone(settings: Settings) -> None:
+    cluster = create("one", settings=settings)
+    assert cluster.directory is not None
+    for pid in running(cluster.directory):
+        os.kill(pid, signal.SIGKILL)
+    with subprocess.Popen(["sleep", "60"]) as innocent:
+        for file in (cluster.directory / "pids").iterdir():
+            file.write_text(str(innocent.pid), encoding="ascii")
+        with pytest.raises(ClusterError, match="etcd: it does not run"):
+            cluster.pid("etcd")
+        again = create("one", settings=settings, reuse=True)
+        assert again.pid("etcd") != innocent.pid
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_a_killed_component_is_started_again(settings: Settings) -> None:
+    cluster = create("one", settings=settings)
+    etcd, kwok = cluster.pid("etcd"), cluster.pid("kwok-controller")
+    os.kill(kwok, signal.SIGKILL)
+    revive(cluster, settings=settings)
+    assert cluster.pid("etcd") == etcd
+    assert cluster.pid("kwok-controller") != kwok
+    assert cluster.dead() == []
+
+
+def test_two_clusters_at_once(settings: Settings) -> None:
+    one, two = create("one", settings=settings), create("two", settings=settings)
+    delete("one", settings=settings)
+    assert two.pid("etcd")
+    with pytest.raises(ClusterError, match="does not run in cluster one"):
+        one.pid("etcd")
+
+
+@pytest.mark.parametrize("with_kwokctl", [True, False])
+def test_deletion_leaves_nothing(settings: Settings, with_kwokctl: bool) -> None:
+    cluster = create("one", settings=settings)
+    assert cluster.directory is not None
+    assert cluster.kwokctl is not None
+    os.kill(cluster.pid("etcd"), signal.SIGSTOP)
+    if not with_kwokctl:
+        cluster.kwokctl.unlink()
+    delete("one", settings=settings)
+    assert running(cluster.directory) == {}
+    assert names(settings=settings) == []
+    left = [
+        path for path in settings.cache.rglob("*") if path.is_file() and "logs" not in path.parts
+    ]
+    assert [path.name for path in left] == ["clusters.lock"]
+    delete("one", settings=settings)
+
+
+def test_kwokctl_fails(settings: Settings) -> None:
+    with pytest.raises(ClusterError) as caught:
+        create("one", settings=settings, extra_args=["fail"])
+    summary, complaint, log = str(caught.value).splitlines()
+    assert summary == "running kwokctl create cluster one: it failed"
+    assert complaint == "  Execute exit: bad flag"
+    assert log.strip().startswith(f"the whole log: {settings.cache / 'logs'}")
+
+
+def test_a_component_ends(settings: Settings) -> None:
+    with pytest.raises(ClusterError, match=r"etcd ended \(a port is taken by another process\)"):
+        create("one", settings=settings, extra_args=["--break=etcd"])
+    cluster = get("one", settings=settings)
+    assert running(cluster.directory or Path()) == {}
+    assert cluster.log("etcd").is_file()
+
+
+def test_no_such_cluster(settings: Settings) -> None:
+    with pytest.raises(ClusterError, match="finding cluster one: there is none"):
+        get("one", settings=settings)
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "a/b", "..", "-a", "a-", "a" * 41])
+def test_bad_names(settings: Settings, name: str) -> None:
+    for action in (create, delete, get):
+        with pytest.raises(ControlPlaneError, match="naming a cluster"):
+            action(name, settings=settings)
+
+
+def test_a_borrowed_cluster(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "theirs.yaml"
+    kubeconfig.write_text("theirs", encoding="utf-8")
+    kubectl = tool(tmp_path / "path", "kubectl", "1.2.3")
+    settings = settings_for(
+        tmp_path, kubectl.parent, environ={"KWOK_OPERATOR_TEST_KUBECONFIG": str(kubeconfig)}
+    )
+    cluster = create("one", settings=settings)
+    assert (cluster.kubeconfig, cluster.kubectl) == (kubeconfig, kubectl)
+    assert cluster.borrowed
+    assert cluster.dead() == []
+    for action in (cluster.pid, cluster.log):
+        with pytest.raises(ClusterError, match="not run by us"):
+            action("etcd")
+    with pytest.raises(ClusterError, match="not run by us"):
+        revive(cluster, settings=settings)
+    assert get("one", settings=settings) == cluster
+    delete("one", settings=settings)
+    assert kubeconfig.read_text(encoding="utf-8") == "theirs"
+    assert not settings.cache.exists()
+
+
+def test_a_borrowed_cluster_that_is_not_there(tmp_path: Path) -> None:
+    settings = dataclasses.replace(
+        settings_for(tmp_path), borrowed_kubeconfig=tmp_path / "absent.yaml"
+    )
+    with pytest.raises(ClusterError, match=r"KWOK_OPERATOR_TEST_KUBECONFIG: .*absent\.yaml"):
+        create(settings=settings)

@@ -1,0 +1,356 @@
+"""HTTP with an API server.
+
+- what is asked goes over the wire as given, and comes back as bytes, JSON or text;
+- a 401 leads to one new login and one repetition, also for watches, and no more;
+- a connection that is cut before the answer is used again at once, except for POST;
+- time-outs, refusals and cuts are errors that say so; retries follow the policy;
+- the pool is bounded, watches don't queue behind it, and everything is observed and closed;
+- lines: any chunking gives the same ones; long ones, silence, cuts and early ends.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    ConflictError,
+    ConnectionConfigError,
+    GoneError,
+    NotFoundError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from kwok_operator.kube.client import MERGE_PATCH, KubeClient, LineSplitter
+from kwok_operator.kube.connection import Connection, Endpoint
+from tests.fakes.apiserver import NODES, FakeApiServer
+
+NODE = {"metadata": {"name": "a"}}
+WATCH = {"watch": "true", "resourceVersion": "1000"}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: FakeApiServer) -> AsyncIterator[KubeClient]:
+    async with KubeClient(connection=server.connection()) as client:
+        yield client
+
+
+async def test_what_is_asked(server: FakeApiServer, client: KubeClient) -> None:
+    await client.request("POST", NODES, params={"fieldManager": "me & you"}, body=NODE)
+    seen = server.seen[0]
+    assert (seen.verb, seen.query, json.loads(seen.body)) == (
+        "create",
+        {"fieldManager": "me & you"},
+        NODE,
+    )
+    assert seen.headers["Content-Type"] == seen.headers["Accept"] == "application/json"
+    assert seen.headers["Accept-Encoding"] == "identity"
+    assert seen.headers["User-Agent"].startswith("kwok-operator/")
+
+
+async def test_bytes_go_as_they_are(server: FakeApiServer, client: KubeClient) -> None:
+    server.create(NODES, NODE)
+    body = b'{"metadata":  {"labels": {"x": "y"}}}'
+    answer = await client.request("PATCH", f"{NODES}/a", body=body, content_type=MERGE_PATCH)
+    assert server.seen[0].body == body
+    assert server.seen[0].headers["Content-Type"] == MERGE_PATCH
+    assert json.loads(answer)["metadata"]["labels"] == {"x": "y"}
+
+
+async def test_json_and_text(client: KubeClient) -> None:
+    assert await client.get_json("/version") == {"gitVersion": "v1.34.0"}
+    assert await client.get_text("/readyz") == "ok"
+
+
+async def test_selectors_reach_the_server(server: FakeApiServer, client: KubeClient) -> None:
+    for name, group in (("a", "g"), ("b", "h")):
+        server.create(NODES, {"metadata": {"name": name, "labels": {"x.io/group": group}}})
+    listed = await client.get_json(NODES, {"labelSelector": "x.io/group=g,x.io/group"})
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["a"]
+
+
+async def test_refusals(server: FakeApiServer, client: KubeClient) -> None:
+    with pytest.raises(NotFoundError, match=r"requesting GET /api/v1/nodes/a: 404 NotFound: nodes"):
+        await client.get_json(f"{NODES}/a")
+    server.create(NODES, NODE)
+    with pytest.raises(ConflictError, match="already exists"):
+        await client.request("POST", NODES, body=NODE)
+
+
+class Logins(Connection):
+    """A connection whose token changes with each login, or whose login fails."""
+
+    def __init__(self, server: str, *, tokens: list[str]) -> None:
+        super().__init__(Endpoint(server=server))
+        self.tokens = tokens
+        self.reloads = 0
+
+    async def auth_headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.tokens[0]}"}
+
+    async def reload(self) -> None:
+        self.reloads += 1
+        if len(self.tokens) == 1:
+            raise ConnectionConfigError("the plugin is gone")
+        self.tokens.pop(0)
+
+
+async def test_new_login_after_401(server: FakeApiServer) -> None:
+    server.tokens = {"new"}
+    logins = Logins(server.url, tokens=["old", "new"])
+    async with KubeClient(connection=logins) as client:
+        await client.request("POST", NODES, body=NODE)
+        await client.get_json(NODES)
+    assert logins.reloads == 1
+    assert set(server.objects(NODES)) == {"a"}
+
+
+async def test_one_new_login_only(server: FakeApiServer) -> None:
+    server.tokens = {"other"}
+    logins = Logins(server.url, tokens=["old", "new", "newer"])
+    async with KubeClient(connection=logins) as client:
+        with pytest.raises(UnauthorizedError):
+            await client.get_json(NODES)
+        assert logins.reloads == 1
+        with pytest.raises(UnauthorizedError):
+            await anext(client.lines(NODES, WATCH))
+        assert logins.reloads == 2
+
+
+async def test_failing_login_is_still_a_401(
+    server: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.tokens = {"other"}
+    async with KubeClient(connection=Logins(server.url, tokens=["old"])) as client:
+        with pytest.raises(UnauthorizedError):
+            await client.get_json(NODES)
+    assert "the plugin is gone" in caplog.text
+    assert server.calls["list", "nodes"] == 1
+
+
+async def test_new_login_for_a_watch(server: FakeApiServer) -> None:
+    server.tokens = {"new"}
+    async with KubeClient(connection=Logins(server.url, tokens=["old", "new"])) as client:
+        server.create(NODES, NODE)
+        async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
+            assert b'"ADDED"' in await anext(lines)
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH", "PUT", "DELETE"])
+async def test_cut_connection_is_used_again(
+    server: FakeApiServer, client: KubeClient, method: str
+) -> None:
+    node = server.create(NODES, NODE)
+    server.cut()
+    body = {"PATCH": {"spec": {"x": 1}}, "PUT": node}.get(method)
+    await client.request(method, f"{NODES}/a", body=body, content_type=MERGE_PATCH)
+    assert len(server.seen) == 2
+
+
+async def test_patch_is_not_repeated_for_ever(server: FakeApiServer, client: KubeClient) -> None:
+    server.create(NODES, NODE)
+    server.cut(times=2)
+    with pytest.raises(ApiUnreachableError):
+        await client.request("PATCH", f"{NODES}/a", body={}, content_type=MERGE_PATCH)
+
+
+async def test_post_is_not_repeated(server: FakeApiServer, client: KubeClient) -> None:
+    server.cut(carried_out=True)
+    with pytest.raises(ApiUnreachableError, match="closed the connection"):
+        await client.request("POST", NODES, body=NODE)
+    assert server.calls["create", "nodes"] == 1
+    assert set(server.objects(NODES)) == {"a"}
+
+
+async def test_retries_follow_the_policy(server: FakeApiServer) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    server.fail(429, retry_after=3)
+    server.fail(503)
+    async with KubeClient(connection=server.connection(), sleep=sleep, draw=lambda: 0.5) as client:
+        await client.request("POST", NODES, body=NODE, retries=2)
+        assert slept == [3.25, 0.5]
+        server.fail(429, retry_after=3)
+        with pytest.raises(TooManyRequestsError) as caught:
+            await client.request("DELETE", f"{NODES}/a")
+        assert caught.value.retry_after == 3.0
+
+
+async def test_time_out(server: FakeApiServer, client: KubeClient) -> None:
+    held = server.hold()
+    with pytest.raises(ApiUnreachableError, match=r"no answer within 0\.05 s"):
+        await client.request("GET", NODES, timeout=0.05)
+    held.set()
+
+
+async def test_nobody_there() -> None:
+    async with KubeClient(connection=Connection(Endpoint(server="http://127.0.0.1:1"))) as client:
+        with pytest.raises(ApiUnreachableError, match="connection refused"):
+            await client.get_json(NODES)
+        with pytest.raises(ApiUnreachableError, match="connection refused"):
+            await anext(client.lines(NODES, WATCH))
+
+
+async def test_redirects_are_not_followed(server: FakeApiServer, client: KubeClient) -> None:
+    server.fail(302, message="elsewhere")
+    with pytest.raises(ApiError) as caught:
+        await client.get_json(NODES)
+    assert caught.value.status == 302
+
+
+async def test_pool_is_bounded_and_watches_stand_apart(server: FakeApiServer) -> None:
+    held = server.hold(verb="list")
+    async with KubeClient(connection=server.connection(), max_connections=1) as client:
+        slow = asyncio.create_task(client.get_json(NODES))
+        while not server.seen:
+            await asyncio.sleep(0)
+        queued = asyncio.create_task(client.get_text("/readyz"))
+        server.create(NODES, NODE)
+        async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
+            assert b'"ADDED"' in await anext(lines)
+        assert not queued.done()
+        assert server.calls["get", "/readyz"] == 0
+        held.set()
+        assert await queued == "ok"
+        await slow
+
+
+async def test_everything_is_observed(server: FakeApiServer) -> None:
+    observed: list[tuple[str, int, float]] = []
+    ticks = iter(range(100))
+    async with KubeClient(
+        connection=server.connection(),
+        observe=lambda *what: observed.append(what),
+        clock=lambda: float(next(ticks)),
+    ) as client:
+        await client.get_json(NODES)
+        with pytest.raises(NotFoundError):
+            await client.request("DELETE", f"{NODES}/a")
+        server.cut()
+        with pytest.raises(ApiUnreachableError):
+            await client.request("POST", NODES, body=NODE)
+        async with contextlib.aclosing(client.lines(NODES, WATCH, inactivity=0.05)) as lines:
+            assert [line async for line in lines] == []
+    assert observed == [
+        ("GET", 200, 1.0),
+        ("DELETE", 404, 1.0),
+        ("POST", 0, 1.0),
+        ("WATCH", 200, 1.0),
+    ]
+
+
+async def test_closed_client_opens_again(client: KubeClient) -> None:
+    assert await client.get_text("/readyz") == "ok"
+    await client.close()
+    assert await client.get_text("/readyz") == "ok"
+
+
+@given(
+    st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)),
+    st.lists(st.integers(min_value=1, max_value=9), min_size=1),
+    st.binary().filter(lambda rest: b"\n" not in rest),
+)
+def test_any_chunking_gives_the_same_lines(
+    lines: list[bytes], sizes: list[int], rest: bytes
+) -> None:
+    stream = b"".join(line + b"\n" for line in lines) + rest
+    splitter, found, turn = LineSplitter(), [], 0
+    while stream:
+        size = sizes[turn % len(sizes)]
+        found += splitter.feed(stream[:size])
+        stream, turn = stream[size:], turn + 1
+    assert found == lines
+
+
+def test_empty_lines_are_dropped() -> None:
+    splitter = LineSplitter()
+    assert splitter.feed(b"\n\na\n\n") == [b"a"]
+    assert splitter.feed(b"b") == []
+    assert splitter.feed(b"\n") == [b"b"]
+
+
+async def test_long_lines(server: FakeApiServer, client: KubeClient) -> None:
+    node = {"metadata": {"name": "a", "annotations": {"x": "y" * 3_000_000}}}
+    server.create(NODES, node)
+    server.create(NODES, {"metadata": {"name": "b"}})
+    async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
+        assert json.loads(await anext(lines))["object"]["metadata"]["name"] == "a"
+        assert json.loads(await anext(lines))["object"]["metadata"]["name"] == "b"
+
+
+async def collect(client: KubeClient, server: FakeApiServer, end: str) -> list[bytes]:
+    """Read a watch until it ends, as it does after the first line."""
+    found = []
+    server.create(NODES, NODE)
+    async with contextlib.aclosing(client.lines(NODES, WATCH, inactivity=0.1)) as lines:
+        async for line in lines:
+            found.append(line)
+            if end == "cut":
+                server.cut_watches(leaving=b'{"type":"ADDED","obj')
+            elif end == "end":
+                server.end_watches()
+    return found
+
+
+@pytest.mark.parametrize("end", ["end", "silence"])
+async def test_watch_that_ends(server: FakeApiServer, client: KubeClient, end: str) -> None:
+    assert len(await collect(client, server, end)) == 1
+
+
+async def test_watch_that_is_cut(server: FakeApiServer, client: KubeClient) -> None:
+    with pytest.raises(ApiUnreachableError, match="requesting WATCH /api/v1/nodes: no answer"):
+        await collect(client, server, "cut")
+
+
+async def test_watch_that_is_refused(server: FakeApiServer, client: KubeClient) -> None:
+    server.compact()
+    with pytest.raises(GoneError, match="too old"):
+        await anext(client.lines(NODES, {"watch": "true", "resourceVersion": "1"}))
+
+
+async def test_watch_says_when_it_is_open(server: FakeApiServer, client: KubeClient) -> None:
+    opened: list[bool] = []
+    server.fail(500)
+    lines = client.lines(NODES, WATCH, on_open=lambda: opened.append(True))
+    with pytest.raises(ApiError):
+        await anext(lines)
+    assert not opened
+    lines = client.lines(NODES, WATCH, inactivity=0.05, on_open=lambda: opened.append(True))
+    assert [line async for line in lines] == []
+    assert opened == [True]
+
+
+async def test_leaving_early_closes_the_watch(server: FakeApiServer, client: KubeClient) -> None:
+    server.create(NODES, NODE)
+    async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
+        await anext(lines)
+        assert len(server.watchers) == 1
+    server.create(NODES, {"metadata": {"name": "b"}})  # its writer finds out
+    for _ in range(100):
+        if not server.watchers:
+            break
+        server.bookmark()
+        await asyncio.sleep(0.001)
+    assert not server.watchers
+
+
+async def test_aiohttp_repeats_what_we_do_not() -> None:
+    """PATCH is ours because aiohttp leaves it out; should that change, it would be sent thrice."""
+    assert "PATCH" not in aiohttp.client.IDEMPOTENT_METHODS
+    assert {"GET", "PUT", "DELETE"} <= aiohttp.client.IDEMPOTENT_METHODS
