@@ -13,8 +13,9 @@ that is only half alive is a lie.
 import asyncio
 import logging
 import random
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -89,6 +90,8 @@ class Operator:
         self._groups = groups
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self._started = False
+        self._signalled = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
         self._store = GroupStore(clock=time.monotonic)
         kwok = KwokLink(client=nodes, clock=clock.monotonic, wall=clock.wall)
         self._cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
@@ -126,55 +129,74 @@ class Operator:
         )
 
     async def run(self) -> None:
-        """Everything, from the first request to the last."""
+        """Everything, from the first request to the last; returns after SIGTERM or SIGINT."""
         logger.info("kwok-operator %s: %s", __version__, self._connection.description)
         if self._settings.listen:
             await self._health.start(*self._settings.listen)
-        background: list[asyncio.Task[None]] = []
+        self._take_signals()
+        signalled = asyncio.create_task(self._signalled.wait(), name="wait for signals")
+        main = asyncio.create_task(self._main(), name="main")
         try:
-            await preflight.check_permissions(self._groups)
-            await preflight.wait_for_crd(self._status)
-            background.append(asyncio.create_task(self._reflector.run(), name="watch nodes"))
-            await self._reflector.synced.wait()
-            await self._list_groups()
-            self._started = True
-            for name in self._store.names():
-                self._wake(name)
-            logger.info("ready: groups=%d nodes=%d", len(self._store), len(self._cache))
-            background.append(asyncio.create_task(self._recorder.run(), name="post events"))
-            background.append(asyncio.create_task(self._resync(), name="resync"))
-            await self._run_kopf(background)
+            await asyncio.wait((signalled, main), return_when=asyncio.FIRST_COMPLETED)
+            if main.done():
+                await main
         finally:
-            await self._stop(background)
+            await self._stop([signalled, main])
 
-    async def _run_kopf(self, background: list[asyncio.Task[None]]) -> None:
-        """Runs kopf, which handles signals, until it ends or one of our own parts does."""
-        stop = asyncio.Event()
-        for task in background:
-            task.add_done_callback(lambda _: stop.set())
-        await kopf.operator(
+    async def _main(self) -> None:
+        """Starts all parts in order; raises where one of them can't run, or ends."""
+        await preflight.check_permissions(self._groups)
+        await preflight.wait_for_crd(self._status)
+        self._spawn("watch nodes", self._reflector.run())
+        await self._reflector.synced.wait()
+        await self._list_groups()
+        self._started = True
+        for name in self._store.names():
+            self._wake(name)
+        logger.info("ready: groups=%d nodes=%d", len(self._store), len(self._cache))
+        self._spawn("post events", self._recorder.run())
+        self._spawn("resync", self._resync())
+        kopf_is_up = asyncio.Event()
+        watch = kopf.operator(
             registry=handlers.make_registry(seen=self._group_seen, login=self._log_in),
             settings=handlers.make_settings(),
             clusterwide=True,
             standalone=True,
-            stop_flag=stop,
+            ready_flag=kopf_is_up,
         )
-        for task in background:
-            if task.done() and not task.cancelled():
-                error = task.exception()
-                raise KwokOperatorError(f"{task.get_name()} has ended: {error!r}") from error
+        self._spawn("watch groups", watch)
+        self._spawn("take signals", self._take_signals_back(kopf_is_up))
+        done, _ = await asyncio.wait(self._background, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            error = task.exception()
+            raise KwokOperatorError(f"{task.get_name()} has ended: {error!r}") from error
 
-    async def _stop(self, background: list[asyncio.Task[None]]) -> None:
+    async def _stop(self, main: list[asyncio.Task[Any]]) -> None:
+        """Our own work ends first: kopf cancels every task that is younger than itself."""
         logger.info("stopping: what is in flight ends, the nodes stay")
         self._reconciler.close()
         await self._queue.close(grace=SHUTDOWN_GRACE)
-        for task in background:
+        tasks = [*main, *self._background]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._recorder.flush(), 1.0)
         await self._health.close()
         logger.info("stopped")
+
+    def _spawn(self, name: str, part: Coroutine[Any, Any, None]) -> None:
+        self._background.append(asyncio.create_task(part, name=name))
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled.set)
+
+    async def _take_signals_back(self, kopf_is_up: asyncio.Event) -> None:
+        """kopf takes the signals when it starts, and then waits five seconds before it ends."""
+        await kopf_is_up.wait()
+        self._take_signals()
+        await asyncio.Event().wait()
 
     async def _log_in(self) -> tuple[str, aiohttp.ClientSession]:
         await self._connection.reload()
