@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,26 +36,46 @@ def watch(
     Whatever ends this call early (an interrupt, an error) also ends the command and its children.
     """
     started = time.monotonic()
+    process: subprocess.Popen[bytes] | None = None
     with stdout.open("ab") as out, stderr.open("ab") as err:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
         try:
+            with _interrupts_deferred():
+                process = subprocess.Popen(
+                    command,
+                    cwd=cwd,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(timeout=_POLL_SECONDS)
                 tick(time.monotonic() - started)
         finally:
-            if process.poll() is None:
+            if process is not None and process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Let no interrupt come between the start of a process and our knowing of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {each: signal.signal(each, lambda n, _: pending.append(n)) for each in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in pending:
+            signal.raise_signal(number)
 
 
 def _command_lines() -> Iterator[tuple[int, str]]:

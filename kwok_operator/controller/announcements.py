@@ -52,9 +52,11 @@ def announce(
         )
         recorder.emit(group, "Warning", "UnknownNodes", message)
     old = {c.type: (c.status, c.reason) for c in before.conditions}
+    said: set[str] = set()  # one cause can turn several conditions, and is told once
     for condition in after.conditions:
-        told = (condition.type, condition.status) in _TOLD
+        told = (condition.type, condition.status) in _TOLD and condition.reason not in said
         if told and old.get(condition.type) != (condition.status, condition.reason):
+            said.add(condition.reason)
             warning = (condition.type, condition.status) in _WARNINGS
             kind: EventType = "Warning" if warning else "Normal"
             recorder.emit(group, kind, condition.reason, condition.message)

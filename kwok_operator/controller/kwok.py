@@ -1,21 +1,26 @@
 """Whether a kwok controller is alive, and where it serves the kubelet API of its nodes.
 
-A node that is Ready in its first write is there four times sooner than one that kwok initialises,
-but it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and
-`exec` depend. These are learned from a node that kwok did initialise:
+A node that is Ready in its first write is there four times sooner than one that kwok initialises, but
+it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and `exec`
+depend. These are learned from a node that kwok did initialise:
 
     a first node, posted without Ready (the *scout*) ──> kwok fills it in ──> endpoint learned
     the next ones ──> Ready in the first write, with that endpoint, as long as kwok is alive
 
-Alive means: the Lease of a node of ours was renewed within its duration, or a scout was answered a
-moment ago. The holder of the Lease tells which kwok it is; where it changes, the endpoint is
-learned anew. With no kwok, nodes are posted without Ready, and kwok takes them over when it comes.
+Only a scout teaches: what stands in other nodes may be of a kwok that is gone (kwok brings a port up
+to date on the nodes it has, but not the addresses), or of a kubelet that is none of ours. Where they
+come to differ from what is known, or a Lease gets another holder, a new scout is sent.
+
+Alive means: the Lease that kwok took last, among those of our nodes, was renewed in the first half of
+its duration, or a scout was answered a moment ago. In the second half a scout has to tell, because
+kwok renews each quarter. With no kwok, nodes are posted without Ready, and kwok takes them over when
+it comes.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.errors import NotFoundError
@@ -28,12 +33,13 @@ LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 SCOUT_ANSWER_WITHIN = 5.0
 SCOUT_AGAIN_AFTER = 15.0
 TRUSTED_FOR = 5.0
-"""Seconds for which a look at a Lease is good."""
-_LEASES_TRIED = 3
+"""Seconds for which a sign of life is good."""
+FIRST_LEASE_WITHIN = 15.0
+"""Seconds that kwok has for the first Lease of a group; behind thousands of nodes it takes long."""
 
 SILENT = (
-    "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages "
-    "nodes with the annotation kwok.x-k8s.io/node=fake."
+    "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages nodes "
+    "with the annotation kwok.x-k8s.io/node=fake."
 )
 
 
@@ -51,19 +57,24 @@ class KwokLink:
         self._clock = clock
         self._wall = wall
         self._endpoint: KubeletEndpoint | None = None
+        self._doubted: set[KubeletEndpoint] = set()
+        """Endpoints of other nodes that a scout was or will be asked about: each is asked for once."""
         self._holder: str | None = None
-        self._trusted_until = 0.0
+        self._trusted_until = float("-inf")
         self.scouting = asyncio.Lock()
         """Held while a scout is out: the first nodes of several groups need only one."""
-        self._scout: tuple[str, asyncio.Future[None]] | None = None
-        self._next_scout = 0.0
+        self._scouts: dict[str, asyncio.Future[None]] = {}
+        """Scouts without an answer: the one that is out, and those that are not waited for any more."""
+        self._next_scout = float("-inf")
+        self._witnesses: Sequence[str] = ()
+        self._leaseless: tuple[str, float] | None = None
         self.silent: str | None = None
         """Why kwok seems to be missing, in a sentence; None while it is alive or unknown."""
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
         """What to write into a node that is to be born Ready; None if it may not be.
 
-        `nodes` are Ready nodes of ours, by whose Leases kwok is judged.
+        `nodes` are Ready nodes of ours, oldest first, by whose Leases kwok is judged.
         """
         await self.look(nodes)
         return self._endpoint if self._clock() < self._trusted_until else None
@@ -76,64 +87,121 @@ class KwokLink:
         """Looks at Leases, unless that was done a moment ago."""
         if self._clock() < self._trusted_until:
             return
-        for tried, node in enumerate(nodes):
-            if tried == _LEASES_TRIED:
-                break
-            lease = await self._lease(node)
-            if lease is not None and lease.renew_time is not None:
-                self._judge(lease)
-                return
+        names = tuple(nodes)
+        if not names:
+            return
+        self._witnesses = names
+        lease = await self._newest_lease(names)
+        if lease is None:
+            self._judge_leaseless(names[0])
+        else:
+            self._judge(lease)
 
     async def scout(self, name: str, post: Callable[[], Awaitable[bool]]) -> None:
         """Has the node `name` posted, and waits until kwok initialises it or does not seem to."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._scout = (name, answered)
+        self._scouts[name] = answered
+        asked_at = self._wall()
+        posted = False
         try:
-            if await post():
+            posted = await post()
+            if posted:
                 await asyncio.wait_for(answered, SCOUT_ANSWER_WITHIN)
         except TimeoutError:
             self._next_scout = self._clock() + SCOUT_AGAIN_AFTER
-            self._set_silent(f"the node {name} was not initialised in {SCOUT_ANSWER_WITHIN:g} s")
+            if not await self._renewed_since(asked_at):
+                self._set_silent(f"the node {name} was not initialised in {SCOUT_ANSWER_WITHIN:g} s")
         finally:
-            self._scout = None
+            if not posted:
+                self._scouts.pop(name, None)
 
     def initialised(self, name: str, endpoint: KubeletEndpoint, *, first_sight: bool) -> None:
         """A node is Ready and has this endpoint; see NodeCache."""
-        is_scout = self._scout is not None and self._scout[0] == name
-        if first_sight and not is_scout:
-            return
+        answered = self._scouts.get(name)
+        if answered is not None:
+            self._learn(name, endpoint)
+            if not answered.done():
+                answered.set_result(None)
+        elif not first_sight and endpoint != self._endpoint and endpoint not in self._doubted:
+            logger.info("kubelet endpoint in doubt: node=%s port=%d", name, endpoint.port)
+            self._doubted.add(endpoint)
+            self._send_scout()
+
+    def _learn(self, name: str, endpoint: KubeletEndpoint) -> None:
         if endpoint != self._endpoint:
             logger.info("kubelet endpoint learned: node=%s port=%d", name, endpoint.port)
+        self._scouts.clear()
         self._endpoint = endpoint
+        self._doubted.add(endpoint)
         self._holder = None
         self._trust()
-        if is_scout and self._scout is not None and not self._scout[1].done():
-            self._scout[1].set_result(None)
 
     def _judge(self, lease: LeaseView) -> None:
-        renewed = lease.renew_time or datetime.fromtimestamp(0, UTC)
-        age = (self._wall() - renewed).total_seconds()
+        assert lease.renew_time is not None
+        self._leaseless = None
+        age = (self._wall() - lease.renew_time).total_seconds()
         if age > lease.duration_seconds:
-            self._set_silent(f"the Lease of {lease.name} was last renewed {age:.0f} s ago")
+            # The time and not the age: a sentence that changes every second is written every second.
+            renewed = lease.renew_time.strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._set_silent(
+                f"the Lease of {lease.name} was last renewed at {renewed}, "
+                f"for {lease.duration_seconds} s"
+            )
             return
         if self._holder is not None and self._holder != lease.holder:
             logger.info("kwok controller changed: holder=%s before=%s", lease.holder, self._holder)
-            self._endpoint = None
-            self._next_scout = 0.0
+            self._doubted.clear()
+            self._send_scout()
         self._holder = lease.holder
-        self._trust()
+        if age <= lease.duration_seconds / 2:
+            self._trust()
+
+    def _judge_leaseless(self, node: str) -> None:
+        """No node has a Lease. They may be too young; or kwok was told to take none, then it answers."""
+        if self._endpoint is not None:
+            return
+        if self._leaseless is None or self._leaseless[0] != node:
+            self._leaseless = (node, self._clock())
+        if self._clock() - self._leaseless[1] >= FIRST_LEASE_WITHIN:
+            self._set_silent(f"nobody has taken the Lease of {node}")
+
+    def _send_scout(self) -> None:
+        self._endpoint = None
+        self._next_scout = float("-inf")
 
     def _trust(self) -> None:
         self._trusted_until = self._clock() + TRUSTED_FOR
         if self.silent is not None:
             logger.info("kwok controller is back")
             self.silent = None
-            self._next_scout = 0.0
+            self._next_scout = float("-inf")
 
     def _set_silent(self, why: str) -> None:
         if self.silent is None:
             logger.warning("kwok controller does not answer: %s", why)
         self.silent = SILENT.format(why=why)
+
+    async def _renewed_since(self, moment: datetime) -> bool:
+        """Whether kwok is alive, and only too busy with other nodes to answer."""
+        lease = await self._newest_lease(self._witnesses)
+        return lease is not None and lease.renew_time is not None and lease.renew_time > moment
+
+    async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
+        """The Lease that kwok took last, of nodes in the order in which they were made.
+
+        kwok takes Leases in that order, too, and is far behind after thousands of new nodes: the
+        newest nodes may have none yet, the oldest have one that tells little.
+        """
+        found, low, high = None, 0, len(nodes) - 1
+        probes = iter((high, 0))
+        while low <= high:
+            probe = next(probes, (low + high) // 2)
+            lease = await self._lease(nodes[probe])
+            if lease is None or lease.renew_time is None:
+                high = probe - 1
+            else:
+                found, low = lease, probe + 1
+        return found
 
     async def _lease(self, node: str) -> LeaseView | None:
         try:

@@ -7,7 +7,6 @@ is made and not when the first node is. The verdict is kept until the spec chang
 again.
 """
 
-import logging
 from dataclasses import dataclass
 
 from kwok_operator.controller.groups import Group
@@ -17,8 +16,6 @@ from kwok_operator.core.cleaning import Node
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.errors import ApiError, BadRequestError, InvalidError, TemplateError, one_line
 from kwok_operator.models.status import ConditionType
-
-logger = logging.getLogger(__name__)
 
 REMEDY = "Correct spec.template; nodes that exist stay as they are."
 
@@ -49,8 +46,6 @@ class Templates:
             return known[1]
         resolution = await self._resolve(group)
         self._known[group.name] = (version, resolution)
-        if resolution.error:
-            logger.warning("template refused: group=%s error=%s", group.name, resolution.error)
         return resolution
 
     def forget(self, name: str) -> None:

@@ -16,7 +16,8 @@ impersonation of more than a user, a uid and one group.
 import base64
 import functools
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ async def load_connection(
     context: str | None = None,
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
+    clock: Callable[[], float] = time.time,
 ) -> Connection:
     """Find the API server that is meant, and log in there.
 
@@ -48,7 +50,7 @@ async def load_connection(
         load = functools.partial(_from_pod, service_account, env)
     else:
         load = functools.partial(_from_files, _paths(kubeconfig, env), context, env)
-    return Connection(await load(), load=load)
+    return Connection(await load(), load=load, clock=clock)
 
 
 async def _from_pod(service_account: Path, env: Mapping[str, str]) -> Endpoint:

@@ -1,7 +1,7 @@
 """An aiohttp session for a library that brings its own requests (kopf).
 
-Headers are added to each request, so a token that was renewed meanwhile is used at once, and nothing
-in the library has to know how this identity logs in.
+Headers are added to each request, so a token that was renewed meanwhile is used at once, and
+nothing in the library has to know how this identity logs in.
 """
 
 import aiohttp

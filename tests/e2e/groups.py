@@ -1,7 +1,7 @@
 """Groups as the e2e tests handle them: apply one, wait for it, read what it is and has.
 
-Reads are fresh and come from the API server, never from the operator. A group's nodes are those with
-its label, terminating ones too; its Events are those about the object that bears the name now.
+Reads are fresh and come from the API server, never from the operator. A group's nodes are all that
+have its label, terminating ones too; its Events are those about the object that has the name now.
 
 Nothing here asserts: what a group should be is for the tests to say.
 """
@@ -72,9 +72,8 @@ def condition(kubectl: Kubectl, name: str, kind: str) -> dict[str, Any]:
 
 def nodes_of(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
     """The nodes with the group's label, in the order of their names."""
-    items: list[dict[str, Any]] = kubectl.json("get", "nodes", f"-l{NODE_GROUP_LABEL}={name}")[
-        "items"
-    ]
+    found = kubectl.json("get", "nodes", f"-l{NODE_GROUP_LABEL}={name}")
+    items: list[dict[str, Any]] = found["items"]
     return items
 
 
@@ -88,9 +87,8 @@ def events_of(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
     """The Events about the group, oldest first."""
     uid = group_of(kubectl, name)["metadata"]["uid"]
     selector = f"--field-selector=involvedObject.kind={KIND},involvedObject.uid={uid}"
-    items: list[dict[str, Any]] = kubectl.json("get", "events", "--all-namespaces", selector)[
-        "items"
-    ]
+    found = kubectl.json("get", "events", "--all-namespaces", selector)
+    items: list[dict[str, Any]] = found["items"]
     return sorted(items, key=lambda e: str(e["metadata"]["creationTimestamp"]))
 
 

@@ -16,14 +16,18 @@ import pytest
 
 from kwok_operator.constants import MAX_NODES_TO_DELETE
 from kwok_operator.models.crd import custom_resource_definition
+from tests.e2e.groups import group_manifest
 from tests.e2e.kubectl import Kubectl, as_text
-from tests.e2e.manifests import group, shape
 
 NO_NAME = "name-of-no-group"
 ABOVE_MAX = "targetSize must not be greater than autoscaling.maxSize: ask for fewer nodes"
 RESERVED = "must not be greater than shape."
 QUANTITY = "must be a quantity and not negative, such as 8, 500m or 32Gi"
 LABEL = "must begin and end with a letter or a digit"
+
+
+def shape(**fields: Any) -> dict[str, Any]:
+    return {"template": {"shape": fields}}
 
 
 def stored_spec(kubectl: Kubectl, name: str) -> Any:
@@ -50,19 +54,23 @@ def stored_spec(kubectl: Kubectl, name: str) -> Any:
     ids=str,
 )
 def test_accepted_as_it_is(kubectl: Kubectl, crds: None, spec: dict[str, Any]) -> None:
-    answer = kubectl.json("apply", "-f-", "--dry-run=server", stdin=as_text(group(NO_NAME, spec)))
+    answer = kubectl.json(
+        "apply", "-f-", "--dry-run=server", stdin=as_text(group_manifest(NO_NAME, **spec))
+    )
     assert answer["spec"] == spec
 
 
 def test_a_group_without_spec_gets_an_empty_one(kubectl: Kubectl, group_name: str) -> None:
-    kubectl.apply(group(group_name, None))
+    manifest = group_manifest(group_name)
+    del manifest["spec"]
+    kubectl.apply(manifest)
     assert stored_spec(kubectl, group_name) == {}
     kubectl("scale", "kng", group_name, "--replicas=2")
     assert stored_spec(kubectl, group_name) == {"targetSize": 2}
 
 
 def test_an_empty_autoscaling_has_its_minimum(kubectl: Kubectl, crds: None) -> None:
-    manifest = group(NO_NAME, {"autoscaling": {}})
+    manifest = group_manifest(NO_NAME, autoscaling={})
     answer = kubectl.json("apply", "-f-", "--dry-run=server", stdin=as_text(manifest))
     assert answer["spec"] == {"autoscaling": {"minSize": 0}}
 
@@ -137,7 +145,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 def test_refused_with_the_field_and_a_sentence(
     kubectl: Kubectl, crds: None, spec: dict[str, Any], field: str, sentence: str
 ) -> None:
-    said = kubectl.fails("apply", "-f-", "--dry-run=server", stdin=group(NO_NAME, spec))
+    said = kubectl.fails("apply", "-f-", "--dry-run=server", stdin=group_manifest(NO_NAME, **spec))
     assert f"{field}:" in said
     assert sentence in said
 
@@ -157,14 +165,14 @@ def test_no_rule_goes_untested() -> None:
 
 def test_a_name_has_fifty_characters(kubectl: Kubectl, crds: None) -> None:
     dry = ("apply", "-f-", "--dry-run=server")
-    kubectl.apply(group("n" * 50, {}), "--dry-run=server")
-    said = kubectl.fails(*dry, stdin=group("n" * 51, {}))
+    kubectl.apply(group_manifest("n" * 50), "--dry-run=server")
+    said = kubectl.fails(*dry, stdin=group_manifest("n" * 51))
     assert "metadata.name must have at most 50 characters" in said
     assert "hostname label holds 63" in said
 
 
 def test_a_target_is_held_to_its_bound_however_it_is_set(kubectl: Kubectl, group_name: str) -> None:
-    kubectl.apply(group(group_name, {"targetSize": 4, "autoscaling": {"maxSize": 5}}))
+    kubectl.apply(group_manifest(group_name, targetSize=4, autoscaling={"maxSize": 5}))
     patch = '{"spec": {"targetSize": 6}}'
     for command in (
         ("scale", "kng", group_name, "--replicas=6"),
@@ -178,20 +186,20 @@ def test_a_target_is_held_to_its_bound_however_it_is_set(kubectl: Kubectl, group
 
 
 def test_bounds_may_be_moved_past_a_target(kubectl: Kubectl, group_name: str) -> None:
-    kubectl.apply(group(group_name, {"targetSize": 10}))
+    kubectl.apply(group_manifest(group_name, targetSize=10))
     moved = {"targetSize": 10, "autoscaling": {"maxSize": 4}}
-    kubectl.apply(group(group_name, moved))
+    kubectl.apply(group_manifest(group_name, **moved))
     # The target stays as it was, so other changes are free; a new one has to fit.
-    kubectl.apply(group(group_name, {**moved, "paused": True}))
+    kubectl.apply(group_manifest(group_name, **moved, paused=True))
     assert ABOVE_MAX in kubectl.fails("scale", "kng", group_name, "--replicas=9")
     kubectl("scale", "kng", group_name, "--replicas=3")
     assert stored_spec(kubectl, group_name)["targetSize"] == 3
     # A target below the floor is no mistake: the operator keeps minSize all the same.
-    kubectl.apply(group(group_name, {"targetSize": 1, "autoscaling": {"minSize": 2}}))
+    kubectl.apply(group_manifest(group_name, targetSize=1, autoscaling={"minSize": 2}))
 
 
 def test_scale_works_where_no_target_was_ever_set(kubectl: Kubectl, group_name: str) -> None:
-    kubectl.apply(group(group_name, {"autoscaling": {"maxSize": 5}}))
+    kubectl.apply(group_manifest(group_name, autoscaling={"maxSize": 5}))
     # Reading the scale, which a precondition needs, is an error until there is a target.
     said = kubectl.fails("scale", "kng", group_name, "--current-replicas=0", "--replicas=4")
     assert 'the spec replicas field ".spec.targetSize" does not exist' in said
@@ -211,7 +219,7 @@ def test_scale_works_where_no_target_was_ever_set(kubectl: Kubectl, group_name: 
 def test_misspelt_fields_are_refused_or_dropped(
     kubectl: Kubectl, crds: None, spec: dict[str, Any]
 ) -> None:
-    manifest = group(NO_NAME, spec)
+    manifest = group_manifest(NO_NAME, **spec)
     said = kubectl.fails("apply", "-f-", "--dry-run=server", "--validate=strict", stdin=manifest)
     assert "unknown field" in said
     lenient = ("apply", "-f-", "--dry-run=server", "--validate=ignore")
@@ -228,14 +236,14 @@ def test_a_pasted_node_keeps_all_of_its_fields(kubectl: Kubectl, group_name: str
         "spec": {"podCIDRs": ["10.0.0.0/24"], "fieldOfTomorrow": {"deep": [{"er": 1}]}},
         "status": {"capacity": {"cpu": "4"}, "nodeInfo": {"kubeletVersion": "v1.36.0"}},
     }
-    kubectl.apply(group(group_name, {"template": {"node": node}}), "--validate=strict")
+    kubectl.apply(group_manifest(group_name, template={"node": node}), "--validate=strict")
     assert stored_spec(kubectl, group_name)["template"]["node"] == node
 
 
 def test_nodes_to_delete_are_limited(kubectl: Kubectl, group_name: str) -> None:
     def naming(count: int) -> dict[str, Any]:
         names = [f"{group_name}-{i:07d}" for i in range(count)]
-        return group(group_name, {"paused": True, "scaleDown": {"nodesToDelete": names}})
+        return group_manifest(group_name, paused=True, scaleDown={"nodesToDelete": names})
 
     said = kubectl.fails("create", "-f-", stdin=naming(MAX_NODES_TO_DELETE + 1))
     assert f"must have at most {MAX_NODES_TO_DELETE} items" in said
@@ -249,9 +257,9 @@ def test_a_manifest_without_target_leaves_the_one_of_others(
     kubectl: Kubectl, group_name: str
 ) -> None:
     for options in ((), ("--server-side", "--force-conflicts")):
-        kubectl.apply(group(group_name, {}), *options)
+        kubectl.apply(group_manifest(group_name), *options)
         kubectl("scale", "kng", group_name, "--replicas=4")
-        kubectl.apply(group(group_name, {"paused": True}), *options)
+        kubectl.apply(group_manifest(group_name, paused=True), *options)
         assert stored_spec(kubectl, group_name) == {"paused": True, "targetSize": 4}
 
 
@@ -259,24 +267,24 @@ def test_a_manifest_without_target_leaves_the_one_of_others(
 def test_a_manifest_takes_back_the_target_it_gave(
     kubectl: Kubectl, group_name: str, options: tuple[str, ...]
 ) -> None:
-    kubectl.apply(group(group_name, {"targetSize": 4}), *options)
-    kubectl.apply(group(group_name, {}), *options)
+    kubectl.apply(group_manifest(group_name, targetSize=4), *options)
+    kubectl.apply(group_manifest(group_name), *options)
     assert stored_spec(kubectl, group_name) == {}
 
 
 def test_a_target_that_others_took_over_stays(kubectl: Kubectl, group_name: str) -> None:
-    kubectl.apply(group(group_name, {"targetSize": 4}), "--server-side")
+    kubectl.apply(group_manifest(group_name, targetSize=4), "--server-side")
     kubectl("scale", "kng", group_name, "--replicas=6")
     assert "conflict" in kubectl.fails(
-        "apply", "-f-", "--server-side", stdin=group(group_name, {"targetSize": 4})
+        "apply", "-f-", "--server-side", stdin=group_manifest(group_name, targetSize=4)
     )
-    kubectl.apply(group(group_name, {}), "--server-side")
+    kubectl.apply(group_manifest(group_name), "--server-side")
     assert stored_spec(kubectl, group_name) == {"targetSize": 6}
 
 
 def test_replace_removes_what_it_does_not_name(kubectl: Kubectl, group_name: str) -> None:
-    kubectl.apply(group(group_name, {"targetSize": 4}))
-    kubectl("replace", "-f-", stdin=as_text(group(group_name, {})))
+    kubectl.apply(group_manifest(group_name, targetSize=4))
+    kubectl("replace", "-f-", stdin=as_text(group_manifest(group_name)))
     assert stored_spec(kubectl, group_name) == {}
 
 
@@ -302,7 +310,7 @@ def test_replace_removes_what_it_does_not_name(kubectl: Kubectl, group_name: str
 def test_server_side_apply_may_empty_any_part(
     kubectl: Kubectl, group_name: str, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    kubectl.apply(group(group_name, before), "--server-side")
-    kubectl.apply(group(group_name, after), "--server-side")
+    kubectl.apply(group_manifest(group_name, **before), "--server-side")
+    kubectl.apply(group_manifest(group_name, **after), "--server-side")
     assert ("autoscaling" in stored_spec(kubectl, group_name)) == ("autoscaling" in after)
     kubectl("scale", "kng", group_name, "--replicas=1")

@@ -14,8 +14,8 @@ import pytest
 from kwok_operator.constants import API_GROUP
 from kwok_operator.models.crd import CRD_NAME
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
+from tests.e2e.groups import group_manifest
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.manifests import group
 
 
 def _objects(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -75,7 +75,7 @@ def _full_status() -> KwokNodeGroupStatus:
 
 
 def _write_status(kubectl: Kubectl, name: str, status: KwokNodeGroupStatus) -> Any:
-    manifest = {**group(name, {"autoscaling": {"minSize": 1, "maxSize": 20}})}
+    manifest = {**group_manifest(name, autoscaling={"minSize": 1, "maxSize": 20})}
     kubectl.apply(manifest)
     manifest["status"] = status.dump()
     options = ("--server-side", "--force-conflicts", "--subresource=status", "--validate=strict")
@@ -89,7 +89,7 @@ def test_the_status_of_the_models_is_kept_whole(kubectl: Kubectl, group_name: st
     assert stored == status.dump()
     assert KwokNodeGroupStatus.model_validate(stored) == status
     # Whoever applies a manifest with a status in it changes nothing.
-    kubectl.apply({**group(group_name, {}), "status": {"replicas": 99}})
+    kubectl.apply({**group_manifest(group_name), "status": {"replicas": 99}})
     assert kubectl.json("get", "kng", group_name)["status"] == stored
 
 
@@ -121,6 +121,6 @@ def test_columns(kubectl: Kubectl, group_name: str) -> None:
 
 
 def test_names_that_people_type(kubectl: Kubectl, group_name: str) -> None:
-    kubectl.apply(group(group_name, {}))
+    kubectl.apply(group_manifest(group_name))
     for kind in ("kng", "kwoknodegroup", "kwoknodegroups", "kwok", f"kwoknodegroups.{API_GROUP}"):
         assert group_name in kubectl("get", kind)

@@ -143,6 +143,7 @@ def settings_for(
             "KUBERNETES_VERSION": KUBERNETES,
             "KWOK_BINARY_PREFIX": site,
             "PATH": os.pathsep.join([*map(str, path), "/usr/bin", "/bin"]),
+            "PIP_NO_INDEX": "1",
             "no_proxy": "*",
             **(environ or {}),
         }

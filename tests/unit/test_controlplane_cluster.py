@@ -32,12 +32,15 @@ from hack.controlplane.processes import running
 
 from .controlplane_fakes import all_tools, kwokctl, script, settings_for, tool
 
-KUBECTL = '[ "$1 $2" = "version --client" ] && echo v1.36.3; test ! -e {silent}'
+KUBECTL = """\
+[ "$1 $2" = "version --client" ] && echo v1.36.3 && exit
+test ! -e {silent} || {{ rm {silent}; exit 1; }}
+"""
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    """A machine with all tools; kubectl answers until there is a file `silent`."""
+    """A machine with all tools; kubectl fails once if there is a file `silent`."""
     path = all_tools(tmp_path / "path")
     kwokctl(path)
     script(path / "kubectl", KUBECTL.format(silent=tmp_path / "silent"))
@@ -104,10 +107,7 @@ def test_no_reuse_of_what_does_not_answer(tmp_path: Path, settings: Settings) ->
     cluster = create("one", settings=settings)
     pid = cluster.pid("etcd")
     assert cluster.answers()
-    # kubectl answers again from the second question on.
-    silent = tmp_path / "silent"
-    silent.touch()
-    script(cluster.kubectl, KUBECTL.format(silent=silent) + f" || {{ rm {silent}; exit 1; }}")
+    (tmp_path / "silent").touch()
     assert create("one", settings=settings, reuse=True).pid("etcd") != pid
 
 

@@ -31,6 +31,7 @@ from kwok_operator.errors import (
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient, LineSplitter
 from kwok_operator.kube.connection import Connection, Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.waiting import until
 
 NODE = {"metadata": {"name": "a"}}
 WATCH = {"watch": "true", "resourceVersion": "1000"}
@@ -218,8 +219,7 @@ async def test_pool_is_bounded_and_watches_stand_apart(server: FakeApiServer) ->
     held = server.hold(verb="list")
     async with KubeClient(connection=server.connection(), max_connections=1) as client:
         slow = asyncio.create_task(client.get_json(NODES))
-        while not server.seen:
-            await asyncio.sleep(0)
+        await until(lambda: server.seen)
         queued = asyncio.create_task(client.get_text("/readyz"))
         server.create(NODES, NODE)
         async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
@@ -341,13 +341,12 @@ async def test_leaving_early_closes_the_watch(server: FakeApiServer, client: Kub
     async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
         await anext(lines)
         assert len(server.watchers) == 1
-    server.create(NODES, {"metadata": {"name": "b"}})  # its writer finds out
-    for _ in range(100):
-        if not server.watchers:
-            break
-        server.bookmark()
-        await asyncio.sleep(0.001)
-    assert not server.watchers
+
+    def all_gone() -> bool:
+        server.bookmark()  # only who writes finds out that nobody listens
+        return not server.watchers
+
+    await until(all_gone)
 
 
 async def test_aiohttp_repeats_what_we_do_not() -> None:

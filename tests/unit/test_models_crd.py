@@ -1,7 +1,8 @@
 """The generated CustomResourceDefinition.
 
 - crds/ is what the models say, and `--check` tells when it isn't
-- the schema is structural: no references, no null, no type missing; no default is written
+- the schema is structural: no references, no type missing, nothing that isn't known
+- no default is written but the two that server-side apply needs; what it may empty may be null
 - every field is described, every list, map and text that a rule may read is bounded
 - every field of the models is there under its own name, and no other
 - columns, names and subresources are those of the contract
@@ -29,8 +30,8 @@ ROOT = VERSION["schema"]["openAPIV3Schema"]
 # What a v1 CRD may contain in a schema; the API server refuses or drops anything else.
 _ALLOWED = frozenset(
     """
-    additionalProperties description enum format items maxItems maxLength maxProperties maximum
-    minLength minimum properties required type x-kubernetes-int-or-string
+    additionalProperties default description enum format items maxItems maxLength maxProperties
+    maximum minLength minimum nullable properties required type x-kubernetes-int-or-string
     x-kubernetes-list-map-keys x-kubernetes-list-type x-kubernetes-preserve-unknown-fields
     x-kubernetes-validations
     """.split()
@@ -87,6 +88,20 @@ def test_the_schema_is_structural(path: str) -> None:
     assert not ("properties" in node and "additionalProperties" in node)
     if node.get("x-kubernetes-preserve-unknown-fields"):
         assert node["type"] == "object"
+
+
+def test_stored_defaults_and_nulls_are_the_exception() -> None:
+    defaults = {path: node["default"] for path, node in ALL.items() if "default" in node}
+    assert defaults == {".spec": {}, ".spec.autoscaling.minSize": 0}
+    objects = {
+        path
+        for path, node in FIELDS.items()
+        if node.get("type") == "object" and path.startswith(".spec.")
+    }
+    # The presence of these two says something; null would take it back silently.
+    presence_counts = {".spec.autoscaling", ".spec.template.shape.gpu"}
+    assert {path for path in objects if not ALL[path].get("nullable")} == presence_counts
+    assert not [p for p, n in ALL.items() if n.get("nullable") and n.get("type") != "object"]
 
 
 @pytest.mark.parametrize("path", FIELDS)

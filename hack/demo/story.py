@@ -1,0 +1,200 @@
+"""What the demo shows, step by step, and what must have come of each step.
+
+    install -> even and odd -> a refused drain -> spread pods -> 1,000 nodes and back
+
+Each step prints the commands that it runs, so that they can be typed again, and ends with a check
+of the cluster's own answers. The first check that fails ends the demo with a `DemoError`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+from hack.demo import facts
+from hack.demo.errors import DemoError
+from hack.demo.kubectl import Kubectl
+from hack.demo.operator import ACCOUNT, NAMESPACE, Operator
+from hack.demo.progress import WATCHED, Progress, Sighting
+from hack.demo.screen import Screen
+
+MANIFESTS = "hack/demo/manifests"
+PODS_NAMESPACE = "kwok-demo"
+PARITY = "example.com/parity"
+GROUP_LABEL = "kwok-operator.io/node-group"
+
+_OURS = "app.kubernetes.io/part-of=kwok-operator-demo"
+_CRD = "crd/kwoknodegroups.kwok-operator.io"
+_BIG = "demo-eks"
+_VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget"
+_SCALING_SECONDS = 300.0
+
+
+class Story:
+    """The steps, in the order in which `tell` takes them."""
+
+    def __init__(self, *, kubectl: Kubectl, screen: Screen, operator: Operator, nodes: int) -> None:
+        self._kubectl = kubectl
+        self._screen = screen
+        self._operator = operator
+        self._nodes = nodes
+
+    def tell(self) -> None:
+        """Show everything; raises DemoError where something is not as it should be."""
+        self._install()
+        self._even_and_odd()
+        self._refused_drain()
+        self._spread()
+        self._large_group()
+
+    def _install(self) -> None:
+        kubectl = self._kubectl
+        self._screen.step(
+            "Install the operator",
+            "The CRD, what the operator may do, and the operator itself, with the rights of its "
+            "service account. On a cluster of your own it is the same three commands.",
+        )
+        kubectl.show("apply", "-f", "crds/", "-f", "deploy/base/rbac.yaml", last=3)
+        kubectl.read("wait", "--for=condition=Established", _CRD, "--timeout=60s")
+        self._operator.start(kubectl, self._screen)
+        self._screen.passed(f"it runs as {NAMESPACE}/{ACCOUNT}, its log is {self._operator.log}")
+        remove_what_is_left(kubectl)
+
+    def _even_and_odd(self) -> None:
+        kubectl = self._kubectl
+        self._screen.step(
+            "Ten nodes in two groups",
+            "A KwokNodeGroup is a number of equal nodes. Those of one group are labelled "
+            f"{PARITY}=even, those of the other {PARITY}=odd.",
+        )
+        kubectl.show("apply", "-f", f"{MANIFESTS}/groups.yaml")
+        ready = ("--for=condition=Ready", "--timeout=60s")
+        kubectl.show("wait", "kng/demo-even", "kng/demo-odd", *ready)
+        kubectl.show("get", "kng", "-l", _OURS)
+        kubectl.show("get", "nodes", "-l", PARITY, "-L", PARITY)
+        nodes = Counter(facts.label_of(node, PARITY) for node in self._parity_nodes())
+        self._check(nodes == {"even": 5, "odd": 5}, "five nodes are even and five odd", seen=nodes)
+
+    def _refused_drain(self) -> None:
+        kubectl = self._kubectl
+        self._screen.step(
+            "A drain that a PodDisruptionBudget refuses",
+            "Ten pods that want to be on one node, whichever it is, and a budget with "
+            "minAvailable: 10. The nodes are fake, the scheduler and the eviction API are not.",
+        )
+        kubectl.show("apply", "-f", f"{MANIFESTS}/ten-pods.yaml")
+        self._wait_for_pods("ten")
+        healthy = "--for=jsonpath={.status.currentHealthy}=10"
+        kubectl.read("wait", "pdb/ten", "-n", PODS_NAMESPACE, healthy, "--timeout=60s")
+        placed = facts.running_on(self._pods("ten"))
+        self._check(list(placed.values()) == [10], "ten pods run on one node", seen=placed)
+        (node,) = placed
+        said = kubectl.refused("drain", node, "--ignore-daemonsets", "--timeout=3s")
+        # After that, kubectl says it all again in a summary.
+        lines = said.partition("There are pending")[0].splitlines()
+        names = [pod["metadata"]["name"] for pod in self._pods("ten")]
+        self._screen.output(facts.abridged(lines, names=names))
+        self._check(_VIOLATED in said, "the API server refused to evict the pods")
+        kubectl.show("uncordon", node)
+        after = facts.running_on(self._pods("ten"))
+        self._check(after == placed, "the ten pods still run where they were", seen=after)
+
+    def _spread(self) -> None:
+        kubectl = self._kubectl
+        self._screen.step(
+            "Eleven pods, spread over even and odd",
+            f"topologySpreadConstraints with maxSkew: 1 and topologyKey: {PARITY}.",
+        )
+        kubectl.show("apply", "-f", f"{MANIFESTS}/eleven-pods.yaml")
+        self._wait_for_pods("eleven")
+        columns = "custom-columns=POD:.metadata.name,NODE:.spec.nodeName"
+        order = "--sort-by=.spec.nodeName"
+        kubectl.show("get", "pods", "-n", PODS_NAMESPACE, "-l", "app=eleven", "-o", columns, order)
+        placed = facts.running_on(self._pods("eleven"))
+        pods = facts.by_label(placed, self._parity_nodes(), label=PARITY)
+        self._check(sorted(pods.values()) == [5, 6], "the difference is one", seen=pods)
+
+    def _large_group(self) -> None:
+        kubectl = self._kubectl
+        self._screen.step(
+            f"{self._nodes:,} nodes like one of a managed cloud",
+            "template.node of this group is a whole EKS node, pasted as `kubectl get node -o "
+            "yaml` printed it. What belonged to that one machine must not come back on others.",
+        )
+        kubectl.show("apply", "-f", f"{MANIFESTS}/eks-group.yaml")
+        kubectl.show("wait", f"kng/{_BIG}", "--for=condition=Ready", "--timeout=60s")
+        self._scale(start=0, end=self._nodes)
+        kubectl.show("get", "kng", _BIG, "-o", "wide")
+        self._show_cleaning()
+        self._scale(start=self._nodes, end=0)
+        left = kubectl.json("get", "nodes", "-l", f"{GROUP_LABEL}={_BIG}")["items"]
+        self._check(not left, f"none of its nodes is left, {len(left)} are there")
+
+    def _show_cleaning(self) -> None:
+        pasted = self._kubectl.json("get", "kng", _BIG)["spec"]["template"]["node"]
+        one = f"/api/v1/nodes?labelSelector={GROUP_LABEL}%3D{_BIG}&limit=1"
+        (made,) = json.loads(self._kubectl.read("get", "--raw", one))["items"]
+        rows = [("", "pasted", "made of it"), *facts.comparison(pasted, made)]
+        self._screen.output(["", *facts.table(rows)])
+        found = facts.traces(pasted, made)
+        self._check(not found, "nothing of the pasted machine is on the node", seen=found)
+
+    def _scale(self, *, start: int, end: int) -> None:
+        """Scale the large group, and show how far it is until it is there."""
+        started = time.monotonic()
+        self._kubectl.show("scale", f"kng/{_BIG}", f"--replicas={end}")
+        watched = ("get", f"kng/{_BIG}", f"--output=jsonpath={WATCHED}")
+        with self._kubectl.watch(*watched, seconds=_SCALING_SECONDS) as lines:
+            for line in lines:
+                seconds = time.monotonic() - started
+                seen = Sighting.parse(line)
+                if seen is None:
+                    continue
+                progress = Progress.of(seen.nodes, start=start, end=end, seconds=seconds)
+                if seen.settled:
+                    self._screen.updated(progress.line())
+                    break
+                self._screen.update(progress.line())
+            else:
+                raise DemoError(f"{_BIG} is not at {end} nodes after {_SCALING_SECONDS:.0f} s")
+        what = "Ready" if end else "gone"
+        self._check(
+            seen.nodes == end,
+            f"{abs(end - start):,} nodes are {what} after {seconds:.1f} s: "
+            f"{progress.rate:,.0f} nodes/s",
+        )
+
+    def _wait_for_pods(self, deployment: str) -> None:
+        name = f"deployment/{deployment}"
+        rollout = ("rollout", "status", name, "-n", PODS_NAMESPACE, "--timeout=60s")
+        self._kubectl.show(*rollout, last=1)
+
+    def _pods(self, app: str) -> list[Any]:
+        pods = self._kubectl.json("get", "pods", "-n", PODS_NAMESPACE, "-l", f"app={app}")
+        items: list[Any] = pods["items"]
+        return items
+
+    def _parity_nodes(self) -> list[Any]:
+        items: list[Any] = self._kubectl.json("get", "nodes", "-l", PARITY)["items"]
+        return items
+
+    def _check(
+        self, right: bool, what: str, *, seen: Counter[str] | list[str] | None = None
+    ) -> None:
+        so = f" ({facts.in_words(seen)})" if seen else ""
+        if not right:
+            raise DemoError(f"this should hold, and does not: {what}{so}")
+        self._screen.passed(f"{what}{so}")
+
+
+def remove_what_is_left(kubectl: Kubectl) -> None:
+    """Remove what a demo has made in the cluster, all but the CRD and the rights.
+
+    The groups go last and with them their nodes, so that the pods are not left on nodes that are
+    gone.
+    """
+    everything = ("-l", _OURS, "--ignore-not-found", "--cascade=foreground", "--timeout=100s")
+    kubectl.read("delete", "deployments,pdb", "-n", PODS_NAMESPACE, *everything)
+    kubectl.read("delete", "kng", *everything)

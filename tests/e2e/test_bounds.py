@@ -1,0 +1,230 @@
+"""What holds a group's size, besides its target: bounds, no target at all, the limit for all groups.
+
+- a minSize without a targetSize fills up; an order below it is taken and clamped
+- bounds moved past the target clamp, say so, and let go again
+- a target over maxSize is refused by apply, patch and scale, and the nodes stay as they are
+- `kubectl replace` and server-side apply without targetSize keep the size, over restarts and losses
+- `kubectl scale` on a group that never had a target
+- --max-total-nodes: what goes over it waits, says so, and goes on when there is room; nodes that
+  exist are never taken away
+"""
+
+import time
+
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    events_of,
+    group_manifest,
+    group_of,
+    names_of,
+    patch_group,
+    scale,
+    serial_of,
+    status_of,
+    wait_condition,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, as_text, eventually
+from tests.e2e.operator import Harness, Process
+
+ABOVE_MAX = "targetSize must not be greater than autoscaling.maxSize"
+WHILE_NOTHING_HAPPENS = 2.0
+"""Seconds in which the operator would have acted several times over."""
+
+
+def limited(kubectl: Kubectl, group: str) -> tuple[str, str]:
+    """Status and reason of ScalingLimited."""
+    told = condition(kubectl, group, "ScalingLimited")
+    return told["status"], told["reason"]
+
+
+def wait_for_limit(kubectl: Kubectl, group: str, *, nodes: int) -> str:
+    """Returns what the group says once it has so many nodes and waits for room."""
+    wait_condition(kubectl, group, "ScalingLimited")
+    eventually(
+        lambda: status_of(kubectl, group)["replicas"],
+        lambda replicas: replicas == nodes,
+        describe=f"{group} has {nodes} nodes",
+    )
+    assert limited(kubectl, group) == ("True", "NodeLimit")
+    assert len(names_of(kubectl, group)) == nodes
+    return str(condition(kubectl, group, "ScalingLimited")["message"])
+
+
+def test_a_minimum_without_a_target_fills_up(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, autoscaling={"minSize": 4})
+    wait_ready(kubectl, group_name)
+    assert len(names_of(kubectl, group_name)) == 4
+    assert status_of(kubectl, group_name)["targetSize"] == 4
+    assert "targetSize" not in group_of(kubectl, group_name)["spec"], "the operator writes no spec"
+
+    scale(kubectl, group_name, 2)
+    wait_ready(kubectl, group_name)
+    assert len(names_of(kubectl, group_name)) == 4
+    assert limited(kubectl, group_name) == ("True", "MinSize")
+
+
+def test_bounds_moved_past_the_target_clamp_and_say_so(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=5, autoscaling={"minSize": 1, "maxSize": 8})
+    wait_ready(kubectl, group_name)
+    assert limited(kubectl, group_name) == ("False", "WithinLimits")
+
+    for bounds, size, told in (
+        ({"maxSize": 3}, 3, ("True", "MaxSize")),
+        ({"maxSize": 8}, 5, ("False", "WithinLimits")),
+        ({"minSize": 7}, 7, ("True", "MinSize")),
+        ({"minSize": 0}, 5, ("False", "WithinLimits")),
+        ({"maxSize": 0}, 0, ("True", "MaxSize")),
+        ({"maxSize": None}, 5, ("False", "WithinLimits")),
+    ):
+        patch_group(kubectl, group_name, autoscaling=bounds)
+        wait_ready(kubectl, group_name)
+        assert limited(kubectl, group_name) == told
+        assert len(names_of(kubectl, group_name)) == size
+        assert status_of(kubectl, group_name)["targetSize"] == size
+        assert group_of(kubectl, group_name)["spec"]["targetSize"] == 5, "nobody's target is lost"
+        if told[0] == "True":
+            message = condition(kubectl, group_name, "ScalingLimited")["message"]
+            assert f"autoscaling.{told[1][0].lower()}{told[1][1:]} is {size}" in message
+
+
+def test_a_target_over_the_maximum_is_refused(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    bounds = {"maxSize": 3}
+    apply_group(kubectl, group_name, targetSize=2, autoscaling=bounds)
+    wait_ready(kubectl, group_name)
+    names = names_of(kubectl, group_name)
+    over = group_manifest(group_name, targetSize=4, autoscaling=bounds)
+    patch = as_text({"spec": {"targetSize": 4}})
+    for refusal in (
+        kubectl.fails("apply", "--filename=-", stdin=over),
+        kubectl.fails("apply", "--server-side", "--filename=-", stdin=over),
+        kubectl.fails("replace", "--filename=-", stdin=over),
+        kubectl.fails("patch", "kng", group_name, "--type=merge", f"--patch={patch}"),
+        kubectl.fails("scale", "kng", group_name, "--replicas=4"),
+    ):
+        assert ABOVE_MAX in refusal
+    assert group_of(kubectl, group_name)["spec"]["targetSize"] == 2
+    assert names_of(kubectl, group_name) == names
+    scale(kubectl, group_name, 3)
+    wait_ready(kubectl, group_name)
+    assert len(names_of(kubectl, group_name)) == 3
+
+
+def test_scaling_a_group_that_never_had_a_target(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name)
+    wait_ready(kubectl, group_name)
+    assert names_of(kubectl, group_name) == []
+    assert status_of(kubectl, group_name)["targetSize"] == 0
+    scale(kubectl, group_name, 3)
+    wait_ready(kubectl, group_name)
+    assert len(names_of(kubectl, group_name)) == 3
+
+
+def test_leaving_the_target_out_keeps_the_size(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    manifest = group_manifest(group_name, scaleDown={"order": "OldestFirst"})
+    kubectl.apply(manifest, "--server-side", "--field-manager=git")
+    scale(kubectl, group_name, 5)
+    wait_ready(kubectl, group_name)
+    names = names_of(kubectl, group_name)
+
+    manifest["spec"] = {"scaleDown": {"pods": "Delete"}}
+    kubectl.apply(manifest, "--server-side", "--field-manager=git")
+    wait_ready(kubectl, group_name)
+    assert group_of(kubectl, group_name)["spec"]["targetSize"] == 5, "kubectl scale owns it"
+    assert names_of(kubectl, group_name) == names
+
+    kubectl("replace", "--filename=-", stdin=as_text(manifest))
+    wait_ready(kubectl, group_name)
+    assert "targetSize" not in group_of(kubectl, group_name)["spec"]
+    assert status_of(kubectl, group_name)["targetSize"] == 5, "unset means: as it is"
+    assert names_of(kubectl, group_name) == names
+
+    harness.stop()
+    kubectl("delete", "node", *names[:2])
+    harness.start()
+    found = eventually(
+        lambda: names_of(kubectl, group_name),
+        lambda found: len(found) == 5,
+        describe="nodes that are lost are replaced all the same",
+    )
+    assert found[:3] == names[2:]
+    time.sleep(WHILE_NOTHING_HAPPENS)
+    assert names_of(kubectl, group_name) == found
+
+
+def test_what_goes_over_the_limit_for_all_groups_waits(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start("--max-total-nodes=20")
+    first, second = f"{group_name}-first", f"{group_name}-second"
+    apply_group(kubectl, first, targetSize=14)
+    wait_ready(kubectl, first)
+    apply_group(kubectl, second, targetSize=10)
+    message = wait_for_limit(kubectl, second, nodes=6)
+    assert "--max-total-nodes" in message and "4 of 10 wait" in message
+    told = condition(kubectl, second, "Ready")
+    assert (told["status"], told["reason"]) == ("False", "NodeLimit")
+    assert [e["reason"] for e in events_of(kubectl, second)].count("NodeLimit") == 1
+
+    scale(kubectl, first, 1_000_000)
+    wait_for_limit(kubectl, first, nodes=14)
+    time.sleep(WHILE_NOTHING_HAPPENS)
+    assert (len(names_of(kubectl, first)), len(names_of(kubectl, second))) == (14, 6)
+
+    scale(kubectl, first, 12)
+    wait_for_limit(kubectl, second, nodes=8)
+    assert len(names_of(kubectl, first)) == 12
+
+    scale(kubectl, first, 3)
+    wait_ready(kubectl, first)
+    wait_ready(kubectl, second)
+    assert len(names_of(kubectl, second)) == 10, "the one that waits goes on by itself"
+    assert limited(kubectl, second) == ("False", "WithinLimits")
+
+
+def test_a_group_that_is_deleted_makes_room(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start("--max-total-nodes=20")
+    first, second = f"{group_name}-first", f"{group_name}-second"
+    apply_group(kubectl, first, targetSize=20)
+    wait_ready(kubectl, first)
+    apply_group(kubectl, second, targetSize=5)
+    wait_for_limit(kubectl, second, nodes=0)
+    kubectl("delete", "kng", first)
+    wait_ready(kubectl, second)
+    assert len(names_of(kubectl, second)) == 5
+
+
+def test_the_limit_for_all_groups_takes_no_nodes_away(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start("--max-total-nodes=20")
+    first, second = f"{group_name}-first", f"{group_name}-second"
+    for group in (first, second):
+        apply_group(kubectl, group, targetSize=8)
+        wait_ready(kubectl, group)
+    names = names_of(kubectl, first) + names_of(kubectl, second)
+
+    harness.start("--max-total-nodes=10")
+    scale(kubectl, first, 9)
+    wait_for_limit(kubectl, first, nodes=8)
+    time.sleep(WHILE_NOTHING_HAPPENS)
+    assert names_of(kubectl, first) + names_of(kubectl, second) == names
+
+    scale(kubectl, second, 1)
+    wait_ready(kubectl, second)
+    wait_ready(kubectl, first)
+    assert [serial_of(name) for name in names_of(kubectl, first)] == list(range(9))

@@ -1,0 +1,359 @@
+"""What is left when groups go, and what is not.
+
+- with the operator, which is quicker than the garbage collector, and without it
+- `--cascade=orphan` leaves the nodes, `--cascade=foreground` waits for them
+- a group of the same name starts over: names of its own, its full size, nothing of the old one
+- a group on its way out creates nothing, however long it is held there
+- the CRD, the operator, its rights and the groups may be removed in any order
+- neither groups nor nodes ever carry a finalizer of ours, so nothing can hang
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    group_manifest,
+    group_of,
+    names_of,
+    nodes_of,
+    scale,
+    status_of,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import RBAC, Harness, Process
+
+HOLD = "example.com/hold"
+ROLE_BINDING = "clusterrolebinding/kwok-operator"
+
+
+def install_crd(kubectl: Kubectl) -> None:
+    kubectl("apply", f"--filename={CRD_FILE.parent}")
+    kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=60s")
+
+
+@pytest.fixture
+def everything_comes_back(kubectl: Kubectl, crds: None) -> Iterator[None]:
+    """All tests share the CRD and the operator's rights: whoever removes them puts them back."""
+    yield
+    eventually(
+        lambda: "deletionTimestamp" not in kubectl("get", "crd", "--output=yaml"),
+        describe="a CRD that goes is gone",
+        timeout=60,
+    )
+    install_crd(kubectl)
+    kubectl("apply", f"--filename={RBAC}")
+    eventually(lambda: kubectl("get", "kng") is not None, describe="groups are served again")
+
+
+def wait_gone(kubectl: Kubectl, name: str) -> None:
+    """The garbage collector takes its time, above all when it has just lost a CRD."""
+    eventually(
+        lambda: names_of(kubectl, name),
+        until=lambda names: names == [],
+        describe=f"the nodes of {name} are gone",
+        timeout=120,
+    )
+
+
+def kept(node: dict[str, Any]) -> dict[str, Any]:
+    """What of a node only the operator might have changed. Taints and other labels come and go."""
+    metadata = node["metadata"]
+    return {
+        "uid": metadata["uid"],
+        "label": metadata["labels"][NODE_GROUP_LABEL],
+        "annotations": metadata["annotations"],
+        "deletionTimestamp": metadata.get("deletionTimestamp"),
+        "providerID": node["spec"]["providerID"],
+    }
+
+
+def hold(kubectl: Kubectl, name: str, *, by: list[str]) -> None:
+    """Sets the finalizers of a group, which keep it in being while it is deleted."""
+    patch = f'{{"metadata":{{"finalizers":{by}}}}}'.replace("'", '"')
+    kubectl("patch", "kng", name, "--type=merge", f"--patch={patch}")
+
+
+@contextlib.contextmanager
+def held(kubectl: Kubectl, name: str) -> Iterator[None]:
+    """The group exists at least as long as the block runs, deleted or not."""
+    hold(kubectl, name, by=[HOLD])
+    try:
+        yield
+    finally:
+        hold(kubectl, name, by=[])
+
+
+def wait_until_heard(kubectl: Kubectl, name: str) -> None:
+    """Returns when the operator has dealt with all that happened before: a new group is Ready."""
+    apply_group(kubectl, name, targetSize=1)
+    wait_ready(kubectl, name)
+
+
+def test_operator_deletes_the_nodes_of_a_group(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=30)
+    wait_ready(kubectl, group_name)
+
+    kubectl("delete", "kng", group_name)
+    wait_gone(kubectl, group_name)
+    # The garbage collector would do it too, later: the log tells who was first.
+    told = f"deleting the nodes of a deleted group: group={group_name} nodes="
+    eventually(operator.log, until=lambda log: told in log, describe="the operator deletes them")
+
+
+def test_garbage_collector_deletes_the_nodes_without_the_operator(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=30)
+    wait_ready(kubectl, group_name)
+    harness.stop()
+
+    kubectl("delete", "kng", group_name)
+    wait_gone(kubectl, group_name)
+
+
+def test_no_finalizer_is_set_on_groups_and_nodes(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    def finalizers() -> list[Any]:
+        objects = [group_of(kubectl, group_name), *nodes_of(kubectl, group_name)]
+        return [o["metadata"]["finalizers"] for o in objects if o["metadata"].get("finalizers")]
+
+    apply_group(kubectl, group_name, targetSize=5, scaleDown={"pods": "Delete"})
+    wait_ready(kubectl, group_name)
+    assert finalizers() == []
+    scale(kubectl, group_name, 2)
+    wait_ready(kubectl, group_name)
+    assert finalizers() == []
+    owners = [o for n in nodes_of(kubectl, group_name) for o in n["metadata"]["ownerReferences"]]
+    assert len(owners) == 2
+    assert not any(owner.get("blockOwnerDeletion") for owner in owners)
+
+
+def test_foreground_deletion_waits_for_the_nodes(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=10)
+    wait_ready(kubectl, group_name)
+    kubectl("delete", "kng", group_name, "--cascade=foreground", timeout=120)
+    wait_gone(kubectl, group_name)
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["operator-runs", "operator-is-away"])
+def test_orphaned_nodes_stay(
+    kubectl: Kubectl, harness: Harness, group_name: str, running: bool
+) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=10)
+    wait_ready(kubectl, group_name)
+    if not running:
+        harness.stop()
+    before = [kept(node) for node in nodes_of(kubectl, group_name)]
+
+    try:
+        kubectl("delete", "kng", group_name, "--cascade=orphan")
+        if running:
+            wait_until_heard(kubectl, f"{group_name}-heard")
+        assert [kept(node) for node in nodes_of(kubectl, group_name)] == before
+
+        harness.start()
+        wait_until_heard(kubectl, f"{group_name}-again")
+        after = nodes_of(kubectl, group_name)
+        assert [kept(node) for node in after] == before
+        assert not any(node["metadata"].get("ownerReferences") for node in after)
+    finally:
+        kubectl("delete", "nodes", f"-l{NODE_GROUP_LABEL}={group_name}")
+
+
+def test_orphaned_nodes_stay_while_something_else_holds_the_group(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=10)
+    wait_ready(kubectl, group_name)
+    before = names_of(kubectl, group_name)
+
+    try:
+        with held(kubectl, group_name):
+            kubectl("delete", "kng", group_name, "--cascade=orphan", "--wait=false")
+            # The garbage collector has let go of the nodes, and taken its mark off the group.
+            eventually(
+                lambda: group_of(kubectl, group_name)["metadata"]["finalizers"],
+                until=lambda finalizers: finalizers == [HOLD],
+                describe="the nodes are orphaned",
+            )
+            wait_until_heard(kubectl, f"{group_name}-heard")
+            assert names_of(kubectl, group_name) == before
+        wait_until_heard(kubectl, f"{group_name}-again")
+        assert names_of(kubectl, group_name) == before
+    finally:
+        kubectl("delete", "nodes", f"-l{NODE_GROUP_LABEL}={group_name}")
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["operator-runs", "operator-is-away"])
+def test_group_made_again_at_once_starts_over(
+    kubectl: Kubectl, harness: Harness, group_name: str, running: bool
+) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=20)
+    wait_ready(kubectl, group_name)
+    old = set(names_of(kubectl, group_name))
+    if not running:
+        harness.stop()
+
+    kubectl("delete", "kng", group_name, "--wait=false")
+    apply_group(kubectl, group_name, targetSize=25)
+    if not running:
+        harness.start()
+
+    wait_ready(kubectl, group_name)
+    assert status_of(kubectl, group_name)["replicas"] == 25
+    new = eventually(
+        lambda: set(names_of(kubectl, group_name)),
+        until=lambda names: not names & old,
+        describe="the nodes of the former group are gone",
+        timeout=120,
+    )
+    assert len(new) == 25
+    wait_ready(kubectl, group_name)
+    # On their way out, the former group's nodes were nothing to tell about.
+    assert condition(kubectl, group_name, "ForeignNodes")["status"] == "False"
+
+
+def test_group_that_is_being_deleted_creates_nothing(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=5)
+    wait_ready(kubectl, group_name)
+
+    with held(kubectl, group_name):
+        kubectl("delete", "kng", group_name, "--wait=false")
+        wait_gone(kubectl, group_name)
+        # Neither a new wish nor a new operator changes that.
+        scale(kubectl, group_name, 10)
+        wait_until_heard(kubectl, f"{group_name}-heard")
+        assert names_of(kubectl, group_name) == []
+        harness.start()
+        wait_until_heard(kubectl, f"{group_name}-again")
+        assert names_of(kubectl, group_name) == []
+    kubectl("wait", "--for=delete", f"kng/{group_name}", "--timeout=30s")
+
+
+def test_group_that_was_deleted_before_its_first_node_stays_empty(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=5)
+    with held(kubectl, group_name):
+        kubectl("delete", "kng", group_name, "--wait=false")
+        harness.start()
+        wait_until_heard(kubectl, f"{group_name}-heard")
+        assert names_of(kubectl, group_name) == []
+
+
+def test_groups_work_again_after_the_crd_was_away(
+    kubectl: Kubectl, operator: Process, group_name: str, everything_comes_back: None
+) -> None:
+    apply_group(kubectl, group_name, targetSize=10)
+    wait_ready(kubectl, group_name)
+
+    kubectl("delete", "crd", CRD_NAME, timeout=120)
+    wait_gone(kubectl, group_name)
+    assert operator.running, operator.log()
+
+    install_crd(kubectl)
+    eventually(
+        lambda: kubectl.apply(group_manifest(group_name, targetSize=3)),
+        describe="groups are served again",
+    )
+    wait_ready(kubectl, group_name)
+    assert len(names_of(kubectl, group_name)) == 3
+    scale(kubectl, group_name, 1)
+    wait_ready(kubectl, group_name)
+    assert len(names_of(kubectl, group_name)) == 1
+    assert operator.running, operator.log()
+    assert "Traceback" not in operator.log()
+
+
+def test_crd_that_came_back_with_its_groups_brings_them_to_their_size(
+    kubectl: Kubectl,
+    operator: Process,
+    group_name: str,
+    everything_comes_back: None,
+    tmp_path: Path,
+) -> None:
+    """As when a backup is restored, or Helm removes a CRD and installs it again."""
+    apply_group(kubectl, group_name, targetSize=6)
+    wait_ready(kubectl, group_name)
+    old = set(names_of(kubectl, group_name))
+
+    kubectl("delete", "crd", CRD_NAME, timeout=120)
+    install_crd(kubectl)
+    eventually(
+        lambda: kubectl.apply(group_manifest(group_name, targetSize=6)),
+        describe="groups are served again",
+    )
+    wait_ready(kubectl, group_name)
+    new = eventually(
+        lambda: set(names_of(kubectl, group_name)),
+        until=lambda names: not names & old,
+        describe="the nodes of the former group are gone",
+        timeout=120,
+    )
+    assert len(new) == 6
+
+
+UNINSTALLS = [
+    ["groups", "operator"],
+    ["operator", "groups"],
+    ["crd", "operator"],
+    ["operator", "crd"],
+    ["rights", "groups", "operator"],
+    ["rights", "crd", "operator"],
+]
+
+
+@pytest.mark.parametrize("order", UNINSTALLS, ids="-".join)
+def test_uninstalling_leaves_nothing_behind(
+    kubectl: Kubectl,
+    harness: Harness,
+    group_name: str,
+    everything_comes_back: None,
+    order: list[str],
+) -> None:
+    process = harness.start()
+    other = f"{group_name}-b"
+    apply_group(kubectl, group_name, targetSize=10)
+    apply_group(kubectl, other, targetSize=10)
+    wait_ready(kubectl, group_name)
+    wait_ready(kubectl, other)
+    # Half of the nodes of one group are under way when all ends.
+    scale(kubectl, other, 40)
+
+    steps: dict[str, Callable[[], object]] = {
+        "groups": lambda: kubectl("delete", "kng", group_name, other, "--wait=false"),
+        "crd": lambda: kubectl("delete", "crd", CRD_NAME, "--wait=false"),
+        "rights": lambda: kubectl("delete", ROLE_BINDING),
+        "operator": lambda: exit_codes.append(process.terminate()),
+    }
+    exit_codes: list[int] = []
+    for step in order:
+        steps[step]()
+
+    assert exit_codes == [0], process.log()
+    if "crd" in order:
+        kubectl("wait", "--for=delete", f"crd/{CRD_NAME}", "--timeout=60s", timeout=90)
+    else:
+        kubectl("wait", "--for=delete", f"kng/{group_name}", f"kng/{other}", "--timeout=60s")
+    wait_gone(kubectl, group_name)
+    wait_gone(kubectl, other)

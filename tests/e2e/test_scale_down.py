@@ -1,0 +1,288 @@
+"""Which nodes go when a group shrinks, and what becomes of their pods.
+
+- NewestFirst unless asked otherwise, OldestFirst
+- nodesToDelete: exactly those go, whatever the target, also in the write that lowers it
+- a named instance that has not arrived yet never comes
+- names that are gone, not the group's or of the future are inert; reported once per generation
+- pods of a deleted node: left alone, no PodDisruptionBudget asked; or removed at once
+- paused: nothing is created, deleted or replaced, and a condition says so; then it goes on
+"""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    events_of,
+    group_of,
+    is_ready,
+    names_of,
+    nodes_of,
+    patch_group,
+    scale,
+    serial_of,
+    status_of,
+    wait_condition,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Harness, Process
+from tests.e2e.workloads import deployed, evict, forbid_disruption, pods_of, runs, uids
+
+WHILE_NOTHING_HAPPENS = 2.0
+"""Seconds in which the operator would have acted several times over."""
+
+
+def serials(kubectl: Kubectl, group: str) -> list[int]:
+    return [serial_of(name) for name in names_of(kubectl, group)]
+
+
+def reports_of_unknown_names(kubectl: Kubectl, group: str) -> list[dict[str, Any]]:
+    return [e for e in events_of(kubectl, group) if e["reason"] == "UnknownNodes"]
+
+
+@pytest.mark.parametrize(
+    ("order", "staying"),
+    [({}, [0, 1, 2]), ({"order": "NewestFirst"}, [0, 1, 2]), ({"order": "OldestFirst"}, [5, 6, 7])],
+    ids=["by-default", "newest-first", "oldest-first"],
+)
+def test_order(
+    kubectl: Kubectl,
+    operator: Process,
+    group_name: str,
+    order: dict[str, str],
+    staying: list[int],
+) -> None:
+    apply_group(kubectl, group_name, targetSize=5, scaleDown=order)
+    wait_ready(kubectl, group_name)
+    # In two steps, so that age isn't just the order of names within one batch.
+    scale(kubectl, group_name, 8)
+    wait_ready(kubectl, group_name)
+    scale(kubectl, group_name, 3)
+    wait_ready(kubectl, group_name)
+    assert serials(kubectl, group_name) == staying
+
+
+def test_named_nodes_go_in_the_write_that_lowers_the_target(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=6)
+    wait_ready(kubectl, group_name)
+    names = names_of(kubectl, group_name)
+    patch_group(
+        kubectl,
+        group_name,
+        targetSize=4,
+        scaleDown={"nodesToDelete": [names[0], names[3]]},
+    )
+    wait_ready(kubectl, group_name)
+    assert serials(kubectl, group_name) == [1, 2, 4, 5], "these two and no others, none replaced"
+    assert reports_of_unknown_names(kubectl, group_name) == []
+
+
+def test_named_nodes_go_whatever_the_target(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=4)
+    wait_ready(kubectl, group_name)
+    names = names_of(kubectl, group_name)
+
+    patch_group(kubectl, group_name, scaleDown={"nodesToDelete": [names[1]]})
+    wait_ready(kubectl, group_name)
+    assert serials(kubectl, group_name) == [0, 2, 3, 4], "with the same target it is replaced"
+
+    patch_group(kubectl, group_name, targetSize=6, scaleDown={"nodesToDelete": [names[0]]})
+    wait_ready(kubectl, group_name)
+    assert serials(kubectl, group_name) == [2, 3, 4, 5, 6, 7], "with a higher one too"
+
+    patch_group(kubectl, group_name, targetSize=2, scaleDown={"nodesToDelete": [names[2]]})
+    wait_ready(kubectl, group_name)
+    assert serials(kubectl, group_name) == [3, 4], "the order decides on what is still too much"
+
+
+def test_a_named_instance_that_has_not_arrived_never_comes(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=1500)
+    first = eventually(
+        lambda: names_of(kubectl, group_name), describe="the first of 1500 nodes are there"
+    )
+    patch_group(kubectl, group_name, paused=True)
+    wait_condition(kubectl, group_name, "Paused")
+    last = status_of(kubectl, group_name)["pending"][-1]["last"]
+    assert last == 1499, "the end of the batch has not arrived"
+    victims = [f"{first[0].rpartition('-')[0]}-{serial:06d}" for serial in range(1490, 1500)]
+    patch_group(
+        kubectl,
+        group_name,
+        paused=False,
+        targetSize=1490,
+        scaleDown={"nodesToDelete": [*victims, first[0]]},
+    )
+    wait_ready(kubectl, group_name)
+    names = names_of(kubectl, group_name)
+    assert len(names) == 1490
+    assert not {*victims, first[0]} & {*names}
+    assert max(map(serial_of, names)) == 1500, "one more was asked for, to make up for the first"
+    assert reports_of_unknown_names(kubectl, group_name) == [], "pending instances are known"
+
+
+def test_names_that_name_nothing_are_inert_and_reported_once(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    other = f"{group_name}-other"
+    apply_group(kubectl, group_name, targetSize=3)
+    apply_group(kubectl, other, targetSize=2)
+    wait_ready(kubectl, other)
+    wait_ready(kubectl, group_name)
+    names, others = names_of(kubectl, group_name), names_of(kubectl, other)
+    stem = names[0].rpartition("-")[0]
+    gone, future = names[0], f"{stem}-000004"
+    kubectl("delete", "node", gone)
+    wait_ready(kubectl, group_name)
+    eventually(
+        lambda: serials(kubectl, group_name),
+        lambda found: found == [1, 2, 3],
+        describe="the node that is gone was replaced",
+    )
+
+    unknown = [gone, future, others[0], f"{stem}-2", "no-such-node"]
+    patch_group(kubectl, group_name, scaleDown={"nodesToDelete": unknown})
+    (report,) = eventually(
+        lambda: reports_of_unknown_names(kubectl, group_name), describe="they are reported"
+    )
+    assert report["type"] == "Warning"
+    assert all(name in report["message"] for name in unknown)
+    wait_ready(kubectl, group_name)
+
+    # What wakes the group, or makes the operator forget, doesn't make it say it again.
+    kubectl("delete", "node", names[1])
+    eventually(
+        lambda: serials(kubectl, group_name),
+        lambda found: found == [2, 3, 5],
+        describe="a node was replaced, and not by the one that is named",
+    )
+    harness.start()
+    time.sleep(WHILE_NOTHING_HAPPENS)
+    assert serials(kubectl, group_name) == [2, 3, 5]
+    assert names_of(kubectl, other) == others
+    assert len(reports_of_unknown_names(kubectl, group_name)) == 1
+
+    scale(kubectl, group_name, 4)
+    wait_ready(kubectl, group_name)
+    eventually(
+        lambda: reports_of_unknown_names(kubectl, group_name),
+        lambda reports: len(reports) == 2,
+        describe="a new generation reports them anew",
+    )
+    assert serials(kubectl, group_name) == [2, 3, 5, 6]
+
+
+def test_pods_of_a_deleted_node_are_left_alone(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=3)
+    wait_ready(kubectl, group_name)
+    with deployed(kubectl, group_name, group=group_name, replicas=3):
+        forbid_disruption(kubectl, group_name)
+        pods = pods_of(kubectl, group_name)
+        refusal = evict(kubectl, pods[0]["metadata"]["name"])
+        assert "disruption budget" in refusal, "the budget is in force"
+
+        scale(kubectl, group_name, 1)
+        wait_ready(kubectl, group_name)
+        (node,) = names_of(kubectl, group_name)
+        left = pods_of(kubectl, group_name)
+        assert uids(left) == uids(pods), "the budget wasn't asked, nor any pod touched"
+        assert [p["metadata"].get("deletionTimestamp") for p in left] == [None] * 3
+        assert sum(pod["spec"]["nodeName"] == node for pod in left) == 1
+
+
+def test_pods_of_a_deleted_node_go_with_it_if_asked_to(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=3, scaleDown={"pods": "Delete"})
+    wait_ready(kubectl, group_name)
+    with deployed(kubectl, group_name, group=group_name, replicas=6):
+        forbid_disruption(kubectl, group_name)
+        before = pods_of(kubectl, group_name)
+        victims = names_of(kubectl, group_name)[:2]
+        patch_group(kubectl, group_name, targetSize=1, scaleDown={"nodesToDelete": victims})
+        wait_ready(kubectl, group_name)
+
+        (node,) = names_of(kubectl, group_name)
+        lost = uids([pod for pod in before if pod["spec"]["nodeName"] in victims])
+        assert len(lost) == 4
+        # Kubernetes itself would need 40 s or more to find out that their node is gone.
+        pods = eventually(
+            lambda: pods_of(kubectl, group_name),
+            lambda pods: len(pods) == 6 and not uids(pods) & lost,
+            describe="the pods of the two nodes are gone, and others in their place",
+        )
+        assert uids(before) - lost <= uids(pods), "the pods on the node that stays are left alone"
+        eventually(
+            lambda: pods_of(kubectl, group_name),
+            lambda pods: all(runs(p) and p["spec"]["nodeName"] == node for p in pods),
+            describe="all pods run on the node that is left",
+        )
+
+
+def test_paused_holds_both_directions(kubectl: Kubectl, operator: Process, group_name: str) -> None:
+    apply_group(kubectl, group_name, targetSize=4)
+    wait_ready(kubectl, group_name)
+    assert condition(kubectl, group_name, "Paused")["status"] == "False"
+    patch_group(kubectl, group_name, paused=True)
+    wait_condition(kubectl, group_name, "Paused")
+    told = condition(kubectl, group_name, "Paused")
+    assert told["message"] == "Nothing is created or deleted until spec.paused is false."
+    assert condition(kubectl, group_name, "Ready")["status"] == "True", "it is as it should be"
+
+    for size in (7, 2):
+        scale(kubectl, group_name, size)
+        wait_condition(kubectl, group_name, "Ready", status="False")
+        assert condition(kubectl, group_name, "Ready")["reason"] == "Paused"
+        assert status_of(kubectl, group_name)["targetSize"] == size
+        time.sleep(WHILE_NOTHING_HAPPENS)
+        assert serials(kubectl, group_name) == [0, 1, 2, 3]
+
+    victim = names_of(kubectl, group_name)[1]
+    patch_group(kubectl, group_name, targetSize=4, scaleDown={"nodesToDelete": [victim]})
+    kubectl("delete", "node", names_of(kubectl, group_name)[0])
+    eventually(
+        lambda: status_of(kubectl, group_name)["replicas"],
+        lambda replicas: replicas == 3,
+        describe="the loss is counted",
+    )
+    time.sleep(WHILE_NOTHING_HAPPENS)
+    assert serials(kubectl, group_name) == [1, 2, 3], "neither replaced, nor the named one gone"
+
+    patch_group(kubectl, group_name, paused=False)
+    wait_ready(kubectl, group_name)
+    assert condition(kubectl, group_name, "Paused")["status"] == "False"
+    assert serials(kubectl, group_name) == [2, 3, 4, 5], "it goes on where it was held"
+
+
+def test_paused_holds_a_batch_that_is_under_way(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=800)
+    eventually(lambda: names_of(kubectl, group_name), describe="the first nodes are there")
+    patch_group(kubectl, group_name, paused=True)
+    wait_condition(kubectl, group_name, "Paused")
+    held = names_of(kubectl, group_name)
+    assert len(held) < 800
+    time.sleep(WHILE_NOTHING_HAPPENS)
+    assert names_of(kubectl, group_name) == held
+    status = status_of(kubectl, group_name)
+    assert status["pendingReplicas"] == 800 - len(held), "what was asked for stays asked for"
+
+    patch_group(kubectl, group_name, paused=None)
+    wait_ready(kubectl, group_name)
+    nodes = nodes_of(kubectl, group_name)
+    assert sorted(serial_of(n["metadata"]["name"]) for n in nodes) == list(range(800))
+    assert all(map(is_ready, nodes))
+    assert group_of(kubectl, group_name)["status"]["pending"] == []

@@ -1,0 +1,315 @@
+"""A group comes to its target, whatever happens on the way.
+
+- 0 -> 10 -> 300 -> 7 -> 0 by `kubectl scale`: nodes Ready and schedulable, pods run on them
+- what status and the columns say on the way, and that the selector selects
+- `kubectl wait --for=condition=Ready` right after a scale waits for the new size
+- a new target interrupts a long plan, upwards and downwards
+- a node deleted by hand comes back under a new name, also while its batch is being filled
+- a node that a foreign finalizer holds is not counted, named, and blocks nothing
+- labels, annotations and taints that somebody puts on nodes survive scaling and a restart
+- many groups at once; a small group isn't kept waiting by a large one
+"""
+
+import json
+import re
+from typing import Any
+
+from kwok_operator.constants import (
+    GUARD_TAINT_EFFECT,
+    GUARD_TAINT_KEY,
+    GUARD_TAINT_VALUE,
+    NODE_GROUP_LABEL,
+)
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    group_manifest,
+    group_of,
+    is_ready,
+    names_of,
+    nodes_of,
+    scale,
+    serial_of,
+    status_of,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Harness, Process
+from tests.e2e.workloads import deployed, pods_of, runs
+
+GUARD_TAINT = {
+    "key": GUARD_TAINT_KEY,
+    "value": GUARD_TAINT_VALUE,
+    "effect": GUARD_TAINT_EFFECT,
+}
+FINALIZER = "example.com/hold"
+
+
+def taints(node: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = node["spec"].get("taints", [])
+    return found
+
+
+def finalizers(kubectl: Kubectl, node: str, *names: str) -> None:
+    patch = json.dumps({"metadata": {"finalizers": list(names) or None}})
+    kubectl("patch", "node", node, "--type=merge", f"--patch={patch}")
+
+
+def created(operator: Process, group: str) -> int:
+    """How many nodes this run of the operator has created for a group."""
+    found = re.search(
+        rf'^kwok_operator_nodes_created_total{{group="{group}"}} (\S+)$',
+        operator.get("/metrics")[1],
+        re.MULTILINE,
+    )
+    return int(float(found[1])) if found else 0
+
+
+def test_from_nothing_to_hundreds_and_back(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=0)
+    wait_ready(kubectl, group_name)
+    assert nodes_of(kubectl, group_name) == []
+
+    scale(kubectl, group_name, 10)
+    wait_ready(kubectl, group_name)
+    # The admission plugin's not-ready taint goes when the node controller has seen the condition.
+    nodes = eventually(
+        lambda: nodes_of(kubectl, group_name),
+        lambda nodes: all(taints(node) == [GUARD_TAINT] for node in nodes),
+        describe="the nodes have no taint but the guard taint",
+    )
+    assert len(nodes) == 10
+    assert all(is_ready(node) and not node["spec"].get("unschedulable") for node in nodes)
+    with deployed(kubectl, group_name, group=group_name, replicas=20):
+        pods = pods_of(kubectl, group_name)
+        assert len(pods) == 20 and all(map(runs, pods))
+        assert {pod["spec"]["nodeName"] for pod in pods} == {n["metadata"]["name"] for n in nodes}
+
+    before = names_of(kubectl, group_name)
+    for size in (300, 7, 0):
+        scale(kubectl, group_name, size)
+        wait_ready(kubectl, group_name)
+        nodes = nodes_of(kubectl, group_name)
+        assert len(nodes) == size and all(map(is_ready, nodes))
+        kept = {node["metadata"]["name"] for node in nodes} & set(before)
+        assert len(kept) == min(size, 10), "nodes that may stay are never replaced"
+
+
+def test_status_counts_and_columns(kubectl: Kubectl, operator: Process, group_name: str) -> None:
+    apply_group(kubectl, group_name, targetSize=4, autoscaling={"minSize": 1, "maxSize": 9})
+    wait_ready(kubectl, group_name)
+    scale(kubectl, group_name, 6)
+    wait_ready(kubectl, group_name)
+
+    group = group_of(kubectl, group_name)
+    status = group["status"]
+    counts = ("targetSize", "replicas", "readyReplicas", "updatedReplicas")
+    assert {status[count] for count in counts} == {6}
+    assert (status["pendingReplicas"], status["failedReplicas"]) == (0, 0)
+    assert status["pending"] == [], "what has arrived isn't pending"
+    assert status["nextSerial"] == 6
+    generations = [c["observedGeneration"] for c in status["conditions"]]
+    assert {*generations, status["observedGeneration"]} == {group["metadata"]["generation"]}
+
+    selected = kubectl("get", "nodes", f"-l{status['selector']}", "--output=name").split()
+    assert len(selected) == 6
+    path = f"/apis/kwok-operator.io/v1alpha1/kwoknodegroups/{group_name}/scale"
+    seen = json.loads(kubectl("get", "--raw", path))["status"]
+    assert seen == {"replicas": 6, "selector": status["selector"]}
+
+    header, row = kubectl("get", "kng", group_name).splitlines()
+    assert header.split() == ["NAME", "TARGET", "CURRENT", "READY", "STATUS", "AGE"]
+    assert row.split()[:-1] == [group_name, "6", "6", "6", "Ready"]
+    header, row = kubectl("get", "kng", group_name, "--output=wide").splitlines()
+    wide = dict(zip(header.split(), row.split(), strict=False))
+    assert (wide["MIN"], wide["MAX"], wide["CPU"], wide["MEMORY"]) == ("1", "9", "32", "256Gi")
+    assert (wide["PENDING"], wide["FAILED"]) == ("0", "0")
+
+
+def test_waiting_for_ready_is_not_fooled_by_the_size_before(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=3)
+    wait_ready(kubectl, group_name)
+    for size in (40, 5, 60, 0, 1, 30):
+        scale(kubectl, group_name, size)
+        wait_ready(kubectl, group_name)
+        assert [is_ready(n) for n in nodes_of(kubectl, group_name)] == [True] * size
+
+
+def test_a_new_target_interrupts_a_long_plan(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=2000)
+    eventually(
+        lambda: names_of(kubectl, group_name),
+        lambda names: len(names) > 20,
+        describe="some of the 2000 nodes are there",
+    )
+    scale(kubectl, group_name, 5)
+    wait_ready(kubectl, group_name)
+    names = names_of(kubectl, group_name)
+    assert len(names) == 5
+    status = status_of(kubectl, group_name)
+    assert status["nextSerial"] == 2000, "serials are recorded before their nodes are created"
+    assert status["pending"] == [], "what was asked for is taken back"
+    assert created(operator, group_name) < 1800, "the rest was never created"
+
+    scale(kubectl, group_name, 8)
+    wait_ready(kubectl, group_name)
+    new = set(names_of(kubectl, group_name)) - set(names)
+    assert sorted(map(serial_of, new)) == [2000, 2001, 2002], "a serial taken back is spent"
+
+
+def test_a_new_target_interrupts_a_long_way_down(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=1000)
+    wait_ready(kubectl, group_name)
+    before = names_of(kubectl, group_name)
+    scale(kubectl, group_name, 0)
+    eventually(
+        lambda: names_of(kubectl, group_name),
+        lambda names: len(names) < 1000,
+        describe="the first nodes are gone",
+    )
+    scale(kubectl, group_name, 1000)
+    wait_ready(kubectl, group_name)
+    after = names_of(kubectl, group_name)
+    assert len(after) == 1000
+    assert set(after) & set(before), "the rest of the nodes stayed"
+
+
+def test_a_node_deleted_by_hand_comes_back_under_a_new_name(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=4)
+    wait_ready(kubectl, group_name)
+    before = names_of(kubectl, group_name)
+    kubectl("delete", "node", before[0], before[2])
+    nodes = eventually(
+        lambda: nodes_of(kubectl, group_name),
+        lambda nodes: len(nodes) == 4 and all(map(is_ready, nodes)),
+        describe="there are four Ready nodes again",
+    )
+    names = [node["metadata"]["name"] for node in nodes]
+    assert names[:2] == [before[1], before[3]]
+    assert [serial_of(name) for name in names[2:]] == [4, 5]
+
+
+def test_a_node_deleted_while_its_batch_is_filled_comes_back_under_a_new_name(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=1500)
+    first = eventually(
+        lambda: names_of(kubectl, group_name),
+        lambda names: len(names) > 20,
+        describe="some of the 1500 nodes are there",
+    )
+    kubectl("delete", "node", *first[:10], "--wait=false")
+    assert len(names_of(kubectl, group_name)) < 1490, "the batch is still being filled"
+    wait_ready(kubectl, group_name)
+    names = names_of(kubectl, group_name)
+    assert len(names) == 1500
+    assert not set(names) & set(first[:10])
+    assert max(map(serial_of, names)) == 1509, "ten more serials were asked for, and no others"
+
+
+def test_a_node_held_by_a_foreign_finalizer_blocks_nothing(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=5)
+    wait_ready(kubectl, group_name)
+    held = names_of(kubectl, group_name)[-1]
+    finalizers(kubectl, held, FINALIZER)
+    try:
+        scale(kubectl, group_name, 2)
+        wait_ready(kubectl, group_name)
+        assert len(names_of(kubectl, group_name)) == 3, "the other two went"
+        told = eventually(
+            lambda: condition(kubectl, group_name, "ForeignNodes"),
+            lambda told: told["reason"] == "NodesTerminating",
+            describe="status tells of the node that can't go",
+        )
+        assert held in told["message"]
+        assert status_of(kubectl, group_name)["replicas"] == 2, "it is not counted"
+
+        scale(kubectl, group_name, 4)
+        wait_ready(kubectl, group_name)
+        names = names_of(kubectl, group_name)
+        assert len(names) == 5 and held in names
+        assert status_of(kubectl, group_name)["readyReplicas"] == 4
+    finally:
+        finalizers(kubectl, held)
+    eventually(
+        lambda: condition(kubectl, group_name, "ForeignNodes"),
+        lambda told: told["reason"] == "NoForeignNodes",
+        describe="status no longer tells of it",
+    )
+    assert set(names_of(kubectl, group_name)) == {*names} - {held}
+
+
+def test_what_others_put_on_nodes_survives(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=3)
+    wait_ready(kubectl, group_name)
+    node = names_of(kubectl, group_name)[0]
+    kubectl("label", "node", node, "example.com/mine=label", "node.kubernetes.io/instance-type=x")
+    kubectl("annotate", "node", node, "example.com/mine=annotation")
+    kubectl("taint", "node", node, "example.com/mine=taint:NoSchedule")
+    kubectl("cordon", node)
+
+    scale(kubectl, group_name, 6)
+    wait_ready(kubectl, group_name)
+    harness.start()
+    scale(kubectl, group_name, 2)
+    wait_ready(kubectl, group_name)
+
+    (found,) = [n for n in nodes_of(kubectl, group_name) if n["metadata"]["name"] == node]
+    labels = found["metadata"]["labels"]
+    assert labels["example.com/mine"] == "label"
+    assert labels["node.kubernetes.io/instance-type"] == "x"
+    assert found["metadata"]["annotations"]["example.com/mine"] == "annotation"
+    mine = {"key": "example.com/mine", "value": "taint", "effect": "NoSchedule"}
+    assert GUARD_TAINT in taints(found) and mine in taints(found)
+    assert found["spec"]["unschedulable"]
+    assert len(names_of(kubectl, group_name)) == 2
+
+
+def test_many_groups_at_once(kubectl: Kubectl, operator: Process, group_name: str) -> None:
+    groups = [f"{group_name}-{number}" for number in range(20)]
+    items = [group_manifest(group, targetSize=10) for group in groups]
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": items})
+    kubectl(
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=120s",
+        *(f"kng/{group}" for group in groups),
+        timeout=150,
+    )
+    labels = [
+        node["metadata"]["labels"][NODE_GROUP_LABEL]
+        for node in kubectl.json("get", "nodes", f"-l{NODE_GROUP_LABEL}")["items"]
+        if is_ready(node)
+    ]
+    assert {group: labels.count(group) for group in groups} == dict.fromkeys(groups, 10)
+
+
+def test_a_small_group_is_not_kept_waiting_by_a_large_one(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    large, small = f"{group_name}-large", f"{group_name}-small"
+    apply_group(kubectl, large, targetSize=2000)
+    eventually(
+        lambda: names_of(kubectl, large),
+        lambda names: len(names) > 20,
+        describe="the large group is being filled",
+    )
+    apply_group(kubectl, small, targetSize=5)
+    wait_ready(kubectl, small)
+    assert len(names_of(kubectl, large)) < 2000
+    assert len(names_of(kubectl, small)) == 5

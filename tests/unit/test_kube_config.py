@@ -1,0 +1,401 @@
+"""Where is the API server, and who are we.
+
+- which source counts: flags, a pod's service account, KUBECONFIG, ~/.kube/config;
+- kubeconfigs are merged and read as kubectl does; credentials and TLS of all kinds;
+- logins that work for real: TLS with client certificates, exec plugins that expire or are refused;
+- every mistake is one line that names the place and, where there is one, the remedy.
+"""
+
+import base64
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.connection import Connection
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
+
+V1 = "client.authentication.k8s.io/v1"
+SERVER = "http://k8s:8080"
+IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def pod(tmp_path: Path, certificates: Certificates) -> Path:
+    """A service account's directory."""
+    directory = tmp_path / "serviceaccount"
+    directory.mkdir()
+    (directory / "ca.crt").write_text(certificates.text("ca.crt"))
+    (directory / "token").write_text("pod-token\n")
+    (directory / "namespace").write_text("kwok\n")
+    return directory
+
+
+def kubeconfig(
+    path: Path,
+    *,
+    name: str = "dev",
+    server: str = SERVER,
+    cluster: dict[str, Any] | None = None,
+    user: dict[str, Any] | None = None,
+    **fields: Any,
+) -> str:
+    """Write a kubeconfig of one context, cluster and user of the same name."""
+    config: dict[str, Any] = {
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": {"server": server, **(cluster or {})}}],
+        "users": [{"name": name, "user": user or {}}],
+        **fields,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({k: v for k, v in config.items() if v is not None}))
+    return str(path)
+
+
+async def load(path: str | None = None, **options: Any) -> Connection:
+    options = {"environ": {"PATH": os.environ["PATH"]}, **options}
+    return await load_connection(kubeconfig=path, **options)
+
+
+async def authorization(connection: Connection) -> str | None:
+    return (await connection.auth_headers()).get("Authorization")
+
+
+async def test_service_account(pod: Path) -> None:
+    connection = await load(environ=IN_POD, service_account=pod)
+    assert connection.server == "https://10.96.0.1:443"
+    assert connection.description == "in-cluster at https://10.96.0.1:443"
+    assert connection.namespace == "kwok"
+    assert connection.endpoint.ca_path == str(pod / "ca.crt")
+    assert connection.ssl is not None
+    assert await authorization(connection) == "Bearer pod-token"
+
+
+async def test_service_account_rotates(pod: Path) -> None:
+    connection = await load(environ=IN_POD, service_account=pod)
+    (pod / "token").write_text("next")
+    assert await authorization(connection) == "Bearer pod-token"
+    await connection.reload()  # as after a 401
+    assert await authorization(connection) == "Bearer next"
+
+
+async def test_ipv6_and_proxy_of_a_pod(pod: Path) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "HTTPS_PROXY": "http://p"}
+    connection = await load(environ=environ, service_account=pod)
+    assert (connection.server, connection.proxy) == ("https://[fd00::1]:443", "http://p")
+    direct = await load(environ={**environ, "NO_PROXY": "fd00::/8"}, service_account=pod)
+    assert direct.proxy is None
+
+
+async def test_which_source_counts(tmp_path: Path, pod: Path) -> None:
+    home = tmp_path / "home"
+    kubeconfig(home / ".kube" / "config", name="home")
+    flag, env = kubeconfig(tmp_path / "flag", name="flag"), kubeconfig(tmp_path / "env", name="env")
+
+    async def source(path: str | None = None, *, context: str | None = None, **env: str) -> str:
+        environ = {"HOME": str(home), **IN_POD, **env}
+        connection = await load(path, context=context, environ=environ, service_account=pod)
+        return connection.description.partition(" at ")[0]
+
+    assert await source() == "in-cluster"
+    assert await source(flag, KUBECONFIG=env) == "context flag"
+    assert await source(KUBECONFIG=env) == "context env"
+    assert await source(context="home") == "context home"
+    assert await source(KUBERNETES_SERVICE_HOST="") == "context home"
+    (pod / "token").unlink()
+    assert await source() == "context home"
+
+
+async def test_files_are_merged(tmp_path: Path) -> None:
+    """Who comes first is right; what is missing elsewhere is found; empty files are fine."""
+    one = kubeconfig(
+        tmp_path / "one" / "config",
+        name="a",
+        clusters=None,
+        users=[{"name": "a", "user": {"tokenFile": "secret/token"}}],
+    )
+    two = kubeconfig(tmp_path / "two", name="b", server="http://b")
+    three = kubeconfig(tmp_path / "three", name="a", server="http://a", user={"token": "wrong"})
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "one" / "secret").mkdir()
+    (tmp_path / "one" / "secret" / "token").write_text("right\n")
+    paths = [tmp_path / "missing", tmp_path / "empty", one, two, three]
+    environ = {"KUBECONFIG": os.pathsep.join(map(str, paths))}
+    connection = await load(environ=environ)
+    assert connection.description == "context a at http://a"
+    assert await authorization(connection) == "Bearer right"
+    assert (await load(environ=environ, context="b")).server == "http://b"
+
+
+async def test_first_of_a_name_counts_within_a_file(tmp_path: Path) -> None:
+    clusters = [{"name": "dev", "cluster": {"server": f"http://{n}"}} for n in ("first", "second")]
+    assert (await load(kubeconfig(tmp_path / "c", clusters=clusters))).server == "http://first"
+
+
+@pytest.mark.parametrize(
+    ("user", "header"),
+    [
+        ({}, None),
+        ({"token": "t"}, "Bearer t"),
+        ({"username": "u", "password": "p"}, "Basic " + base64.b64encode(b"u:p").decode()),
+        ({"token": "t", "username": "u", "password": "p"}, "Bearer t"),
+        ({"token": None, "username": "u", "password": 1}, "Basic dTox"),
+    ],
+)
+async def test_users(tmp_path: Path, user: dict[str, str], header: str | None) -> None:
+    assert await authorization(await load(kubeconfig(tmp_path / "c", user=user))) == header
+
+
+async def test_context_without_a_user(tmp_path: Path, certificates: Certificates) -> None:
+    path = kubeconfig(
+        tmp_path / "c",
+        server="https://k8s",
+        cluster={"certificate-authority": certificates.path("ca.crt")},
+        contexts=[{"name": "dev", "context": {"cluster": "dev", "namespace": "ns"}}],
+        users=None,
+    )
+    connection = await load(path)
+    assert connection.namespace == "ns"
+    assert await authorization(connection) is None
+
+
+async def test_token_file_goes_before_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("file\n")
+    path = kubeconfig(tmp_path / "c", user={"token": "t", "tokenFile": "token"})
+    connection = await load(path)
+    assert await authorization(connection) == "Bearer file"
+    assert connection.endpoint.token_file == str(tmp_path / "token")
+
+
+async def test_valid_oidc_token(tmp_path: Path) -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + 3_600}).encode()).decode()
+    provider = {"name": "oidc", "config": {"id-token": f"h.{claims.rstrip('=')}.s"}}
+    connection = await load(kubeconfig(tmp_path / "c", user={"auth-provider": provider}))
+    assert (await authorization(connection) or "").startswith("Bearer h.")
+
+
+async def test_impersonation(tmp_path: Path) -> None:
+    user = {"token": "t", "as": "me", "as-uid": "7", "as-groups": ["g"]}
+    connection = await load(kubeconfig(tmp_path / "c", user=user))
+    assert await connection.auth_headers() == {
+        "Authorization": "Bearer t",
+        "Impersonate-User": "me",
+        "Impersonate-Uid": "7",
+        "Impersonate-Group": "g",
+    }
+
+
+async def test_proxy_url_goes_before_the_environment(tmp_path: Path) -> None:
+    environ = {"HTTP_PROXY": "http://env"}
+    told = kubeconfig(tmp_path / "told", cluster={"proxy-url": "http://told"})
+    assert (await load(told, environ=environ)).proxy == "http://told"
+    assert (await load(kubeconfig(tmp_path / "c"), environ=environ)).proxy == "http://env"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "server"),
+    [({}, "http://k8s:1"), ({"insecure-skip-tls-verify": True}, "https://k8s:1")],
+)
+async def test_server_without_scheme(tmp_path: Path, cluster: dict[str, Any], server: str) -> None:
+    path = kubeconfig(tmp_path / "c", server="k8s:1/", cluster=cluster)
+    assert (await load(path)).server == server
+
+
+async def ask(connection: Connection) -> str:
+    async with KubeClient(connection=connection) as client:
+        return await client.get_text("/readyz")
+
+
+@pytest.mark.parametrize("form", ["data", "files", "both"])
+async def test_client_certificate(tmp_path: Path, certificates: Certificates, form: str) -> None:
+    names = {
+        "certificate-authority": "ca.crt",
+        "client-certificate": "client.crt",
+        "client-key": "client.key",
+    }
+    said: dict[str, str] = {}
+    for key, name in names.items():
+        if form != "data":
+            said[key] = certificates.relative(name, tmp_path)
+        if form == "both":
+            said[key] = "/nowhere"
+        if form != "files":
+            said[f"{key}-data"] = certificates.data(name)
+    ca = {key: value for key, value in said.items() if key.startswith("certificate")}
+    user = {key: value for key, value in said.items() if key.startswith("client")}
+    async with FakeApiServer(tls=certificates.server_context(ask_for_client=True)) as server:
+        cluster = {**ca, "tls-server-name": SERVER_NAME}
+        path = kubeconfig(tmp_path / "c", server=server.url, cluster=cluster, user=user)
+        assert await ask(await load(path)) == "ok"
+        path = kubeconfig(tmp_path / "c", server=server.url, cluster=cluster)
+        with pytest.raises(ApiUnreachableError):
+            await ask(await load(path))
+
+
+async def test_server_that_is_not_trusted(tmp_path: Path, certificates: Certificates) -> None:
+    ca = {"certificate-authority-data": certificates.data("ca.crt")}
+    async with FakeApiServer(tls=certificates.server_context()) as server:
+        wrong_name = await load(kubeconfig(tmp_path / "a", server=server.url, cluster=ca))
+        with pytest.raises(ApiUnreachableError, match=r"is not trusted.*not valid for"):
+            await ask(wrong_name)
+        unknown = await load(kubeconfig(tmp_path / "b", server=server.url))
+        with pytest.raises(ApiUnreachableError, match="certificate is not trusted"):
+            await ask(unknown)
+        careless = {"insecure-skip-tls-verify": True}
+        trusting = await load(kubeconfig(tmp_path / "c", server=server.url, cluster=careless))
+        assert trusting.endpoint.insecure
+        assert await ask(trusting) == "ok"
+
+
+def exec_user(directory: Path, script: str, **fields: Any) -> dict[str, Any]:
+    """A user whose plugin lies next to the kubeconfig."""
+    path = directory / "plugin.sh"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {"exec": {"command": "./plugin.sh", "apiVersion": V1, **fields}}
+
+
+async def test_exec_plugin_until_the_token_expires(tmp_path: Path) -> None:
+    """Each run of the plugin gives another token, which lives for half a minute or for ever."""
+    said = f'{{"apiVersion": "{V1}", "status": {{"token": "t%s"%s}}}}'
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 30))
+    script = f"""cd {tmp_path}; echo run >> runs; n=$(wc -l < runs | tr -d ' ')
+[ "$n" = 1 ] && end=', "expirationTimestamp": "{until}"'
+printf '{said}' "$n" "$end" """
+    path = kubeconfig(tmp_path / "c", user=exec_user(tmp_path, script))
+    now = [time.time()]
+    connection = await load(path, clock=lambda: now[0])
+    assert await authorization(connection) == "Bearer t1"
+    assert connection.endpoint.expires == pytest.approx(now[0] + 30, abs=2)
+    now[0] += 29
+    assert await authorization(connection) == "Bearer t2"
+    assert connection.endpoint.expires is None
+
+
+async def test_exec_plugin_runs_again_after_401(tmp_path: Path) -> None:
+    said = f'{{"apiVersion": "{V1}", "status": {{"token": "t%s"}}}}'
+    script = f"cd {tmp_path}; echo >> runs; printf '{said}' $(wc -l < runs)"
+    async with FakeApiServer() as server:
+        server.tokens = {"t2"}
+        path = kubeconfig(tmp_path / "c", server=server.url, user=exec_user(tmp_path, script))
+        assert await ask(await load(path)) == "ok"
+    assert len(server.seen) == 2
+
+
+async def test_exec_plugin_with_certificate_and_cluster(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    status = {
+        "clientCertificateData": certificates.text("client.crt"),
+        "clientKeyData": certificates.text("client.key"),
+    }
+    (tmp_path / "answer").write_text(json.dumps({"apiVersion": V1, "status": status}))
+    script = f'cd {tmp_path}; echo "$KUBERNETES_EXEC_INFO" > told; cat answer'
+    async with FakeApiServer(tls=certificates.server_context(ask_for_client=True)) as server:
+        cluster = {
+            "certificate-authority": certificates.path("ca.crt"),
+            "tls-server-name": SERVER_NAME,
+            "extensions": [
+                {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+            ],
+        }
+        user = exec_user(tmp_path, script, provideClusterInfo=True)
+        path = kubeconfig(tmp_path / "c", server=server.url, cluster=cluster, user=user)
+        assert await ask(await load(path)) == "ok"
+    told = json.loads((tmp_path / "told").read_text())["spec"]["cluster"]
+    assert told == {
+        "server": server.url,
+        "tls-server-name": SERVER_NAME,
+        "certificate-authority-data": certificates.data("ca.crt"),
+        "config": {"audience": "a"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"current-context": None}, "no current-context is set: give --context, one of: dev$"),
+        ({"current-context": "x"}, "there is no context 'x', only: dev$"),
+        ({"clusters": None}, "there is no cluster 'dev', only: none$"),
+        ({"users": None}, "there is no user 'dev', only: none$"),
+        ({"clusters": [{"name": "dev", "cluster": None}]}, "cluster of context dev has no server"),
+        ({"contexts": {}}, "contexts is not a list$"),
+        ({"users": [{"user": {}}]}, "an entry of users has no name"),
+        ({"users": ["x"]}, "an entry of users has no name"),
+        ({"users": [{"name": "x", "user": "y"}]}, "an entry of users has no name, or no fields"),
+        ({"user": {"tokenFile": "nowhere"}}, "context dev: the token file .*nowhere can't be read"),
+        ({"user": {"client-key": "k"}}, "context dev: client-key .*/k is not a file$"),
+        (
+            {"user": {"client-key-data": "aw=="}},
+            "client-certificate and a client-key go together",
+        ),
+        ({"user": {"client-key-data": "/"}}, "client-key-data is not PEM text in base64"),
+        ({"user": {"as-groups": ["a", "b"]}}, "only one of as-groups"),
+        ({"user": {"auth-provider": {"name": "azure"}}}, "auth-provider azure is not supported"),
+        ({"user": {"auth-provider": {"name": "oidc"}}}, "logging in: oidc: missing configuration"),
+        ({"user": {"exec": {"command": "nope", "apiVersion": V1}}}, "plugin nope is not installed"),
+        ({"cluster": {"certificate-authority": "ca"}}, "certificate-authority .*/ca is not a file"),
+        ({"cluster": {"proxy-url": "socks5://p"}}, "proxy-url socks5://p is not supported"),
+        (
+            {"server": "https://k8s", "cluster": {"certificate-authority-data": "eA=="}},
+            "context dev at https://k8s: the CA or the client certificate can't be used",
+        ),
+    ],
+)
+async def test_mistakes(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConnectionConfigError, match=words) as caught:
+        await load(kubeconfig(tmp_path / "c", **fields))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a: [", "c is not YAML: while parsing"),
+        (b"text", "c is not a kubeconfig"),
+        (b"\xff\xfe\xff", "c can't be read"),
+        (None, "c can't be read: .*directory"),
+    ],
+)
+async def test_broken_files(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "c"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ConnectionConfigError, match=words) as caught:
+        await load(str(path))
+    assert "\n" not in str(caught.value)
+
+
+async def test_nothing_there(tmp_path: Path, pod: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    with pytest.raises(ConnectionConfigError, match=r"no kubeconfig at /nowhere: check --kubeconf"):
+        await load("/nowhere")
+    with pytest.raises(ConnectionConfigError, match=r"at /a, /b: check KUBECONFIG$"):
+        await load(environ={"KUBECONFIG": f"/a{os.pathsep}/b", **home})
+    with pytest.raises(ConnectionConfigError, match=r"\.kube/config: give --kubeconfig, set KUBE"):
+        await load(environ=home, service_account=pod)
+    (pod / "ca.crt").unlink()
+    with pytest.raises(ConnectionConfigError, match=r"the service account's ca\.crt .* is not a"):
+        await load(environ=IN_POD, service_account=pod)
+
+
+async def test_many_contexts_are_not_all_named(tmp_path: Path) -> None:
+    contexts = [{"name": f"c{i:02}", "context": {"cluster": "dev"}} for i in range(30)]
+    with pytest.raises(ConnectionConfigError, match=r"c19 and 10 more$"):
+        await load(kubeconfig(tmp_path / "c", contexts=contexts), context="x")

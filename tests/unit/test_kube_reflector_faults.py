@@ -1,0 +1,191 @@
+"""List and watch, when things go wrong.
+
+- errors in the stream, refusals and outages back off, honour Retry-After, and pass;
+- a stream without use makes no tight loop, and after some of them all is listed anew;
+- silence for long lists anew, quiet cuts don't slow down;
+- logs tell transitions, with a remedy, not retries.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+
+from kwok_operator.errors import ApiUnreachableError
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.reflecting import Names, Naps, Script, Start, reflecting
+from tests.fakes.waiting import until
+
+
+@pytest.fixture
+def sink() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def naps() -> Naps:
+    return Naps()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def start(server: FakeApiServer, sink: Names, naps: Naps) -> AsyncIterator[Start]:
+    async with reflecting(server=server, sink=sink, naps=naps) as start:
+        yield start
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}}
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+async def test_error_event_resumes_from_where_it_was(
+    server: FakeApiServer,
+    start: Start,
+    sink: Names,
+    naps: Naps,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start()
+    await until(lambda: server.watchers)
+    server.create(NODES, node("a"))
+    server.send_error(500)
+    await until(lambda: server.calls["watch", "nodes"] == 2 and server.watchers)
+    server.create(NODES, node("b"))
+    await until(lambda: len(sink.log) == 2)
+    assert (sink.log, sink.replaced, naps.slept) == (["+a", "+b"], 1, [0.25])
+    assert "500 InternalError: injected" in caplog.text
+
+
+async def test_useless_streams_end_in_a_new_list(
+    server: FakeApiServer,
+    start: Start,
+    sink: Names,
+    naps: Naps,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "kwok_operator")
+    server.answer(b'{"type":"NONSENSE"}\n', verb="watch")
+    server.answer(b'{"type":"ERROR","object":{"code":500}}\n', verb="watch")
+    server.answer(b"", verb="watch")
+    start()
+    await until(lambda: sink.replaced == 2 and server.watchers)
+    assert naps.slept == [0.25, 0.5, 1.0]
+    assert sum("retrying" in text for text in messages(caplog)) == 1
+
+
+async def test_garbage_instead_of_a_list(
+    server: FakeApiServer, start: Start, sink: Names, naps: Naps
+) -> None:
+    server.answer(b"<html>", verb="list")
+    start()
+    await until(lambda: sink.replaced)
+    assert naps.slept == [0.25]
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (401, "renew the credentials"),
+        (403, "grant the verbs list and watch on nodes"),
+        (404, "does not serve nodes: install its CRD"),
+    ],
+)
+async def test_refusals_are_logged_once_and_pass(
+    server: FakeApiServer,
+    start: Start,
+    sink: Names,
+    naps: Naps,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    remedy: str,
+) -> None:
+    caplog.set_level(logging.INFO, "kwok_operator.kube.reflector")
+    # A 401 costs two answers: there is a new login in between.
+    server.fail(status, times=6 if status == 401 else 3, verb="list")
+    start()
+    await until(lambda: sink.replaced)
+    assert naps.slept == [0.25, 0.5, 1.0]
+    first, *rest = messages(caplog)
+    assert first.startswith("listing failed")
+    assert remedy in first
+    assert [text.partition(":")[0] for text in rest] == ["resumed", "synced"]
+
+
+async def test_refused_watch_does_not_list_anew(
+    server: FakeApiServer, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fail(403, times=5, verb="watch")
+    start()
+    await until(lambda: server.watchers)
+    assert server.calls["list", "nodes"] == 1
+    assert caplog.text.count("watching failed") == 1
+
+
+async def test_another_trouble_is_another_line(
+    server: FakeApiServer, start: Start, sink: Names, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fail(403, times=2, verb="list")
+    server.fail(500, times=2, verb="list")
+    start()
+    await until(lambda: sink.replaced)
+    assert [text[:7] for text in messages(caplog)] == ["listing", "listing"]
+
+
+async def test_retry_after_is_honoured(
+    server: FakeApiServer, start: Start, sink: Names, naps: Naps
+) -> None:
+    server.fail(429, retry_after=9, verb="list")
+    server.fail(429, retry_after=4, verb="watch")
+    start()
+    await until(lambda: server.watchers)
+    assert naps.slept == [9.25, 4.25]
+
+
+async def test_outage(server: FakeApiServer, start: Start, sink: Names, naps: Naps) -> None:
+    port = int(server.url.rpartition(":")[2])
+    start()
+    await until(lambda: server.watchers)
+    server.bookmark()
+    await server.stop()
+    server.create(NODES, node("a"))
+    await until(lambda: len(naps.slept) > 3)
+    await server.start(port)
+    await until(lambda: sink.names == {"a"})
+    assert sink.replaced == 1
+
+
+async def silent(script: Script) -> AsyncGenerator[bytes, None]:
+    script.now += 70.0
+    return
+    yield
+
+
+async def cut_when_quiet(script: Script) -> AsyncGenerator[bytes, None]:
+    script.now += 30.0
+    raise ApiUnreachableError(server="s", cause="cut")
+    yield
+
+
+async def test_silence_lists_anew(start: Start) -> None:
+    script = Script(silent, silent, silent)
+    start(client=script, clock=lambda: script.now)
+    await script.done.wait()
+    assert script.lists == 2
+
+
+async def test_quiet_cuts_do_not_slow_down(start: Start, naps: Naps) -> None:
+    script = Script(*[cut_when_quiet] * 4)
+    start(client=script, clock=lambda: script.now)
+    await script.done.wait()
+    assert naps.slept == [0.25] * 4
+    assert script.lists == 1
