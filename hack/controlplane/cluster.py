@@ -66,11 +66,7 @@ class Cluster:
 
     def dead(self) -> list[str]:
         """Name the components that were started and do not run any more."""
-        if self.directory is None:
-            return []
-        alive = processes.running(self.directory)
-        recorded = processes.recorded(self.directory)
-        return [name for name, pid in recorded.items() if pid not in alive]
+        return processes.dead(self.directory) if self.directory else []
 
     def check(self) -> None:
         """Raise an error with the end of its log if a component has ended."""

@@ -140,10 +140,17 @@ def revive(cluster: Cluster, *, settings: Settings | None = None) -> None:
     settings = settings or Settings.from_environ(os.environ)
     if cluster.directory is None:
         raise ClusterError(f"reviving cluster {cluster.name}: it is not run by us")
-    # kwokctl takes whatever process has the number in the pid file for the component.
-    processes.forget_the_dead(cluster.directory)
-    _kwokctl(cluster, settings=settings).start(cluster.name, check=cluster.check)
-    _wait_until_usable(cluster)
+    for attempt in range(3):
+        # kwokctl takes whatever process has the number in the pid file for the component.
+        processes.forget_the_dead(cluster.directory)
+        try:
+            _kwokctl(cluster, settings=settings).start(cluster.name, check=cluster.check)
+            _wait_until_usable(cluster)
+            return
+        except ClusterError:
+            # A process that was killed a moment ago is not gone at once.
+            if attempt == 2 or not cluster.dead():
+                raise
 
 
 def _check_name(name: str) -> None:

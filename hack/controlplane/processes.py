@@ -72,8 +72,8 @@ def _interrupts_deferred() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
         for number in pending:
             signal.raise_signal(number)
 
@@ -109,13 +109,20 @@ def recorded(directory: Path) -> dict[str, int]:
     return pids
 
 
+def dead(directory: Path) -> list[str]:
+    """Name the components that have a pid file and no process."""
+    # In this order: a component that is started meanwhile is in neither.
+    pids = recorded(directory)
+    alive = running(directory)
+    return [name for name, pid in pids.items() if pid not in alive]
+
+
 def forget_the_dead(directory: Path) -> list[str]:
     """Remove pid files that name no process of this cluster; return the components they are of."""
-    alive = running(directory)
-    dead = [name for name, pid in recorded(directory).items() if pid not in alive]
-    for name in dead:
+    gone = dead(directory)
+    for name in gone:
         (directory / "pids" / f"{name}.pid").unlink(missing_ok=True)
-    return dead
+    return gone
 
 
 def kill_all(directory: Path) -> None:

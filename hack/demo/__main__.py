@@ -1,12 +1,13 @@
 """The demo's command line: a cluster, the story, and how to go on from there.
 
 What is shown goes to standard output; what takes long before it (tools, a cluster) and why it
-failed, to standard error. A step that fails is one line and exit status 1, an interrupt is status 130.
+failed, to standard error. A step that fails is one line and exit status 1, an interrupt is 130.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -89,6 +90,7 @@ class _Demo:
     def show(self, *, nodes: int) -> None:
         """Tell the story from its beginning, whatever an earlier demo has left."""
         started = time.monotonic()
+        self._kubectl.read("get", "--raw", "/readyz")
         self._directory.mkdir(parents=True, exist_ok=True)
         self._operator.stop()
         story = Story(
@@ -99,13 +101,15 @@ class _Demo:
 
     def remove(self) -> None:
         """End the operator and remove the cluster, or what was made in a borrowed one."""
-        if self._cluster.borrowed and self._directory.exists():
-            # While the operator is there: it deletes nodes faster than the garbage collector.
-            remove_what_is_left(self._kubectl)
-            self._kubectl.read("delete", "namespace", PODS_NAMESPACE, "--ignore-not-found")
-        self._operator.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
-        delete(self._cluster.name, settings=self._settings)
+        try:
+            if self._cluster.borrowed and self._directory.exists():
+                # While the operator is there: it deletes nodes faster than the garbage collector.
+                remove_what_is_left(self._kubectl)
+                self._kubectl.read("delete", "namespace", PODS_NAMESPACE, "--ignore-not-found")
+        finally:
+            self._operator.stop()
+            shutil.rmtree(self._directory, ignore_errors=True)
+            delete(self._cluster.name, settings=self._settings)
 
     def say_how_to_go_on(self) -> None:
         """Tell how to use what is left running, and how to remove it."""
@@ -128,6 +132,15 @@ class _Demo:
         self._screen.say(lines)
 
 
+def _described(cluster: Cluster) -> str:
+    if cluster.borrowed:
+        return f"The cluster of {cluster.kubeconfig}, which you chose."
+    return (
+        f"Cluster {cluster.name}: etcd, Kubernetes {cluster.kubernetes_version} and kwok, "
+        "run by kwokctl on this machine."
+    )
+
+
 def _removal(cluster: Cluster) -> str:
     if cluster.borrowed or cluster.name != DEFAULT_NAME:
         python = Path(sys.executable)
@@ -142,17 +155,22 @@ def _run(options: argparse.Namespace, *, settings: Settings) -> None:
     if options.down:
         _Demo(get(options.name, settings=settings), settings=settings, screen=screen).remove()
         return
+    screen.title("kwok-operator: groups of fake nodes on a real Kubernetes control plane")
     cluster = create(options.name, reuse=True, settings=settings)
     demo = _Demo(cluster, settings=settings, screen=screen)
-    version = f", Kubernetes {cluster.kubernetes_version}" if cluster.kubernetes_version else ""
-    screen.say([f"cluster {cluster.name}{version}"])
+    screen.say([_described(cluster)])
     try:
         demo.show(nodes=options.nodes)
-    finally:
+    except BaseException:
         if not options.keep:
-            demo.remove()
+            # What went wrong first is what the person should hear of.
+            with contextlib.suppress(DemoError):
+                demo.remove()
+        raise
     if options.keep:
         demo.say_how_to_go_on()
+    else:
+        demo.remove()
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

@@ -8,6 +8,7 @@ the process is ended.
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import shlex
 import socket
@@ -42,7 +43,8 @@ class Operator:
         """End the operator of this directory, if there is one, and wait until it has ended."""
         self.kubeconfig.unlink(missing_ok=True)
         if self._lock.exists():
-            with exclusive(self._lock, purpose="which stops it", reporter=Reporter(sys.stderr)):
+            # A second or two: not worth a word.
+            with exclusive(self._lock, purpose="which stops it", reporter=Reporter(io.StringIO())):
                 pass
         if self._keeper is not None:
             self._keeper.wait()

@@ -35,6 +35,10 @@ class Screen:
         self._steps = 0
         self._last_update = float("-inf")
 
+    def title(self, text: str) -> None:
+        """Say what this is."""
+        self._write(self._colour(text, _BOLD))
+
     def step(self, title: str, explanation: str = "") -> None:
         """Open a numbered step."""
         self._steps += 1

@@ -54,9 +54,9 @@ class Story:
         self._screen.step(
             "Install the operator",
             "The CRD, what the operator may do, and the operator itself, with the rights of its "
-            "service account. On a cluster of your own it is the same three commands.",
+            "service account. On a cluster of your own it is the same.",
         )
-        kubectl.show("apply", "-f", "crds/", "-f", "deploy/base/rbac.yaml", last=3)
+        kubectl.show("apply", "-f", "crds/", "-f", "deploy/base/rbac.yaml")
         kubectl.read("wait", "--for=condition=Established", _CRD, "--timeout=60s")
         self._operator.start(kubectl, self._screen)
         self._screen.passed(f"it runs as {NAMESPACE}/{ACCOUNT}, its log is {self._operator.log}")
@@ -70,8 +70,7 @@ class Story:
             f"{PARITY}=even, those of the other {PARITY}=odd.",
         )
         kubectl.show("apply", "-f", f"{MANIFESTS}/groups.yaml")
-        ready = ("--for=condition=Ready", "--timeout=60s")
-        kubectl.show("wait", "kng/demo-even", "kng/demo-odd", *ready)
+        self._wait_until_ready("demo-even", "demo-odd")
         kubectl.show("get", "kng", "-l", _OURS)
         kubectl.show("get", "nodes", "-l", PARITY, "-L", PARITY)
         nodes = Counter(facts.label_of(node, PARITY) for node in self._parity_nodes())
@@ -124,13 +123,14 @@ class Story:
             "yaml` printed it. What belonged to that one machine must not come back on others.",
         )
         kubectl.show("apply", "-f", f"{MANIFESTS}/eks-group.yaml")
-        kubectl.show("wait", f"kng/{_BIG}", "--for=condition=Ready", "--timeout=60s")
+        self._wait_until_ready(_BIG)
         self._scale(start=0, end=self._nodes)
         kubectl.show("get", "kng", _BIG, "-o", "wide")
         self._show_cleaning()
         self._scale(start=self._nodes, end=0)
         left = kubectl.json("get", "nodes", "-l", f"{GROUP_LABEL}={_BIG}")["items"]
-        self._check(not left, f"none of its nodes is left, {len(left)} are there")
+        names = [node["metadata"]["name"] for node in left]
+        self._check(not left, "none of its nodes is left", seen=names)
 
     def _show_cleaning(self) -> None:
         pasted = self._kubectl.json("get", "kng", _BIG)["spec"]["template"]["node"]
@@ -158,13 +158,26 @@ class Story:
                     break
                 self._screen.update(progress.line())
             else:
-                raise DemoError(f"{_BIG} is not at {end} nodes after {_SCALING_SECONDS:.0f} s")
+                why = self._why_not_ready(_BIG)
+                raise DemoError(f"{_BIG} is not at {end} nodes in {_SCALING_SECONDS:.0f} s: {why}")
         what = "Ready" if end else "gone"
         self._check(
             seen.nodes == end,
             f"{abs(end - start):,} nodes are {what} after {seconds:.1f} s: "
             f"{progress.rate:,.0f} nodes/s",
         )
+
+    def _wait_until_ready(self, *groups: str) -> None:
+        names = (f"kng/{group}" for group in groups)
+        try:
+            self._kubectl.show("wait", *names, "--for=condition=Ready", "--timeout=60s")
+        except DemoError as err:
+            why = (f"{group}: {self._why_not_ready(group)}" for group in groups)
+            raise DemoError(f"not Ready in 60 s: {'; '.join(why)}") from err
+
+    def _why_not_ready(self, group: str) -> str:
+        path = '--output=jsonpath={.status.conditions[?(@.type=="Ready")].message}'
+        return self._kubectl.read("get", f"kng/{group}", path) or "the operator says nothing"
 
     def _wait_for_pods(self, deployment: str) -> None:
         name = f"deployment/{deployment}"
@@ -190,11 +203,13 @@ class Story:
 
 
 def remove_what_is_left(kubectl: Kubectl) -> None:
-    """Remove what a demo has made in the cluster, all but the CRD and the rights.
+    """Remove what a demo has made in the cluster, all but the namespaces, CRD and rights.
 
-    The groups go last and with them their nodes, so that the pods are not left on nodes that are
-    gone.
+    The groups go last and with them their nodes, so that no pod is left on a node that is gone.
     """
-    everything = ("-l", _OURS, "--ignore-not-found", "--cascade=foreground", "--timeout=100s")
-    kubectl.read("delete", "deployments,pdb", "-n", PODS_NAMESPACE, *everything)
-    kubectl.read("delete", "kng", *everything)
+    limit = "--timeout=100s"
+    ours = ("-l", _OURS, "--ignore-not-found", limit)
+    kubectl.read("delete", "deployments,pdb", "-n", PODS_NAMESPACE, "--cascade=foreground", *ours)
+    kubectl.read("delete", "kng", *ours)
+    nodes = f"{GROUP_LABEL} in (demo-even,demo-odd,{_BIG})"
+    kubectl.read("wait", "nodes", "--for=delete", "-l", nodes, limit)

@@ -1,20 +1,20 @@
 """Whether a kwok controller is alive, and where it serves the kubelet API of its nodes.
 
-A node that is Ready in its first write is there four times sooner than one that kwok initialises, but
-it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and `exec`
-depend. These are learned from a node that kwok did initialise:
+A node that is Ready in its first write is there four times sooner than one that kwok initialises,
+but it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and
+`exec` depend. These are learned from a node that kwok did initialise:
 
     a first node, posted without Ready (the *scout*) ──> kwok fills it in ──> endpoint learned
     the next ones ──> Ready in the first write, with that endpoint, as long as kwok is alive
 
-Only a scout teaches: what stands in other nodes may be of a kwok that is gone (kwok brings a port up
-to date on the nodes it has, but not the addresses), or of a kubelet that is none of ours. Where they
-come to differ from what is known, or a Lease gets another holder, a new scout is sent.
+Only a scout teaches: what stands in other nodes may be of a kwok that is gone (kwok brings the port
+of the nodes it has up to date, but not their addresses), or of a kubelet that is none of ours.
+Where it comes to differ from what is known, or a Lease gets another holder, a new scout is sent.
 
-Alive means: the Lease that kwok took last, among those of our nodes, was renewed in the first half of
-its duration, or a scout was answered a moment ago. In the second half a scout has to tell, because
-kwok renews each quarter. With no kwok, nodes are posted without Ready, and kwok takes them over when
-it comes.
+Alive means: the Lease that kwok took last, among those of our nodes, was renewed in the first half
+of its duration, or a scout was answered a moment ago. In the second half a scout has to tell,
+because kwok renews each quarter. With no kwok, nodes are posted without Ready, and kwok takes them
+over when it comes.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ FIRST_LEASE_WITHIN = 15.0
 """Seconds that kwok has for the first Lease of a group; behind thousands of nodes it takes long."""
 
 SILENT = (
-    "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages nodes "
-    "with the annotation kwok.x-k8s.io/node=fake."
+    "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages "
+    "nodes with the annotation kwok.x-k8s.io/node=fake."
 )
 
 
@@ -58,16 +58,16 @@ class KwokLink:
         self._wall = wall
         self._endpoint: KubeletEndpoint | None = None
         self._doubted: set[KubeletEndpoint] = set()
-        """Endpoints of other nodes that a scout was or will be asked about: each is asked for once."""
+        """Endpoints seen on other nodes that a scout was or will be asked about: once for each."""
         self._holder: str | None = None
         self._trusted_until = float("-inf")
         self.scouting = asyncio.Lock()
         """Held while a scout is out: the first nodes of several groups need only one."""
         self._scouts: dict[str, asyncio.Future[None]] = {}
-        """Scouts without an answer: the one that is out, and those that are not waited for any more."""
+        """Scouts without an answer: the one that is out, and those that are waited for no more."""
         self._next_scout = float("-inf")
         self._witnesses: Sequence[str] = ()
-        self._leaseless: tuple[str, float] | None = None
+        self._leaseless_since: float | None = None
         self.silent: str | None = None
         """Why kwok seems to be missing, in a sentence; None while it is alive or unknown."""
 
@@ -110,7 +110,8 @@ class KwokLink:
         except TimeoutError:
             self._next_scout = self._clock() + SCOUT_AGAIN_AFTER
             if not await self._renewed_since(asked_at):
-                self._set_silent(f"the node {name} was not initialised in {SCOUT_ANSWER_WITHIN:g} s")
+                patience = f"{SCOUT_ANSWER_WITHIN:g} s"
+                self._set_silent(f"the node {name} was not initialised in {patience}")
         finally:
             if not posted:
                 self._scouts.pop(name, None)
@@ -138,10 +139,10 @@ class KwokLink:
 
     def _judge(self, lease: LeaseView) -> None:
         assert lease.renew_time is not None
-        self._leaseless = None
+        self._leaseless_since = None
         age = (self._wall() - lease.renew_time).total_seconds()
         if age > lease.duration_seconds:
-            # The time and not the age: a sentence that changes every second is written every second.
+            # Not the age: a sentence that is another one each time is written each time.
             renewed = lease.renew_time.strftime("%Y-%m-%dT%H:%M:%SZ")
             self._set_silent(
                 f"the Lease of {lease.name} was last renewed at {renewed}, "
@@ -157,12 +158,12 @@ class KwokLink:
             self._trust()
 
     def _judge_leaseless(self, node: str) -> None:
-        """No node has a Lease. They may be too young; or kwok was told to take none, then it answers."""
+        # A kwok that was told to take no Leases has answered a scout before.
         if self._endpoint is not None:
             return
-        if self._leaseless is None or self._leaseless[0] != node:
-            self._leaseless = (node, self._clock())
-        if self._clock() - self._leaseless[1] >= FIRST_LEASE_WITHIN:
+        if self._leaseless_since is None:
+            self._leaseless_since = self._clock()
+        if self._clock() - self._leaseless_since >= FIRST_LEASE_WITHIN:
             self._set_silent(f"nobody has taken the Lease of {node}")
 
     def _send_scout(self) -> None:

@@ -50,7 +50,8 @@ _TRANSIENT_TAINTS = frozenset(
 )
 
 _PER_INSTANCE_LABEL = re.compile(
-    r"(^|/)(hostname|node-?name|instance[-_]id|machine-id|(internal|external|host)-(ip|dns))$"
+    r"(^|/)(hostname|node-?name|([a-z]+-)?(instance|node|machine|worker)[-_]id"
+    r"|(internal|external|host)-(ip|dns))$"
     r"|^topology\.hostpath\.csi/node$"
 )
 _PER_INSTANCE_ANNOTATION = re.compile(
@@ -62,6 +63,8 @@ _PER_INSTANCE_ANNOTATION = re.compile(
     r"|(.*/)?(hostname|instance[-_]id|(internal|external|host)-(ip|dns)))$"
 )
 _OURS = re.compile(r"^(.*\.)?kwok-operator\.io/|^cluster-autoscaler\.kwok\.nodegroup/name$")
+_MAX_DEPTH = 50
+"""Levels of a node; a real one has a dozen. What copies and serialises it recurses."""
 _SHORTEST_IDENTITY = 7
 """Characters; shorter values of a machine ("node1") also occur in text that is not its identity."""
 
@@ -72,6 +75,7 @@ def clean_node(node: Mapping[str, Any], *, field: str) -> Node:
     `field` is where users wrote the node ("spec.template.node"), for messages. Raises TemplateError
     where the value is not a Node at all or has a part of a type that can't be worked with.
     """
+    _check_depth(node, field=field)
     cleaned: Node = copy.deepcopy(dict(node))
     for key, expected in (("kind", "Node"), ("apiVersion", "v1")):
         value = cleaned.pop(key, expected)
@@ -133,6 +137,21 @@ def merge_taints(taints: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for taint in taints:
         merged[(str(taint.get("key")), str(taint.get("effect")))] = taint
     return list(merged.values())
+
+
+def _check_depth(node: Mapping[str, Any], *, field: str) -> None:
+    level: list[Any] = [node]
+    for _ in range(_MAX_DEPTH):
+        parents = [v.values() if isinstance(v, Mapping) else v for v in level if _nests(v)]
+        level = [child for parent in parents for child in parent]
+    if any(map(_nests, level)):
+        raise TemplateError(
+            field=field, value=f"{_MAX_DEPTH} levels", problem="are too deep: no Node nests like it"
+        )
+
+
+def _nests(value: object) -> bool:
+    return isinstance(value, Mapping | list)
 
 
 def _drop(mapping: dict[str, Any], keys: frozenset[str]) -> None:

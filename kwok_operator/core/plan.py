@@ -69,10 +69,11 @@ class Plan:
     unknown: tuple[str, ...] = ()
 
 
-def bounded_target(spec: KwokNodeGroupSpec, observed: Observed) -> Target:
+def bounded_target(spec: KwokNodeGroupSpec, observed: Observed, *, staying: int) -> Target:
     """min(max(targetSize, minSize), maxSize, the limit for all groups), and which of them held.
 
-    The limit for all groups makes a group wait, it never takes nodes away that are there.
+    The limit for all groups makes a group wait, it never takes nodes away that are there:
+    `staying` are those that nobody has named to be deleted.
     """
     held = observed.held if observed.held is not None else len(observed.nodes)
     wanted = spec.target_size if spec.target_size is not None else held
@@ -84,7 +85,7 @@ def bounded_target(spec: KwokNodeGroupSpec, observed: Observed) -> Target:
     if bounds is not None and bounds.max_size is not None and value > bounds.max_size:
         value = bounds.max_size
         limit = Limit("MaxSize", f"autoscaling.maxSize is {value}; {wanted} would be more.")
-    allowed = max(observed.room, min(value, len(observed.nodes)))
+    allowed = max(observed.room, min(value, staying))
     if value > allowed:
         limit = Limit(
             "NodeLimit",
@@ -103,16 +104,16 @@ def make_plan(
     What has not arrived is taken back before a node is deleted, the newest first. A node named in
     `scaleDown.nodesToDelete` goes whatever the target; the target alone says how many remain.
     """
-    target = bounded_target(spec, observed)
+    named = {n: names.serial(n) for n in sorted(spec.scale_down.nodes_to_delete)}
+    condemned = {s for s in named.values() if s is not None}
+    staying = [s for s in sorted(observed.nodes) if s not in condemned]
+    target = bounded_target(spec, observed, staying=len(staying))
     arrived = observed.nodes.keys() | observed.terminating
     batches = compact(observed.batches, here=arrived, gone=observed.gone)
     absent = [s for b in batches for s in b if s not in arrived and s not in observed.gone]
     if spec.paused:
         return Plan(target, tuple(absent), (), (), batches, observed.next_serial)
 
-    named = {n: names.serial(n) for n in sorted(spec.scale_down.nodes_to_delete)}
-    condemned = {s for s in named.values() if s is not None}
-    staying = [s for s in sorted(observed.nodes) if s not in condemned]
     pending = [s for s in absent if s not in condemned]
     surplus = max(0, len(staying) + len(pending) - target.value)
     taken_back = pending[len(pending) - min(surplus, len(pending)) :]

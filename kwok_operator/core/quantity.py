@@ -1,44 +1,53 @@
 """Kubernetes quantities ("500m", "16Gi", 4): read, subtracted, written in the canonical way.
 
-The grammar is apimachinery's pkg/api/resource.Quantity. Values are exact decimals, in the unit of
-the resource (cores, bytes, pieces).
+The grammar is apimachinery's pkg/api/resource.Quantity, without what nobody means: no digits at all
+("Gi" is 0 there), exponents of three digits. Values are exact, in the unit of the resource (cores,
+bytes, pieces).
 """
 
+import math
 import re
-from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 
 _PATTERN = re.compile(
-    r"^([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
 )
+_MAX_LENGTH = 100
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
-def parse_quantity(value: object) -> Decimal:
+def parse_quantity(value: object) -> Fraction:
     """The number a quantity stands for.
 
     Raises ValueError where the API server would refuse the value, with a hint at what is wrong.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("is not a number or a string such as 4, 500m or 16Gi")
-    match = _PATTERN.match(str(value))
+    text = str(value)
+    match = _PATTERN.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if not match:
         raise ValueError("is not a quantity such as 4, 500m or 16Gi")
-    number, suffix = Decimal(match[1]), match[2] or ""
+    number, suffix = Fraction(match[1]), match[2] or ""
     if suffix in _BINARY:
-        return number * Decimal(2) ** _BINARY[suffix]
-    if suffix in _DECIMAL:
-        return number.scaleb(_DECIMAL[suffix])
-    return number.scaleb(int(suffix[1:]))
+        return number * Fraction(2) ** _BINARY[suffix]
+    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    return number * Fraction(10) ** exponent
 
 
-def format_quantity(amount: Decimal, *, like: object) -> str:
-    """Writes an amount in the notation of the quantity it derives from: binary, milli or plain."""
-    suffix = (_PATTERN.match(str(like)) or ["", "", ""])[2] or ""
-    if suffix in _BINARY:
+def format_quantity(amount: Fraction, *, like: object) -> str:
+    """Writes an amount in the notation of the quantity it derives from: binary, or decimal.
+
+    Of the units that leave no fraction it takes the largest; what is less than the API server can
+    hold (a nanopart) is rounded up, as it does.
+    """
+    suffix = (_PATTERN.fullmatch(str(like)) or ["", "", ""])[2] or ""
+    if suffix in _BINARY and amount:
         for unit, power in reversed(_BINARY.items()):
-            if amount and amount % 2**power == 0:
-                return f"{int(amount / 2**power)}{unit}"
-    if amount == amount.to_integral_value():
-        return str(int(amount))
-    return f"{int((amount * 1000).to_integral_value(rounding=ROUND_CEILING))}m"
+            if amount % 2**power == 0:
+                return f"{amount / 2**power}{unit}"
+    for unit in ("", "m", "u"):
+        scaled = amount / Fraction(10) ** _DECIMAL[unit]
+        if scaled.denominator == 1:
+            return f"{scaled}{unit}"
+    return f"{math.ceil(amount * 10**9)}n"

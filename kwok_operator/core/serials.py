@@ -6,11 +6,14 @@ seen in the nodes. So the record stays small whatever the number of nodes, and i
 come.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 MAX_BATCHES = 50
 """More batches than this are merged pairwise, so that status stays small when asks trickle in."""
+
+_RANGES = re.compile(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?")
 
 
 def format_ranges(serials: Iterable[int]) -> str:
@@ -26,10 +29,14 @@ def format_ranges(serials: Iterable[int]) -> str:
 
 def parse_ranges(text: str) -> frozenset[int]:
     """The inverse of `format_ranges`; raises ValueError for anything else."""
+    if not _RANGES.fullmatch(text):
+        raise ValueError(f"not ranges of serials: {text!r}")
     serials: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         serials.update(range(int(first), int(last or first) + 1))
+    if format_ranges(serials) != text:
+        raise ValueError(f"not ranges in order: {text!r}")
     return frozenset(serials)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kwok_operator import constants
 from kwok_operator.core.plan import Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
+from kwok_operator.models.nodegroup import MAX_TARGET_SIZE
 from kwok_operator.models.status import (
     Condition,
     ConditionType,
@@ -96,11 +97,21 @@ def make_status(
 
 
 def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
-    """The batches recorded in a status."""
-    return tuple(
-        Batch(p.first, p.last, p.requested_at, parse_ranges(p.except_ or ""))
-        for p in status.pending
-    )
+    """The batches recorded in a status.
+
+    One that can't have been written by us is left out: its instances are asked for anew.
+    """
+    return tuple(batch for record in status.pending if (batch := _from_record(record)))
+
+
+def _from_record(record: PendingBatch) -> Batch | None:
+    if not 0 <= record.first <= record.last < record.first + 2 * MAX_TARGET_SIZE:
+        return None
+    try:
+        spent = parse_ranges(record.except_ or "")
+    except ValueError:
+        return None
+    return Batch(record.first, record.last, record.requested_at, spent)
 
 
 def _to_record(batch: Batch) -> PendingBatch:

@@ -24,6 +24,9 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.models.nodegroup import GuardTaint, Shape, Template
 
 NODE_FIELD = "spec.template.node"
+SHAPE_FIELD = "spec.template.shape"
+_FIELD_OF_RESOURCE = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeralStorage"}
+"""In the shape, and in what it reserves; the others are under `resources`."""
 MAX_RESOLVED_BYTES = 128 * 1024
 """The resolved node is kept in status beside the spec; etcd takes 1.5 MB for the whole object."""
 
@@ -75,23 +78,29 @@ def _set_resources(node: Node, shape: Shape) -> None:
     for name, value in {**DEFAULT_CAPACITY, **allocatable}.items():
         capacity.setdefault(name, value)
     wanted = _shape_capacity(shape)
-    _check_quantities(wanted, "spec.template.shape")
+    _check_quantities({_shape_field(name): v for name, v in wanted.items()}, SHAPE_FIELD)
     capacity.update(wanted)
     for name, value in capacity.items():
         if name in wanted or name not in allocatable:
             allocatable[name] = value
-    reserved = _reserved(shape)
-    _check_quantities(reserved, "spec.template.shape.reserved")
+    _reserve(shape, capacity=capacity, allocatable=allocatable)
+
+
+def _reserve(shape: Shape, *, capacity: Mapping[str, Any], allocatable: dict[str, Any]) -> None:
+    field, reserved = f"{SHAPE_FIELD}.reserved", _reserved(shape)
+    _check_quantities({_shape_field(name): v for name, v in reserved.items()}, field)
     for name, value in reserved.items():
-        left = parse_quantity(capacity.get(name, 0)) - parse_quantity(value)
+        whole = capacity.get(name, 0)
+        left = parse_quantity(whole) - parse_quantity(value)
         if left < 0:
             raise TemplateError(
-                field=f"spec.template.shape.reserved.{name}",
+                field=f"{field}.{_shape_field(name)}",
                 value=value,
-                problem=f"is more than the capacity, which is {capacity.get(name, 0)}",
+                problem=f"is more than the capacity, which is {whole}",
                 remedy="reserve less",
             )
-        allocatable[name] = format_quantity(left, like=capacity[name])
+        if name in capacity:
+            allocatable[name] = format_quantity(left, like=whole)
 
 
 def _shape_capacity(shape: Shape) -> dict[str, Any]:
@@ -117,6 +126,10 @@ def _reserved(shape: Shape) -> dict[str, Any]:
         "ephemeral-storage": shape.reserved.ephemeral_storage,
     }
     return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _shape_field(resource: str) -> str:
+    return _FIELD_OF_RESOURCE.get(resource, f"resources.{resource}")
 
 
 def _check_quantities(resources: Mapping[str, Any], field: str) -> None:
@@ -194,7 +207,7 @@ def render(
     With `endpoint`, nodes can be born Ready: they get the addresses, the port and the conditions
     that kwok would have filled in. kwok leaves a node that is Ready already as it is.
     """
-    marker = _unused_marker(resolved)
+    marker = _unused_marker([resolved, provider_id_prefix, endpoint and endpoint.addresses])
     node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)
     parts = _split(node, marker)
     ready_parts = parts
@@ -204,8 +217,8 @@ def render(
     return NodeTemplate(hash=template_hash(resolved), _parts=parts, _ready_parts=ready_parts)
 
 
-def _unused_marker(resolved: Node) -> str:
-    text, attempt = json.dumps(resolved), 0
+def _unused_marker(texts: object) -> str:
+    text, attempt = json.dumps(texts), 0
     while (marker := f"<<{attempt}>>") in text:
         attempt += 1
     return marker

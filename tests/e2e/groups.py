@@ -36,13 +36,13 @@ def scale(kubectl: Kubectl, name: str, replicas: int) -> None:
     kubectl("scale", "kng", name, f"--replicas={replicas}")
 
 
-def wait_ready(kubectl: Kubectl, name: str, *, timeout: int = 120) -> None:
+def wait_ready(kubectl: Kubectl, name: str, *, timeout: int = 240) -> None:
     """`kubectl wait --for=condition=Ready`, as people do; on time-out tells the group's status."""
     wait_condition(kubectl, name, "Ready", timeout=timeout)
 
 
 def wait_condition(
-    kubectl: Kubectl, name: str, kind: str, *, status: str = "True", timeout: int = 120
+    kubectl: Kubectl, name: str, kind: str, *, status: str = "True", timeout: int = 240
 ) -> None:
     """Returns once the condition has that status for the present spec."""
     arguments = ("wait", f"kng/{name}", f"--for=condition={kind}={status}", f"--timeout={timeout}s")

@@ -1,4 +1,4 @@
-"""What holds a group's size, besides its target: bounds, no target at all, the limit for all groups.
+"""What holds a group's size besides its target: bounds, no target at all, a limit for all groups.
 
 - a minSize without a targetSize fills up; an order below it is taken and clamped
 - bounds moved past the target clamp, say so, and let go again
@@ -224,7 +224,12 @@ def test_the_limit_for_all_groups_takes_no_nodes_away(
     time.sleep(WHILE_NOTHING_HAPPENS)
     assert names_of(kubectl, first) + names_of(kubectl, second) == names
 
+    victim = names_of(kubectl, first)[0]
+    patch_group(kubectl, first, scaleDown={"nodesToDelete": [victim]})
+    wait_for_limit(kubectl, first, nodes=7)
+    assert victim not in names_of(kubectl, first), "whoever names nodes may go lower"
+
     scale(kubectl, second, 1)
     wait_ready(kubectl, second)
     wait_ready(kubectl, first)
-    assert [serial_of(name) for name in names_of(kubectl, first)] == list(range(9))
+    assert [serial_of(name) for name in names_of(kubectl, first)] == list(range(1, 10))

@@ -166,19 +166,19 @@ def test_a_new_target_interrupts_a_long_plan(
 def test_a_new_target_interrupts_a_long_way_down(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
-    apply_group(kubectl, group_name, targetSize=1000)
+    apply_group(kubectl, group_name, targetSize=600)
     wait_ready(kubectl, group_name)
     before = names_of(kubectl, group_name)
     scale(kubectl, group_name, 0)
     eventually(
         lambda: names_of(kubectl, group_name),
-        lambda names: len(names) < 1000,
+        lambda names: len(names) < 600,
         describe="the first nodes are gone",
     )
-    scale(kubectl, group_name, 1000)
+    scale(kubectl, group_name, 600)
     wait_ready(kubectl, group_name)
     after = names_of(kubectl, group_name)
-    assert len(after) == 1000
+    assert len(after) == 600
     assert set(after) & set(before), "the rest of the nodes stayed"
 
 
@@ -202,19 +202,19 @@ def test_a_node_deleted_by_hand_comes_back_under_a_new_name(
 def test_a_node_deleted_while_its_batch_is_filled_comes_back_under_a_new_name(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
-    apply_group(kubectl, group_name, targetSize=1500)
+    apply_group(kubectl, group_name, targetSize=1000)
     first = eventually(
         lambda: names_of(kubectl, group_name),
         lambda names: len(names) > 20,
-        describe="some of the 1500 nodes are there",
+        describe="some of the 1000 nodes are there",
     )
     kubectl("delete", "node", *first[:10], "--wait=false")
-    assert len(names_of(kubectl, group_name)) < 1490, "the batch is still being filled"
+    assert len(names_of(kubectl, group_name)) < 990, "the batch is still being filled"
     wait_ready(kubectl, group_name)
     names = names_of(kubectl, group_name)
-    assert len(names) == 1500
+    assert len(names) == 1000
     assert not set(names) & set(first[:10])
-    assert max(map(serial_of, names)) == 1509, "ten more serials were asked for, and no others"
+    assert max(map(serial_of, names)) == 1009, "ten more serials were asked for, and no others"
 
 
 def test_a_node_held_by_a_foreign_finalizer_blocks_nothing(

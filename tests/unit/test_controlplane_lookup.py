@@ -99,7 +99,9 @@ def test_a_program_that_cannot_start(tmp_path: Path) -> None:
 def test_a_file_that_is_not_executable_is_no_tool(tmp_path: Path) -> None:
     tool(tmp_path / "path", "etcd", SETS["etcd"].version).chmod(0o644)
     settings = settings_for(tmp_path, tmp_path / "path", all_tools(tmp_path / "good"))
-    assert find_tools(settings, reporter=quiet()[0])["etcd"] == tmp_path / "good" / "etcd"
+    reporter, said = quiet()
+    assert find_tools(settings, reporter=reporter)["etcd"] == tmp_path / "good" / "etcd"
+    assert said.getvalue() == ""
 
 
 def test_any_kubectl_does_for_a_borrowed_cluster(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""A cluster for one test module: for what would disturb the others, or needs another kwok.
+
+    with own_cluster("absent", directory=..., extra_args=[...]) as own: own.kubectl, own.harness
+
+It has the CRDs, and a harness whose operator runs as its service account. It is made by us even
+where KWOK_OPERATOR_TEST_KUBECONFIG names a cluster, whose processes nobody may stop. What kwok is
+made to do here (to stop, to come back, to move to another port) it does as a process.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hack.controlplane import Cluster, Settings, create, delete
+from kwok_operator.constants import PLURAL
+from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from tests.e2e.groups import is_ready
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import ACCOUNT, NAMESPACE, RBAC, Harness
+
+KWOK = "kwok-controller"
+
+SHORT_LEASES = ("--heartbeat-factor", "0.25")
+"""kwokctl: Leases of 10 s, and nodes whose Lease has run out are NotReady after 10 s."""
+
+
+@dataclass
+class OwnCluster:
+    """A cluster, and all that works with it."""
+
+    cluster: Cluster
+    kubectl: Kubectl
+    harness: Harness
+    _command: list[str] = field(default_factory=list)
+    _kwok: subprocess.Popen[bytes] | None = None
+
+    @contextmanager
+    def kwok_stopped(self) -> Iterator[None]:
+        """kwok is there and does nothing."""
+        pid = self._kwok.pid if self._kwok else self.cluster.pid(KWOK)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
+    def kwok_killed(self) -> Iterator[None]:
+        """There is no kwok; afterwards there is another one, on the same port."""
+        self.kill_kwok()
+        try:
+            yield
+        finally:
+            self.start_kwok()
+
+    def kill_kwok(self) -> None:
+        if self._kwok is None:
+            pid = self.cluster.pid(KWOK)
+            self._command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: KWOK in self.cluster.dead(), describe="kwok is gone")
+        else:
+            self._kwok.kill()
+            self._kwok.wait()
+            self._kwok = None
+
+    def start_kwok(self, *, port: int | None = None) -> None:
+        """Starts kwok as it was, or on another port."""
+        if port is not None:
+            known = next(a for a in self._command if a.startswith("--node-port=")).split("=")[1]
+            self._command = [a.replace(known, str(port)) for a in self._command]
+        with self.cluster.log(KWOK).open("a") as log:
+            self._kwok = subprocess.Popen(
+                self._command, cwd=self.cluster.directory, stdout=log, stderr=log
+            )
+
+
+@contextmanager
+def own_cluster(
+    name: str,
+    *,
+    directory: Path,
+    manage_all_nodes: bool = False,
+    extra_args: Sequence[str] = (),
+) -> Iterator[OwnCluster]:
+    """A cluster that is there as long as the block; logs and the like go to `directory`."""
+    settings = dataclasses.replace(Settings.from_environ(os.environ), borrowed_kubeconfig=None)
+    name = f"e2e-{os.getpid()}-{name}"
+    try:
+        cluster = create(
+            name, manage_all_nodes=manage_all_nodes, extra_args=extra_args, settings=settings
+        )
+        kubectl = Kubectl(
+            program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=directory / "cache"
+        )
+        kubectl("apply", f"--filename={CRD_FILE.parent}", f"--filename={RBAC}")
+        kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=30s")
+        eventually(lambda: kubectl("explain", PLURAL), describe=f"{PLURAL} can be explained")
+        kubeconfig = directory / "operator.kubeconfig"
+        kubeconfig.write_text(_as_service_account(kubectl))
+        own = OwnCluster(cluster, kubectl, Harness(kubeconfig=kubeconfig, directory=directory))
+        try:
+            yield own
+        finally:
+            own.harness.stop()
+            own.kill_kwok()
+    finally:
+        delete(name, settings=settings)
+
+
+def born_ready(kubectl: Kubectl, node: str) -> bool:
+    """Whether a node is Ready and kwok had no part in it.
+
+    What stands in a node's first write is in no managedFields if it belongs to status; what kwok
+    writes when it initialises a node is.
+    """
+    found = kubectl.json("get", "node", node, "--show-managed-fields")
+    writers = {m["manager"] for m in found["metadata"]["managedFields"] if "subresource" in m}
+    return is_ready(found) and KWOK not in writers
+
+
+def _as_service_account(kubectl: Kubectl) -> str:
+    token = kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=6h").strip()
+    config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
+    config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
+    config["contexts"][0]["context"]["user"] = ACCOUNT
+    return json.dumps(config)

@@ -1,0 +1,242 @@
+"""`make demo`, run as a process from the checkout.
+
+- it shows the whole story, checks it, and exits with 0; with --no-keep nothing is left
+- what it leaves otherwise can be played with: the cluster answers, the operator works
+- a second demo on what the first has left works as well
+- the operator ends when the cluster is deleted, which is what `make cluster-down` does
+- a step that fails is one line on standard error and exit status 1
+- what isn't a terminal gets neither colours nor rewritten lines
+- its own checks would notice: a trace of the pasted machine, an outdated condition
+"""
+
+import io
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.controlplane import Settings, delete, processes
+from hack.controlplane.kwokctl import cluster_directory
+from hack.controlplane.lifecycle import names
+from hack.controlplane.settings import KUBECONFIG_VARIABLE
+from hack.demo import facts
+from hack.demo.kubectl import CHECKOUT
+from hack.demo.progress import Progress, Sighting
+from hack.demo.screen import Screen
+from tests.e2e.kubectl import Kubectl, eventually
+
+BORROWED = bool(os.environ.get(KUBECONFIG_VARIABLE))
+EKS_GROUP = CHECKOUT / "hack" / "demo" / "manifests" / "eks-group.yaml"
+
+
+def run(module: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=CHECKOUT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            return True
+    except ConnectionRefusedError:
+        return False
+
+
+def operator_address(output: str) -> str:
+    """Where the operator that a demo has started listens."""
+    (address,) = re.findall(r"kwok-operator run .*--listen=(\S+)", output)
+    return str(address)
+
+
+def what_is_left(name: str) -> list[str]:
+    """Clusters and processes of that name."""
+    settings = Settings.from_environ(os.environ)
+    clusters = [each for each in names(settings=settings) if each == name]
+    return clusters + list(processes.running(cluster_directory(name, settings=settings)).values())
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name for a cluster, of which nothing is there afterwards."""
+    if BORROWED:
+        # All demos share that cluster with the other tests: their operator has to stop.
+        request.getfixturevalue("harness")
+    name = f"demo-test-{secrets.token_hex(3)}"
+    yield name
+    delete(name)
+
+
+def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(name: str) -> None:
+    demo = run("hack.demo", "--name", name, "--no-keep")
+
+    assert demo.returncode == 0, demo.stderr + demo.stdout
+    for line in (
+        "   $ kubectl apply -f crds/ -f deploy/base/rbac.yaml",
+        "   ok: five nodes are even and five odd (even: 5, odd: 5)",
+        "   $ kubectl scale kng/demo-eks --replicas=1000",
+        "   ok: nothing of the pasted machine is on the node",
+        "   $ kubectl scale kng/demo-eks --replicas=0",
+        "   ok: none of its nodes is left",
+    ):
+        assert line in demo.stdout.splitlines()
+    for pattern in (
+        r"\$ kubectl drain demo-(even|odd)-\w{4}-\d{6} ",
+        r"error when evicting pods/.*: Cannot evict pod as it would violate the pod's disruption",
+        r"ok: the difference is one \((even: 5, odd: 6|even: 6, odd: 5)\)",
+        r"\[#+\.*\] 1,000 of 1,000 nodes, \d+ nodes/s",
+        r"ok: 1,000 nodes are Ready after .* s: \d+ nodes/s",
+        r"ok: 1,000 nodes are gone after .* s: \d+ nodes/s",
+    ):
+        assert re.search(pattern, demo.stdout), pattern
+    assert "\x1b" not in demo.stdout and "\r" not in demo.stdout, "it is no terminal"
+    assert "go on running" not in demo.stdout
+    assert not listens(operator_address(demo.stdout))
+    assert what_is_left(name) == []
+
+
+def test_what_it_leaves_works_until_the_cluster_is_deleted(name: str, tmp_path: Path) -> None:
+    arguments = ("--name", name, "--nodes", "20")
+    first = run("hack.demo", *arguments)
+    assert first.returncode == 0, first.stderr + first.stdout
+    again = run("hack.demo", *arguments)
+    assert again.returncode == 0, "on what the first has left:\n" + again.stderr + again.stdout
+    assert "creating cluster" not in again.stderr
+    assert not listens(operator_address(first.stdout)), "its operator has made way"
+
+    assert "The cluster and the operator go on running." in again.stdout
+    (kubeconfig,) = re.findall(r"export KUBECONFIG=(\S+)", again.stdout)
+    kubectl = Kubectl(
+        program=Path(_kubectl(again.stdout)), kubeconfig=Path(kubeconfig), cache=tmp_path
+    )
+    kubectl("scale", "kng", "demo-even", "--replicas=7")
+    nodes = ("get", "nodes", "--selector=kwok-operator.io/node-group=demo-even", "--output=name")
+    eventually(lambda: kubectl(*nodes).split(), lambda found: len(found) == 7, describe="7 nodes")
+
+    down = ("hack.demo", "--down") if BORROWED else ("hack.controlplane", "down")
+    removed = run(*down, "--name", name)
+    assert removed.returncode == 0, removed.stderr
+    address = operator_address(again.stdout)
+    eventually(lambda: not listens(address), describe="the operator has ended")
+    assert what_is_left(name) == []
+
+
+def test_a_step_that_fails_is_one_line(name: str) -> None:
+    # The operator takes its flags from the environment, too, and does not start with this one.
+    demo = run("hack.demo", "--name", name, "--no-keep", KWOK_OPERATOR_MAX_TOTAL_NODES="many")
+
+    assert demo.returncode == 1
+    (line,) = [line for line in demo.stderr.splitlines() if line.startswith("error")]
+    assert line.startswith("error: the operator has ended: ")
+    assert "KWOK_OPERATOR_MAX_TOTAL_NODES: 'many' is not a number of nodes" in line
+    assert "Traceback" not in demo.stderr
+    assert "go on running" not in demo.stdout
+    assert what_is_left(name) == []
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "nobody",
+                "clusters": [{"name": "nobody", "cluster": {"server": "https://127.0.0.1:9"}}],
+                "users": [{"name": "nobody", "user": {"token": "none"}}],
+                "contexts": [
+                    {"name": "nobody", "context": {"cluster": "nobody", "user": "nobody"}}
+                ],
+            }
+        )
+    )
+    demo = run("hack.demo", "--no-keep", **{KUBECONFIG_VARIABLE: str(kubeconfig)})
+
+    assert demo.returncode == 1
+    (line,) = demo.stderr.splitlines()
+    assert line.startswith("error: `kubectl get --raw /readyz` failed: ")
+    assert "The connection to the server 127.0.0.1:9 was refused" in line
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "expected"),
+    [
+        pytest.param(io.StringIO(), {}, "   one\n   three\n   ok: done\n", id="no-terminal"),
+        pytest.param(
+            Terminal(),
+            {},
+            "\r\x1b[K   one\r\x1b[K   two\r\x1b[K   three\n\x1b[32m   ok: done\x1b[0m\n",
+            id="terminal",
+        ),
+        pytest.param(
+            Terminal(),
+            {"NO_COLOR": "1"},
+            "\r\x1b[K   one\r\x1b[K   two\r\x1b[K   three\n   ok: done\n",
+            id="terminal-without-colours",
+        ),
+    ],
+)
+def test_colours_and_rewritten_lines_are_for_terminals(
+    stream: io.StringIO, environ: dict[str, str], expected: str
+) -> None:
+    # The clock stands still, so the second line comes too soon for one that can't be rewritten.
+    screen = Screen(stream, environ=environ, clock=lambda: 0.0)
+    screen.update("one")
+    screen.update("two")
+    screen.updated("three")
+    screen.passed("done")
+    assert stream.getvalue() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "sighting"),
+    [
+        ("2 2 1000 True", Sighting(nodes=1000, settled=True)),
+        ("2 2 400 False", Sighting(nodes=400, settled=False)),
+        ("2 1 0 True", Sighting(nodes=0, settled=False)),
+        ("2   ", None),
+    ],
+    ids=["there", "on-the-way", "ready-as-of-the-last-generation", "no-status-yet"],
+)
+def test_an_old_condition_does_not_end_the_scaling(line: str, sighting: Sighting | None) -> None:
+    assert Sighting.parse(line) == sighting
+
+
+def test_progress_counts_from_start_to_end_in_both_directions() -> None:
+    up = Progress.of(250, start=0, end=1000, seconds=2.0)
+    down = Progress.of(250, start=1000, end=0, seconds=2.0)
+    assert up.line() == "[########........................] 250 of 1,000 nodes, 125 nodes/s"
+    assert down.line() == "[########################........] 750 of 1,000 nodes, 375 nodes/s"
+
+
+def test_a_trace_of_the_pasted_machine_would_be_found() -> None:
+    pasted = yaml.safe_load(EKS_GROUP.read_text())["spec"]["template"]["node"]
+    clean = {"metadata": {"name": "demo-eks-abcd-000000"}, "spec": {}, "status": {}}
+    assert facts.traces(pasted, clean) == []
+    instance = "i-0c5d8f2ab1e94a673"
+    assert facts.traces(pasted, {**clean, "spec": {"providerID": f"kwok:{instance}"}}) == [instance]
+
+
+def _kubectl(output: str) -> str:
+    """The kubectl that a demo tells to use."""
+    directories = re.findall(r'export PATH="(\S+):\$PATH"', output)
+    return f"{directories[0]}/kubectl" if directories else "kubectl"

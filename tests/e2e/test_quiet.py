@@ -1,0 +1,248 @@
+"""Nothing is written where nothing changes, and little while much does.
+
+Writes are counted twice: by the API server, of groups, nodes and Events whoever wrote them, and by
+the operator, of all it sent. The groups are in every state that lasts: as they should be, empty,
+clamped, paused off their target, waiting for room, with a refused template, with unknown names to
+delete, with nodes of others and nodes that can't go.
+
+- a settled cluster: no write, no Event, no other version of any group, no other node
+- a resync of it reads and writes nothing
+- kwok has gone silent and nodes are NotReady: the same
+- while a group grows, its status is written about once a second
+"""
+
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from hack.controlplane import Cluster
+from kwok_operator.constants import KIND, NODE_GROUP_LABEL, PLURAL
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    is_ready,
+    names_of,
+    nodes_of,
+    patch_group,
+    status_of,
+    wait_condition,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, as_text, eventually
+from tests.e2e.operator import Harness, Process
+
+QUIET = 15.0
+LONG_AGO = "2020-01-01T00:00:00.000000Z"
+READS = {"GET", "LIST", "WATCH"}
+
+_SERVED = re.compile(r"^apiserver_request_total{(.*)} (\S+)$", re.MULTILINE)
+_SENT = re.compile(r"^kwok_operator_api_request_duration_seconds_count{(.*)} (\S+)$", re.MULTILINE)
+
+
+class Traces(NamedTuple):
+    """What would differ if anything had been written."""
+
+    groups: dict[str, str]
+    nodes: dict[str, str]
+    events: set[str]
+    served: Counter[tuple[str, ...]]
+    sent: Counter[tuple[str, ...]]
+
+
+def counts(pattern: re.Pattern[str], text: str, *labels: str) -> Counter[tuple[str, ...]]:
+    """The values of a metric by these labels; dry runs, which write nothing, are left out."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for listed, value in pattern.findall(text):
+        label = dict(re.findall(r'(\w+)="([^"]*)"', listed))
+        if not label.get("dry_run"):
+            found[tuple(label[name] for name in labels)] += int(float(value))
+    return found
+
+
+def served(kubectl: Kubectl) -> Counter[tuple[str, ...]]:
+    """Writes that the API server has served: all of groups, creations and deletions of nodes."""
+    metrics = kubectl("get", "--raw", "/metrics")
+    return Counter(
+        {
+            key: count
+            for key, count in counts(_SERVED, metrics, "verb", "resource", "subresource").items()
+            if (key[1] == PLURAL and key[0] not in READS)
+            or (key[1] == "nodes" and key[0] in ("POST", "DELETE", "DELETECOLLECTION"))
+        }
+    )
+
+
+def sent(operator: Process, *, reads: bool = False) -> Counter[tuple[str, ...]]:
+    """Requests that the operator has made."""
+    requests = counts(_SENT, operator.get("/metrics")[1], "method", "code")
+    assert requests, "the operator counts its requests"
+    return Counter({k: n for k, n in requests.items() if (k[0] in READS) == reads})
+
+
+def traces(kubectl: Kubectl, operator: Process) -> Traces:
+    groups, nodes = kubectl.json("get", PLURAL), kubectl.json("get", "nodes")
+    events = kubectl.json("get", "events", f"--field-selector=involvedObject.kind={KIND}")
+    return Traces(
+        groups={g["metadata"]["name"]: g["metadata"]["resourceVersion"] for g in groups["items"]},
+        nodes={n["metadata"]["name"]: n["metadata"]["uid"] for n in nodes["items"]},
+        events={f"{e['metadata']['name']} {e.get('count')}" for e in events["items"]},
+        served=served(kubectl),
+        sent=sent(operator),
+    )
+
+
+def settled(kubectl: Kubectl, operator: Process) -> Traces:
+    """Once two looks two seconds apart show the same: counts of status may wait one second."""
+    seen = [traces(kubectl, operator)]
+
+    def look() -> tuple[Traces, Traces]:
+        time.sleep(2)
+        seen.append(traces(kubectl, operator))
+        return seen[-2], seen[-1]
+
+    eventually(look, lambda pair: pair[0] == pair[1], describe="the cluster is quiet", timeout=90)
+    return seen[-1]
+
+
+@contextmanager
+def a_node_of_someone_else(kubectl: Kubectl, name: str, *, group: str) -> Iterator[None]:
+    metadata = {"name": name, "labels": {NODE_GROUP_LABEL: group}}
+    kubectl.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    try:
+        yield
+    finally:
+        kubectl("delete", "node", name)
+
+
+@contextmanager
+def a_node_that_cannot_go(kubectl: Kubectl, node: str) -> Iterator[None]:
+    def finalizers(*names: str) -> None:
+        patch = as_text({"metadata": {"finalizers": list(names) or None}})
+        kubectl("patch", "node", node, "--type=merge", f"--patch={patch}")
+
+    finalizers("example.com/hold")
+    kubectl("delete", "node", node, "--wait=false")
+    try:
+        yield
+    finally:
+        finalizers()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def groups_in_every_state(kubectl: Kubectl, name: str) -> Iterator[None]:
+    """Under a limit of 30 nodes for all groups."""
+    refused: dict[str, Any] = {"node": {"metadata": {"labels": {"not a label": "x"}}}}
+    apply_group(kubectl, f"{name}-plain", targetSize=5)
+    apply_group(kubectl, f"{name}-empty")
+    apply_group(kubectl, f"{name}-clamped", targetSize=4, autoscaling={"minSize": 1})
+    apply_group(kubectl, f"{name}-paused", targetSize=2)
+    apply_group(kubectl, f"{name}-refused", targetSize=2, template=refused)
+    unknown = {"nodesToDelete": ["no-such-node"]}
+    apply_group(kubectl, f"{name}-unknown", targetSize=1, scaleDown=unknown)
+    for state in ("plain", "empty", "clamped", "paused", "unknown"):
+        wait_ready(kubectl, f"{name}-{state}")
+    patch_group(kubectl, f"{name}-clamped", autoscaling={"maxSize": 3})
+    patch_group(kubectl, f"{name}-paused", targetSize=4, paused=True)
+    apply_group(kubectl, f"{name}-waiting", targetSize=1000)
+    held = names_of(kubectl, f"{name}-plain")[0]
+    with (
+        a_node_of_someone_else(kubectl, f"{name}-else", group=f"{name}-plain"),
+        a_node_that_cannot_go(kubectl, held),
+    ):
+        for state, kind, status in (
+            ("plain", "ForeignNodes", "True"),
+            ("clamped", "ScalingLimited", "True"),
+            ("paused", "Paused", "True"),
+            ("refused", "TemplateResolved", "False"),
+            ("waiting", "ScalingLimited", "True"),
+        ):
+            wait_condition(kubectl, f"{name}-{state}", kind, status=status)
+        yield
+
+
+@pytest.mark.parametrize("resync", [300, 1], ids=["no-resync", "resync-each-second"])
+def test_a_settled_cluster_is_quiet(
+    kubectl: Kubectl, harness: Harness, group_name: str, resync: int
+) -> None:
+    operator = harness.start("--max-total-nodes=30", f"--resync-interval={resync}")
+    with groups_in_every_state(kubectl, group_name):
+        if resync == 300:
+            before = settled(kubectl, operator)
+            time.sleep(QUIET)
+            after = traces(kubectl, operator)
+        else:
+            # A refused template is tried again by a resync, in a dry run: sent, but not a write.
+            eventually(
+                lambda: status_of(kubectl, f"{group_name}-waiting")["readyReplicas"],
+                lambda ready: ready == status_of(kubectl, f"{group_name}-waiting")["replicas"],
+                describe="all nodes are Ready",
+            )
+            time.sleep(2)
+            before = traces(kubectl, operator)._replace(sent=Counter())
+            reads = sent(operator, reads=True).total()
+            time.sleep(QUIET / 3)
+            after = traces(kubectl, operator)._replace(sent=Counter())
+            assert sent(operator, reads=True).total() - reads >= 3, "resyncs have taken place"
+        assert len(after.groups) >= 7 and len(after.nodes) >= 30
+        assert after == before
+
+
+def test_a_cluster_whose_kwok_is_silent_is_quiet(
+    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=2)
+    wait_ready(kubectl, group_name)
+    with stopped(cluster.pid("kwok-controller")):
+        for node in nodes_of(kubectl, group_name):
+            make_silent(kubectl, node["metadata"]["name"])
+        told = eventually(
+            lambda: condition(kubectl, group_name, "Ready"),
+            lambda told: told["reason"] == "KwokNotResponding",
+            describe="the group tells that kwok is silent",
+        )
+        assert told["status"] == "False"
+        before = settled(kubectl, operator)
+        time.sleep(QUIET)
+        assert traces(kubectl, operator) == before
+    wait_ready(kubectl, group_name)
+    assert all(map(is_ready, nodes_of(kubectl, group_name)))
+
+
+def make_silent(kubectl: Kubectl, node: str) -> None:
+    """As if kwok had not been heard of for so long that the node counts as lost."""
+    lease = as_text({"spec": {"renewTime": LONG_AGO}})
+    options = ("--namespace=kube-node-lease", "--type=merge")
+    eventually(
+        lambda: kubectl("patch", "lease", node, *options, f"--patch={lease}"),
+        describe=f"kwok had taken the Lease of {node}",
+    )
+    lost = as_text({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
+    kubectl("patch", "node", node, "--subresource=status", f"--patch={lost}")
+
+
+def test_status_is_written_sparingly_while_a_group_grows(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    key, before, started = ("PATCH", PLURAL, "status"), served(kubectl), time.monotonic()
+    apply_group(kubectl, group_name, targetSize=1000)
+    wait_ready(kubectl, group_name)
+    lasted = time.monotonic() - started
+    written = served(kubectl)[key] - before[key]
+    # Besides the counts: what is asked for, and each change of a condition.
+    assert 2 <= written <= lasted + 8
