@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 MAX_BATCHES = 50
 """More batches than this are merged pairwise, so that status stays small when asks trickle in."""
 
+_LONGEST_RANGE = 10_000_000
 _RANGES = re.compile(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?")
 
 
@@ -34,6 +35,8 @@ def parse_ranges(text: str) -> frozenset[int]:
     serials: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
+        if int(last or first) - int(first) > _LONGEST_RANGE:
+            raise ValueError(f"a range longer than any batch: {part!r}")
         serials.update(range(int(first), int(last or first) + 1))
     if format_ranges(serials) != text:
         raise ValueError(f"not ranges in order: {text!r}")
