@@ -10,16 +10,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import aiohttp
 import kopf
 
 from kwok_operator import constants
+from kwok_operator.kube.session import Session
 
 logger = logging.getLogger(__name__)
 
 Seen = Callable[[Mapping[str, Any], bool], None]
 """Called with a group's object, and whether that object is gone."""
-Login = Callable[[], Awaitable[tuple[str, aiohttp.ClientSession]]]
+Login = Callable[[], Awaitable[tuple[str, Session]]]
 """Gives the server's URL and a session that is logged in there."""
 
 

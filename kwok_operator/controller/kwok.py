@@ -59,6 +59,8 @@ class KwokLink:
         self._endpoint: KubeletEndpoint | None = None
         self._doubted: set[KubeletEndpoint] = set()
         """Endpoints seen on other nodes that a scout was or will be asked about: once for each."""
+        self._teacher: str | None = None
+        """The scout whose Lease tells which kwok the endpoint is of; None once it has told."""
         self._holder: str | None = None
         self._trusted_until = float("-inf")
         self.scouting = asyncio.Lock()
@@ -91,6 +93,7 @@ class KwokLink:
         if not names:
             return
         self._witnesses = names
+        await self._find_holder()
         lease = await self._newest_lease(names)
         if lease is None:
             self._judge_leaseless(names[0])
@@ -112,6 +115,8 @@ class KwokLink:
             if not await self._renewed_since(asked_at):
                 patience = f"{SCOUT_ANSWER_WITHIN:g} s"
                 self._set_silent(f"the node {name} was not initialised in {patience}")
+        else:
+            await self._find_holder()
         finally:
             if not posted:
                 self._scouts.pop(name, None)
@@ -134,8 +139,15 @@ class KwokLink:
         self._scouts.clear()
         self._endpoint = endpoint
         self._doubted.add(endpoint)
-        self._holder = None
+        self._teacher = name
         self._trust()
+
+    async def _find_holder(self) -> None:
+        # kwok takes a node's Lease before it initialises the node.
+        teacher, self._teacher = self._teacher, None
+        if teacher is not None:
+            lease = await self._lease(teacher)
+            self._holder = lease.holder if lease is not None else None
 
     def _judge(self, lease: LeaseView) -> None:
         assert lease.renew_time is not None

@@ -20,7 +20,6 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 import kopf
 from pydantic import ValidationError
 
@@ -44,7 +43,7 @@ from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.connection import Connection
 from kwok_operator.kube.decode import NODES
 from kwok_operator.kube.reflector import Reflector
-from kwok_operator.kube.session import open_session
+from kwok_operator.kube.session import Session, open_session
 from kwok_operator.metrics import Metrics
 from kwok_operator.settings import RunSettings
 
@@ -198,7 +197,7 @@ class Operator:
         self._take_signals()
         await asyncio.Event().wait()
 
-    async def _log_in(self) -> tuple[str, aiohttp.ClientSession]:
+    async def _log_in(self) -> tuple[str, Session]:
         await self._connection.reload()
         return self._connection.server, open_session(self._connection)
 

@@ -9,8 +9,10 @@ import aiohttp
 from kwok_operator import __version__
 from kwok_operator.kube.connection import Connection
 
+Session = aiohttp.ClientSession
 
-def open_session(connection: Connection) -> aiohttp.ClientSession:
+
+def open_session(connection: Connection) -> Session:
     """A session that talks to the connection's API server as its identity. The caller closes it."""
 
     async def log_in(
@@ -21,7 +23,7 @@ def open_session(connection: Connection) -> aiohttp.ClientSession:
             request.server_hostname = connection.tls_server_name
         return await handler(request)
 
-    return aiohttp.ClientSession(
+    return Session(
         connector=aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True),
         headers={"User-Agent": f"kwok-operator/{__version__}"},
         middlewares=[log_in],
