@@ -17,7 +17,7 @@ from hack.controlplane.cluster import Cluster
 from hack.controlplane.errors import ClusterError, ControlPlaneError
 from hack.controlplane.progress import Reporter
 from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
-from hack.controlplane.tools import find_tools
+from hack.controlplane.tools import find_kubectl, find_tools
 
 _EPILOG = f"""\
 environment variables:
@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tools(settings: Settings) -> None:
+    if settings.borrowed_kubeconfig is not None:
+        print(f"{'kubectl':<24} {find_kubectl(settings)}")
+        return
     tools = find_tools(settings, reporter=Reporter(sys.stderr))
     for name, path in tools.paths.items():
         print(f"{name:<24} {path}")

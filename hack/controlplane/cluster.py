@@ -7,6 +7,7 @@ named by KWOK_OPERATOR_TEST_KUBECONFIG, has no directory and no processes that w
 from __future__ import annotations
 
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from hack.controlplane import processes
 from hack.controlplane.errors import ClusterError, hint, tail
 
 _ASK_SECONDS = 15
+_USABLE_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+_DEFAULT_ACCOUNT = ("get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +81,18 @@ class Cluster:
                 f"running cluster {self.name}: {' and '.join(dead)} ended{why}\n{tail(log)}\n"
                 f"  the logs: {log.parent}"
             )
+
+    def wait_until_usable(self) -> None:
+        """Wait for what kwokctl does not: it calls a cluster ready that has no default
+        ServiceAccount, without which no pod can be created, and one that is late, too.
+        """
+        deadline = time.monotonic() + _USABLE_SECONDS
+        while time.monotonic() < deadline:
+            self.check()
+            if self.answers() and self.answers(*_DEFAULT_ACCOUNT):
+                return
+            time.sleep(_POLL_SECONDS)
+        raise ClusterError(
+            f"starting cluster {self.name}: it is not ready after {_USABLE_SECONDS:.0f} s; "
+            f"the logs: {self.log('etcd').parent}"
+        )

@@ -90,6 +90,7 @@ class Kwokctl:
     def delete(self, name: str, *, kubeconfig: Path) -> None:
         """Stop and remove a cluster."""
         self._run("delete", name=name, flags=["--kubeconfig", str(kubeconfig)])
+        self.settings.log(f"kwokctl-{name}").unlink()
 
     def _run(
         self,

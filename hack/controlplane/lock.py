@@ -16,6 +16,8 @@ from pathlib import Path
 
 from hack.controlplane.progress import Reporter, elapsed
 
+_POLL_SECONDS = 0.2
+
 
 @contextmanager
 def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]:
@@ -34,17 +36,18 @@ def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]
 
 def _acquire(descriptor: int, *, path: Path, reporter: Reporter) -> None:
     started = time.monotonic()
+    told = False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             pass
-        waited = time.monotonic() - started
         holder = path.read_text(encoding="utf-8").strip() or "another process"
         text = f"waiting for {holder} ({path})"
-        if waited == 0 or waited < 0.1:
-            reporter.say(text)
+        if told:
+            reporter.update(f"{text}, {elapsed(time.monotonic() - started)}")
         else:
-            reporter.update(f"{text}, {elapsed(waited)}")
-        time.sleep(0.2)
+            reporter.say(text)
+            told = True
+        time.sleep(_POLL_SECONDS)

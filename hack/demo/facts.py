@@ -11,18 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-Object = Mapping[str, Any]
+from kwok_operator.constants import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 
-HOSTNAME = "kubernetes.io/hostname"
+Object = Mapping[str, Any]
 
 
 def running_on(pods: Iterable[Object]) -> Counter[str]:
-    """Count the running pods of each node; those on their way out don't count."""
-    return Counter(
-        pod["spec"]["nodeName"]
-        for pod in pods
-        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-    )
+    """Count the running pods of each node."""
+    return Counter(pod["spec"]["nodeName"] for pod in pods if _runs(pod))
+
+
+def running(pods: Iterable[Object]) -> list[str]:
+    """Name the running pods, in order."""
+    return sorted(pod["metadata"]["name"] for pod in pods if _runs(pod))
 
 
 def by_label(pods_on: Counter[str], nodes: Iterable[Object], *, label: str) -> Counter[str]:
@@ -90,6 +91,11 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
+def _runs(pod: Object) -> bool:
+    # A pod on its way out still has the phase it had.
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
 def _text(value: object) -> str:
     if isinstance(value, list):
         return str(len(value)) if value else "-"
@@ -108,14 +114,14 @@ def _address(kind: str) -> Callable[[Object], object]:
 
 _COMPARED: tuple[tuple[str, Callable[[Object], object]], ...] = (
     ("name", lambda node: node["metadata"]["name"]),
-    ("hostname label", _label(HOSTNAME)),
+    ("hostname label", _label(HOSTNAME_LABEL)),
     ("instance-id label", _label("alpha.eksctl.io/instance-id")),
     ("spec.providerID", lambda node: node["spec"].get("providerID")),
     ("ExternalIP", _address("ExternalIP")),
     ("images", lambda node: node["status"].get("images", [])),
     ("volumes attached", lambda node: node["status"].get("volumesAttached", [])),
-    ("instance type", _label("node.kubernetes.io/instance-type")),
-    ("zone", _label("topology.kubernetes.io/zone")),
+    ("instance type", _label(INSTANCE_TYPE_LABEL)),
+    ("zone", _label(ZONE_LABEL)),
     ("CPU for pods", lambda node: node["status"]["allocatable"]["cpu"]),
     ("memory for pods", lambda node: node["status"]["allocatable"]["memory"]),
     ("taints", lambda node: ", ".join(sorted(t["key"] for t in node["spec"].get("taints", [])))),

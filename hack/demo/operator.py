@@ -1,14 +1,14 @@
 """The operator as a process that goes on running when the demo has ended.
 
 It logs in as its service account, with the rights that deploy/ gives and no others, and listens on
-a free port. Its files are in one directory: kubeconfig, log, and the lock of keeper.py, by which
-the process is ended.
+a free port. Its kubeconfig and its log are in one directory. keeper.py ends it when the kubeconfig
+is gone, and holds a lock there until it has ended.
 """
 
 from __future__ import annotations
 
+import fcntl
 import http.client
-import io
 import json
 import shlex
 import socket
@@ -18,14 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hack.controlplane.lock import exclusive
-from hack.controlplane.progress import Reporter
 from hack.demo.errors import DemoError
 from hack.demo.kubectl import CHECKOUT, Kubectl
 from hack.demo.screen import Screen
 
 ACCOUNT = NAMESPACE = "kwok-operator"
 _READY_SECONDS = 60.0
+_END_SECONDS = 30.0
 _POLL_SECONDS = 0.1
 
 
@@ -43,9 +42,7 @@ class Operator:
         """End the operator of this directory, if there is one, and wait until it has ended."""
         self.kubeconfig.unlink(missing_ok=True)
         if self._lock.exists():
-            # A second or two: not worth a word.
-            with exclusive(self._lock, purpose="which stops it", reporter=Reporter(io.StringIO())):
-                pass
+            self._wait_until_ended()
         if self._keeper is not None:
             self._keeper.wait()
 
@@ -70,6 +67,19 @@ class Operator:
                 start_new_session=True,
             )
         self._wait_until_ready(self._keeper)
+
+    def _wait_until_ended(self) -> None:
+        deadline = time.monotonic() + _END_SECONDS
+        with self._lock.open("rb") as file:
+            while True:
+                try:
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError as err:
+                    if time.monotonic() > deadline:
+                        why = f"an operator does not end, its log is {self.log}"
+                        raise DemoError(why) from err
+                time.sleep(_POLL_SECONDS)
 
     def _log_in(self, kubectl: Kubectl) -> None:
         token = ("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=720h")

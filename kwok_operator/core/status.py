@@ -155,7 +155,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
 
 def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
     counts = f"{facts.ready} of {facts.target.value} nodes are Ready"
-    settled = facts.replicas == facts.target.value and not facts.leaving
+    settled = _settled(facts)
     if facts.template_error:
         return _Verdict(False, stalled.reason, facts.template_error)
     if facts.target.limit and facts.target.limit.reason == "NodeLimit":
@@ -175,6 +175,10 @@ def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
     return _Verdict(True, "Ready", f"{counts}.")
 
 
+def _settled(facts: Facts) -> bool:
+    return facts.replicas == facts.target.value and not facts.leaving
+
+
 def _stalled(facts: Facts) -> _Verdict:
     if facts.template_error:
         return _Verdict(True, "TemplateInvalid", facts.template_error)
@@ -190,7 +194,7 @@ def _reconciling(facts: Facts, ready: _Verdict, stalled: _Verdict) -> _Verdict:
         return _Verdict(False, "Paused", "spec.paused is true.")
     if stalled.status:
         return _Verdict(False, "Stalled", stalled.message)
-    if ready.status or ready.reason == "NodeLimit":
+    if ready.status or (_settled(facts) and facts.ready == facts.replicas):
         return _Verdict(False, "Settled", "Nothing is under way.")
     return _Verdict(True, ready.reason, ready.message)
 

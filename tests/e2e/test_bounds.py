@@ -5,11 +5,14 @@
 - a target over maxSize is refused by apply, patch and scale, and the nodes stay as they are
 - `kubectl replace` and server-side apply without targetSize keep the size, over restarts and losses
 - `kubectl scale` on a group that never had a target
+- nodes that the API server refuses: the others come, status says so, and the rest follows later
 - --max-total-nodes: what goes over it waits, says so, and goes on when there is room; nodes that
   exist are never taken away
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.e2e.groups import (
     apply_group,
@@ -28,6 +31,7 @@ from tests.e2e.groups import (
 from tests.e2e.kubectl import Kubectl, as_text, eventually
 from tests.e2e.operator import Harness, Process
 
+REFUSAL = "no such node in this test"
 ABOVE_MAX = "targetSize must not be greater than autoscaling.maxSize"
 WHILE_NOTHING_HAPPENS = 2.0
 """Seconds in which the operator would have acted several times over."""
@@ -50,6 +54,39 @@ def wait_for_limit(kubectl: Kubectl, group: str, *, nodes: int) -> str:
     assert limited(kubectl, group) == ("True", "NodeLimit")
     assert len(names_of(kubectl, group)) == nodes
     return str(condition(kubectl, group, "ScalingLimited")["message"])
+
+
+@contextmanager
+def refused_nodes(kubectl: Kubectl, group: str, *, ending_in: tuple[str, ...]) -> Iterator[None]:
+    """An admission policy refuses nodes of the group whose names end like this."""
+    ends = " || ".join(f"object.metadata.name.endsWith('{end}')" for end in ending_in)
+    refused = f"object.metadata.name.startsWith('{group}-') && ({ends})"
+    nodes = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"]}
+    policy = {
+        "kind": "ValidatingAdmissionPolicy",
+        "spec": {
+            "matchConstraints": {"resourceRules": [{**nodes, "operations": ["CREATE"]}]},
+            "validations": [{"expression": f"!({refused})", "message": REFUSAL}],
+        },
+    }
+    binding = {
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "spec": {"policyName": group, "validationActions": ["Deny"]},
+    }
+    common = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": group}}
+    probe = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{group}-{ending_in[0]}"}}
+    for manifest in (policy, binding):
+        kubectl.apply({**common, **manifest})
+    try:
+        eventually(
+            lambda: kubectl.fails("create", "-f-", "--dry-run=server", stdin=probe),
+            lambda refusal: REFUSAL in refusal,
+            describe="the policy is in force",
+        )
+        yield
+    finally:
+        kinds = "validatingadmissionpolicybinding,validatingadmissionpolicy"
+        kubectl("delete", kinds, group)
 
 
 def test_a_minimum_without_a_target_fills_up(
@@ -162,6 +199,45 @@ def test_leaving_the_target_out_keeps_the_size(
     assert found[:3] == names[2:]
     time.sleep(WHILE_NOTHING_HAPPENS)
     assert names_of(kubectl, group_name) == found
+
+
+def test_a_node_deleted_in_the_middle_of_a_batch_that_is_held_up(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    """As long as a serial before it and one after it are waited for, it is within the batch."""
+    with refused_nodes(kubectl, group_name, ending_in=("002", "007")):
+        apply_group(kubectl, group_name, targetSize=10)
+        names = eventually(
+            lambda: names_of(kubectl, group_name),
+            lambda names: [*map(serial_of, names)] == [0, 1, 3, 4, 5, 6, 8, 9],
+            describe="all nodes but the two refused ones are there",
+        )
+        wait_condition(kubectl, group_name, "Stalled")
+        told = condition(kubectl, group_name, "Stalled")
+        assert told["reason"] == "Refused" and REFUSAL in told["message"]
+        kubectl("delete", "node", names[3])
+        eventually(
+            lambda: names_of(kubectl, group_name),
+            lambda names: [*map(serial_of, names)] == [0, 1, 3, 5, 6, 8, 9, 10],
+            describe="the node is made up for under a new name",
+        )
+    wait_ready(kubectl, group_name)
+    serials = [serial_of(name) for name in names_of(kubectl, group_name)]
+    assert serials == [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
+    assert condition(kubectl, group_name, "Stalled")["status"] == "False"
+
+
+def test_a_refusal_is_forgotten_with_the_nodes_it_was_about(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=1)
+    wait_ready(kubectl, group_name)
+    with refused_nodes(kubectl, group_name, ending_in=("001",)):
+        scale(kubectl, group_name, 2)
+        wait_condition(kubectl, group_name, "Stalled")
+        scale(kubectl, group_name, 1)
+        wait_ready(kubectl, group_name)
+        assert condition(kubectl, group_name, "Stalled")["status"] == "False"
 
 
 def test_what_goes_over_the_limit_for_all_groups_waits(

@@ -4,13 +4,14 @@
 - `--cascade=orphan` leaves the nodes, `--cascade=foreground` waits for them
 - a group of the same name starts over: names of its own, its full size, nothing of the old one
 - a group on its way out creates nothing, however long it is held there
+- a CRD that is away is waited for, and groups work again when it is back
 - the CRD, the operator, its rights and the groups may be removed in any order
 - neither groups nor nodes ever carry a finalizer of ours, so nothing can hang
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from kwok_operator.models.crd import CRD_FILE, CRD_NAME
 from tests.e2e.groups import (
     apply_group,
     condition,
-    group_manifest,
     group_of,
     names_of,
     nodes_of,
@@ -38,6 +38,8 @@ ROLE_BINDING = "clusterrolebinding/kwok-operator"
 def install_crd(kubectl: Kubectl) -> None:
     kubectl("apply", f"--filename={CRD_FILE.parent}")
     kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=60s")
+    # Established comes a moment before the groups are served.
+    eventually(lambda: kubectl("get", "kng") is not None, describe="groups are served")
 
 
 @pytest.fixture
@@ -51,7 +53,6 @@ def everything_comes_back(kubectl: Kubectl, crds: None) -> Iterator[None]:
     )
     install_crd(kubectl)
     kubectl("apply", f"--filename={RBAC}")
-    eventually(lambda: kubectl("get", "kng") is not None, describe="groups are served again")
 
 
 def wait_gone(kubectl: Kubectl, name: str) -> None:
@@ -261,6 +262,24 @@ def test_group_that_was_deleted_before_its_first_node_stays_empty(
         assert names_of(kubectl, group_name) == []
 
 
+def test_missing_crd_is_waited_for(
+    kubectl: Kubectl, harness: Harness, group_name: str, everything_comes_back: None
+) -> None:
+    kubectl("delete", "crd", CRD_NAME)
+    process = harness.start(ready=False)
+    said = eventually(process.log, lambda log: "waiting for the CRD" in log, describe="it is told")
+    assert "kubectl apply -f crds/" in said
+    code, body = process.get("/readyz")
+    assert (code, "CRD" in body) == (503, True)
+    assert process.get("/healthz")[0] == 200
+    time.sleep(5)  # long enough to say it twice
+    assert process.log().count("waiting for the CRD") == 1
+
+    install_crd(kubectl)
+    process.wait_ready()
+    wait_until_heard(kubectl, group_name)
+
+
 def test_groups_work_again_after_the_crd_was_away(
     kubectl: Kubectl, operator: Process, group_name: str, everything_comes_back: None
 ) -> None:
@@ -272,10 +291,7 @@ def test_groups_work_again_after_the_crd_was_away(
     assert operator.running, operator.log()
 
     install_crd(kubectl)
-    eventually(
-        lambda: kubectl.apply(group_manifest(group_name, targetSize=3)),
-        describe="groups are served again",
-    )
+    apply_group(kubectl, group_name, targetSize=3)
     wait_ready(kubectl, group_name)
     assert len(names_of(kubectl, group_name)) == 3
     scale(kubectl, group_name, 1)
@@ -290,7 +306,6 @@ def test_crd_that_came_back_with_its_groups_brings_them_to_their_size(
     operator: Process,
     group_name: str,
     everything_comes_back: None,
-    tmp_path: Path,
 ) -> None:
     """As when a backup is restored, or Helm removes a CRD and installs it again."""
     apply_group(kubectl, group_name, targetSize=6)
@@ -299,10 +314,7 @@ def test_crd_that_came_back_with_its_groups_brings_them_to_their_size(
 
     kubectl("delete", "crd", CRD_NAME, timeout=120)
     install_crd(kubectl)
-    eventually(
-        lambda: kubectl.apply(group_manifest(group_name, targetSize=6)),
-        describe="groups are served again",
-    )
+    apply_group(kubectl, group_name, targetSize=6)
     wait_ready(kubectl, group_name)
     new = eventually(
         lambda: set(names_of(kubectl, group_name)),

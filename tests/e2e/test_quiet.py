@@ -11,25 +11,21 @@ delete, with nodes of others and nodes that can't go.
 - while a group grows, its status is written about once a second
 """
 
-import os
 import re
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import KIND, NODE_GROUP_LABEL, PLURAL
 from tests.e2e.groups import (
     apply_group,
     condition,
-    is_ready,
     names_of,
-    nodes_of,
     patch_group,
     status_of,
     wait_condition,
@@ -37,9 +33,9 @@ from tests.e2e.groups import (
 )
 from tests.e2e.kubectl import Kubectl, as_text, eventually
 from tests.e2e.operator import Harness, Process
+from tests.e2e.own_cluster import SHORT_LEASES, own_cluster
 
 QUIET = 15.0
-LONG_AGO = "2020-01-01T00:00:00.000000Z"
 READS = {"GET", "LIST", "WATCH"}
 
 _SERVED = re.compile(r"^apiserver_request_total{(.*)} (\S+)$", re.MULTILINE)
@@ -136,15 +132,6 @@ def a_node_that_cannot_go(kubectl: Kubectl, node: str) -> Iterator[None]:
 
 
 @contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-@contextmanager
 def groups_in_every_state(kubectl: Kubectl, name: str) -> Iterator[None]:
     """Under a limit of 30 nodes for all groups."""
     refused: dict[str, Any] = {"node": {"metadata": {"labels": {"not a label": "x"}}}}
@@ -203,37 +190,23 @@ def test_a_settled_cluster_is_quiet(
         assert after == before
 
 
-def test_a_cluster_whose_kwok_is_silent_is_quiet(
-    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    apply_group(kubectl, group_name, targetSize=2)
-    wait_ready(kubectl, group_name)
-    with stopped(cluster.pid("kwok-controller")):
-        for node in nodes_of(kubectl, group_name):
-            make_silent(kubectl, node["metadata"]["name"])
-        told = eventually(
-            lambda: condition(kubectl, group_name, "Ready"),
-            lambda told: told["reason"] == "KwokNotResponding",
-            describe="the group tells that kwok is silent",
-        )
-        assert told["status"] == "False"
-        before = settled(kubectl, operator)
-        time.sleep(QUIET)
-        assert traces(kubectl, operator) == before
-    wait_ready(kubectl, group_name)
-    assert all(map(is_ready, nodes_of(kubectl, group_name)))
-
-
-def make_silent(kubectl: Kubectl, node: str) -> None:
-    """As if kwok had not been heard of for so long that the node counts as lost."""
-    lease = as_text({"spec": {"renewTime": LONG_AGO}})
-    options = ("--namespace=kube-node-lease", "--type=merge")
-    eventually(
-        lambda: kubectl("patch", "lease", node, *options, f"--patch={lease}"),
-        describe=f"kwok had taken the Lease of {node}",
-    )
-    lost = as_text({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
-    kubectl("patch", "node", node, "--subresource=status", f"--patch={lost}")
+def test_a_cluster_whose_kwok_is_silent_is_quiet(group_name: str, tmp_path: Path) -> None:
+    with own_cluster("quiet", directory=tmp_path, extra_args=SHORT_LEASES) as own:
+        operator = own.harness.start()
+        apply_group(own.kubectl, group_name, targetSize=2)
+        wait_ready(own.kubectl, group_name)
+        with own.kwok_stopped():
+            told = eventually(
+                lambda: condition(own.kubectl, group_name, "Ready"),
+                lambda told: told["reason"] == "KwokNotResponding",
+                describe="the group tells that kwok is silent",
+                timeout=90,
+            )
+            assert told["status"] == "False"
+            before = settled(own.kubectl, operator)
+            time.sleep(QUIET)
+            assert traces(own.kubectl, operator) == before
+        wait_ready(own.kubectl, group_name)
 
 
 def test_status_is_written_sparingly_while_a_group_grows(

@@ -11,7 +11,11 @@
 """
 
 import json
+import os
 import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kwok_operator.constants import (
@@ -42,6 +46,7 @@ GUARD_TAINT = {
     "value": GUARD_TAINT_VALUE,
     "effect": GUARD_TAINT_EFFECT,
 }
+READY = "--for=condition=Ready"
 FINALIZER = "example.com/hold"
 
 
@@ -63,6 +68,15 @@ def created(operator: Process, group: str) -> int:
         re.MULTILINE,
     )
     return int(float(found[1])) if found else 0
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_from_nothing_to_hundreds_and_back(
@@ -133,6 +147,10 @@ def test_waiting_for_ready_is_not_fooled_by_the_size_before(
 ) -> None:
     apply_group(kubectl, group_name, targetSize=3)
     wait_ready(kubectl, group_name)
+    with stopped(operator.pid):
+        scale(kubectl, group_name, 4)
+        refusal = kubectl.fails("wait", f"kng/{group_name}", READY, "--timeout=1s")
+        assert "timed out" in refusal, "the condition is there, but it is of the size before"
     for size in (40, 5, 60, 0, 1, 30):
         scale(kubectl, group_name, size)
         wait_ready(kubectl, group_name)
@@ -199,22 +217,23 @@ def test_a_node_deleted_by_hand_comes_back_under_a_new_name(
     assert [serial_of(name) for name in names[2:]] == [4, 5]
 
 
-def test_a_node_deleted_while_its_batch_is_filled_comes_back_under_a_new_name(
+def test_nodes_deleted_while_their_batch_is_filled_come_back_under_new_names(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
-    apply_group(kubectl, group_name, targetSize=1000)
-    first = eventually(
+    apply_group(kubectl, group_name, targetSize=800)
+    names = eventually(
         lambda: names_of(kubectl, group_name),
         lambda names: len(names) > 20,
-        describe="some of the 1000 nodes are there",
+        describe="some of the 800 nodes are there",
     )
-    kubectl("delete", "node", *first[:10], "--wait=false")
-    assert len(names_of(kubectl, group_name)) < 990, "the batch is still being filled"
+    deleted = names[-10:]
+    kubectl("delete", "node", *deleted, "--wait=false")
+    assert len(names_of(kubectl, group_name)) < 790, "the batch is still being filled"
     wait_ready(kubectl, group_name)
     names = names_of(kubectl, group_name)
-    assert len(names) == 1000
-    assert not set(names) & set(first[:10])
-    assert max(map(serial_of, names)) == 1009, "ten more serials were asked for, and no others"
+    assert len(names) == 800
+    assert not set(deleted) & set(names)
+    assert max(map(serial_of, names)) == 809, "ten more serials were asked for, and no others"
 
 
 def test_a_node_held_by_a_foreign_finalizer_blocks_nothing(
@@ -286,7 +305,7 @@ def test_many_groups_at_once(kubectl: Kubectl, operator: Process, group_name: st
     kubectl.apply({"apiVersion": "v1", "kind": "List", "items": items})
     kubectl(
         "wait",
-        "--for=condition=Ready",
+        READY,
         "--timeout=120s",
         *(f"kng/{group}" for group in groups),
         timeout=150,

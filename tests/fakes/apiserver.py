@@ -53,6 +53,7 @@ class Fault:
     reason: str = ""
     message: str = "injected"
     retry_after: int | None = None
+    location: str | None = None
     cut: bool = False
     carried_out: bool = False
     """Whether the request has its effect before the connection is cut."""
@@ -216,7 +217,9 @@ class FakeApiServer:
             if fault.body is not None:
                 return web.Response(body=fault.body, content_type="application/json")
             if fault.status:
-                return refusal(fault.status, fault.reason, fault.message, fault.retry_after)
+                headers = {"Retry-After": fault.retry_after, "Location": fault.location}
+                said = {name: str(value) for name, value in headers.items() if value is not None}
+                return refusal(fault.status, fault.reason, fault.message, headers=said)
         try:
             return await self._respond(request, seen, collection, subresource)
         except Refused as error:

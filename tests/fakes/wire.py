@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -36,9 +37,8 @@ def status_of(code: int, reason: str, message: str) -> Json:
 
 
 def refusal(
-    code: int, reason: str, message: str, retry_after: int | None = None
+    code: int, reason: str, message: str, *, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return web.json_response(status_of(code, reason, message), status=code, headers=headers)
 
 

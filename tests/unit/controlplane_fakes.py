@@ -73,7 +73,7 @@ def go(directory: Path, *, version: str = "1.99.0", before_build: str = "true") 
 
 
 KWOKCTL = f"""\
-#!{sys.executable}
+#!{sys.executable} -SE
 import os, pathlib, shutil, signal, subprocess, sys
 args = sys.argv[1:]
 if args == ["--version"]:
@@ -84,6 +84,8 @@ option = lambda name: args[args.index("--" + name) + 1]
 directory = pathlib.Path(os.environ["KWOK_WORKDIR"], "clusters", option("name"))
 with open(os.environ["FAKE_LOG"], "a") as log:
     print(*args, file=log)
+with open(os.environ["FAKE_LOG"] + "-options", "w") as log:
+    print(*sorted(name for name in os.environ if name.startswith("KWOK_")), file=log)
 if args[0] == "create":
     config = pathlib.Path(option("config")).read_text()
     if "fail" in args:

@@ -25,6 +25,7 @@ from kwok_operator.errors import (
     ConnectionConfigError,
     GoneError,
     NotFoundError,
+    ServerError,
     TooManyRequestsError,
     UnauthorizedError,
 )
@@ -71,9 +72,10 @@ async def test_bytes_go_as_they_are(server: FakeApiServer, client: KubeClient) -
     assert json.loads(answer)["metadata"]["labels"] == {"x": "y"}
 
 
-async def test_json_and_text(client: KubeClient) -> None:
+async def test_json_and_text(server: FakeApiServer, client: KubeClient) -> None:
     assert await client.get_json("/version") == {"gitVersion": "v1.34.0"}
     assert await client.get_text("/readyz") == "ok"
+    assert [seen.headers["Accept"] for seen in server.seen] == ["application/json", "*/*"]
 
 
 async def test_selectors_reach_the_server(server: FakeApiServer, client: KubeClient) -> None:
@@ -187,6 +189,9 @@ async def test_retries_follow_the_policy(server: FakeApiServer) -> None:
     async with KubeClient(connection=server.connection(), sleep=sleep, draw=lambda: 0.5) as client:
         await client.request("POST", NODES, body=NODE, retries=2)
         assert slept == [3.25, 0.5]
+        server.fail(503, times=3)
+        with pytest.raises(ServerError):
+            await client.get_json(NODES, retries=2)
         server.fail(429, retry_after=3)
         with pytest.raises(TooManyRequestsError) as caught:
             await client.request("DELETE", f"{NODES}/a")
@@ -209,10 +214,11 @@ async def test_nobody_there() -> None:
 
 
 async def test_redirects_are_not_followed(server: FakeApiServer, client: KubeClient) -> None:
-    server.fail(302, message="elsewhere")
+    server.fail(302, location="/readyz")
     with pytest.raises(ApiError) as caught:
         await client.get_json(NODES)
     assert caught.value.status == 302
+    assert server.calls["get", "/readyz"] == 0
 
 
 async def test_pool_is_bounded_and_watches_stand_apart(server: FakeApiServer) -> None:

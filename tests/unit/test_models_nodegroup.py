@@ -44,7 +44,7 @@ def spec_of(value: Any) -> KwokNodeGroupSpec:
     [
         {},
         None,
-        MappingProxyType({}),
+        MappingProxyType({"paused": None}),
         {"template": None, "scaleDown": None, "guardTaint": None, "autoscaling": None},
         {"template": {"node": None, "shape": {"reserved": None, "taints": None}}},
         {"aFieldOfTomorrow": {"x": 1}},

@@ -2,6 +2,7 @@ module kwok-operator/hack/tools/kubernetes-1.36
 
 go 1.26.0
 
+// k8s.io/kubernetes requires its staging modules as v0.0.0, and replaces them by paths.
 replace (
 	k8s.io/api => k8s.io/api v0.36.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.3

@@ -1,0 +1,226 @@
+"""The kubelet API of the nodes: kwok's, whoever made a node Ready.
+
+- all but the first node of a group are Ready in their first write; after a quiet time, all
+- what they carry is what kwok writes into a node that it initialises itself, here one made by hand
+- `kubectl logs` and `kubectl exec` get the same answers on all of them, and from kwok: refusals
+  where it has nothing to show, lines and output where it has
+- what a kubelet of somebody else writes into a node with our label is never copied
+- a kwok that comes back on another port: nodes made from then on have that one
+
+The port changes as it does in life: kwok is killed, and started again with its own arguments but
+for the port. That cluster's kwok manages all nodes, as kwokctl starts it by default; the other
+one's only those with its annotation.
+"""
+
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kwok_operator.constants import KWOK_NODE_ANNOTATION, NODE_GROUP_LABEL
+from tests.e2e.groups import apply_group, names_of, nodes_of, scale, wait_condition, wait_ready
+from tests.e2e.kubectl import Kubectl, KubectlError, eventually
+from tests.e2e.operator import Harness
+from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster, born_ready, own_cluster
+
+FAKE = {KWOK_NODE_ANNOTATION: "fake"}
+NO_CONNECTION = ("dial tcp", "connection refused", "no preferred addresses", "proxy error", "EOF")
+LINE = "a line that kwok shows"
+SHOW_LOGS_AND_EXEC = """\
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterLogs
+metadata: {{name: all}}
+spec: {{logs: [{{logsFile: {file}}}]}}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterExec
+metadata: {{name: all}}
+spec: {{execs: [{{local: {{}}}}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+    """A cluster whose kwok manages all nodes, has logs to show, and runs commands."""
+    directory = tmp_path_factory.mktemp("kubelet")
+    logs, config = directory / "pod.log", directory / "kwok.yaml"
+    logs.write_text(f"2026-01-01T00:00:00.000000000Z stdout F {LINE}\n")
+    config.write_text(SHOW_LOGS_AND_EXEC.format(file=logs))
+    flags = [*SHORT_LEASES, "--config", str(config)]
+    with own_cluster(
+        "kubelet", directory=directory, manage_all_nodes=True, extra_args=flags
+    ) as cluster:
+        yield cluster
+
+
+@contextmanager
+def node_by_hand(
+    kubectl: Kubectl,
+    name: str,
+    *,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    metadata = {"name": name, "annotations": annotations or {}, "labels": labels or {}}
+    kubectl.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    try:
+        yield
+    finally:
+        kubectl("delete", "node", name)
+
+
+@contextmanager
+def pods_on(kubectl: Kubectl, nodes: list[str]) -> Iterator[None]:
+    """A running pod on each node, called as the node."""
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": node},
+            "spec": {
+                "nodeName": node,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "main", "image": "none"}],
+            },
+        }
+        for node in nodes
+    ]
+    names = [f"pod/{node}" for node in nodes]
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": pods})
+    try:
+        kubectl("wait", *names, "--for=condition=Ready", "--timeout=60s", timeout=90)
+        yield
+    finally:
+        kubectl("delete", *names, "--force", "--grace-period=0")
+
+
+def answers(kubectl: Kubectl, pod: str) -> tuple[str, str]:
+    """What `kubectl logs` and `kubectl exec` say of a pod, without its name."""
+
+    def said(*command: str) -> str:
+        try:
+            return kubectl(*command).replace(pod, "POD")
+        except KubectlError as err:
+            return err.stderr.replace(pod, "POD")
+
+    return said("logs", pod), said("exec", pod, "--", "echo", "hello")
+
+
+def endpoint(node: dict[str, Any]) -> tuple[Any, Any]:
+    """Where the API server looks for the kubelet of a node."""
+    return node["status"].get("addresses"), node["status"]["daemonEndpoints"]
+
+
+def port_of(node: dict[str, Any]) -> int:
+    port: int = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    return port
+
+
+def holder(kubectl: Kubectl, node: str) -> str:
+    lease = kubectl.json("get", "lease", node, "--namespace=kube-node-lease")
+    return str(lease["spec"]["holderIdentity"])
+
+
+def test_born_ready_and_still_as_kwok_makes_them(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    hand = f"{group_name}-hand"
+    with node_by_hand(kubectl, hand, annotations=FAKE):
+        kubectl("wait", f"node/{hand}", "--for=condition=Ready", "--timeout=60s", timeout=90)
+        apply_group(kubectl, group_name, targetSize=4)
+        wait_ready(kubectl, group_name)
+        nodes = names_of(kubectl, group_name)
+        assert [born_ready(kubectl, node) for node in nodes] == [False, True, True, True]
+
+        scale(kubectl, group_name, 6)
+        wait_ready(kubectl, group_name)
+        later = sorted(set(names_of(kubectl, group_name)) - set(nodes))
+        assert [born_ready(kubectl, node) for node in later] == [True, True]
+
+        by_kwok = endpoint(kubectl.json("get", "node", hand))
+        assert by_kwok[0], "kwok has given its node an address"
+        assert [endpoint(n) for n in nodes_of(kubectl, group_name)] == [by_kwok] * 6
+        with pods_on(kubectl, [hand, nodes[0], nodes[-1], later[-1]]):
+            logs, output = answers(kubectl, hand)
+            assert not any(words in logs + output for words in NO_CONNECTION)
+            for node in (nodes[0], nodes[-1], later[-1]):
+                assert answers(kubectl, node) == (logs, output)
+
+
+def test_a_kubelet_that_is_not_kwoks(kubectl: Kubectl, harness: Harness, group_name: str) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=0)
+    wait_ready(kubectl, group_name)
+    foreign = f"{group_name}-foreign"
+    with node_by_hand(kubectl, foreign, labels={NODE_GROUP_LABEL: group_name}):
+        wait_condition(kubectl, group_name, "ForeignNodes")
+
+        def reports(address: str, *, group_size: int) -> None:
+            status = {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [{"type": "InternalIP", "address": address}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            }
+            patch = json.dumps({"status": status})
+            kubectl("patch", "node", foreign, "--subresource=status", f"--patch={patch}")
+            scale(kubectl, group_name, group_size)
+            wait_ready(kubectl, group_name)
+
+        reports("192.0.2.1", group_size=3)
+        reports("192.0.2.2", group_size=6)
+        ours = [n for n in nodes_of(kubectl, group_name) if n["metadata"]["name"] != foreign]
+        scout, *others = [endpoint(node) for node in ours]
+        assert "192.0.2." not in json.dumps(scout)
+        assert others == [scout] * 5
+
+
+def test_all_nodes_are_kwoks(own: OwnCluster) -> None:
+    kubectl, name, hand = own.kubectl, "all-managed", "all-managed-hand"
+    own.harness.ensure()
+    with node_by_hand(kubectl, hand):
+        apply_group(kubectl, name, targetSize=3)
+        wait_ready(kubectl, name)
+        nodes = names_of(kubectl, name)
+        assert [born_ready(kubectl, node) for node in nodes[1:]] == [True, True]
+        with pods_on(kubectl, [hand, *nodes]):
+            for node in (hand, *nodes):
+                assert answers(kubectl, node) == (f"{LINE}\n", "hello\n")
+    kubectl("delete", "kng", name)
+
+
+def test_kwok_comes_back_on_another_port(own: OwnCluster) -> None:
+    kubectl, name = own.kubectl, "another-port"
+    own.harness.ensure()
+    apply_group(kubectl, name, targetSize=2)
+    wait_ready(kubectl, name)
+    old = names_of(kubectl, name)
+    before = {holder(kubectl, node) for node in old}
+
+    port = free_port()
+    own.kill_kwok()
+    own.start_kwok(port=port)
+    eventually(
+        lambda: {holder(kubectl, node) for node in old},
+        before.isdisjoint,
+        describe="the new kwok has taken the Leases",
+        timeout=60,
+    )
+    scale(kubectl, name, 5)
+    wait_ready(kubectl, name)
+    new = nodes_of(kubectl, name)[2:]
+    assert [port_of(node) for node in new] == [port] * 3
+    names = [node["metadata"]["name"] for node in new]
+    with pods_on(kubectl, names):
+        assert [answers(kubectl, node) for node in names] == [(f"{LINE}\n", "hello\n")] * 3
+    kubectl("delete", "kng", name)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

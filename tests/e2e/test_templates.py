@@ -1,0 +1,291 @@
+"""Templates that can't be used, and templates that change.
+
+- what the API server would refuse is told at once, at target 0 too: the field, the value if there
+  is one, and what to do; in TemplateResolved, Ready and Stalled, and once in an Event
+- odd templates that make nodes are used
+- nodes that exist stay while the template is bad: none is made, surplus ones still go; a corrected
+  template makes the rest
+- a new template is for new nodes only, status counts them, and the group stays Ready
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    events_of,
+    group_manifest,
+    group_of,
+    names_of,
+    nodes_of,
+    patch_group,
+    scale,
+    status_of,
+    wait_condition,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Harness, Process
+
+REMEDY = "Correct spec.template; nodes that exist stay as they are."
+INVALID = "TemplateInvalid"
+
+
+def node(**parts: Any) -> dict[str, Any]:
+    return {"node": parts}
+
+
+def capacity(**resources: Any) -> dict[str, Any]:
+    return node(status={"capacity": resources})
+
+
+def labels(value: Any) -> dict[str, Any]:
+    return node(metadata={"labels": value})
+
+
+def taints(value: Any) -> dict[str, Any]:
+    return node(spec={"taints": value})
+
+
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "bad-quantity": (
+        capacity(cpu="10Gib"),
+        ["spec.template.node.status.capacity.cpu", "10Gib", "such as 4, 500m or 16Gi"],
+    ),
+    "null-quantity": (capacity(memory=None), ["node.status.capacity.memory", "is not a number"]),
+    "negative": (capacity(cpu="-1"), ["status.capacity.cpu", "-1", "must not be negative"]),
+    "negative-number": (capacity(memory=-5), ["capacity.memory", "-5", "must not be negative"]),
+    "negative-allocatable": (
+        node(status={"allocatable": {"pods": -1}}),
+        ["spec.template.node.status.allocatable.pods", "-1"],
+    ),
+    "fraction": (
+        capacity(**{"nvidia.com/gpu": "0.5"}),
+        ["status.capacity.nvidia.com/gpu", "must be an integer"],
+    ),
+    "capacity-list": (capacity() | node(status={"capacity": [1]}), ["status.capacity", "[1]"]),
+    "reserved": (
+        {"shape": {"reserved": {"cpu": 64}}},
+        ["spec.template.shape.reserved.cpu", "64", "more than the capacity, which is 32"],
+    ),
+    "reserved-of-nothing": (
+        {"shape": {"reserved": {"ephemeralStorage": "1Gi"}}},
+        ["spec.template.shape.reserved.ephemeralStorage", "1Gi", "which is 0"],
+    ),
+    "misspelt-status": (
+        node(status={"capacityy": {"cpu": 4}}),
+        ['unknown field "status.capacityy"'],
+    ),
+    "misspelt-metadata": (
+        node(metadata={"lables": {"a": "b"}}),
+        ['unknown field "metadata.lables"'],
+    ),
+    "misspelt-taint": (
+        taints([{"key": "a", "efect": "NoSchedule"}]),
+        ['unknown field "spec.taints[0].efect"'],
+    ),
+    "unknown-part": (node(speck={}), ['unknown field "speck"']),
+    "label-key": (labels({"bad key!": "a"}), ["metadata.labels", "bad key!", "alphanumeric"]),
+    "label-value": (labels({"a": "bad value!"}), ["metadata.labels", "bad value!", "alphanumeric"]),
+    "label-too-long": (labels({"a": "x" * 64}), ["metadata.labels", "xxx", "no more than 63"]),
+    "label-unicode": (labels({"a": "größe"}), ["metadata.labels", "größe", "alphanumeric"]),
+    "label-nul": (labels({"a": "x\0y"}), ["metadata.labels", r"x\x00y", "alphanumeric"]),
+    "label-number": (labels({"version": 5}), ["metadata.labels.version", "5", "string"]),
+    "annotation-bool": (
+        node(metadata={"annotations": {"example.com/on": True}}),
+        ["metadata.annotations.example.com/on", "string"],
+    ),
+    "annotation-nested": (
+        node(metadata={"annotations": {"a": {"b": [1]}}}),
+        ["metadata.annotations", "string"],
+    ),
+    "labels-number": (labels(5), ["spec.template.node.metadata.labels", "5", "keys and values"]),
+    "metadata-list": (node(metadata=[]), ["spec.template.node.metadata", "[]", "keys and values"]),
+    "status-text": (node(status="x"), ["spec.template.node.status", "x", "keys and values"]),
+    "info-number": (node(status={"nodeInfo": {"osImage": 5}}), ["status.nodeInfo.osImage"]),
+    "taint-effect": (
+        taints([{"key": "a", "effect": "NoScheduel"}]),
+        ["taints[0].effect", "NoScheduel", '"NoSchedule", "PreferNoSchedule", "NoExecute"'],
+    ),
+    "taint-key": (taints([{"key": "a b", "effect": "NoSchedule"}]), ["taints[0].key", "a b"]),
+    "taint-without-effect": (taints([{"key": "a"}]), ["taints[0].effect", "Required"]),
+    "taints-text": (taints("x"), ["spec.template.node.spec.taints", "x", "list"]),
+    "taints-numbers": (taints([5]), ["spec.template.node.spec.taints", "[5]", "list"]),
+    "a-pod": (node(kind="Pod"), ["spec.template.node.kind", "Pod", "must be Node"]),
+    "a-list": (node(kind="List", items=[]), ["spec.template.node.kind", "List", "must be Node"]),
+    "another-version": (node(apiVersion="v2"), ["spec.template.node.apiVersion", "v2", "v1"]),
+    "too-large": (
+        node(metadata={"annotations": {"large": "x" * 300_000}}),
+        ["spec.template.node", "bytes", "take out what the nodes don't need"],
+    ),
+}
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "null": node(metadata=None, spec=None, status=None),
+    "numbers": capacity(cpu=4, memory=1.5e9, pods=1e2),
+    "any-text": node(metadata={"annotations": {"a": "x\0y ☃ \U0001f600 <<0>> \\u0000 größe"}}),
+    "huge": capacity(cpu="9" * 40, memory="1e99"),
+    "large": node(metadata={"annotations": {"large": "x" * 100_000}}),
+    "what-goes": node(
+        metadata={"name": ["a"], "namespace": 5, "uid": {}, "finalizers": "x", "labels": {}},
+        spec={"podCIDR": 7, "providerID": 9, "unschedulable": "yes", "taints": None},
+        status={"conditions": "x", "addresses": 5, "daemonEndpoints": [], "images": {}},
+    ),
+    "what-is-new": node(status={"features": {"supplementalGroupsPolicy": True}}),
+    "more-than-there-is": node(status={"capacity": {"cpu": 1}, "allocatable": {"cpu": 2}}),
+}
+
+
+@pytest.fixture(scope="module")
+def groups(kubectl: Kubectl, crds: None) -> Iterator[None]:
+    """A group for each of the templates, all at once; they want no nodes unless they get some."""
+    wanted = {f"refused-{case}": (0, template) for case, (template, _) in REFUSED.items()}
+    wanted |= {f"accepted-{case}": (1, template) for case, template in ACCEPTED.items()}
+    items = [
+        group_manifest(name, targetSize=size, template=template)
+        for name, (size, template) in wanted.items()
+    ]
+    # Server-side, as a copy of all that is applied does not fit into an annotation.
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": items}, "--server-side")
+    yield
+    kubectl("delete", "kng", *wanted)
+
+
+def assert_refused(kubectl: Kubectl, name: str) -> str:
+    """The group says that its template is bad, with one voice; returns the words."""
+    wait_condition(kubectl, name, "TemplateResolved", status="False")
+    conditions = {c["type"]: c for c in status_of(kubectl, name)["conditions"]}
+    verdicts = {"TemplateResolved": "False", "Ready": "False", "Stalled": "True"}
+    for kind, status in verdicts.items():
+        assert (conditions[kind]["status"], conditions[kind]["reason"]) == (status, INVALID)
+    said = {conditions[kind]["message"] for kind in verdicts}
+    assert len(said) == 1
+    message: str = said.pop()
+    return message
+
+
+def uids(kubectl: Kubectl, name: str) -> dict[str, str]:
+    return {n["metadata"]["name"]: n["metadata"]["uid"] for n in nodes_of(kubectl, name)}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(kubectl: Kubectl, groups: None, operator: Process, case: str) -> None:
+    name = f"refused-{case}"
+    message = assert_refused(kubectl, name)
+    for words in (*REFUSED[case][1], REMEDY):
+        assert words in message
+    assert len(message) < 2_500, "the value is cut where it is long"
+    assert "resolvedTemplate" not in status_of(kubectl, name)
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_odd_and_accepted(kubectl: Kubectl, groups: None, operator: Process, case: str) -> None:
+    name = f"accepted-{case}"
+    wait_ready(kubectl, name)
+    (made,) = nodes_of(kubectl, name)
+    annotations = ACCEPTED[case]["node"].get("metadata") or {}
+    for key, value in annotations.get("annotations", {}).items():
+        assert made["metadata"]["annotations"][key] == value
+
+
+def test_refused_at_every_size_and_told_once(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=0, template=capacity(cpu="10Gib"))
+    assert_refused(kubectl, group_name)
+    harness.start()
+    scale(kubectl, group_name, 2)
+    assert_refused(kubectl, group_name)
+    patch_group(kubectl, group_name, template=capacity(cpu="11Gib"))
+    eventually(
+        lambda: condition(kubectl, group_name, "Stalled")["message"],
+        lambda message: "11Gib" in message,
+        describe="the new mistake is told",
+    )
+    assert nodes_of(kubectl, group_name) == []
+    told = [(e["type"], e["reason"]) for e in events_of(kubectl, group_name)]
+    assert told == [("Warning", INVALID)], "one Event, as it went from good to bad once"
+
+
+def test_nodes_stay_while_the_template_is_bad(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=3)
+    wait_ready(kubectl, group_name)
+    good, resolved = uids(kubectl, group_name), status_of(kubectl, group_name)["resolvedTemplate"]
+
+    patch_group(kubectl, group_name, template=taints([{"key": "a", "effect": "NoScheduel"}]))
+    assert_refused(kubectl, group_name)
+    scale(kubectl, group_name, 5)
+    assert_refused(kubectl, group_name)
+    assert uids(kubectl, group_name) == good
+    status = status_of(kubectl, group_name)
+    assert (status["replicas"], status["readyReplicas"], status["targetSize"]) == (3, 3, 5)
+    assert status["pendingReplicas"] == 0
+    assert status["resolvedTemplate"] == resolved, "the last one that was good"
+
+    scale(kubectl, group_name, 2)
+    left = eventually(
+        lambda: uids(kubectl, group_name), lambda n: len(n) == 2, describe="surplus nodes go"
+    )
+    assert left.items() <= good.items()
+    assert_refused(kubectl, group_name)
+
+    patch_group(kubectl, group_name, template={"node": None, "shape": {"cpu": 4}}, targetSize=4)
+    wait_ready(kubectl, group_name)
+    assert left.items() <= uids(kubectl, group_name).items()
+    assert len(nodes_of(kubectl, group_name)) == 4
+    assert condition(kubectl, group_name, "TemplateResolved")["status"] == "True"
+    assert condition(kubectl, group_name, "Stalled")["status"] == "False"
+    reasons = [e["reason"] for e in events_of(kubectl, group_name)]
+    assert reasons.count(INVALID) == 1
+
+
+def test_a_new_template_is_for_new_nodes(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=3, template={"shape": {"labels": {"v": "1"}}})
+    wait_ready(kubectl, group_name)
+    before = {n["metadata"]["name"]: n for n in nodes_of(kubectl, group_name)}
+    old_hash = status_of(kubectl, group_name)["templateHash"]
+    assert status_of(kubectl, group_name)["updatedReplicas"] == 3
+
+    patch_group(kubectl, group_name, template={"shape": {"labels": {"v": "2"}, "cpu": 4}})
+    wait_ready(kubectl, group_name)
+    status = status_of(kubectl, group_name)
+    assert status["templateHash"] != old_hash
+    assert (status["updatedReplicas"], status["replicas"], status["readyReplicas"]) == (0, 3, 3)
+
+    scale(kubectl, group_name, 5)
+    wait_ready(kubectl, group_name)
+    updated(kubectl, group_name, 2)
+    victim = min(before)
+    kubectl("delete", "node", victim)
+    eventually(
+        lambda: names_of(kubectl, group_name),
+        lambda names: len(names) == 5 and victim not in names,
+        describe="the deleted node is replaced",
+    )
+    updated(kubectl, group_name, 3)
+    for made in nodes_of(kubectl, group_name):
+        name = made["metadata"]["name"]
+        seen = (made["metadata"]["labels"]["v"], made["status"]["capacity"]["cpu"])
+        assert seen == (("1", "32") if name in before else ("2", "4"))
+        if name in before:
+            assert made["metadata"]["uid"] == before[name]["metadata"]["uid"]
+            assert made["spec"] == before[name]["spec"]
+
+    patch_group(kubectl, group_name, template={"shape": {"labels": {"v": "1"}, "cpu": None}})
+    updated(kubectl, group_name, 2)
+    assert group_of(kubectl, group_name)["status"]["templateHash"] == old_hash
+
+
+def updated(kubectl: Kubectl, name: str, count: int) -> None:
+    eventually(
+        lambda: status_of(kubectl, name)["updatedReplicas"],
+        lambda seen: seen == count,
+        describe=f"{count} nodes are counted as made from the present template",
+    )

@@ -1,0 +1,164 @@
+"""Many small calls at once: how many, in whose turn, and how they end.
+
+- no more calls in flight than slots, over all plans together, and no fewer where there is work
+- every job is done once, begun in its order
+- a short plan gets its turn between the calls of a long one
+- stopped, a plan begins nothing new and returns when what is in flight has ended
+- the first error stops its own plan only, and is raised once nothing of it is in flight
+- slots come back, whatever happens
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from kwok_operator.controller.executor import Executor
+
+JOBS = list(range(50))
+
+
+def never() -> bool:
+    return False
+
+
+class Calls:
+    """Calls that take a few turns of the loop, and count themselves."""
+
+    def __init__(self, *, fails: Iterable[int] = ()) -> None:
+        self.fails = set(fails)
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.most = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.begun) - len(self.ended)
+
+    async def __call__(self, job: int) -> None:
+        self.begun.append(job)
+        self.most = max(self.most, self.in_flight)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.ended.append(job)
+        if job in self.fails:
+            raise ValueError(job)
+
+
+async def test_every_job_is_done_once_and_begun_in_order() -> None:
+    calls = Calls()
+    await Executor(concurrency=4).run(JOBS, calls, stop=never)
+    assert calls.begun == JOBS
+    assert sorted(calls.ended) == JOBS
+
+
+@pytest.mark.parametrize("concurrency", [1, 4, 32])
+async def test_all_slots_are_used_and_no_more(concurrency: int) -> None:
+    calls = Calls()
+    await Executor(concurrency=concurrency).run(JOBS, calls, stop=never)
+    assert calls.most == concurrency
+
+
+async def test_all_plans_share_the_slots() -> None:
+    executor, calls = Executor(concurrency=4), Calls()
+    await asyncio.gather(*(executor.run(JOBS, calls, stop=never) for _ in range(5)))
+    assert calls.most == 4
+    assert sorted(calls.ended) == sorted(JOBS * 5)
+
+
+async def test_no_jobs_are_no_work() -> None:
+    calls = Calls()
+    await Executor(concurrency=4).run([], calls, stop=never)
+    assert calls.begun == []
+
+
+async def test_jobs_are_taken_one_by_one() -> None:
+    # A plan of a million nodes is not laid out in advance.
+    calls, taken = Calls(), []
+
+    def jobs() -> Iterable[int]:
+        for job in JOBS:
+            taken.append(job)
+            yield job
+
+    await Executor(concurrency=2).run(
+        jobs(), calls, stop=lambda: len(calls.begun) >= 4 and not taken[20:]
+    )
+    assert len(taken) < 10
+
+
+async def test_a_short_plan_gets_its_turn_between_the_calls_of_a_long_one() -> None:
+    executor, long, short = Executor(concurrency=4), Calls(), Calls()
+    plan = asyncio.create_task(executor.run(range(1_000), long, stop=never))
+    while len(long.ended) < 20:
+        await asyncio.sleep(0)
+    before = len(long.begun)
+    await executor.run(range(8), short, stop=never)
+    # Turn by turn: for each call of the short plan about one of the long one.
+    assert len(long.begun) - before <= 3 * 8
+    await plan
+    assert len(long.ended) == 1_000
+
+
+class TestStop:
+    async def test_nothing_new_is_begun_and_what_is_in_flight_ends(self) -> None:
+        calls = Calls()
+        await Executor(concurrency=4).run(JOBS, calls, stop=lambda: len(calls.begun) >= 10)
+        assert 10 <= len(calls.begun) < 14
+        assert sorted(calls.ended) == calls.begun
+
+    async def test_stopped_before_it_begins_a_plan_does_nothing(self) -> None:
+        calls = Calls()
+        await Executor(concurrency=4).run(JOBS, calls, stop=lambda: True)
+        assert calls.begun == []
+
+    async def test_another_plan_goes_on(self) -> None:
+        executor, stopped, other = Executor(concurrency=4), Calls(), Calls()
+        await asyncio.gather(
+            executor.run(JOBS, stopped, stop=lambda: len(stopped.begun) >= 3),
+            executor.run(JOBS, other, stop=never),
+        )
+        assert len(stopped.begun) < len(JOBS)
+        assert sorted(other.ended) == JOBS
+
+
+class TestErrors:
+    async def test_the_first_is_raised_once_nothing_is_in_flight(self) -> None:
+        calls = Calls(fails=[5, 6, 7])
+        with pytest.raises(ValueError, match="5"):
+            await Executor(concurrency=4).run(JOBS, calls, stop=never)
+        assert calls.in_flight == 0
+        assert len(calls.begun) <= 5 + 4
+
+    async def test_another_plan_goes_on(self) -> None:
+        executor, bad, good = Executor(concurrency=4), Calls(fails=[0]), Calls()
+        outcome = await asyncio.gather(
+            executor.run(JOBS, bad, stop=never),
+            executor.run(JOBS, good, stop=never),
+            return_exceptions=True,
+        )
+        assert isinstance(outcome[0], ValueError)
+        assert sorted(good.ended) == JOBS
+
+    async def test_slots_come_back(self) -> None:
+        executor, calls = Executor(concurrency=2), Calls()
+        for _ in range(3):
+            with pytest.raises(ValueError, match="1"):
+                await executor.run(JOBS, Calls(fails=[1]), stop=never)
+        await executor.run(JOBS, calls, stop=never)
+        assert calls.most == 2
+
+
+async def test_a_cancelled_plan_gives_its_slots_back() -> None:
+    executor, calls = Executor(concurrency=2), Calls()
+
+    async def hang(_: int) -> None:
+        await asyncio.Event().wait()
+
+    plan = asyncio.create_task(executor.run(JOBS, hang, stop=never))
+    await asyncio.sleep(0)
+    plan.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await plan
+    await executor.run(JOBS, calls, stop=never)
+    assert calls.most == 2

@@ -1,0 +1,346 @@
+"""The work queue: which keys are handled, when, and never twice at once.
+
+- a key is handled when it is due, once, however often it was added; sooner wins over later
+- keys don't wait for each other; a key added while it is handled is handled again afterwards
+- after an error: again with a delay that doubles up to a minute, jittered; success forgets it
+- a new reason does not wait for the back-off
+- closing starts nothing any more, waits for what runs, and cancels it when the grace is over
+- errors are logged in one line, with a traceback only where nobody expected them
+
+Time is virtual: the loop's clock jumps to the next timer instead of waiting for it.
+"""
+
+import asyncio
+import functools
+import logging
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller.queue import LAST_RETRY, WorkQueue
+from kwok_operator.errors import KwokOperatorError
+
+Handler = Callable[[str], Coroutine[Any, Any, None]]
+FOREVER = 1e6
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Never waits: where nothing is ready, its clock jumps to the next timer."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(JumpingSelector(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class JumpingSelector(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "nothing will ever happen again"
+            self._loop.now += max(0.0, timeout)
+        return ready
+
+
+def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs an async test on a loop of virtual time."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(test(*args, **kwargs))
+
+    return run
+
+
+class Work:
+    """A handler that notes when it began and ended, and does what it is told."""
+
+    def __init__(self, *, lasts: float = 0.0, fails: Callable[[], bool] = lambda: False) -> None:
+        self.lasts = lasts
+        self.fails = fails
+        self.error: Exception = KwokOperatorError("no")
+        self.begun: list[tuple[str, float]] = []
+        self.ended: list[tuple[str, float]] = []
+
+    async def __call__(self, key: str) -> None:
+        self.begun.append((key, now()))
+        await asyncio.sleep(self.lasts)
+        self.ended.append((key, now()))
+        if self.fails():
+            raise self.error
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def queue_of(work: Handler, *, drawn: float = 1.0) -> WorkQueue:
+    return WorkQueue(work, draw=lambda: drawn)
+
+
+class TestWhen:
+    @virtual
+    async def test_at_once_without_a_delay(self) -> None:
+        work = Work()
+        queue_of(work).add("a")
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 0.0)]
+
+    @virtual
+    async def test_after_its_delay(self) -> None:
+        work = Work()
+        queue_of(work).add("a", delay=3.0)
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 3.0)]
+
+    @pytest.mark.parametrize("delays", [(1.0, 5.0), (5.0, 1.0), (1.0, 1.0, 5.0, 2.0)], ids=str)
+    @virtual
+    async def test_the_soonest_of_several_wins_and_is_the_only_one(
+        self, delays: tuple[float, ...]
+    ) -> None:
+        work = Work()
+        queue = queue_of(work)
+        for delay in delays:
+            queue.add("a", delay=delay)
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 1.0)]
+
+    @virtual
+    async def test_a_thousand_reasons_make_one_pass(self) -> None:
+        work = Work()
+        queue = queue_of(work)
+        for _ in range(1_000):
+            queue.add("a", delay=0.05)
+        await asyncio.sleep(FOREVER)
+        assert len(work.begun) == 1
+
+    @virtual
+    async def test_keys_do_not_wait_for_each_other(self) -> None:
+        work = Work(lasts=30.0)
+        queue = queue_of(work)
+        queue.add("large")
+        queue.add("small", delay=1.0)
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("large", 0.0), ("small", 1.0)]
+
+
+class TestOneAtATime:
+    @virtual
+    async def test_added_while_it_runs_it_runs_again_afterwards(self) -> None:
+        work = Work(lasts=10.0)
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(4.0)
+        queue.add("a")
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 0.0), ("a", 10.0)]
+
+    @virtual
+    async def test_added_many_times_while_it_runs_it_runs_once_more(self) -> None:
+        work = Work(lasts=10.0)
+        queue = queue_of(work)
+        queue.add("a")
+        for _ in range(5):
+            await asyncio.sleep(1.0)
+            queue.add("a")
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 0.0), ("a", 10.0)]
+
+    @virtual
+    async def test_due_after_it_has_ended_it_waits_until_it_is_due(self) -> None:
+        work = Work(lasts=10.0)
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(4.0)
+        queue.add("a", delay=26.0)
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 0.0), ("a", 30.0)]
+
+    @virtual
+    async def test_it_can_add_itself(self) -> None:
+        queue: WorkQueue
+        times: list[float] = []
+
+        async def work(key: str) -> None:
+            times.append(now())
+            if len(times) < 4:
+                queue.add(key, delay=2.0)
+
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(FOREVER)
+        assert times == [0.0, 2.0, 4.0, 6.0]
+
+    @virtual
+    async def test_never_twice_at_once_whatever_is_added(self) -> None:
+        at_once, most = 0, 0
+
+        async def work(_: str) -> None:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0.7)
+            at_once -= 1
+
+        queue = queue_of(work)
+        for n in range(200):
+            queue.add("a", delay=0.1 * (n % 7))
+            await asyncio.sleep(0.03)
+        await asyncio.sleep(FOREVER)
+        assert most == 1
+
+
+class TestErrors:
+    @pytest.mark.parametrize(("drawn", "share"), [(1.0, 1.0), (0.0, 0.5), (0.5, 0.75)])
+    @virtual
+    async def test_the_delay_doubles_up_to_a_minute_with_jitter(
+        self, drawn: float, share: float
+    ) -> None:
+        work = Work(fails=lambda: True)
+        queue_of(work, drawn=drawn).add("a")
+        await asyncio.sleep(600.0)
+        times = [at for _, at in work.begun]
+        waits = [b - a for a, b in zip(times, times[1:], strict=False)]
+        full = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+        assert waits[:10] == pytest.approx([share * wait for wait in full])
+        assert max(waits) <= LAST_RETRY
+
+    @virtual
+    async def test_a_success_forgets_the_failures(self) -> None:
+        outcomes = iter([True, True, True, False, True, False])
+        work = Work(fails=lambda: next(outcomes))
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(10.0)
+        assert [at for _, at in work.begun] == [0.0, 0.5, 1.5, 3.5]
+        queue.add("a")
+        await asyncio.sleep(FOREVER)
+        assert [at for _, at in work.begun][4:] == [10.0, 10.5]
+
+    @virtual
+    async def test_one_keys_errors_are_no_other_keys_affair(self) -> None:
+        work = Work(fails=lambda: work.ended[-1][0] == "bad")
+        queue = queue_of(work)
+        queue.add("bad")
+        queue.add("good")
+        await asyncio.sleep(3.0)
+        assert [key for key, _ in work.begun] == ["bad", "good", "bad", "bad"]
+
+    @virtual
+    async def test_a_new_reason_does_not_wait_for_the_back_off(self) -> None:
+        # The user may just have mended what was wrong.
+        outcomes = iter([True, True, True, True, True, False])
+        work = Work(fails=lambda: next(outcomes))
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(8.0)
+        assert len(work.begun) == 5
+        queue.add("a")
+        await asyncio.sleep(FOREVER)
+        assert [at for _, at in work.begun][5:] == [8.0]
+
+    @virtual
+    async def test_a_reason_that_came_while_it_ran_does_not_wait_either(self) -> None:
+        outcomes = iter([True, False])
+        work = Work(lasts=10.0, fails=lambda: next(outcomes))
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(4.0)
+        queue.add("a")
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 0.0), ("a", 10.0)]
+
+    @pytest.mark.parametrize(
+        ("error", "traceback"),
+        [(KwokOperatorError("quota exceeded"), False), (KeyError("quota exceeded"), True)],
+        ids=["expected", "unexpected"],
+    )
+    @virtual
+    async def test_an_error_is_logged_with_key_attempt_and_delay(
+        self, error: Exception, traceback: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        work = Work(fails=lambda: True)
+        work.error = error
+        with caplog.at_level(logging.WARNING):
+            queue_of(work).add("web")
+            await asyncio.sleep(0.6)
+        first, second = caplog.records
+        message = first.getMessage()
+        assert "group=web attempt=1 retry_in=0.5s" in message
+        assert "quota exceeded" in message
+        assert "\n" not in message
+        assert bool(first.exc_info) is traceback
+        assert "attempt=2 retry_in=1.0s" in second.getMessage()
+
+
+class TestClose:
+    @virtual
+    async def test_nothing_is_started_any_more(self) -> None:
+        work = Work()
+        queue = queue_of(work)
+        queue.add("due")
+        queue.add("later", delay=5.0)
+        await queue.close(grace=1.0)
+        queue.add("new")
+        await asyncio.sleep(FOREVER)
+        assert work.begun == []
+        assert queue.depth == 0
+
+    @virtual
+    async def test_what_runs_is_waited_for_and_not_run_again(self) -> None:
+        work = Work(lasts=3.0)
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(1.0)
+        queue.add("a")
+        await queue.close(grace=5.0)
+        assert now() == 3.0
+        assert work.ended == [("a", 3.0)]
+        await asyncio.sleep(FOREVER)
+        assert len(work.begun) == 1
+
+    @virtual
+    async def test_what_takes_longer_than_the_grace_is_cancelled(self) -> None:
+        work = Work(lasts=60.0)
+        queue = queue_of(work)
+        queue.add("a")
+        queue.add("b")
+        await asyncio.sleep(1.0)
+        await queue.close(grace=5.0)
+        assert now() == 6.0
+        assert work.ended == []
+        assert queue.depth == 0
+
+    @virtual
+    async def test_what_fails_while_closing_is_not_tried_again(self) -> None:
+        work = Work(lasts=2.0, fails=lambda: True)
+        queue = queue_of(work)
+        queue.add("a")
+        await asyncio.sleep(1.0)
+        await queue.close(grace=5.0)
+        await asyncio.sleep(FOREVER)
+        assert len(work.begun) == 1
+
+
+@virtual
+async def test_depth_counts_keys_that_wait_or_run() -> None:
+    work = Work(lasts=5.0)
+    queue = queue_of(work)
+    assert queue.depth == 0
+    queue.add("a")
+    queue.add("b", delay=60.0)
+    assert queue.depth == 2
+    await asyncio.sleep(1.0)
+    queue.add("a", delay=1.0)
+    assert queue.depth == 2
+    await asyncio.sleep(FOREVER)
+    assert queue.depth == 0

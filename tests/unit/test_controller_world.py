@@ -1,0 +1,379 @@
+"""Passes over time, in a world where everything goes wrong: cache, memory, plan, record together.
+
+A state machine has an API server (nodes, events on their way, the stored status) and an operator
+(cache, memory) in it. People change the spec, delete nodes, hold them with finalizers, take names;
+events arrive late, answers get lost, passes are cut short anywhere, the process crashes and
+forgets.
+
+At every step:
+- a serial is recorded before its node is created, and nextSerial is beyond all that were created
+- no serial is created twice, except after a crash (or a lost answer) while its batch was open
+- a create never brings a group over its target (but for what is in flight), and never makes a node
+  that is named to be deleted
+- only nodes of the group are deleted; none are created or deleted while paused
+
+And whenever it is left alone for a moment: exactly the target in force, no named node, nothing
+pending, nothing left to do, nothing new to write.
+"""
+
+import dataclasses
+from collections import deque
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kwok_operator import constants
+from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.groups import Group
+from kwok_operator.controller.observation import Memory, Observation, observe, observed
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.plan import Plan, make_plan
+from kwok_operator.core.serials import MAX_BATCHES
+from kwok_operator.core.status import Facts, batches_of, make_status
+from kwok_operator.kube.decode import NodeView
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.status import KwokNodeGroupStatus
+
+GROUP = "web"
+UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"
+NAMES = NodeNames.of(GROUP, UID)
+NOW = "2026-01-02T03:04:05Z"
+MOST = 12
+
+
+class ApiServer:
+    """Nodes by name, the events about them that the watch has not told yet, the stored status."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.nodes: dict[str, NodeView] = {}
+        self.events: deque[tuple[str, NodeView]] = deque()
+        self.status: dict[str, Any] = {}
+
+    def post(self, name: str, *, ours: bool) -> NodeView | None:
+        """The node as created; None for a conflict."""
+        if name in self.nodes:
+            return None
+        self.version += 1
+        node = NodeView(
+            name=name,
+            uid=f"node-{self.version}",
+            resource_version=self.version,
+            created=0.0,
+            labels={constants.NODE_GROUP_LABEL: GROUP},
+            annotations={constants.NODE_GROUP_UID_ANNOTATION: UID} if ours else {},
+            owner_uids=(UID,) if ours else (),
+            finalizers=(),
+            deleting=False,
+            ready=True,
+            addresses=(),
+            kubelet_port=0,
+            provider_id="",
+        )
+        self.nodes[name] = node
+        self.events.append(("upsert", node))
+        return node
+
+    def delete(self, name: str) -> bool:
+        """False where there is no such node."""
+        node = self.nodes.get(name)
+        if node is None:
+            return False
+        if node.finalizers:
+            self._change(node, deleting=True)
+        else:
+            del self.nodes[name]
+            self.version += 1
+            self.events.append(("remove", dataclasses.replace(node, deleting=True)))
+        return True
+
+    def hold(self, name: str) -> None:
+        self._change(self.nodes[name], finalizers=("example.com/hold",))
+
+    def let_go(self, name: str) -> None:
+        node = self.nodes[name]
+        self._change(node, finalizers=())
+        if node.deleting:
+            self.delete(name)
+
+    def _change(self, node: NodeView, **fields: Any) -> None:
+        self.version += 1
+        changed = dataclasses.replace(node, resource_version=self.version, **fields)
+        self.nodes[node.name] = changed
+        self.events.append(("upsert", changed))
+
+
+class Operator:
+    """What one process knows: it dies with it."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.cache = NodeCache(changed=lambda _: None, initialised=lambda *_, **__: None)
+        api.events.clear()
+        self.cache.replace(list(api.nodes.values()), api.version)
+        self.memory = Memory(UID, KwokNodeGroupStatus.model_validate(api.status), 0)
+
+    def hear(self, kind: str, node: NodeView) -> None:
+        if kind == "remove":
+            self.cache.remove(node)
+        else:
+            self.cache.upsert(node)
+
+
+class World(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.api = ApiServer()
+        self.operator = Operator(self.api)
+        self.spec: dict[str, Any] = {"targetSize": 3}
+        self.generation = 1
+        self.room = 1_000
+        self.template_is_usable = True
+        self.created: set[int] = set()
+        self.may_come_again: set[int] = set()
+
+    # What people do.
+
+    @rule(size=st.none() | st.integers(0, MOST))
+    def scale(self, size: int | None) -> None:
+        self._edit(targetSize=size)
+
+    @rule(low=st.integers(0, 6), span=st.none() | st.integers(0, 6))
+    def set_bounds(self, low: int, span: int | None) -> None:
+        self._edit(autoscaling={"minSize": low, "maxSize": None if span is None else low + span})
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self._edit(paused=paused)
+
+    @rule(order=st.sampled_from(["NewestFirst", "OldestFirst"]))
+    def set_order(self, order: str) -> None:
+        self._edit(scaleDown={**self.spec.get("scaleDown", {}), "order": order})
+
+    @rule(
+        offsets=st.lists(st.integers(-MOST, 3), max_size=5),
+        others=st.lists(st.sampled_from(["web", "other-000001"]), max_size=1),
+        size=st.none() | st.integers(0, MOST),
+    )
+    def name_nodes_to_delete(self, offsets: list[int], others: list[str], size: int | None) -> None:
+        # Around nextSerial are nodes, pending ones, spent ones, and some that don't exist yet.
+        middle = int(self.api.status.get("nextSerial", 0))
+        names = [NAMES.name(max(0, middle + offset)) for offset in offsets]
+        self._edit(scaleDown={**self.spec.get("scaleDown", {}), "nodesToDelete": names + others})
+        if size is not None:
+            self._edit(targetSize=size)
+
+    @rule(usable=st.booleans())
+    def break_or_mend_the_template(self, usable: bool) -> None:
+        self.template_is_usable = usable
+
+    @rule(room=st.integers(0, 15) | st.just(1_000))
+    def give_other_groups_more_or_less(self, room: int) -> None:
+        self.room = room
+
+    @precondition(lambda self: self.api.nodes)
+    @rule(data=st.data())
+    def delete_a_node_by_hand(self, data: st.DataObject) -> None:
+        self.api.delete(self._any_node(data))
+
+    @precondition(lambda self: self.api.nodes)
+    @rule(data=st.data())
+    def hold_a_node(self, data: st.DataObject) -> None:
+        self.api.hold(self._any_node(data))
+
+    @precondition(lambda self: self.api.nodes)
+    @rule(data=st.data())
+    def let_a_node_go(self, data: st.DataObject) -> None:
+        self.api.let_go(self._any_node(data))
+
+    @rule(ahead=st.integers(0, 3))
+    def take_a_name(self, ahead: int) -> None:
+        self.api.post(NAMES.name(int(self.api.status.get("nextSerial", 0)) + ahead), ours=False)
+
+    # What happens to the operator.
+
+    @rule(events=st.integers(1, 20))
+    def hear_of_nodes(self, events: int) -> None:
+        for _ in range(min(events, len(self.api.events))):
+            self.operator.hear(*self.api.events.popleft())
+
+    @rule()
+    def crash(self) -> None:
+        # Whatever was asked for and is not known to be there is created on the record's word alone.
+        status = KwokNodeGroupStatus.model_validate(self.api.status)
+        self.may_come_again |= {s for batch in batches_of(status) for s in batch}
+        self.operator = Operator(self.api)
+
+    @rule(writes=st.integers(0, 30))
+    def pass_(self, writes: int) -> None:
+        self._pass(writes=writes)
+
+    @rule(writes=st.integers(0, 30), lost=st.integers(1, 3))
+    def pass_that_loses_answers(self, writes: int, lost: int) -> None:
+        self._pass(writes=writes, lost=lost)
+
+    @rule(recorded=st.booleans(), writes=st.integers(0, 8))
+    def pass_that_ends_in_a_crash(self, recorded: bool, writes: int) -> None:
+        self._pass(writes=writes, record=recorded)
+        self.crash()
+
+    # What must be true.
+
+    @invariant()
+    def next_serial_is_beyond_all_that_were_created(self) -> None:
+        assert self.api.status.get("nextSerial", 0) > max(self.created, default=-1)
+
+    @invariant()
+    def the_record_is_short(self) -> None:
+        assert len(self.api.status.get("pending", ())) <= MAX_BATCHES + 1
+
+    @rule()
+    def left_alone_it_comes_to_rest_at_the_target(self) -> None:
+        self._edit(paused=False)
+        self.template_is_usable = True
+        for _ in range(MOST):
+            self.hear_of_nodes(len(self.api.events) or 1)
+            self._pass(writes=1_000)
+        self.hear_of_nodes(len(self.api.events) or 1)
+        written = dict(self.api.status)
+        plan = self._pass(writes=1_000)
+        assert (plan.create, plan.delete, plan.pending) == ((), (), ())
+        assert self.api.status == written, "nothing new to write"
+        assert "pending" not in written or written["pending"] == []
+        living = [n for n in self.api.nodes.values() if n.owner_uids and not n.deleting]
+        assert {n.name for n in living}.isdisjoint(self._wish().scale_down.nodes_to_delete)
+        assert len(living) == written["targetSize"] == written["replicas"]
+        self._check_target(len(living))
+
+    def teardown(self) -> None:
+        self.left_alone_it_comes_to_rest_at_the_target()
+
+    def _check_target(self, nodes: int) -> None:
+        wish = self._wish()
+        wanted = nodes if wish.target_size is None else wish.target_size
+        if wish.autoscaling is not None:
+            wanted = max(wanted, wish.autoscaling.min_size)
+            if wish.autoscaling.max_size is not None:
+                wanted = min(wanted, wish.autoscaling.max_size)
+        # Over the brake a group keeps what it has, and gets no more.
+        assert nodes == min(wanted, max(self.room, nodes))
+
+    def _edit(self, **fields: Any) -> None:
+        self.spec = {**self.spec, **fields}
+        self.generation += 1
+
+    def _wish(self) -> KwokNodeGroupSpec:
+        return KwokNodeGroupSpec.model_validate(self.spec)
+
+    def _any_node(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.api.nodes)))
+
+    def _pass(self, *, writes: int, lost: int = 0, record: bool = True) -> Plan:
+        """Looks, decides, records, and makes so many of the writes: deletes first."""
+        memory, cache = self.operator.memory, self.operator.cache
+        group = Group(
+            name=GROUP,
+            uid=UID,
+            generation=self.generation,
+            resource_version=0,
+            deleting=False,
+            orphaning=False,
+            spec=self._wish(),
+            status=memory.status,
+        )
+        seen = observe(group, memory, cache)
+        plan = make_plan(
+            group.spec,
+            observed(seen, memory, room=self.room),
+            names=NAMES,
+            now=NOW,
+            may_create=self.template_is_usable,
+        )
+        if group.spec.paused:
+            assert (plan.create, plan.delete) == ((), ())
+        if not record:
+            return plan
+        memory.status = self._status(plan, seen)
+        self.api.status = memory.status.dump()
+        for name in plan.delete[:writes]:
+            self._delete(name, seen)
+        for n, serial in enumerate(plan.create[: max(0, writes - len(plan.delete))]):
+            self._create(serial, plan, answered=n >= lost)
+        return plan
+
+    def _status(self, plan: Plan, seen: Observation) -> KwokNodeGroupStatus:
+        facts = Facts(
+            generation=self.generation,
+            target=plan.target,
+            paused=self._wish().paused,
+            replicas=len(seen.records),
+            ready=len(seen.ready),
+            updated=0,
+            pending=len(plan.pending),
+            failed=0,
+            leaving=len(plan.delete),
+            terminating=seen.held,
+            foreign=seen.foreign,
+            next_serial=plan.next_serial,
+            batches=plan.batches,
+        )
+        return make_status(
+            facts, group=GROUP, previous=self.operator.memory.status, resolved=None, now=NOW
+        )
+
+    def _delete(self, name: str, seen: Observation) -> None:
+        record: dict[str, NodeRecord] = {r.name: r for r in seen.records.values()}
+        assert record[name].owner == UID
+        gone = not self.api.delete(name)
+        self.operator.cache.deleted(name, gone=gone)
+
+    def _create(self, serial: int, plan: Plan, *, answered: bool) -> None:
+        name, memory = NAMES.name(serial), self.operator.memory
+        recorded = batches_of(KwokNodeGroupStatus.model_validate(self.api.status))
+        assert any(serial in batch for batch in recorded), "recorded before it is created"
+        assert name not in self._wish().scale_down.nodes_to_delete
+        node = self.api.post(name, ours=True)
+        if node is not None:
+            assert serial not in self.created or serial in self.may_come_again
+            self.created.add(serial)
+            # A node whose answer was lost is in flight until the watch tells of it.
+            living = [n for n in self.api.nodes.values() if n.owner_uids and not n.deleting]
+            heard_of = self.operator.cache.group(GROUP).keys() | {name}
+            assert len([n for n in living if n.name in heard_of]) <= plan.target.value
+        if not answered:
+            # Nobody knows whether it is there; if it is deleted at once, it may be made again.
+            self.may_come_again.add(serial)
+            return
+        if node is None:
+            there = self.api.nodes[name]
+            node = there if there.owner_uids and not there.deleting else None
+        if node is None:
+            memory.taken[serial] = name
+        else:
+            self.operator.cache.created(GROUP, node)
+            memory.seen.add(serial)
+
+
+def test_the_world_always_comes_to_rest_at_the_target() -> None:
+    run_state_machine_as_test(
+        World, settings=settings(deadline=None, max_examples=60, stateful_step_count=30)
+    )
+
+
+@pytest.mark.parametrize("crash_after", range(6))
+def test_a_crash_after_any_number_of_creates_ends_with_the_target(crash_after: int) -> None:
+    # The plainest of its stories, told without chance.
+    world = World()
+    world.scale(5)
+    world._pass(writes=crash_after)
+    world.crash()
+    world.left_alone_it_comes_to_rest_at_the_target()
+    assert sorted(world.api.nodes) == [NAMES.name(serial) for serial in range(5)]

@@ -1,0 +1,387 @@
+"""What a group's status says of what is known: counts, conditions, and when they changed.
+
+- counts and bookkeeping are told as they are; the template in use stays where there is no new one
+- every condition is always there, with the generation that it was computed from
+- which conditions hold and why, for each thing that can happen to a group, alone and together
+- Ready is true only when the target in force is reached, nothing leaves and every node is Ready
+- a group is never Reconciling and Stalled, or Reconciling and Ready (kstatus, Flux, Argo)
+- lastTransitionTime moves with a condition's status, and with nothing else
+- equal facts give an equal status: there is nothing to write
+- batches survive the way to the API server and back; one that nobody can have written is left out
+"""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwok_operator.core.plan import Limit, Target
+from kwok_operator.core.serials import Batch
+from kwok_operator.core.status import Facts, batches_of, make_status, names_in_words
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
+
+NOW = "2026-01-02T03:04:05Z"
+LATER = "2026-01-02T03:09:00Z"
+MIN_SIZE = Limit("MinSize", "autoscaling.minSize is 3; 1 would be fewer.")
+MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
+NODE_LIMIT = Limit("NodeLimit", "All groups together may have --max-total-nodes; 6 of 9 wait.")
+ALL = [str(kind) for kind in ConditionType]
+
+
+def target(value: int, limit: Limit | None = None) -> dict[str, Any]:
+    return {"target": Target(value, value, limit)}
+
+
+AT_REST = Facts(
+    generation=7,
+    target=Target(3, 3),
+    paused=False,
+    replicas=3,
+    ready=3,
+    updated=3,
+    pending=0,
+    failed=0,
+    leaving=0,
+    terminating=(),
+    foreign=(),
+    next_serial=5,
+    batches=(),
+)
+
+
+def status_of(
+    facts: Facts,
+    *,
+    previous: KwokNodeGroupStatus | None = None,
+    resolved: tuple[dict[str, object], str, str] | None = None,
+    now: str = NOW,
+) -> KwokNodeGroupStatus:
+    return make_status(
+        facts,
+        group="web",
+        previous=previous or KwokNodeGroupStatus(),
+        resolved=resolved,
+        now=now,
+    )
+
+
+def conditions(**changes: Any) -> dict[str, Condition]:
+    """The conditions of a group at rest, but for these facts."""
+    status = status_of(dataclasses.replace(AT_REST, **changes))
+    return {condition.type: condition for condition in status.conditions}
+
+
+def verdict(kind: str, **changes: Any) -> tuple[str, str]:
+    condition = conditions(**changes)[kind]
+    return condition.status, condition.reason
+
+
+def test_counts_and_bookkeeping_are_told_as_they_are() -> None:
+    facts = dataclasses.replace(
+        AT_REST,
+        target=Target(9, 12),
+        replicas=6,
+        ready=4,
+        updated=2,
+        pending=3,
+        failed=1,
+        batches=(Batch(4, 9, NOW, frozenset({5, 6})),),
+        next_serial=10,
+    )
+    status = status_of(facts)
+    counts = status.dump()
+    del counts["conditions"]
+    assert counts == {
+        "replicas": 6,
+        "readyReplicas": 4,
+        "updatedReplicas": 2,
+        "pendingReplicas": 3,
+        "failedReplicas": 1,
+        "targetSize": 9,
+        "observedGeneration": 7,
+        "selector": "kwok-operator.io/node-group=web",
+        "nextSerial": 10,
+        "pending": [{"first": 4, "last": 9, "requestedAt": NOW, "except": "5-6"}],
+    }
+
+
+def test_the_template_in_use_stays_where_there_is_no_new_one() -> None:
+    # So a group can scale from zero with a template whose source is gone or broken now.
+    node: dict[str, object] = {"metadata": {"labels": {"a": "b"}}}
+    before = status_of(AT_REST, resolved=(node, "abcdef0123", "Node"))
+    after = status_of(AT_REST, previous=before, resolved=None)
+    assert (after.resolved_template, after.template_hash) == (node, "abcdef0123")
+    assert after.template_source == "Node"
+    other = status_of(AT_REST, previous=after, resolved=({}, "0000000000", "Default"))
+    assert (other.resolved_template, other.template_hash) == ({}, "0000000000")
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "reason"),
+    [
+        ({}, "True", "Ready"),
+        (target(0) | {"replicas": 0, "ready": 0}, "True", "Ready"),
+        (target(5), "False", "ScalingUp"),
+        (target(2), "False", "ScalingDown"),
+        ({"leaving": 1}, "False", "ScalingUp"),
+        (target(2) | {"leaving": 1}, "False", "ScalingDown"),
+        ({"ready": 2}, "False", "NodesNotReady"),
+        (target(5) | {"paused": True}, "False", "Paused"),
+        (target(1) | {"paused": True}, "False", "Paused"),
+        ({"paused": True}, "True", "Ready"),
+        ({"paused": True, "ready": 2}, "False", "NodesNotReady"),
+        (target(3, MIN_SIZE), "True", "Ready"),
+        (target(3, MAX_SIZE), "True", "Ready"),
+        (target(3, NODE_LIMIT), "False", "NodeLimit"),
+        (target(5, NODE_LIMIT), "False", "NodeLimit"),
+        ({"template_error": "broken"}, "False", "TemplateInvalid"),
+        (target(5) | {"template_error": "broken"}, "False", "TemplateInvalid"),
+        (target(5) | {"refusal": "no"}, "False", "Refused"),
+        ({"ready": 2, "kwok_silent": "silent"}, "False", "KwokNotResponding"),
+        (target(5) | {"ready": 2, "kwok_silent": "silent"}, "False", "KwokNotResponding"),
+        ({"kwok_silent": "silent"}, "True", "Ready"),
+        ({"foreign": ["a"]}, "True", "Ready"),
+        ({"terminating": ["a"]}, "True", "Ready"),
+    ],
+    ids=str,
+)
+def test_ready(facts: dict[str, Any], status: str, reason: str) -> None:
+    assert verdict("Ready", **facts) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "reason"),
+    [
+        ({}, "False", "Settled"),
+        (target(5), "True", "ScalingUp"),
+        (target(2), "True", "ScalingDown"),
+        ({"leaving": 1}, "True", "ScalingUp"),
+        ({"ready": 2}, "True", "NodesNotReady"),
+        (target(5) | {"paused": True}, "False", "Paused"),
+        (target(3, MAX_SIZE), "False", "Settled"),
+        (target(3, NODE_LIMIT), "False", "Settled"),
+        # The brake leaves room for two more, and these are under way.
+        (target(5, NODE_LIMIT), "True", "NodeLimit"),
+        (target(3, NODE_LIMIT) | {"ready": 2}, "True", "NodeLimit"),
+        (target(5) | {"template_error": "broken"}, "False", "Stalled"),
+        (target(5) | {"refusal": "no"}, "False", "Stalled"),
+        ({"ready": 2, "kwok_silent": "silent"}, "False", "Stalled"),
+    ],
+    ids=str,
+)
+def test_reconciling(facts: dict[str, Any], status: str, reason: str) -> None:
+    assert verdict("Reconciling", **facts) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "reason"),
+    [
+        ({}, "False", "Progressing"),
+        (target(5), "False", "Progressing"),
+        ({"ready": 2}, "False", "Progressing"),
+        ({"template_error": "broken"}, "True", "TemplateInvalid"),
+        ({"refusal": "no"}, "True", "Refused"),
+        ({"kwok_silent": "silent"}, "False", "Progressing"),
+        ({"kwok_silent": "silent", "ready": 2}, "True", "KwokNotResponding"),
+        ({"template_error": "broken", "refusal": "no"}, "True", "TemplateInvalid"),
+        ({"refusal": "no", "kwok_silent": "silent", "ready": 2}, "True", "Refused"),
+    ],
+    ids=str,
+)
+def test_stalled(facts: dict[str, Any], status: str, reason: str) -> None:
+    assert verdict("Stalled", **facts) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "status", "reason"),
+    [
+        ("TemplateResolved", {}, "True", "Resolved"),
+        ("TemplateResolved", {"template_error": "broken"}, "False", "TemplateInvalid"),
+        ("ScalingLimited", {}, "False", "WithinLimits"),
+        ("ScalingLimited", target(3, MIN_SIZE), "True", "MinSize"),
+        ("ScalingLimited", target(3, MAX_SIZE), "True", "MaxSize"),
+        ("ScalingLimited", target(3, NODE_LIMIT), "True", "NodeLimit"),
+        ("Paused", {}, "False", "NotPaused"),
+        ("Paused", {"paused": True}, "True", "SpecPaused"),
+        ("ForeignNodes", {}, "False", "NoForeignNodes"),
+        ("ForeignNodes", {"foreign": ["a"]}, "True", "NotOurs"),
+        ("ForeignNodes", {"terminating": ["a"]}, "False", "NodesTerminating"),
+        ("ForeignNodes", {"foreign": ["a"], "terminating": ["b"]}, "True", "NotOurs"),
+    ],
+    ids=str,
+)
+def test_the_other_conditions(kind: str, facts: dict[str, Any], status: str, reason: str) -> None:
+    assert verdict(kind, **facts) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "words"),
+    [
+        ("Ready", {}, ["3 of 3 nodes are Ready"]),
+        ("Ready", target(5), ["3 of 5 nodes are Ready"]),
+        ("Ready", target(1) | {"leaving": 2}, ["3 of 1", "2 are leaving"]),
+        ("Ready", target(5) | {"paused": True}, ["3 of 5", "spec.paused"]),
+        ("Ready", target(3, NODE_LIMIT), ["--max-total-nodes", "6 of 9 wait"]),
+        ("Ready", {"template_error": "field x is wrong"}, ["field x is wrong"]),
+        ("Reconciling", {"refusal": "quota exceeded"}, ["quota exceeded"]),
+        ("Stalled", {"kwok_silent": "No kwok", "ready": 0}, ["No kwok"]),
+        ("TemplateResolved", {"template_error": "field x is wrong"}, ["field x is wrong"]),
+        ("ScalingLimited", target(3, MAX_SIZE), ["3 nodes", "autoscaling.maxSize is 3"]),
+        ("Paused", {"paused": True}, ["until spec.paused is false"]),
+        ("ForeignNodes", {"foreign": ["b", "a"]}, ["a, b", "Remove the label", "delete it"]),
+        ("ForeignNodes", {"terminating": ["c"]}, ["c", "finalizer", "Not counted"]),
+    ],
+    ids=str,
+)
+def test_a_sentence_says_why_and_what_to_do(
+    kind: str, facts: dict[str, Any], words: list[str]
+) -> None:
+    message = conditions(**facts)[kind].message
+    assert [word for word in words if word not in message] == []
+
+
+anything = st.builds(
+    Facts,
+    generation=st.integers(1, 9),
+    target=st.builds(
+        Target,
+        st.integers(0, 5),
+        st.integers(0, 9),
+        st.sampled_from([None, MIN_SIZE, MAX_SIZE, NODE_LIMIT]),
+    ),
+    paused=st.booleans(),
+    replicas=st.just(0),
+    ready=st.just(0),
+    updated=st.just(0),
+    pending=st.integers(0, 3),
+    failed=st.integers(0, 3),
+    leaving=st.just(0),
+    terminating=st.lists(st.just("t"), max_size=1).map(tuple),
+    foreign=st.lists(st.just("f"), max_size=1).map(tuple),
+    next_serial=st.integers(0, 9),
+    batches=st.just(()),
+    template_error=st.none() | st.just("broken"),
+    kwok_silent=st.none() | st.just("silent"),
+    refusal=st.none() | st.just("refused"),
+)
+
+
+@st.composite
+def facts_of_a_group(draw: st.DrawFn) -> Facts:
+    facts, replicas = draw(anything), draw(st.integers(0, 6))
+    ready, leaving = draw(st.integers(0, replicas)), draw(st.integers(0, replicas))
+    return dataclasses.replace(facts, replicas=replicas, ready=ready, leaving=leaving)
+
+
+quick = settings(deadline=None, max_examples=200)
+
+
+@given(facts=facts_of_a_group())
+@quick
+def test_every_condition_is_there_once_with_generation_reason_and_sentence(facts: Facts) -> None:
+    status = status_of(facts)
+    assert [c.type for c in status.conditions] == ALL
+    for condition in status.conditions:
+        assert condition.observed_generation == facts.generation
+        assert condition.reason.isalnum()
+        assert condition.message
+
+
+@given(facts=facts_of_a_group())
+@quick
+def test_conditions_never_contradict_each_other(facts: Facts) -> None:
+    holds = {c.type for c in status_of(facts).conditions if c.status == "True"}
+    assert not {"Ready", "Reconciling"} <= holds
+    assert not {"Reconciling", "Stalled"} <= holds
+    assert not {"Reconciling", "Paused"} <= holds
+    if "Ready" in holds:
+        assert facts.replicas == facts.ready == facts.target.value
+        assert not facts.leaving
+        assert "TemplateResolved" in holds
+
+
+@given(facts=facts_of_a_group(), other=facts_of_a_group())
+@quick
+def test_a_condition_is_dated_when_its_status_changed(facts: Facts, other: Facts) -> None:
+    before = status_of(facts, now=NOW)
+    after = status_of(other, previous=before, now=LATER)
+    for old, new in zip(before.conditions, after.conditions, strict=True):
+        assert new.last_transition_time == (NOW if old.status == new.status else LATER)
+
+
+@given(facts=facts_of_a_group(), other=facts_of_a_group())
+@quick
+def test_equal_facts_give_an_equal_status_whatever_the_time(facts: Facts, other: Facts) -> None:
+    first = status_of(facts, previous=status_of(other), now=NOW)
+    again = status_of(facts, previous=first, now=LATER)
+    assert again == first
+    # After a restart the previous status comes from the API server.
+    read = KwokNodeGroupStatus.model_validate(first.dump())
+    assert status_of(facts, previous=read, now=LATER) == read
+
+
+def test_conditions_that_somebody_else_wrote_don_t_stay() -> None:
+    odd = Condition(type="Odd", status="True", reason="Odd", last_transition_time=NOW)
+    status = status_of(AT_REST, previous=KwokNodeGroupStatus(conditions=(odd,)))
+    assert [c.type for c in status.conditions] == ALL
+
+
+def test_a_condition_without_a_date_change_still_gets_the_new_generation() -> None:
+    # `kubectl wait --for=condition=Ready` must not be fooled by the condition of an older spec.
+    before = status_of(AT_REST, now=NOW)
+    newer = dataclasses.replace(AT_REST, generation=8)
+    after = status_of(newer, previous=before, now=LATER)
+    assert {c.observed_generation for c in after.conditions} == {8}
+    assert {c.last_transition_time for c in after.conditions} == {NOW}
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 1)), max_size=4)
+)
+@quick
+def test_batches_come_back_from_the_api_server_as_they_were(
+    spans: list[tuple[int, int, int]],
+) -> None:
+    batches, first = [], 0
+    for gap, length, spent in spans:
+        last = first + length
+        batches.append(
+            Batch(first, last, NOW, frozenset(range(first + 1, last)) if spent else frozenset())
+        )
+        first = last + gap
+    status = status_of(dataclasses.replace(AT_REST, batches=tuple(batches)))
+    assert batches_of(status) == tuple(batches)
+    assert batches_of(KwokNodeGroupStatus.model_validate(status.dump())) == tuple(batches)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"first": 5, "last": 4},
+        {"first": -1, "last": 4},
+        {"first": 0, "last": 10**12},
+        {"first": 0, "last": 9, "except": "a"},
+        {"first": 0, "last": 9, "except": "3,2"},
+        {"first": 0, "last": 9, "except": "0-99999999999999"},
+    ],
+    ids=str,
+)
+def test_a_batch_that_we_can_t_have_written_is_left_out(record: dict[str, Any]) -> None:
+    good = {"first": 20, "last": 21, "requestedAt": NOW}
+    status = KwokNodeGroupStatus.model_validate({"pending": [record | {"requestedAt": NOW}, good]})
+    assert batches_of(status) == (Batch(20, 21, NOW),)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([], ""),
+        (["b", "a"], "a, b"),
+        (list("edcba"), "a, b, c, d, e"),
+        (list("gfedcba"), "a, b, c, d, e and 2 more"),
+    ],
+)
+def test_a_few_names_are_shown_and_the_rest_counted(names: list[str], words: str) -> None:
+    assert names_in_words(names) == words
