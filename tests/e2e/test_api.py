@@ -88,11 +88,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"targetSize": "5"}, "spec.targetSize", "must be of type integer"),
     ({"scaleDown": {"order": "Random"}}, "spec.scaleDown.order", '"NewestFirst", "OldestFirst"'),
     ({"scaleDown": {"pods": "Evict"}}, "spec.scaleDown.pods", '"Leave", "Delete"'),
-    (
-        {"scaleDown": {"nodesToDelete": ["a", "a"]}},
-        "spec.scaleDown.nodesToDelete[1]",
-        "Duplicate value",
-    ),
     ({"scaleDown": {"nodesToDelete": ["a" * 64]}}, "nodesToDelete[0]", "more than 63"),
     ({"guardTaint": {"effect": "NoScheduel"}}, "spec.guardTaint.effect", '"NoSchedule"'),
     ({"guardTaint": {"key": "a b"}}, "spec.guardTaint.key", "such as gpu or example.com/gpu"),

@@ -286,8 +286,7 @@ def test_killed_before_the_first_of_many_it_makes_those_it_wrote_down(
 
     harness.start()
     wait_ready(kubectl, group_name)
-    names = assert_exactly(kubectl, group_name, 50)
-    assert [serial_of(name) for name in names] == list(range(50))
+    assert list(map(serial_of, assert_exactly(kubectl, group_name, 50))) == list(range(50))
     assert status_of(kubectl, group_name)["nextSerial"] == 50
 
 

@@ -12,6 +12,7 @@ Time is virtual: the loop's clock jumps to the next timer instead of waiting for
 
 import asyncio
 import functools
+import itertools
 import logging
 import selectors
 from collections.abc import Callable, Coroutine
@@ -209,7 +210,7 @@ class TestErrors:
         queue_of(work, drawn=drawn).add("a")
         await asyncio.sleep(600.0)
         times = [at for _, at in work.begun]
-        waits = [b - a for a, b in zip(times, times[1:], strict=False)]
+        waits = [b - a for a, b in itertools.pairwise(times)]
         full = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
         assert waits[:10] == pytest.approx([share * wait for wait in full])
         assert max(waits) <= LAST_RETRY

@@ -127,7 +127,7 @@ def test_what_rules_read_is_bounded(path: str) -> None:
         assert node["maxLength"] <= 317
     if node.get("type") == "array":
         assert node["maxItems"] <= 20_000
-        assert node["x-kubernetes-list-type"] in ("set", "map")
+        assert node["x-kubernetes-list-type"] in ("atomic", "map")
     if "additionalProperties" in node:
         assert node["maxProperties"] <= 128
     if node.get("type") == "integer":
@@ -150,7 +150,7 @@ def test_fields_are_those_of_the_contract() -> None:
     assert "required" not in ALL[".spec"]
     assert ".spec.template.shape.gpu.count" in FIELDS
     assert FIELDS[".spec.scaleDown.nodesToDelete"]["maxItems"] == 20_000
-    assert FIELDS[".spec.scaleDown.nodesToDelete"]["x-kubernetes-list-type"] == "set"
+    assert FIELDS[".spec.scaleDown.nodesToDelete"]["x-kubernetes-list-type"] == "atomic"
 
 
 def test_every_rule_has_a_plain_message() -> None:
