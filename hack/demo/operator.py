@@ -66,7 +66,12 @@ class Operator:
                 # Ctrl-C is for the demo, not for what it leaves running.
                 start_new_session=True,
             )
-        self._wait_until_ready(self._keeper)
+        self._wait_until_ready()
+
+    def check(self) -> None:
+        """Raise an error if the operator that was started here has ended."""
+        if self._keeper is not None and self._keeper.poll() is not None:
+            raise DemoError(f"the operator has ended: {self._last_words()} ({self.log})")
 
     def _wait_until_ended(self) -> None:
         deadline = time.monotonic() + _END_SECONDS
@@ -88,11 +93,10 @@ class Operator:
         self.kubeconfig.touch(mode=0o600)
         self.kubeconfig.write_text(json.dumps(_as_user(config, user)), encoding="utf-8")
 
-    def _wait_until_ready(self, keeper: subprocess.Popen[bytes]) -> None:
+    def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _READY_SECONDS
         while not self._ready():
-            if keeper.poll() is not None:
-                raise DemoError(f"the operator has ended: {self._last_words()} ({self.log})")
+            self.check()
             if time.monotonic() > deadline:
                 raise DemoError(
                     f"the operator is not ready after {_READY_SECONDS:.0f} s: {self.log}"

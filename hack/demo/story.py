@@ -145,7 +145,10 @@ class Story:
         """Scale the large group, and show how far it is until it is there."""
         started = time.monotonic()
         self._kubectl.show("scale", f"kng/{_BIG}", f"--replicas={end}")
-        watched = ("get", f"kng/{_BIG}", f"--output=jsonpath={WATCHED}")
+        # As a list: kubectl leaves out what happens between its first look at a single object and
+        # the watch that follows.
+        one = f"--field-selector=metadata.name={_BIG}"
+        watched = ("get", "kng", one, f"--output=jsonpath={WATCHED}")
         with self._kubectl.watch(*watched, seconds=_SCALING_SECONDS) as lines:
             for line in lines:
                 seconds = time.monotonic() - started
@@ -176,6 +179,7 @@ class Story:
             raise DemoError(f"not Ready in 60 s: {'; '.join(why)}") from err
 
     def _why_not_ready(self, group: str) -> str:
+        self._operator.check()
         path = '--output=jsonpath={.status.conditions[?(@.type=="Ready")].message}'
         return self._kubectl.read("get", f"kng/{group}", path) or "the operator says nothing"
 

@@ -6,19 +6,26 @@ annotations. Nodes are not watched through kopf at all: at thousands of objects 
 queues don't hold.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import kopf
+from kopf._cogs.structs.references import Insights, Resource
 
 from kwok_operator import constants
+from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.session import Session
 
 logger = logging.getLogger(__name__)
 
+WATCH_CHECK_INTERVAL = 5.0
+
 Seen = Callable[[Mapping[str, Any], bool], None]
 """Called with a group's object, and whether that object is gone."""
+Served = Callable[[], Awaitable[bool]]
+"""Says whether the API server serves groups; raises KwokOperatorError where it can't be asked."""
 Login = Callable[[], Awaitable[tuple[str, Session]]]
 """Gives the server's URL and a session that is logged in there."""
 
@@ -51,3 +58,37 @@ def make_settings() -> kopf.OperatorSettings:
     settings.execution.max_workers = 2
     settings.queueing.idle_timeout = 1.0
     return settings
+
+
+def make_insights() -> Insights:
+    """What kopf knows of the resources that are served, empty at first."""
+    return Insights()
+
+
+async def keep_watching(insights: Insights, *, served: Served) -> None:
+    """Has kopf watch groups whenever the API server serves them, for ever.
+
+    kopf looks which resources there are when a CRD changes, once for each change. Where discovery
+    is a moment behind, it misses a CRD that was deleted and installed again, and would never look
+    again. There is no public way to tell it; `insights` is what `kopf.operator` takes and works by.
+    """
+    groups = Resource(
+        group=constants.API_GROUP,
+        version=constants.API_VERSION,
+        plural=constants.PLURAL,
+        kind=constants.KIND,
+        namespaced=False,
+        verbs=frozenset({"list", "watch"}),
+    )
+    while True:
+        await asyncio.sleep(WATCH_CHECK_INTERVAL)
+        try:
+            missed = groups not in insights.watched_resources and await served()
+        except KwokOperatorError as error:
+            logger.debug("groups can't be looked for: error=%s", error)
+            continue
+        if missed:
+            logger.info("the CRD is back: groups are watched again")
+            async with insights.revised:
+                insights.watched_resources.add(groups)
+                insights.revised.notify_all()

@@ -112,7 +112,7 @@ class KwokLink:
                 await asyncio.wait_for(answered, SCOUT_ANSWER_WITHIN)
         except TimeoutError:
             self._next_scout = self._clock() + SCOUT_AGAIN_AFTER
-            if not await self._renewed_since(asked_at):
+            if not await self._has_renewed(asked_at, (*self._witnesses, name)):
                 patience = f"{SCOUT_ANSWER_WITHIN:g} s"
                 self._set_silent(f"the node {name} was not initialised in {patience}")
         else:
@@ -187,17 +187,16 @@ class KwokLink:
         if self.silent is not None:
             logger.info("kwok controller is back")
             self.silent = None
-            self._next_scout = float("-inf")
 
     def _set_silent(self, why: str) -> None:
         if self.silent is None:
             logger.warning("kwok controller does not answer: %s", why)
         self.silent = SILENT.format(why=why)
 
-    async def _renewed_since(self, moment: datetime) -> bool:
-        """Whether kwok is alive, and only too busy with other nodes to answer."""
-        lease = await self._newest_lease(self._witnesses)
-        return lease is not None and lease.renew_time is not None and lease.renew_time > moment
+    async def _has_renewed(self, since: datetime, nodes: Sequence[str]) -> bool:
+        """Whether kwok lives and answers late: it is busy, or has Stages that take their time."""
+        lease = await self._newest_lease(nodes)
+        return lease is not None and lease.renew_time is not None and lease.renew_time > since
 
     async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
         """The Lease that kwok took last, of nodes in the order in which they were made.

@@ -23,11 +23,13 @@ class Memory:
 
     `status` is what the API server holds as far as we know, as of `status_version`. `seen` are
     serials of open batches whose node was there; `taken` those whose name somebody else holds.
+    `next_serial` outlives a status that was wiped: the nodes with the last serials may be gone.
     """
 
     uid: str
     status: KwokNodeGroupStatus
     status_version: int
+    next_serial: int = 0
     written_at: float = float("-inf")
     seen: set[int] = field(default_factory=set)
     taken: dict[int, str] = field(default_factory=dict)
@@ -68,8 +70,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     for record in cache.group(group.name).values():
         serial = names.serial(record.name)
         if record.owner != group.uid or serial is None:
-            # A node that a former group of this name still owns is the garbage collector's.
-            if record.owner in ("", group.uid) and not record.deleting:
+            if not record.deleting and not _of_predecessor(group, record):
                 foreign.append(record.name)
         elif record.deleting:
             terminating[serial] = record
@@ -84,6 +85,13 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     return Observation(names, records, terminating, tuple(held), tuple(foreign))
 
 
+def _of_predecessor(group: Group, record: NodeRecord) -> bool:
+    """Whether a former group of this name owns the node: then it is the garbage collector's."""
+    if record.owner in ("", group.uid):
+        return False
+    return NodeNames.of(group.name, record.owner).serial(record.name) is not None
+
+
 def observed(seen: Observation, memory: Memory, *, room: int) -> Observed:
     """The same for the planner."""
     here = seen.records.keys() | seen.terminating.keys()
@@ -95,7 +103,7 @@ def observed(seen: Observation, memory: Memory, *, room: int) -> Observed:
         terminating=frozenset(seen.terminating),
         gone=frozenset(memory.seen - here) | memory.taken.keys(),
         batches=batches,
-        next_serial=max(memory.status.next_serial, highest + 1, asked + 1),
+        next_serial=max(memory.next_serial, memory.status.next_serial, highest + 1, asked + 1),
         held=memory.status.target_size,
         room=room,
     )

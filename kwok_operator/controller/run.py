@@ -155,15 +155,17 @@ class Operator:
         logger.info("ready: groups=%d nodes=%d", len(self._store), len(self._cache))
         self._spawn("post events", self._recorder.run())
         self._spawn("resync", self._resync())
-        kopf_is_up = asyncio.Event()
+        kopf_is_up, insights = asyncio.Event(), handlers.make_insights()
         watch = kopf.operator(
             registry=handlers.make_registry(seen=self._group_seen, login=self._log_in),
             settings=handlers.make_settings(),
             clusterwide=True,
             standalone=True,
+            insights=insights,
             ready_flag=kopf_is_up,
         )
         self._spawn("watch groups", watch)
+        self._spawn("watch the watch", handlers.keep_watching(insights, served=self._status.served))
         self._spawn("take signals", self._take_signals_back(kopf_is_up))
         done, _ = await asyncio.wait(self._background, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -40,8 +40,6 @@ def _is_local(host: str) -> bool:
 
 def _covers(entry: str, host: str) -> bool:
     """Whether one entry of NO_PROXY means this host."""
-    if not entry:
-        return False
     if entry == "*":
         return True
     address = _address(host)

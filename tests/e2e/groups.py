@@ -3,9 +3,15 @@
 Reads are fresh and come from the API server, never from the operator. A group's nodes are all that
 have its label, terminating ones too; its Events are those about the object that has the name now.
 
+`stopped` lets a test act in the middle of a long plan, however fast the operator is.
+
 Nothing here asserts: what a group should be is for the tests to say.
 """
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kwok_operator.constants import API_GROUP, API_VERSION, KIND, NODE_GROUP_LABEL
@@ -99,3 +105,13 @@ def is_ready(node: dict[str, Any]) -> bool:
 
 def serial_of(node_name: str) -> int:
     return int(node_name.rpartition("-")[2])
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

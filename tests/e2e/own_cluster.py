@@ -26,6 +26,8 @@ from tests.e2e.operator import ACCOUNT, NAMESPACE, RBAC, Harness
 
 KWOK = "kwok-controller"
 
+KUBELET_FLAGS = ("--server-address=", "--node-port=", "--node-name=", "--node-ip=")
+
 SHORT_LEASES = ("--heartbeat-factor", "0.25")
 """kwokctl: Leases of 10 s, and nodes whose Lease has run out are NotReady after 10 s."""
 
@@ -70,14 +72,17 @@ class OwnCluster:
             self._kwok.wait()
             self._kwok = None
 
-    def start_kwok(self, *, port: int | None = None) -> None:
-        """Starts kwok as it was, or on another port."""
+    def start_kwok(self, *, port: int | None = None, serving: bool = True) -> None:
+        """Starts kwok as it was, on another port from now on, or without a kubelet API."""
         if port is not None:
             known = next(a for a in self._command if a.startswith("--node-port=")).split("=")[1]
             self._command = [a.replace(known, str(port)) for a in self._command]
+        command = self._command
+        if not serving:
+            command = [*(a for a in command if not a.startswith(KUBELET_FLAGS)), "--node-port=0"]
         with self.cluster.log(KWOK).open("a") as log:
             self._kwok = subprocess.Popen(
-                self._command, cwd=self.cluster.directory, stdout=log, stderr=log
+                command, cwd=self.cluster.directory, stdout=log, stderr=log
             )
 
 

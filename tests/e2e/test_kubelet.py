@@ -6,6 +6,7 @@
   where it has nothing to show, lines and output where it has
 - what a kubelet of somebody else writes into a node with our label is never copied
 - a kwok that comes back on another port: nodes made from then on have that one
+- a kwok that serves no kubelet API is as good as any other for everything else
 
 The port changes as it does in life: kwok is killed, and started again with its own arguments but
 for the port. That cluster's kwok manages all nodes, as kwokctl starts it by default; the other
@@ -21,7 +22,15 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import KWOK_NODE_ANNOTATION, NODE_GROUP_LABEL
-from tests.e2e.groups import apply_group, names_of, nodes_of, scale, wait_condition, wait_ready
+from tests.e2e.groups import (
+    apply_group,
+    events_of,
+    names_of,
+    nodes_of,
+    scale,
+    wait_condition,
+    wait_ready,
+)
 from tests.e2e.kubectl import Kubectl, KubectlError, eventually
 from tests.e2e.operator import Harness
 from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster, born_ready, own_cluster
@@ -216,6 +225,21 @@ def test_kwok_comes_back_on_another_port(own: OwnCluster) -> None:
     names = [node["metadata"]["name"] for node in new]
     with pods_on(kubectl, names):
         assert [answers(kubectl, node) for node in names] == [(f"{LINE}\n", "hello\n")] * 3
+    kubectl("delete", "kng", name)
+
+
+def test_a_kwok_without_a_kubelet_api(own: OwnCluster) -> None:
+    kubectl, name = own.kubectl, "no-kubelet"
+    own.kill_kwok()
+    own.start_kwok(serving=False)
+    own.harness.start()
+    apply_group(kubectl, name, targetSize=4)
+    wait_ready(kubectl, name)
+    nodes = nodes_of(kubectl, name)
+    assert [endpoint(node) for node in nodes] == [(None, {"kubeletEndpoint": {"Port": 0}})] * 4
+    names = [node["metadata"]["name"] for node in nodes]
+    assert [born_ready(kubectl, node) for node in names] == [False, True, True, True]
+    assert "KwokNotResponding" not in {e["reason"] for e in events_of(kubectl, name)}
     kubectl("delete", "kng", name)
 
 

@@ -28,7 +28,7 @@ from kwok_operator import __version__
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.metrics import Metrics
-from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from kwok_operator.models.crd import CRD_FILE
 from kwok_operator.settings import RunSettings
 from tests.e2e.groups import (
     apply_group,
@@ -95,7 +95,7 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
         lambda cluster, user: cluster.pop("certificate-authority-data"),
         ["certificate"],
     ),
-    "invalid-token": (lambda cluster, user: user.update(token="nonsense"), ["401", "Unauthorized"]),
+    "invalid-token": (lambda cluster, user: user.update(token="nonsense"), ["401", "credentials"]),
     "plugin-fails": (
         lambda cluster, user: user.update(
             token=None,
@@ -176,21 +176,13 @@ def test_port_in_use_is_one_line(kubeconfig: Write) -> None:
     assert "in use" in line
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
-        ("max-total-nodes", "-1"),
-        ("max-total-nodes", "many"),
-        ("listen", "8080"),
-        ("listen", "localhost:http"),
-        ("resync-interval", "0"),
-        ("resync-interval", "nan"),
-        ("log-format", "yaml"),
-        ("log-level", "loud"),
-        ("provider-id-prefix", " "),
-    ],
-)
-def test_wrong_setting_is_told_with_its_name_and_value(flag: str, value: str) -> None:
+WRONG = """max-total-nodes=-1 max-total-nodes=many listen=8080 listen=localhost:http
+    resync-interval=0 resync-interval=nan log-format=yaml log-level=loud"""
+
+
+@pytest.mark.parametrize("wrong", WRONG.split())
+def test_wrong_setting_is_told_with_its_name_and_value(wrong: str) -> None:
+    flag, _, value = wrong.partition("=")
     variable = f"KWOK_OPERATOR_{flag.upper().replace('-', '_')}"
     by_flag = run("run", f"--{flag}={value}", **{variable: "overridden by the flag"})
     by_variable = run("run", **{variable: value})
@@ -267,8 +259,7 @@ def test_exec_plugin_is_an_identity(
 
 async def test_service_account_of_a_pod_is_an_identity(kubeconfig: Write, tmp_path: Path) -> None:
     """The files and variables of a pod; that no pod is around them makes no difference."""
-    cluster: Config = {}
-    user: Config = {}
+    cluster, user = Config(), Config()
     kubeconfig(lambda *parts: (cluster.update(parts[0]), user.update(parts[1])))
     address = urlsplit(cluster["server"])
     (tmp_path / "ca.crt").write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
@@ -354,7 +345,7 @@ def test_json_logs_are_one_object_a_line(
     assert process.terminate() == 0
     lines = [json.loads(line) for line in process.log().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-    assert {line["level"] for line in lines} == {"info", "warning"}
+    assert {"info", "warning"} <= {line["level"] for line in lines}
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +364,7 @@ def own(own_cluster: Cluster, tmp_path: Path) -> Iterator[tuple[Cluster, Kubectl
     kubeconfig = own_cluster.kubeconfig
     kubectl = Kubectl(program=own_cluster.kubectl, kubeconfig=kubeconfig, cache=tmp_path / "cache")
     kubectl("apply", f"--filename={CRD_FILE.parent}")
-    kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=30s")
+    eventually(lambda: kubectl("get", "kng") is not None, describe="groups are served")
     harness = Harness(kubeconfig=kubeconfig, directory=tmp_path)
     yield own_cluster, kubectl, harness
     harness.stop()

@@ -25,6 +25,7 @@ from tests.e2e.groups import (
     scale,
     serial_of,
     status_of,
+    stopped,
     wait_condition,
     wait_ready,
 )
@@ -110,7 +111,8 @@ def test_a_named_instance_that_has_not_arrived_never_comes(
     first = eventually(
         lambda: names_of(kubectl, group_name), describe="the first of 900 nodes are there"
     )
-    patch_group(kubectl, group_name, paused=True)
+    with stopped(operator.pid):
+        patch_group(kubectl, group_name, paused=True)
     wait_condition(kubectl, group_name, "Paused")
     last = status_of(kubectl, group_name)["pending"][-1]["last"]
     assert last == 899, "the end of the batch has not arrived"
@@ -271,7 +273,8 @@ def test_paused_holds_a_batch_that_is_under_way(
 ) -> None:
     apply_group(kubectl, group_name, targetSize=800)
     eventually(lambda: names_of(kubectl, group_name), describe="the first nodes are there")
-    patch_group(kubectl, group_name, paused=True)
+    with stopped(operator.pid):
+        patch_group(kubectl, group_name, paused=True)
     wait_condition(kubectl, group_name, "Paused")
     held = names_of(kubectl, group_name)
     assert len(held) < 800

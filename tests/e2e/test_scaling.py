@@ -11,11 +11,7 @@
 """
 
 import json
-import os
 import re
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from kwok_operator.constants import (
@@ -35,6 +31,7 @@ from tests.e2e.groups import (
     scale,
     serial_of,
     status_of,
+    stopped,
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, eventually
@@ -68,15 +65,6 @@ def created(operator: Process, group: str) -> int:
         re.MULTILINE,
     )
     return int(float(found[1])) if found else 0
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def test_from_nothing_to_hundreds_and_back(
@@ -166,7 +154,8 @@ def test_a_new_target_interrupts_a_long_plan(
         lambda names: len(names) > 20,
         describe="some of the 2000 nodes are there",
     )
-    scale(kubectl, group_name, 5)
+    with stopped(operator.pid):
+        scale(kubectl, group_name, 5)
     wait_ready(kubectl, group_name)
     names = names_of(kubectl, group_name)
     assert len(names) == 5
@@ -184,19 +173,21 @@ def test_a_new_target_interrupts_a_long_plan(
 def test_a_new_target_interrupts_a_long_way_down(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
-    apply_group(kubectl, group_name, targetSize=600)
+    apply_group(kubectl, group_name, targetSize=800)
     wait_ready(kubectl, group_name)
     before = names_of(kubectl, group_name)
     scale(kubectl, group_name, 0)
     eventually(
         lambda: names_of(kubectl, group_name),
-        lambda names: len(names) < 600,
+        lambda names: len(names) < 800,
         describe="the first nodes are gone",
     )
-    scale(kubectl, group_name, 600)
+    with stopped(operator.pid):
+        assert names_of(kubectl, group_name), "it hasn't come to its end"
+        scale(kubectl, group_name, 800)
     wait_ready(kubectl, group_name)
     after = names_of(kubectl, group_name)
-    assert len(after) == 600
+    assert len(after) == 800
     assert set(after) & set(before), "the rest of the nodes stayed"
 
 
@@ -221,14 +212,16 @@ def test_nodes_deleted_while_their_batch_is_filled_come_back_under_new_names(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     apply_group(kubectl, group_name, targetSize=800)
-    names = eventually(
+    eventually(
         lambda: names_of(kubectl, group_name),
         lambda names: len(names) > 20,
         describe="some of the 800 nodes are there",
     )
-    deleted = names[-10:]
-    kubectl("delete", "node", *deleted, "--wait=false")
-    assert len(names_of(kubectl, group_name)) < 790, "the batch is still being filled"
+    with stopped(operator.pid):
+        names = names_of(kubectl, group_name)
+        assert len(names) < 800, "the batch is still being filled"
+        deleted = names[-10:]
+        kubectl("delete", "node", *deleted)
     wait_ready(kubectl, group_name)
     names = names_of(kubectl, group_name)
     assert len(names) == 800
@@ -328,7 +321,8 @@ def test_a_small_group_is_not_kept_waiting_by_a_large_one(
         lambda names: len(names) > 20,
         describe="the large group is being filled",
     )
-    apply_group(kubectl, small, targetSize=5)
+    with stopped(operator.pid):
+        apply_group(kubectl, small, targetSize=5)
     wait_ready(kubectl, small)
     assert len(names_of(kubectl, large)) < 2000
     assert len(names_of(kubectl, small)) == 5

@@ -280,13 +280,6 @@ class TestListing:
         )
         assert sorted(told.since()) == ["less", "more", "other"]
 
-    def test_an_empty_one_empties_it(self, cache: NodeCache) -> None:
-        cache.upsert(node("web-1"))
-        cache.upsert(node("gpu-1", group="gpu"))
-        cache.replace([], 10)
-        assert len(cache) == 0
-        assert cache.group("web") == {}
-
 
 class TestWaking:
     @pytest.mark.parametrize(
@@ -406,9 +399,3 @@ class TestMemory:
         assert cache.group("web") == {}
         cache.created("web", node("web-0"))
         assert set(cache.group("web")) == {"web-0"}
-
-    def test_a_group_without_nodes_leaves_nothing(self, cache: NodeCache) -> None:
-        cache.upsert(node())
-        cache.remove(node())
-        assert cache.group("web") == {}
-        assert len(cache) == 0

@@ -364,7 +364,7 @@ class World(RuleBasedStateMachine):
 
 def test_the_world_always_comes_to_rest_at_the_target() -> None:
     run_state_machine_as_test(
-        World, settings=settings(deadline=None, max_examples=60, stateful_step_count=30)
+        World, settings=settings(deadline=None, max_examples=150, stateful_step_count=30)
     )
 
 

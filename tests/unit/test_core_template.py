@@ -5,8 +5,9 @@
 - a guard taint unless switched off, never twice; taints of one key and effect are merged
 - bad and negative quantities, and more reserved than there is, name field and value
 - a pasted node of any cloud keeps what its group has in common
-- whatever JSON is given: a node that can be serialised, or a TemplateError that names a field
 - the hash changes when the node does; the source is told in a word
+
+That any JSON at all is a node or a TemplateError is in test_core_template_any.py.
 """
 
 import json
@@ -15,12 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kwok_operator.core.template import (
     MAX_RESOLVED_BYTES,
-    render,
     resolve,
     source,
     template_hash,
@@ -371,80 +369,6 @@ def test_a_node_that_is_too_large_for_status_is_refused() -> None:
         resolved({"metadata": {"annotations": annotations}})
     assert refused.value.field == "spec.template.node"
     assert refused.value.remedy
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=8,
-)  # fmt: skip
-
-
-def part(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """An object with some of these fields, each as it should be or anything at all."""
-    return st.fixed_dictionaries({}, optional={k: v | anything for k, v in fields.items()})
-
-
-names = st.sampled_from(["a", "kubernetes.io/arch", "kubernetes.io/hostname", "kwok-provider"])
-texts = st.dictionaries(names, st.text(max_size=6), max_size=3)
-amounts = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "pods", "example.com/x"]),
-    st.sampled_from(["4", "500m", "16Gi", "1e3", "0", "-1", "x"]) | st.integers(0, 9),
-    max_size=4,
-)
-nodes = part(
-    kind=st.just("Node"),
-    metadata=part(name=st.text(max_size=9), uid=st.just("u"), labels=texts, annotations=texts),
-    spec=part(
-        providerID=st.text(max_size=9),
-        taints=st.lists(part(key=names, effect=st.just("NoSchedule")), max_size=3),
-    ),
-    status=part(
-        capacity=amounts,
-        allocatable=amounts,
-        addresses=st.lists(
-            part(type=st.just("InternalIP"), address=st.text(max_size=9)), max_size=2
-        ),
-        nodeInfo=part(architecture=st.just("arm64"), machineID=st.text(max_size=9)),
-    ),
-)
-shapes = st.fixed_dictionaries(
-    {},
-    optional={
-        "cpu": st.integers(0, 10**15),
-        "memory": st.sampled_from(["16Gi", "1e99", "99999999999999999999999999999Gi"]),
-        "reserved": st.fixed_dictionaries(
-            {},
-            optional={
-                "cpu": st.sampled_from(["0", "100u", "4"]),
-                "memory": st.sampled_from(["0", "1Gi", "500M", "1e98"]),
-                "ephemeralStorage": st.sampled_from(["0", "1Gi"]),
-            },
-        ),
-        "taints": st.just([{"key": "kwok-provider", "effect": "NoSchedule"}]),
-    },
-)
-
-
-@given(node=nodes | st.dictionaries(st.text(max_size=6), anything, max_size=4), shape=shapes)
-@settings(deadline=None, max_examples=300)
-def test_any_json_is_a_node_or_an_error_that_names_a_field(node: Any, shape: Any) -> None:
-    try:
-        answer = resolved(node if isinstance(node, dict) else {"metadata": node}, shape)
-    except TemplateError as error:
-        assert error.field.startswith("spec.template.")
-        assert error.problem
-        assert "\n" not in str(error)
-        return
-    taints = [(str(t.get("key")), str(t.get("effect"))) for t in answer["spec"]["taints"]]
-    assert len(taints) == len(set(taints))
-    assert ("kwok-provider", "NoSchedule") in taints
-    assert answer["status"]["allocatable"].keys() == answer["status"]["capacity"].keys()
-    rendered = render(answer, group="g", uid="u", provider_id_prefix="kwok:", endpoint=None)
-    body = json.loads(rendered.body("n", requested_at="t", now="t", ready=False))
-    assert body["status"]["capacity"] == answer["status"]["capacity"]
 
 
 def test_the_hash_does_not_depend_on_the_order_of_fields() -> None:

@@ -2,8 +2,9 @@
 
 - which source counts: flags, a pod's service account, KUBECONFIG, ~/.kube/config;
 - kubeconfigs are merged and read as kubectl does; credentials and TLS of all kinds;
-- logins that work for real: TLS with client certificates, exec plugins that expire or are refused;
 - every mistake is one line that names the place and, where there is one, the remedy.
+
+Logins that are carried out, over TLS and with plugins, are in test_kube_config_login.py.
 """
 
 import base64
@@ -14,17 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
-from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.config import load_connection
-from kwok_operator.kube.connection import Connection
-from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
+from kwok_operator.errors import ConnectionConfigError
+from tests.fakes.certificates import Certificates, make_certificates
+from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
 
-V1 = "client.authentication.k8s.io/v1"
-SERVER = "http://k8s:8080"
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
@@ -44,43 +39,13 @@ def pod(tmp_path: Path, certificates: Certificates) -> Path:
     return directory
 
 
-def kubeconfig(
-    path: Path,
-    *,
-    name: str = "dev",
-    server: str = SERVER,
-    cluster: dict[str, Any] | None = None,
-    user: dict[str, Any] | None = None,
-    **fields: Any,
-) -> str:
-    """Write a kubeconfig of one context, cluster and user of the same name."""
-    config: dict[str, Any] = {
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": {"server": server, **(cluster or {})}}],
-        "users": [{"name": name, "user": user or {}}],
-        **fields,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump({k: v for k, v in config.items() if v is not None}))
-    return str(path)
-
-
-async def load(path: str | None = None, **options: Any) -> Connection:
-    options = {"environ": {"PATH": os.environ["PATH"]}, **options}
-    return await load_connection(kubeconfig=path, **options)
-
-
-async def authorization(connection: Connection) -> str | None:
-    return (await connection.auth_headers()).get("Authorization")
-
-
 async def test_service_account(pod: Path) -> None:
     connection = await load(environ=IN_POD, service_account=pod)
     assert connection.server == "https://10.96.0.1:443"
     assert connection.description == "in-cluster at https://10.96.0.1:443"
     assert connection.namespace == "kwok"
     assert connection.endpoint.ca_path == str(pod / "ca.crt")
+    assert connection.endpoint.token_file == str(pod / "token")
     assert connection.ssl is not None
     assert await authorization(connection) == "Bearer pod-token"
 
@@ -122,23 +87,38 @@ async def test_which_source_counts(tmp_path: Path, pod: Path) -> None:
 
 async def test_files_are_merged(tmp_path: Path) -> None:
     """Who comes first is right; what is missing elsewhere is found; empty files are fine."""
+    other: Any = {"current-context": "b"}
+    shared = {"name": "b", "context": {"cluster": "shared", "user": "a"}}
     one = kubeconfig(
         tmp_path / "one" / "config",
         name="a",
+        contexts=[{"name": "a", "context": {"cluster": "shared", "user": "a"}}],
         clusters=None,
         users=[{"name": "a", "user": {"tokenFile": "secret/token"}}],
     )
-    two = kubeconfig(tmp_path / "two", name="b", server="http://b")
-    three = kubeconfig(tmp_path / "three", name="a", server="http://a", user={"token": "wrong"})
+    two = kubeconfig(
+        tmp_path / "two",
+        name="a",
+        contexts=[shared],
+        clusters=[{"name": "shared", "cluster": {"server": "http://right"}}],
+        user={"token": "wrong"},
+        **other,
+    )
+    three = kubeconfig(
+        tmp_path / "three",
+        name="a",
+        clusters=[{"name": n, "cluster": {"server": "http://wrong"}} for n in ("a", "shared")],
+        **other,
+    )
     (tmp_path / "empty").write_text("")
     (tmp_path / "one" / "secret").mkdir()
     (tmp_path / "one" / "secret" / "token").write_text("right\n")
     paths = [tmp_path / "missing", tmp_path / "empty", one, two, three]
     environ = {"KUBECONFIG": os.pathsep.join(map(str, paths))}
     connection = await load(environ=environ)
-    assert connection.description == "context a at http://a"
+    assert connection.description == "context a at http://right"
     assert await authorization(connection) == "Bearer right"
-    assert (await load(environ=environ, context="b")).server == "http://b"
+    assert (await load(environ=environ, context="b")).server == "http://right"
 
 
 async def test_first_of_a_name_counts_within_a_file(tmp_path: Path) -> None:
@@ -215,116 +195,6 @@ async def test_server_without_scheme(tmp_path: Path, cluster: dict[str, Any], se
     assert (await load(path)).server == server
 
 
-async def ask(connection: Connection) -> str:
-    async with KubeClient(connection=connection) as client:
-        return await client.get_text("/readyz")
-
-
-@pytest.mark.parametrize("form", ["data", "files", "both"])
-async def test_client_certificate(tmp_path: Path, certificates: Certificates, form: str) -> None:
-    names = {
-        "certificate-authority": "ca.crt",
-        "client-certificate": "client.crt",
-        "client-key": "client.key",
-    }
-    said: dict[str, str] = {}
-    for key, name in names.items():
-        if form != "data":
-            said[key] = certificates.relative(name, tmp_path)
-        if form == "both":
-            said[key] = "/nowhere"
-        if form != "files":
-            said[f"{key}-data"] = certificates.data(name)
-    ca = {key: value for key, value in said.items() if key.startswith("certificate")}
-    user = {key: value for key, value in said.items() if key.startswith("client")}
-    async with FakeApiServer(tls=certificates.server_context(ask_for_client=True)) as server:
-        cluster = {**ca, "tls-server-name": SERVER_NAME}
-        path = kubeconfig(tmp_path / "c", server=server.url, cluster=cluster, user=user)
-        assert await ask(await load(path)) == "ok"
-        path = kubeconfig(tmp_path / "c", server=server.url, cluster=cluster)
-        with pytest.raises(ApiUnreachableError):
-            await ask(await load(path))
-
-
-async def test_server_that_is_not_trusted(tmp_path: Path, certificates: Certificates) -> None:
-    ca = {"certificate-authority-data": certificates.data("ca.crt")}
-    async with FakeApiServer(tls=certificates.server_context()) as server:
-        wrong_name = await load(kubeconfig(tmp_path / "a", server=server.url, cluster=ca))
-        with pytest.raises(ApiUnreachableError, match=r"is not trusted.*not valid for"):
-            await ask(wrong_name)
-        unknown = await load(kubeconfig(tmp_path / "b", server=server.url))
-        with pytest.raises(ApiUnreachableError, match="certificate is not trusted"):
-            await ask(unknown)
-        careless = {"insecure-skip-tls-verify": True}
-        trusting = await load(kubeconfig(tmp_path / "c", server=server.url, cluster=careless))
-        assert trusting.endpoint.insecure
-        assert await ask(trusting) == "ok"
-
-
-def exec_user(directory: Path, script: str, **fields: Any) -> dict[str, Any]:
-    """A user whose plugin lies next to the kubeconfig."""
-    path = directory / "plugin.sh"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return {"exec": {"command": "./plugin.sh", "apiVersion": V1, **fields}}
-
-
-async def test_exec_plugin_until_the_token_expires(tmp_path: Path) -> None:
-    """Each run of the plugin gives another token, which lives for half a minute or for ever."""
-    said = f'{{"apiVersion": "{V1}", "status": {{"token": "t%s"%s}}}}'
-    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 30))
-    script = f"""cd {tmp_path}; echo run >> runs; n=$(wc -l < runs | tr -d ' ')
-[ "$n" = 1 ] && end=', "expirationTimestamp": "{until}"'
-printf '{said}' "$n" "$end" """
-    path = kubeconfig(tmp_path / "c", user=exec_user(tmp_path, script))
-    now = [time.time()]
-    connection = await load(path, clock=lambda: now[0])
-    assert await authorization(connection) == "Bearer t1"
-    assert connection.endpoint.expires == pytest.approx(now[0] + 30, abs=2)
-    now[0] += 29
-    assert await authorization(connection) == "Bearer t2"
-    assert connection.endpoint.expires is None
-
-
-async def test_exec_plugin_runs_again_after_401(tmp_path: Path) -> None:
-    said = f'{{"apiVersion": "{V1}", "status": {{"token": "t%s"}}}}'
-    script = f"cd {tmp_path}; echo >> runs; printf '{said}' $(wc -l < runs)"
-    async with FakeApiServer() as server:
-        server.tokens = {"t2"}
-        path = kubeconfig(tmp_path / "c", server=server.url, user=exec_user(tmp_path, script))
-        assert await ask(await load(path)) == "ok"
-    assert len(server.seen) == 2
-
-
-async def test_exec_plugin_with_certificate_and_cluster(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    status = {
-        "clientCertificateData": certificates.text("client.crt"),
-        "clientKeyData": certificates.text("client.key"),
-    }
-    (tmp_path / "answer").write_text(json.dumps({"apiVersion": V1, "status": status}))
-    script = f'cd {tmp_path}; echo "$KUBERNETES_EXEC_INFO" > told; cat answer'
-    async with FakeApiServer(tls=certificates.server_context(ask_for_client=True)) as server:
-        cluster = {
-            "certificate-authority": certificates.path("ca.crt"),
-            "tls-server-name": SERVER_NAME,
-            "extensions": [
-                {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
-            ],
-        }
-        user = exec_user(tmp_path, script, provideClusterInfo=True)
-        path = kubeconfig(tmp_path / "c", server=server.url, cluster=cluster, user=user)
-        assert await ask(await load(path)) == "ok"
-    told = json.loads((tmp_path / "told").read_text())["spec"]["cluster"]
-    assert told == {
-        "server": server.url,
-        "tls-server-name": SERVER_NAME,
-        "certificate-authority-data": certificates.data("ca.crt"),
-        "config": {"audience": "a"},
-    }
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -347,7 +217,10 @@ async def test_exec_plugin_with_certificate_and_cluster(
         ({"user": {"as-groups": ["a", "b"]}}, "only one of as-groups"),
         ({"user": {"auth-provider": {"name": "azure"}}}, "auth-provider azure is not supported"),
         ({"user": {"auth-provider": {"name": "oidc"}}}, "logging in: oidc: missing configuration"),
-        ({"user": {"exec": {"command": "nope", "apiVersion": V1}}}, "plugin nope is not installed"),
+        (
+            {"user": {"exec": {"command": "nope", "apiVersion": EXEC_V1}}},
+            "nope is not installed",
+        ),
         ({"cluster": {"certificate-authority": "ca"}}, "certificate-authority .*/ca is not a file"),
         ({"cluster": {"proxy-url": "socks5://p"}}, "proxy-url socks5://p is not supported"),
         (

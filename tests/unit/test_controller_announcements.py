@@ -1,0 +1,219 @@
+"""Which transitions of a group become an Event, and that each is told once.
+
+- a batch that is asked for, nodes that are deleted, names that name nothing
+- conditions that turn: bad ones are warnings; those that only end are not told
+- one cause that turns several conditions is told once
+- nothing new is nothing to tell: not in the next pass, and not after a restart
+"""
+
+import dataclasses
+from typing import Any, cast
+
+import pytest
+
+from kwok_operator.controller.announcements import announce
+from kwok_operator.controller.groups import Group
+from kwok_operator.controller.recorder import Recorder
+from kwok_operator.core.plan import Limit, Plan, Target
+from kwok_operator.core.status import Facts, make_status
+from kwok_operator.models.status import KwokNodeGroupStatus
+
+NOW = "2026-01-02T03:04:05Z"
+GROUP = Group.parse({"metadata": {"name": "web", "uid": "u-1"}})
+AT_REST = Facts(
+    generation=1,
+    target=Target(3, 3),
+    paused=False,
+    replicas=3,
+    ready=3,
+    updated=3,
+    pending=0,
+    failed=0,
+    leaving=0,
+    terminating=(),
+    foreign=(),
+    next_serial=3,
+    batches=(),
+)
+MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
+
+
+class Events:
+    """A recorder that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+
+    def emit(self, group: Group, kind: str, reason: str, message: str) -> None:
+        assert group is GROUP
+        self.told.append((kind, reason, message))
+
+
+class Passes:
+    """A group from pass to pass: what each of them announces."""
+
+    def __init__(self) -> None:
+        self.facts = AT_REST
+        self.status = KwokNodeGroupStatus()
+
+    def next(self, *, plan: dict[str, Any] | None = None, **changes: Any) -> list[tuple[str, str]]:
+        """The kinds and reasons told of a pass that found these changes."""
+        return [(kind, reason) for kind, reason, _ in self.events(plan=plan, **changes)]
+
+    def events(
+        self, *, plan: dict[str, Any] | None = None, **changes: Any
+    ) -> list[tuple[str, str, str]]:
+        self.facts = dataclasses.replace(self.facts, **changes)
+        after = make_status(self.facts, group="web", previous=self.status, resolved=None, now=NOW)
+        todo = Plan(
+            target=self.facts.target,
+            pending=(),
+            create=(),
+            delete=(),
+            batches=(),
+            next_serial=self.facts.next_serial,
+        )
+        events = Events()
+        announce(
+            cast(Recorder, events),
+            GROUP,
+            before=self.status,
+            after=after,
+            plan=dataclasses.replace(todo, **(plan or {})),
+        )
+        self.status = after
+        return events.told
+
+    def restart(self) -> None:
+        """What the operator knows comes from the API server again."""
+        self.status = KwokNodeGroupStatus.model_validate(self.status.dump())
+
+
+@pytest.fixture
+def passes() -> Passes:
+    """A group that has been Ready for a while."""
+    passes = Passes()
+    assert passes.next() == [("Normal", "Ready")]
+    return passes
+
+
+def test_a_group_at_rest_has_nothing_to_tell(passes: Passes) -> None:
+    assert passes.next() == []
+
+
+UP: dict[str, Any] = {"pending": (3, 4), "create": (3, 4)}
+
+
+class TestScaling:
+    def test_asking_for_nodes_is_told_once(self, passes: Passes) -> None:
+        asked = {"target": Target(5, 5), "pending": 2, "next_serial": 5, "generation": 2}
+        ((kind, reason, message),) = passes.events(plan=UP, **asked)
+        assert (kind, reason) == ("Normal", "ScalingUp")
+        assert message == "Creating 2 nodes: 3 exist, 5 are the target."
+        assert passes.next(plan=UP) == []
+        assert passes.next(plan={"pending": (4,), "create": (4,)}, replicas=4, pending=1) == []
+
+    def test_arriving_is_told_as_ready(self, passes: Passes) -> None:
+        passes.next(plan=UP, target=Target(5, 5), pending=2, next_serial=5)
+        assert passes.next(replicas=5, ready=4, pending=0) == []
+        assert passes.next(ready=5) == [("Normal", "Ready")]
+
+    def test_only_what_is_new_is_counted(self, passes: Passes) -> None:
+        passes.next(plan=UP, target=Target(5, 5), pending=2, next_serial=5)
+        more = {"pending": (3, 4, 5), "create": (3, 4, 5)}
+        ((_, _, message),) = passes.events(plan=more, target=Target(6, 6), pending=3, next_serial=6)
+        assert message.startswith("Creating 1 nodes: 3 exist, 6 are the target")
+
+    def test_deleting_nodes_is_told_once(self, passes: Passes) -> None:
+        down = {"delete": ("web-2", "web-1")}
+        ((kind, reason, message),) = passes.events(
+            plan=down, target=Target(1, 1), leaving=2, generation=2
+        )
+        assert (kind, reason) == ("Normal", "ScalingDown")
+        assert message == "Deleting 2 nodes: 3 exist, 1 are the target."
+        assert passes.next(plan={"delete": ("web-1",)}, replicas=2, ready=2, leaving=1) == []
+
+    def test_replacing_named_nodes_is_told_once(self, passes: Passes) -> None:
+        # The target stays, so the group is not scaling down but up again while they leave.
+        both = {"delete": ("web-0",), "pending": (3,), "create": (3,)}
+        told = passes.next(plan=both, leaving=1, pending=1, next_serial=4, generation=2)
+        assert told == [("Normal", "ScalingUp"), ("Normal", "ScalingDown")]
+        assert passes.next(plan=both) == []
+
+    def test_deletes_that_fail_again_and_again_are_told_once(self, passes: Passes) -> None:
+        down = {"delete": ("web-2", "web-1")}
+        passes.next(plan=down, target=Target(1, 1), leaving=2, generation=2)
+        assert passes.next(plan=down, refusal="forbidden") == [("Warning", "Refused")]
+        for _ in range(3):
+            assert passes.next(plan=down) == []
+
+
+class TestNamesThatNameNothing:
+    def test_they_are_reported_once_per_generation(self, passes: Passes) -> None:
+        unknown = {"unknown": ("web-000099", "web-000098")}
+        ((kind, reason, message),) = passes.events(plan=unknown, generation=2)
+        assert (kind, reason) == ("Warning", "UnknownNodes")
+        assert "web-000098, web-000099" in message
+        assert passes.next(plan=unknown) == []
+        assert passes.next(plan=unknown, generation=3) == [("Warning", "UnknownNodes")]
+
+    def test_a_named_node_that_is_gone_afterwards_is_not_reported(self, passes: Passes) -> None:
+        passes.next(plan={"delete": ("web-2",)}, target=Target(2, 2), leaving=1, generation=2)
+        told = passes.next(plan={"unknown": ("web-2",)}, replicas=2, ready=2, leaving=0)
+        assert told == [("Normal", "Ready")]
+
+    def test_thousands_of_them_are_told_in_a_few_words(self, passes: Passes) -> None:
+        names = tuple(f"web-{n:06}" for n in range(5_000))
+        ((_, _, message),) = passes.events(plan={"unknown": names}, generation=2)
+        assert "and 4995 more" in message
+
+
+class TestConditions:
+    @pytest.mark.parametrize(
+        ("changes", "told"),
+        [
+            ({"paused": True}, ("Normal", "SpecPaused")),
+            ({"target": Target(3, 9, MAX_SIZE)}, ("Normal", "MaxSize")),
+            ({"foreign": ("real-node",)}, ("Warning", "NotOurs")),
+            ({"refusal": "forbidden"}, ("Warning", "Refused")),
+            ({"kwok_silent": "silent", "ready": 2}, ("Warning", "KwokNotResponding")),
+            ({"template_error": "broken"}, ("Warning", "TemplateInvalid")),
+        ],
+        ids=lambda value: value[1] if isinstance(value, tuple) else "",
+    )
+    def test_what_turns_is_told_once_also_after_a_restart(
+        self, passes: Passes, changes: dict[str, Any], told: tuple[str, str]
+    ) -> None:
+        # An unusable template turns two conditions, for one reason.
+        assert passes.next(**changes) == [told]
+        assert passes.next() == []
+        passes.restart()
+        assert passes.next() == []
+        assert passes.next(generation=9) == []
+
+    def test_the_sentence_is_that_of_the_condition(self, passes: Passes) -> None:
+        ((_, _, message),) = passes.events(template_error="field x is wrong")
+        assert message == "field x is wrong"
+
+    @pytest.mark.parametrize(
+        ("changes", "back"),
+        [
+            ({"paused": True}, {"paused": False}),
+            ({"foreign": ("real-node",)}, {"foreign": ()}),
+            ({"target": Target(3, 9, MAX_SIZE)}, {"target": Target(3, 3)}),
+        ],
+        ids=str,
+    )
+    def test_what_only_ends_is_not_told(
+        self, passes: Passes, changes: dict[str, Any], back: dict[str, Any]
+    ) -> None:
+        passes.next(**changes)
+        assert passes.next(**back) == []
+
+    def test_but_that_all_is_well_again_is(self, passes: Passes) -> None:
+        passes.next(template_error="broken")
+        assert passes.next(template_error=None) == [("Normal", "Ready")]
+
+    def test_another_reason_is_told_anew(self, passes: Passes) -> None:
+        passes.next(kwok_silent="silent", ready=2)
+        assert passes.next(refusal="forbidden") == [("Warning", "Refused")]

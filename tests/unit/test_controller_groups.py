@@ -1,0 +1,243 @@
+"""The groups that exist, and those that existed until a moment ago.
+
+- an object is read into values; what is missing has its default; "orphan" is a finalizer of its own
+- the newer of two sights of a group counts, and only that is news
+- a group of the same name and another uid is another group: the one before it is gone
+- a group that is gone is remembered for a minute, so that its late nodes can go as well, unless it
+  was orphaned or is only to be forgotten; it does not come back by a late event
+- a full listing tells which are gone
+"""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from kwok_operator.controller.groups import RETIRED_FOR, Group, GroupStore, Retired
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.status import KwokNodeGroupStatus
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def body(name: str = "web", *, uid: str = "u-1", version: int = 1, **parts: Any) -> dict[str, Any]:
+    """A group as the API server has it."""
+    metadata = {"name": name, "uid": uid, "resourceVersion": str(version), "generation": 1}
+    return {"metadata": metadata | parts.pop("metadata", {}), **parts}
+
+
+def group(name: str = "web", **fields: Any) -> Group:
+    return Group.parse(body(name, **fields))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(clock: Clock) -> GroupStore:
+    return GroupStore(clock=clock)
+
+
+class TestParse:
+    def test_everything(self) -> None:
+        seen = Group.parse(
+            {
+                "metadata": {
+                    "name": "web",
+                    "uid": "u-1",
+                    "generation": 3,
+                    "resourceVersion": "42",
+                    "deletionTimestamp": "2026-01-02T03:04:05Z",
+                    "finalizers": ["foregroundDeletion", "orphan"],
+                },
+                "spec": {"targetSize": 5},
+                "status": {"nextSerial": 7},
+            }
+        )
+        assert (seen.name, seen.uid, seen.generation, seen.resource_version) == (
+            "web",
+            "u-1",
+            3,
+            42,
+        )
+        assert (seen.deleting, seen.orphaning) == (True, True)
+        assert (seen.spec.target_size, seen.status.next_serial) == (5, 7)
+
+    def test_next_to_nothing(self) -> None:
+        seen = Group.parse({"metadata": {"name": "web", "uid": "u-1"}})
+        assert (seen.generation, seen.resource_version) == (0, 0)
+        assert (seen.deleting, seen.orphaning) == (False, False)
+        assert (seen.spec, seen.status) == (KwokNodeGroupSpec(), KwokNodeGroupStatus())
+
+    def test_another_finalizer_is_not_orphaning(self) -> None:
+        assert not group(metadata={"finalizers": ["foregroundDeletion"]}).orphaning
+        assert not group(metadata={"finalizers": None}).orphaning
+
+    @pytest.mark.parametrize(
+        "odd",
+        [{}, {"metadata": {"name": "web"}}, {"metadata": {"uid": "u-1"}}, body(spec={"paused": 7})],
+        ids=str,
+    )
+    def test_what_is_no_group_is_an_error(self, odd: dict[str, Any]) -> None:
+        with pytest.raises((KeyError, ValidationError)):
+            Group.parse(odd)
+
+
+class TestPut:
+    def test_a_new_group_is_news(self, store: GroupStore) -> None:
+        assert store.put(group())
+        assert store.get("web") == group()
+        assert store.names() == ["web"]
+        assert len(store) == 1
+
+    def test_a_newer_sight_is_news(self, store: GroupStore) -> None:
+        store.put(group(version=1))
+        assert store.put(group(version=2))
+        assert store.get("web") == group(version=2)
+
+    @pytest.mark.parametrize("version", [5, 4, 1])
+    def test_the_same_or_an_older_one_is_not(self, store: GroupStore, version: int) -> None:
+        store.put(group(version=5))
+        assert not store.put(group(version=version))
+        assert store.get("web") == group(version=5)
+
+    def test_groups_do_not_disturb_each_other(self, store: GroupStore) -> None:
+        store.put(group("web", uid="u-1", version=9))
+        assert store.put(group("gpu", uid="u-2", version=1))
+        assert sorted(store.names()) == ["gpu", "web"]
+
+    def test_another_uid_is_another_group_and_the_one_before_it_is_gone(
+        self, store: GroupStore, clock: Clock
+    ) -> None:
+        # Deleted and made again at once: the end of the first may be heard of later, or never.
+        store.put(group(uid="u-1", version=5))
+        assert store.put(group(uid="u-2", version=6))
+        assert store.get("web") == group(uid="u-2", version=6)
+        assert store.retired("web") == [Retired("web", "u-1", False, clock.seconds)]
+
+    def test_a_late_sight_of_the_one_before_changes_nothing(self, store: GroupStore) -> None:
+        store.put(group(uid="u-1", version=5))
+        store.put(group(uid="u-2", version=6))
+        assert not store.put(group(uid="u-1", version=7))
+        assert store.get("web") == group(uid="u-2", version=6)
+
+    def test_nor_does_one_of_a_group_that_was_orphaned(self, store: GroupStore) -> None:
+        # It is not remembered as gone, and must not take the place of the one that lives.
+        store.put(group(uid="u-1", version=5, metadata={"finalizers": ["orphan"]}))
+        store.remove(name="web", uid="u-1")
+        store.put(group(uid="u-2", version=9))
+        assert not store.put(group(uid="u-1", version=4))
+        assert store.get("web") == group(uid="u-2", version=9)
+        assert store.retired("web") == []
+
+
+class TestRemove:
+    def test_the_group_is_gone_and_remembered(self, store: GroupStore, clock: Clock) -> None:
+        store.put(group())
+        store.remove(name="web", uid="u-1")
+        assert store.get("web") is None
+        assert store.retired("web") == [Retired("web", "u-1", False, clock.seconds)]
+
+    def test_it_does_not_come_back_by_a_late_event(self, store: GroupStore) -> None:
+        store.put(group(version=5))
+        store.remove(name="web", uid="u-1")
+        assert not store.put(group(version=6))
+        assert store.get("web") is None
+
+    def test_the_end_of_another_uid_does_not_touch_it(self, store: GroupStore) -> None:
+        store.put(group(uid="u-2"))
+        store.remove(name="web", uid="u-1")
+        assert store.get("web") == group(uid="u-2")
+        assert store.retired("web") == []
+
+    def test_the_end_of_an_unknown_group_is_nothing(self, store: GroupStore) -> None:
+        store.remove(name="web", uid="u-1")
+        assert store.retired("web") == []
+
+    def test_the_pods_go_too_if_it_said_so(self, store: GroupStore) -> None:
+        store.put(group(spec={"scaleDown": {"pods": "Delete"}}))
+        store.remove(name="web", uid="u-1")
+        assert [r.delete_pods for r in store.retired("web")] == [True]
+
+    def test_an_orphaned_groups_nodes_stay(self, store: GroupStore) -> None:
+        store.put(group(metadata={"finalizers": ["orphan"]}))
+        store.remove(name="web", uid="u-1")
+        assert store.get("web") is None
+        assert store.retired("web") == []
+
+    def test_forgotten_it_leaves_its_nodes_to_the_garbage_collector(
+        self, store: GroupStore
+    ) -> None:
+        store.put(group())
+        store.remove(name="web", uid="u-1", retire=False)
+        assert store.get("web") is None
+        assert store.retired("web") == []
+
+
+class TestRetired:
+    def test_it_is_remembered_for_a_minute(self, store: GroupStore, clock: Clock) -> None:
+        store.put(group())
+        store.remove(name="web", uid="u-1")
+        clock.seconds += RETIRED_FOR - 1
+        assert len(store.retired("web")) == 1
+        clock.seconds += 2
+        assert store.retired("web") == []
+
+    def test_several_of_one_name_are_remembered(self, store: GroupStore, clock: Clock) -> None:
+        for n in range(3):
+            store.put(group(uid=f"u-{n}", version=n))
+            clock.seconds += 1
+        assert [r.uid for r in store.retired("web")] == ["u-0", "u-1"]
+
+    def test_only_those_of_the_name(self, store: GroupStore) -> None:
+        store.put(group("web", uid="u-1"))
+        store.put(group("gpu", uid="u-2"))
+        store.remove(name="web", uid="u-1")
+        store.remove(name="gpu", uid="u-2")
+        assert [r.uid for r in store.retired("gpu")] == ["u-2"]
+
+
+class TestReplace:
+    def test_a_listing_brings_in_what_was_missed(self, store: GroupStore) -> None:
+        store.put(group("web", uid="u-1", version=1))
+        gone = store.replace([group("web", uid="u-1", version=3), group("gpu", uid="u-2")])
+        assert gone == set()
+        assert store.get("web") == group("web", uid="u-1", version=3)
+        assert store.get("gpu") is not None
+
+    def test_it_tells_which_are_gone(self, store: GroupStore) -> None:
+        store.put(group("web", uid="u-1"))
+        store.put(group("gpu", uid="u-2"))
+        assert store.replace([group("gpu", uid="u-2")]) == {"web"}
+        assert store.names() == ["gpu"]
+        assert [r.uid for r in store.retired("web")] == ["u-1"]
+
+    def test_it_tells_of_a_group_that_was_made_again(self, store: GroupStore) -> None:
+        store.put(group(uid="u-1", version=1))
+        assert store.replace([group(uid="u-2", version=9)]) == set()
+        assert store.get("web") == group(uid="u-2", version=9)
+        assert [r.uid for r in store.retired("web")] == ["u-1"]
+
+    def test_an_older_sight_in_it_changes_nothing(self, store: GroupStore) -> None:
+        store.put(group(version=5))
+        assert store.replace([group(version=4)]) == set()
+        assert store.get("web") == group(version=5)
+
+    def test_an_empty_one_empties_it(self, store: GroupStore) -> None:
+        store.put(group())
+        assert store.replace([]) == {"web"}
+        assert len(store) == 0
+
+
+def test_a_group_can_not_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        group().name = "other"  # type: ignore[misc]

@@ -1,0 +1,391 @@
+"""What is known about kwok: whether it lives, and what to write into a node that is born Ready.
+
+- nothing is known at first: a scout is wanted, no node is born Ready, nobody is said to be silent
+- a scout that is answered teaches the endpoint, in time or late; one that isn't makes kwok silent,
+  unless kwok is seen to be busy with other nodes; a new one is sent after a while
+- alive by Lease: renewed in the first half of its duration; expired means silent, and back when it
+  is renewed; a Lease that nobody takes is silence, too, after a while
+- only scouts teach: another endpoint on another node, or another holder, calls for a new scout
+- Leases are looked at seldom, and few of them however many nodes there are
+- each transition is logged once; a sentence stays the same as long as nothing changes
+
+Time stands still unless a test moves it.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import pytest
+
+from kwok_operator.controller import kwok as module
+from kwok_operator.controller.kwok import (
+    FIRST_LEASE_WITHIN,
+    SCOUT_AGAIN_AFTER,
+    TRUSTED_FOR,
+    KwokLink,
+)
+from kwok_operator.core.template import KubeletEndpoint
+from kwok_operator.errors import ApiUnreachableError, NotFoundError
+from kwok_operator.kube.client import KubeClient
+
+ENDPOINT = KubeletEndpoint((("Hostname", "localhost"),), 10247)
+OTHER = KubeletEndpoint((("InternalIP", "10.0.0.9"),), 32769)
+NODES = ["web-0", "web-1", "web-2"]
+DURATION = 40
+
+
+class World:
+    """Time, and the Leases of nodes: who holds each, and when it was renewed."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+        self.leases: dict[str, tuple[str, datetime | None]] = {}
+        self.asked: list[str] = []
+        self.unreachable = False
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wall(self) -> datetime:
+        return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def renew(self, *nodes: str, holder: str = "kwok-a", age: float = 0.0) -> None:
+        for node in nodes:
+            self.leases[node] = (holder, self.wall() - timedelta(seconds=age))
+
+    async def request(self, method: str, path: str, *, retries: int = 0) -> bytes:
+        """The part of KubeClient that is used."""
+        assert method == "GET"
+        node = path.removeprefix(f"{module.LEASES_PATH}/")
+        self.asked.append(node)
+        if self.unreachable:
+            raise ApiUnreachableError(server="https://k8s", cause="connection refused")
+        if node not in self.leases:
+            raise NotFoundError("no such lease", status=404)
+        holder, renewed = self.leases[node]
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": DURATION}
+        if renewed is not None:
+            spec["renewTime"] = renewed.isoformat()
+        return json.dumps({"metadata": {"name": node}, "spec": spec}).encode()
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCOUT_ANSWER_WITHIN", 0.01)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def kwok(world: World) -> KwokLink:
+    return KwokLink(client=cast(KubeClient, world), clock=world.monotonic, wall=world.wall)
+
+
+def posting(
+    kwok: KwokLink, name: str, *, answer: KubeletEndpoint | None
+) -> Callable[[], Awaitable[bool]]:
+    """A POST after which kwok answers with this endpoint, or never."""
+
+    async def post() -> bool:
+        if answer is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(lambda: kwok.initialised(name, answer, first_sight=False))
+        return True
+
+    return post
+
+
+async def taught(
+    kwok: KwokLink, world: World, *, endpoint: KubeletEndpoint = ENDPOINT, holder: str = "kwok-a"
+) -> None:
+    """A scout is answered, and kwok takes its Lease."""
+    world.renew("web-0", holder=holder)
+    await kwok.scout("web-0", posting(kwok, "web-0", answer=endpoint))
+
+
+class TestAtFirst:
+    async def test_nothing_is_known_and_nobody_is_silent(self, kwok: KwokLink) -> None:
+        assert await kwok.endpoint([]) is None
+        assert kwok.wants_scout()
+        assert kwok.silent is None
+
+    async def test_a_live_lease_alone_makes_no_node_born_ready(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        # After a restart: kwok lives, but where it serves the kubelet API is to be learned.
+        world.renew(*NODES)
+        assert await kwok.endpoint(NODES) is None
+        assert kwok.wants_scout()
+        assert kwok.silent is None
+
+
+class TestScout:
+    async def test_answered_it_teaches_the_endpoint(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        assert await kwok.endpoint([]) == ENDPOINT
+        assert kwok.silent is None
+
+    async def test_kwok_may_answer_before_the_post_does(self, kwok: KwokLink) -> None:
+        async def post() -> bool:
+            kwok.initialised("web-0", ENDPOINT, first_sight=True)
+            return True
+
+        await kwok.scout("web-0", post)
+        assert await kwok.endpoint([]) == ENDPOINT
+
+    async def test_not_answered_kwok_is_silent(self, kwok: KwokLink) -> None:
+        await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
+        assert await kwok.endpoint([]) is None
+        assert kwok.silent is not None
+        assert "the node web-0 was not initialised in 0.01 s" in kwok.silent
+        assert "annotation kwok.x-k8s.io/node=fake" in kwok.silent
+
+    async def test_the_next_is_sent_after_a_while(self, kwok: KwokLink, world: World) -> None:
+        await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
+        world.seconds += SCOUT_AGAIN_AFTER - 1
+        assert not kwok.wants_scout()
+        world.seconds += 1
+        assert kwok.wants_scout()
+
+    async def test_answered_late_it_teaches_all_the_same(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
+        world.seconds += 60.0
+        kwok.initialised("web-0", ENDPOINT, first_sight=False)
+        assert kwok.silent is None
+        assert await kwok.endpoint([]) == ENDPOINT
+        assert kwok.wants_scout()
+
+    async def test_kwok_that_is_busy_with_other_nodes_is_not_silent(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        world.renew(*NODES, age=DURATION * 0.75)
+        await kwok.look(NODES)
+
+        async def post() -> bool:
+            world.seconds += 1
+            world.renew(*NODES)
+            return True
+
+        await kwok.scout("web-3", post)
+        assert kwok.silent is None
+        assert not kwok.wants_scout()
+
+    async def test_whose_name_is_taken_is_not_waited_for(self, kwok: KwokLink) -> None:
+        async def post() -> bool:
+            return False
+
+        await kwok.scout("web-0", post)
+        assert kwok.silent is None
+        assert kwok.wants_scout()
+        # The node of that name is somebody else's and teaches nothing.
+        kwok.initialised("web-0", ENDPOINT, first_sight=True)
+        assert await kwok.endpoint([]) is None
+
+    async def test_that_can_not_be_posted_is_its_senders_error(self, kwok: KwokLink) -> None:
+        async def post() -> bool:
+            raise ApiUnreachableError(server="https://k8s", cause="connection refused")
+
+        with pytest.raises(ApiUnreachableError):
+            await kwok.scout("web-0", post)
+        assert kwok.silent is None
+        assert kwok.wants_scout()
+
+    async def test_a_second_one_may_be_answered_instead(self, kwok: KwokLink) -> None:
+        await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
+        await kwok.scout("web-1", posting(kwok, "web-1", answer=OTHER))
+        assert await kwok.endpoint([]) == OTHER
+        assert kwok.silent is None
+
+
+class TestLease:
+    async def test_a_sign_of_life_is_good_for_a_moment(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        world.asked.clear()
+        world.seconds += TRUSTED_FOR - 1
+        assert await kwok.endpoint(NODES) == ENDPOINT
+        assert world.asked == []
+        world.seconds += 1
+        assert await kwok.endpoint(NODES) == ENDPOINT
+        assert world.asked != []
+
+    async def test_renewed_in_the_first_half_kwok_lives(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        world.seconds += 100
+        world.renew(*NODES, age=DURATION / 2)
+        assert await kwok.endpoint(NODES) == ENDPOINT
+
+    async def test_in_the_second_half_a_scout_has_to_tell(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await taught(kwok, world)
+        world.seconds += 100
+        world.renew(*NODES, age=DURATION / 2 + 1)
+        assert await kwok.endpoint(NODES) is None
+        assert kwok.silent is None
+        assert kwok.wants_scout()
+
+    async def test_expired_kwok_is_silent(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        world.seconds += 100
+        world.renew(*NODES, age=DURATION + 1)
+        assert await kwok.endpoint(NODES) is None
+        assert kwok.silent is not None
+        assert "the Lease of web-2 was last renewed at 2026-01-02T03:21:44Z" in kwok.silent
+
+    async def test_the_sentence_stays_the_same_as_long_as_nothing_changes(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        # It is part of the status, which is only written when it changes.
+        world.renew(*NODES, age=DURATION + 1)
+        await kwok.look(NODES)
+        before = kwok.silent
+        world.seconds += 77
+        await kwok.look(NODES)
+        assert kwok.silent == before is not None
+
+    async def test_renewed_again_kwok_is_back_as_it_was(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        world.seconds += 100
+        world.renew(*NODES, age=DURATION + 1)
+        await kwok.look(NODES)
+        world.renew(*NODES)
+        assert await kwok.endpoint(NODES) == ENDPOINT
+        assert kwok.silent is None
+        assert kwok.wants_scout()
+
+    async def test_nobody_takes_it_kwok_is_silent_after_a_while(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await kwok.look(NODES)
+        world.seconds += FIRST_LEASE_WITHIN - 1
+        await kwok.look(NODES)
+        assert kwok.silent is None
+        world.seconds += 1
+        await kwok.look(NODES)
+        assert kwok.silent is not None
+        assert "nobody has taken the Lease of web-0" in kwok.silent
+
+    async def test_a_kwok_that_takes_none_is_known_by_its_answers(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await kwok.scout("web-0", posting(kwok, "web-0", answer=ENDPOINT))
+        for _ in range(3):
+            world.seconds += FIRST_LEASE_WITHIN
+            await kwok.look(NODES)
+        assert kwok.silent is None
+
+    async def test_a_lease_that_was_never_renewed_is_none(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        world.leases = dict.fromkeys(NODES, ("kwok-a", None))
+        await kwok.look(NODES)
+        world.seconds += FIRST_LEASE_WITHIN
+        await kwok.look(NODES)
+        assert kwok.silent is not None
+
+    async def test_the_one_that_was_taken_last_tells(self, kwok: KwokLink, world: World) -> None:
+        # kwok takes Leases in the order of nodes: the newest have none yet, the oldest an old one.
+        nodes = [f"web-{n}" for n in range(1_000)]
+        await taught(kwok, world)
+        world.seconds += 1_000
+        world.renew(*nodes[:600], age=DURATION + 1)
+        world.renew(nodes[600])
+        world.asked.clear()
+        assert await kwok.endpoint(nodes) == ENDPOINT
+        assert len(world.asked) <= 12, "of a thousand nodes"
+
+    async def test_without_nodes_nothing_is_asked(self, kwok: KwokLink, world: World) -> None:
+        await kwok.look([])
+        assert world.asked == []
+
+    async def test_an_api_server_without_an_answer_is_not_kwoks_silence(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        world.unreachable = True
+        with pytest.raises(ApiUnreachableError):
+            await kwok.look(NODES)
+        assert kwok.silent is None
+
+
+class TestAnotherKwok:
+    async def test_another_holder_calls_for_a_scout(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        world.seconds += 100
+        world.renew(*NODES, holder="kwok-b")
+        assert await kwok.endpoint(NODES) is None
+        assert kwok.wants_scout()
+        assert kwok.silent is None
+
+    async def test_which_teaches_the_new_endpoint(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        world.seconds += 100
+        world.renew(*NODES, holder="kwok-b")
+        await kwok.look(NODES)
+        await taught(kwok, world, endpoint=OTHER, holder="kwok-b")
+        world.seconds += TRUSTED_FOR
+        assert await kwok.endpoint(NODES) == OTHER
+
+    async def test_the_same_holder_does_not(self, kwok: KwokLink, world: World) -> None:
+        await taught(kwok, world)
+        for _ in range(5):
+            world.seconds += 100
+            world.renew(*NODES)
+            assert await kwok.endpoint(NODES) == ENDPOINT
+
+    async def test_no_other_node_teaches(self, kwok: KwokLink) -> None:
+        # Its addresses may be of a kwok that is gone.
+        kwok.initialised("web-1", ENDPOINT, first_sight=True)
+        kwok.initialised("web-2", ENDPOINT, first_sight=False)
+        assert await kwok.endpoint([]) is None
+
+    async def test_another_endpoint_on_a_node_calls_for_a_scout(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await taught(kwok, world)
+        kwok.initialised("web-1", OTHER, first_sight=False)
+        assert await kwok.endpoint(NODES) is None
+        assert kwok.wants_scout()
+
+    async def test_but_only_once_for_each_endpoint(self, kwok: KwokLink, world: World) -> None:
+        # Two kwoks, or a node that keeps an old address, must not make each node a scout.
+        await taught(kwok, world)
+        kwok.initialised("web-1", OTHER, first_sight=False)
+        await taught(kwok, world)
+        kwok.initialised("web-2", OTHER, first_sight=False)
+        assert await kwok.endpoint(NODES) == ENDPOINT
+
+    async def test_the_same_endpoint_on_a_node_is_no_news(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await taught(kwok, world)
+        kwok.initialised("web-1", ENDPOINT, first_sight=False)
+        kwok.initialised("web-2", OTHER, first_sight=True)
+        assert await kwok.endpoint(NODES) == ENDPOINT
+
+
+async def test_silence_and_return_are_logged_once(
+    kwok: KwokLink, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await taught(kwok, world)
+    for _ in range(3):
+        world.seconds += 100
+        await kwok.look(NODES)
+    for _ in range(3):
+        world.seconds += 100
+        world.renew(*NODES)
+        await kwok.look(NODES)
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "kubelet endpoint learned",
+        "kwok controller does not answer",
+        "kwok controller is back",
+    ]

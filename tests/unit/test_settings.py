@@ -1,0 +1,196 @@
+"""The flags of `kwok-operator run`, and the environment variables of the same names.
+
+- nothing given: the defaults; every flag has a variable, and a flag wins over it
+- an empty variable is none, an empty flag is a value
+- every value that can't be used is one line that names the flag or the variable, value and remedy
+- addresses, seconds, counts and choices are read as people write them
+- help mentions every flag with its default
+"""
+
+import argparse
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwok_operator.errors import SettingsError
+from kwok_operator.settings import ENV_PREFIX, RunSettings, add_run_flags, run_settings
+
+DEFAULTS = RunSettings(
+    kubeconfig=None,
+    context=None,
+    max_total_nodes=10_000,
+    provider_id_prefix="kwok:",
+    listen=("0.0.0.0", 8080),
+    resync_interval=300.0,
+    log_format="text",
+    log_level="info",
+)
+
+# Flag, two good texts with the values they mean.
+GOOD: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
+    "kubeconfig": (("/a/config", "/a/config"), ("b", "b")),
+    "context": (("kind-a", "kind-a"), ("b", "b")),
+    "max-total-nodes": (("50000", 50_000), ("0", 0)),
+    "provider-id-prefix": (("kwok://", "kwok://"), ("aws:///a/", "aws:///a/")),
+    "listen": (("127.0.0.1:9000", ("127.0.0.1", 9000)), ("0", None)),
+    "resync-interval": (("60", 60.0), ("1.5", 1.5)),
+    "log-format": (("json", "json"), ("text", "text")),
+    "log-level": (("debug", "debug"), ("error", "error")),
+}
+BAD = [
+    ("max-total-nodes", "many"),
+    ("max-total-nodes", "-1"),
+    ("max-total-nodes", "1e4"),
+    ("max-total-nodes", "1.5"),
+    ("max-total-nodes", " 5 "),
+    ("provider-id-prefix", " "),
+    ("listen", "8080"),
+    ("listen", "localhost"),
+    ("listen", ":0"),
+    ("listen", ":65536"),
+    ("listen", ":http"),
+    ("listen", "127.0.0.1:"),
+    ("listen", ":-1"),
+    ("resync-interval", "5m"),
+    ("resync-interval", "0"),
+    ("resync-interval", "0.5"),
+    ("resync-interval", "-300"),
+    ("resync-interval", "nan"),
+    ("resync-interval", "inf"),
+    ("resync-interval", "86401"),
+    ("log-format", "yaml"),
+    ("log-level", "loud"),
+    ("log-level", "in\nfo"),
+]
+
+
+def parse(*arguments: str, **environ: str) -> RunSettings:
+    parser = argparse.ArgumentParser()
+    add_run_flags(parser)
+    return run_settings(parser.parse_args(arguments), environ)
+
+
+def field(flag: str) -> str:
+    return flag.replace("-", "_")
+
+
+def variable(flag: str) -> str:
+    return f"{ENV_PREFIX}{field(flag).upper()}"
+
+
+def test_with_nothing_given_all_is_as_documented() -> None:
+    assert parse() == DEFAULTS
+
+
+def test_every_setting_is_tried_here() -> None:
+    assert {field(flag) for flag in GOOD} == {f.name for f in dataclasses.fields(RunSettings)}
+
+
+@pytest.mark.parametrize("flag", GOOD)
+def test_a_flag_sets_its_setting_and_no_other(flag: str) -> None:
+    for text, value in GOOD[flag]:
+        changed = dataclasses.replace(DEFAULTS, **{field(flag): value})
+        assert parse(f"--{flag}={text}") == changed
+
+
+@pytest.mark.parametrize("flag", GOOD)
+def test_so_does_its_variable(flag: str) -> None:
+    for text, value in GOOD[flag]:
+        changed = dataclasses.replace(DEFAULTS, **{field(flag): value})
+        assert parse(**{variable(flag): text}) == changed
+
+
+@pytest.mark.parametrize("flag", GOOD)
+def test_a_flag_wins_over_its_variable(flag: str) -> None:
+    (text, value), (other, _) = GOOD[flag]
+    assert getattr(parse(f"--{flag}={text}", **{variable(flag): other}), field(flag)) == value
+
+
+@pytest.mark.parametrize("flag", GOOD)
+def test_an_empty_variable_is_none(flag: str) -> None:
+    # As in a Deployment whose value was left out.
+    assert parse(**{variable(flag): ""}) == DEFAULTS
+
+
+def test_other_variables_are_nobodys_business() -> None:
+    assert parse(KUBECONFIG="/a", LISTEN=":1", KWOK_OPERATOR_OTHER="x") == DEFAULTS
+
+
+@pytest.mark.parametrize(("flag", "text"), BAD, ids=repr)
+def test_a_bad_flag_is_one_line_that_names_it(flag: str, text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(f"--{flag}={text}", **{variable(flag): GOOD[flag][0][0]})
+    assert str(refused.value).startswith(f"--{flag}: {text!r} is ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("flag", "text"), BAD, ids=repr)
+def test_a_bad_variable_is_one_line_that_names_it(flag: str, text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(**{variable(flag): text})
+    assert str(refused.value).startswith(f"{variable(flag)}: {text!r} is ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "remedy"),
+    [
+        ("max-total-nodes", "such as 10000"),
+        ("provider-id-prefix", 'such as "kwok:"'),
+        ("listen", "such as :8080 or 127.0.0.1:8080, nor 0 for none"),
+        ("resync-interval", "from 1 to 86400"),
+        ("log-format", "none of text, json"),
+        ("log-level", "none of debug, info, warning, error"),
+    ],
+)
+def test_an_error_says_what_would_be_right(flag: str, remedy: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(f"--{flag}=")
+    assert remedy in str(refused.value)
+
+
+@pytest.mark.parametrize("flag", ["kubeconfig", "context"])
+def test_an_empty_name_is_the_default(flag: str) -> None:
+    assert parse(f"--{flag}=") == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", ("0.0.0.0", 8080)),
+        ("0.0.0.0:1", ("0.0.0.0", 1)),
+        ("localhost:65535", ("localhost", 65535)),
+        ("[::]:8080", ("::", 8080)),
+        ("[::1]:8080", ("::1", 8080)),
+        ("0", None),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int] | None) -> None:
+    assert parse(f"--listen={text}").listen == address
+
+
+@pytest.mark.parametrize(("text", "level"), [("INFO", "info"), ("Warning", "warning")])
+def test_choices_may_be_in_capitals(text: str, level: str) -> None:
+    assert parse(f"--log-level={text}").log_level == level
+
+
+@given(flag=st.sampled_from(list(GOOD)), text=st.text(max_size=30))
+@settings(deadline=None, max_examples=200)
+def test_any_text_is_a_value_or_an_error(flag: str, text: str) -> None:
+    try:
+        parse(f"--{flag}={text}")
+    except SettingsError as error:
+        assert str(error).startswith(f"--{flag}: ")
+        assert "\n" not in str(error)
+
+
+def test_help_tells_of_every_flag_and_default() -> None:
+    parser = argparse.ArgumentParser()
+    add_run_flags(parser)
+    text = " ".join(parser.format_help().split())
+    assert [flag for flag in GOOD if f"--{flag}" not in text] == []
+    for default in ("default 10000", 'default "kwok:"', "default :8080", "default 300"):
+        assert f"({default}" in text
