@@ -118,7 +118,7 @@ class NodeCache:
     def _record(self, item: NodeView) -> NodeRecord:
         claimed = item.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
         endpoint = None
-        if item.kubelet_port and item.addresses:
+        if item.ready:  # of a kwok that serves no kubelet API, too: it writes neither
             endpoint = KubeletEndpoint(item.addresses, item.kubelet_port)
             endpoint = self._endpoints.setdefault(endpoint, endpoint)
         return NodeRecord(
@@ -141,7 +141,7 @@ class NodeCache:
             new.deleting |= old.deleting
         else:
             old = None
-        if new.endpoint is not None and new.ready and (old is None or old.endpoint != new.endpoint):
+        if new.owner and new.endpoint is not None and (old is None or old.endpoint != new.endpoint):
             self._initialised(new.name, new.endpoint, first_sight=old is None)
         if old is None or _told(old) != _told(new):
             self._changed(group)

@@ -82,7 +82,9 @@ def _accepted_before(group: Group, node_hash: str) -> bool:
 
 
 def _in_words(error: ApiError) -> str:
-    causes = "; ".join(f"{c.field}: {c.message}" for c in error.details if c.field)
+    # The API server says metadata.taints where it means spec.taints.
+    fields = [(c.field.replace("metadata.taints", "spec.taints"), c.message) for c in error.details]
+    causes = "; ".join(f"{field}: {message}" for field, message in fields if field)
     return one_line(
         f"spec.template makes a node that the API server refuses: {causes or error.message}."
     )

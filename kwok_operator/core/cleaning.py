@@ -45,9 +45,16 @@ _TRANSIENT_TAINTS = frozenset(
         "node.kubernetes.io/network-unavailable",
         "node.kubernetes.io/out-of-service",
         "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
         "karpenter.sh/unregistered",
+        "cloud.google.com/impending-node-termination",
     }
 )
+_TRANSIENT_TAINT = re.compile(
+    r"/agent-not-ready$|^aws-node-termination-handler/"
+    r"|^startup-taint\.cluster-autoscaler\.kubernetes\.io/"
+)
+"""Families of them: of CSI drivers and Cilium, of a node that AWS takes back, of a starting one."""
 
 _PER_INSTANCE_LABEL = re.compile(
     r"(^|/)(hostname|node-?name|([a-z]+-)?(instance|node|machine|worker)[-_]id"
@@ -86,6 +93,8 @@ def clean_node(node: Mapping[str, Any], *, field: str) -> Node:
     status = section(cleaned, "status", field=field)
     labels = section(metadata, "labels", field=f"{field}.metadata")
     annotations = section(metadata, "annotations", field=f"{field}.metadata")
+    for part, texts in (("labels", labels), ("annotations", annotations)):
+        _check_texts(texts, field=f"{field}.metadata.{part}")
     node_info = section(status, "nodeInfo", field=f"{field}.status")
     machine = _identity(metadata, spec, status, node_info)
 
@@ -101,9 +110,8 @@ def clean_node(node: Mapping[str, Any], *, field: str) -> Node:
     for key, value in list(annotations.items()):
         if _PER_INSTANCE_ANNOTATION.match(key) or _OURS.match(key) or _names(value, machine):
             del annotations[key]
-    leaving = _TRANSIENT_TAINTS | _ROLES
     taints = taint_list(spec, field=field)
-    spec["taints"] = merge_taints([t for t in taints if str(t.get("key")) not in leaving])
+    spec["taints"] = merge_taints([t for t in taints if not _is_transient(str(t.get("key")))])
     return cleaned
 
 
@@ -117,6 +125,18 @@ def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
             field=f"{field}.{key}", value=value, problem="must be an object of keys and values"
         )
     return value
+
+
+def _check_texts(texts: Mapping[str, Any], *, field: str) -> None:
+    # YAML makes numbers and booleans of 5 and true, and the API server names neither key nor value.
+    for key, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise TemplateError(
+                field=f"{field}.{key}",
+                value=value,
+                problem="is not a string",
+                remedy="put it in quotes",
+            )
 
 
 def taint_list(spec: Mapping[str, Any], *, field: str) -> list[dict[str, Any]]:
@@ -152,6 +172,10 @@ def _check_depth(node: Mapping[str, Any], *, field: str) -> None:
 
 def _nests(value: object) -> bool:
     return isinstance(value, Mapping | list)
+
+
+def _is_transient(key: str) -> bool:
+    return key in _TRANSIENT_TAINTS | _ROLES or bool(_TRANSIENT_TAINT.search(key))
 
 
 def _drop(mapping: dict[str, Any], keys: frozenset[str]) -> None:

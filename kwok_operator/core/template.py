@@ -34,6 +34,8 @@ DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "
 """As `kwokctl scale node` gives without parameters."""
 DEFAULT_ARCH = "amd64"
 DEFAULT_OS = "linux"
+_FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVersion")
+"""Versions in nodeInfo that kwok writes where there are none, but not into a node born Ready."""
 
 
 def resolve(template: Template, *, guard: GuardTaint) -> Node:
@@ -158,6 +160,8 @@ def _set_labels(node: Node, shape: Shape) -> None:
         labels[constants.INSTANCE_TYPE_LABEL] = shape.instance_type
     labels[constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL] = "true"
     info["kubeletVersion"] = constants.FAKE_KUBELET_VERSION
+    for key in _FILLED_IN_BY_KWOK:
+        info[key] = info.get(key) or constants.FAKE_KUBELET_VERSION
 
 
 def _set_taints(node: Node, shape: Shape, guard: GuardTaint) -> None:

@@ -78,7 +78,10 @@ def name(request: pytest.FixtureRequest) -> Iterator[str]:
         request.getfixturevalue("harness")
     name = f"demo-test-{secrets.token_hex(3)}"
     yield name
-    delete(name)
+    if BORROWED:
+        run("hack.demo", "--down")
+    else:
+        delete(name)
 
 
 def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(name: str) -> None:
