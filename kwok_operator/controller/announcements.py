@@ -39,7 +39,8 @@ def announce(
             f"Creating {new} nodes: {after.replicas} exist, {plan.target.value} are the target."
         )
         recorder.emit(group, "Normal", "ScalingUp", message)
-    if plan.delete and not _was(before, ConditionType.READY, "ScalingDown"):
+    settled = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
+    if plan.delete and (settled or before.observed_generation != after.observed_generation):
         message = (
             f"Deleting {len(plan.delete)} nodes: {after.replicas} exist, "
             f"{plan.target.value} are the target."
@@ -60,7 +61,3 @@ def announce(
             warning = (condition.type, condition.status) in _WARNINGS
             kind: EventType = "Warning" if warning else "Normal"
             recorder.emit(group, kind, condition.reason, condition.message)
-
-
-def _was(status: KwokNodeGroupStatus, kind: ConditionType, reason: str) -> bool:
-    return any(c.type == kind and c.reason == reason for c in status.conditions)

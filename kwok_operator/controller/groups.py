@@ -81,10 +81,10 @@ class GroupStore:
         known = self._groups.get(group.name)
         if group.uid in self._retired:
             return False
+        if known is not None and known.resource_version >= group.resource_version:
+            return False
         if known is not None and known.uid != group.uid:
             self._retire(known)
-        elif known is not None and known.resource_version >= group.resource_version:
-            return False
         self._groups[group.name] = group
         return True
 

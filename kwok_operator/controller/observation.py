@@ -82,7 +82,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
         memory.seen |= records.keys() | terminating.keys()
     else:
         memory.seen.clear()
-    return Observation(names, records, terminating, tuple(held), tuple(foreign))
+    return Observation(names, records, terminating, tuple(held), tuple(dict.fromkeys(foreign)))
 
 
 def _of_predecessor(group: Group, record: NodeRecord) -> bool:

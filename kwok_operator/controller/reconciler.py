@@ -129,10 +129,7 @@ class Reconciler:
         if len(seen.ready) < len(seen.records) and not plan.create:
             await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
         status = self._status(group, memory, seen, plan, resolution)
-        before = memory.status
-        postponed = await self._write(group, memory, status, asked=before.next_serial)
-        if postponed is None:
-            announce(parts.recorder, group, before=before, after=status, plan=plan)
+        postponed = await self._publish(group, memory, status, plan)
         if plan.delete or plan.create:
             await self._execute(group, memory, plan, seen, resolution)
             self._wake(group.name, 0.0)
@@ -205,22 +202,25 @@ class Reconciler:
             now=self._parts.clock.now(),
         )
 
-    async def _write(
-        self, group: Group, memory: Memory, status: KwokNodeGroupStatus, *, asked: int
+    async def _publish(
+        self, group: Group, memory: Memory, status: KwokNodeGroupStatus, plan: Plan
     ) -> float | None:
-        """Writes a status that says something new; counts alone wait their turn.
+        """Writes a status that says something new, and what it means for people as Events.
 
-        Returns the seconds to wait where it was put off, else None.
+        Counts alone wait their turn: returns the seconds to wait where the write was put off.
         """
-        if status == memory.status:
-            return None
-        since = self._parts.clock.monotonic() - memory.written_at
-        if since < STATUS_INTERVAL and status.next_serial == asked:
-            if _verdicts(status) == _verdicts(memory.status):
+        parts, before = self._parts, memory.status
+        if status != before:
+            since = parts.clock.monotonic() - memory.written_at
+            urgent = status.next_serial != before.next_serial or _verdicts(status) != _verdicts(
+                before
+            )
+            if since < STATUS_INTERVAL and not urgent:
                 return STATUS_INTERVAL - since
-        version = await self._parts.status.write(group, status)
-        memory.status, memory.status_version = status, version
-        memory.written_at = self._parts.clock.monotonic()
+            memory.status_version = await parts.status.write(group, status)
+            memory.status = status
+            memory.written_at = parts.clock.monotonic()
+        announce(parts.recorder, group, before=before, after=status, plan=plan)
         return None
 
     async def _execute(
@@ -335,7 +335,7 @@ class Reconciler:
             plan = self._plan(group, memory, seen, may_create=False)
             status = self._status(group, memory, seen, plan, resolution)
             try:
-                await self._write(group, memory, status, asked=memory.status.next_serial)
+                await self._publish(group, memory, status, plan)
             except Exception as error:
                 logger.debug("progress not written: group=%s error=%s", group.name, error)
 

@@ -132,9 +132,18 @@ class TestWhatIsKept:
         cache.upsert(node(deleting=deleting, finalizers=finalizers))
         assert cache.group("web")["web-1"].held is held
 
-    @pytest.mark.parametrize("fields", [{"addresses": ENDPOINT}, {"kubelet_port": 10247}], ids=str)
-    def test_half_an_endpoint_is_none(self, cache: NodeCache, fields: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        "fields", [{}, {"addresses": ENDPOINT}, {"kubelet_port": 10247}], ids=str
+    )
+    def test_a_ready_node_has_an_endpoint_however_little_is_in_it(
+        self, cache: NodeCache, fields: dict[str, Any]
+    ) -> None:
+        # A kwok that serves no kubelet API writes neither, and answers a scout all the same.
         cache.upsert(node(ready=True, **fields))
+        assert cache.group("web")["web-1"].endpoint is not None
+
+    def test_a_node_that_is_not_ready_has_no_endpoint(self, cache: NodeCache) -> None:
+        cache.upsert(node(ready=False, addresses=ENDPOINT, kubelet_port=10247))
         assert cache.group("web")["web-1"].endpoint is None
 
     def test_nodes_on_their_way_out_are_not_counted(self, cache: NodeCache) -> None:

@@ -216,10 +216,14 @@ def test_what_is_misspelt_stays_for_the_strict_dry_run_to_name() -> None:
     assert cleaned["status"]["nodeInfo"] == {"archtecture": "arm64"}
 
 
-def test_values_of_a_wrong_type_stay_for_the_dry_run_to_name() -> None:
-    labels = {"a": 1, "b": True, "c": None, "d": ["x"]}
-    cleaned = clean({"metadata": {"labels": labels, "annotations": labels}})
-    assert cleaned["metadata"] == {"labels": labels, "annotations": labels}
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("value", [1, True, ["x"]], ids=str)
+def test_values_that_are_no_strings_are_named(part: str, value: object) -> None:
+    # YAML makes numbers and booleans of 5 and true; the API server names neither key nor value.
+    with pytest.raises(TemplateError) as caught:
+        clean({"metadata": {part: {"version": value}}})
+    assert caught.value.field.endswith(f".metadata.{part}.version")
+    assert caught.value.value == value
 
 
 @pytest.mark.parametrize(

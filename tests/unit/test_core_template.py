@@ -75,6 +75,9 @@ def test_with_nothing_given_a_node_is_what_kwokctl_makes() -> None:
                 "architecture": "amd64",
                 "operatingSystem": "linux",
                 "kubeletVersion": "fake",
+                "containerRuntimeVersion": "fake",
+                "kernelVersion": "fake",
+                "kubeProxyVersion": "fake",
             },
         },
     }

@@ -16,6 +16,7 @@ import pytest
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube import exec_plugin
 from kwok_operator.kube.exec_plugin import ExecCredential, run_plugin
+from tests.fakes.waiting import until
 
 V1 = "client.authentication.k8s.io/v1"
 ENV = {"PATH": os.environ["PATH"]}
@@ -177,8 +178,7 @@ async def test_cancelling_leaves_nothing_behind(tmp_path: Path) -> None:
     spec = plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 60")
     task = asyncio.create_task(run(spec))
     pid = tmp_path / "pid"
-    while not (pid.exists() and pid.read_text().strip()):  # noqa: ASYNC110 - it's another process
-        await asyncio.sleep(0.005)
+    await until(lambda: pid.exists() and pid.read_text().strip())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

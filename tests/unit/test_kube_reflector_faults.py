@@ -179,13 +179,13 @@ async def cut_when_quiet(script: Script) -> AsyncGenerator[bytes, None]:
 async def test_silence_lists_anew(start: Start) -> None:
     script = Script(silent, silent, silent)
     start(client=script, clock=lambda: script.now)
-    await script.done.wait()
+    await until(script.done.is_set)
     assert script.lists == 2
 
 
 async def test_quiet_cuts_do_not_slow_down(start: Start, naps: Naps) -> None:
     script = Script(*[cut_when_quiet] * 4)
     start(client=script, clock=lambda: script.now)
-    await script.done.wait()
+    await until(script.done.is_set)
     assert naps.slept == [0.25] * 4
     assert script.lists == 1
