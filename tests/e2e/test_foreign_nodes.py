@@ -53,14 +53,19 @@ def label_only(group: dict[str, Any], name: str) -> dict[str, Any]:
     return node(name, labels={NODE_GROUP_LABEL: group["metadata"]["name"]})
 
 
+def under_a_name_of_ours(group: dict[str, Any], name: str) -> dict[str, Any]:
+    meta = group["metadata"]
+    return label_only(group, NodeNames.of(meta["name"], meta["uid"]).name(90))
+
+
 def annotated(group: dict[str, Any], name: str) -> dict[str, Any]:
-    foreign = label_only(group, name)
+    foreign = under_a_name_of_ours(group, name)
     foreign["metadata"]["annotations"] = {NODE_GROUP_UID_ANNOTATION: group["metadata"]["uid"]}
     return foreign
 
 
 def owned(group: dict[str, Any], name: str) -> dict[str, Any]:
-    foreign = label_only(group, name)
+    foreign = under_a_name_of_ours(group, name)
     foreign["metadata"]["ownerReferences"] = owned_by(group)
     return foreign
 
@@ -69,13 +74,8 @@ def owned_and_annotated_under_a_name_we_never_give(
     group: dict[str, Any], name: str
 ) -> dict[str, Any]:
     foreign = annotated(group, name)
-    foreign["metadata"]["ownerReferences"] = owned_by(group)
+    foreign["metadata"] |= {"name": name, "ownerReferences": owned_by(group)}
     return foreign
-
-
-def under_a_name_of_ours(group: dict[str, Any], name: str) -> dict[str, Any]:
-    meta = group["metadata"]
-    return label_only(group, NodeNames.of(meta["name"], meta["uid"]).name(90))
 
 
 def real_looking(group: dict[str, Any], name: str) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def real_looking(group: dict[str, Any], name: str) -> dict[str, Any]:
 
 FOREIGN = [
     label_only,
+    under_a_name_of_ours,
     annotated,
     owned,
     owned_and_annotated_under_a_name_we_never_give,
-    under_a_name_of_ours,
     real_looking,
 ]
 
@@ -192,7 +192,7 @@ def test_foreign_nodes_outlive_the_group(
     apply_group(kubectl, group_name, targetSize=3)
     wait_ready(kubectl, group_name)
     group = group_of(kubectl, group_name)
-    makers = [label_only, annotated, under_a_name_of_ours, real_looking]
+    makers = [label_only, under_a_name_of_ours, real_looking]
     made = [create(kubectl, make(group, f"{group_name}-{i}")) for i, make in enumerate(makers)]
     names = sorted(m["metadata"]["name"] for m in made)
     try:

@@ -386,6 +386,12 @@ class TestEndpoints:
         cache.upsert(node(version=1, addresses=ENDPOINT, kubelet_port=1))
         assert told.endpoints == []
 
+    def test_a_node_that_is_nobodys_tells_nothing(self, cache: NodeCache, told: Told) -> None:
+        # A real node with our label has a real kubelet.
+        cache.upsert(ready(owner_uids=()))
+        cache.upsert(ready(owner_uids=(), version=3, port=32769))
+        assert told.endpoints == []
+
     def test_our_own_late_answer_does_not_tell_it_again(self, cache: NodeCache, told: Told) -> None:
         cache.upsert(ready(version=2))
         cache.created("web", ready(version=2))

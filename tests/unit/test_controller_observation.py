@@ -217,6 +217,12 @@ class TestForThePlanner:
         plan = world.plan_for([])
         assert (plan.held, plan.next_serial, plan.batches) == (None, 0, ())
 
+    def test_a_status_that_was_wiped_does_not_give_serials_out_again(self) -> None:
+        # Not even where the nodes that had the last ones are gone.
+        world = World()
+        world.memory.next_serial = 41
+        assert world.plan_for(ours(0)).next_serial == 41
+
     @pytest.mark.parametrize(
         ("status", "nodes", "following"),
         [

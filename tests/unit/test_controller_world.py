@@ -7,7 +7,8 @@ forgets.
 
 At every step:
 - a serial is recorded before its node is created, and nextSerial is beyond all that were created
-- no serial is created twice, except after a crash (or a lost answer) while its batch was open
+- no serial is created twice, except after a crash (or a lost answer) while its batch was open, or
+  after a crash right after the status was wiped
 - a create never brings a group over its target (but for what is in flight), and never makes a node
   that is named to be deleted
 - only nodes of the group are deleted; none are created or deleted while paused
@@ -139,6 +140,7 @@ class World(RuleBasedStateMachine):
         self.template_is_usable = True
         self.created: set[int] = set()
         self.may_come_again: set[int] = set()
+        self.forgotten: set[int] = set()
 
     # What people do.
 
@@ -198,6 +200,12 @@ class World(RuleBasedStateMachine):
     def take_a_name(self, ahead: int) -> None:
         self.api.post(NAMES.name(int(self.api.status.get("nextSerial", 0)) + ahead), ours=False)
 
+    @rule()
+    def wipe_the_status(self) -> None:
+        # `kubectl replace --subresource=status`: the operator hears of it as of any change.
+        self.api.status = {}
+        self.operator.memory.status = KwokNodeGroupStatus()
+
     # What happens to the operator.
 
     @rule(events=st.integers(1, 20))
@@ -210,6 +218,9 @@ class World(RuleBasedStateMachine):
         # Whatever was asked for and is not known to be there is created on the record's word alone.
         status = KwokNodeGroupStatus.model_validate(self.api.status)
         self.may_come_again |= {s for batch in batches_of(status) for s in batch}
+        if not self.api.status:
+            self.forgotten |= self.created
+            self.may_come_again |= self.created
         self.operator = Operator(self.api)
 
     @rule(writes=st.integers(0, 30))
@@ -229,7 +240,9 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def next_serial_is_beyond_all_that_were_created(self) -> None:
-        assert self.api.status.get("nextSerial", 0) > max(self.created, default=-1)
+        if self.api.status:
+            remembered = self.created - self.forgotten
+            assert self.api.status["nextSerial"] > max(remembered, default=-1)
 
     @invariant()
     def the_record_is_short(self) -> None:
@@ -299,6 +312,7 @@ class World(RuleBasedStateMachine):
         )
         if group.spec.paused:
             assert (plan.create, plan.delete) == ((), ())
+        memory.next_serial = plan.next_serial
         if not record:
             return plan
         memory.status = self._status(plan, seen)

@@ -3,8 +3,9 @@
 - labels and annotations of one instance go by their key, or by a value that is the machine's own
 - a node written by hand has no machine: a label that says what its name says stays
 - taints that come and go are left out, two of one key and effect become one
-- what is misspelt or of a wrong type stays, for the API server to name
-- what can't be worked with is a TemplateError that names the field
+- what is misspelt stays, for the API server to name
+- a label or annotation that is no string, and what can't be worked with, is a TemplateError that
+  names the field
 
 Whole nodes are in test_core_cleaning.py.
 """
@@ -176,7 +177,13 @@ def test_a_short_name_is_not_looked_for_in_other_values() -> None:
         "node-role.kubernetes.io/master",
         "node-role.kubernetes.io/etcd",
         "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
         "karpenter.sh/unregistered",
+        "cloud.google.com/impending-node-termination",
+        "aws-node-termination-handler/spot-itn",
+        "node.cilium.io/agent-not-ready",
+        "ebs.csi.aws.com/agent-not-ready",
+        "startup-taint.cluster-autoscaler.kubernetes.io/driver",
     ],
 )
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])

@@ -159,6 +159,11 @@ class TestBornReady:
         assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 32769}}
         assert status["phase"] == "Running"
 
+    def test_a_kwok_that_serves_no_kubelet_api_gives_neither(self) -> None:
+        status = rendered(ready=True, endpoint=KubeletEndpoint((), 0))["status"]
+        assert status["addresses"] == []
+        assert status["conditions"][0]["type"] == "Ready"
+
     def test_it_differs_from_one_that_is_not_in_status_alone(self) -> None:
         ready, not_ready = rendered(ready=True), rendered(ready=False)
         assert ready["status"].items() >= not_ready["status"].items()

@@ -300,6 +300,15 @@ class TestLabels:
         node = resolved({"status": {"nodeInfo": {"kubeletVersion": "v1.34.2"}}})
         assert node["status"]["nodeInfo"]["kubeletVersion"] == "fake"
 
+    def test_other_versions_are_fake_only_where_there_are_none(self) -> None:
+        # As kwok has it: nodes that it initialises and nodes that are born Ready are then alike.
+        node = resolved(
+            {"status": {"nodeInfo": {"kernelVersion": "6.8.0", "kubeProxyVersion": ""}}}
+        )
+        info = node["status"]["nodeInfo"]
+        assert info["kernelVersion"] == "6.8.0"
+        assert (info["kubeProxyVersion"], info["containerRuntimeVersion"]) == ("fake", "fake")
+
 
 class TestTaints:
     def taints(self, node: Any, shape: Any, guard: GuardTaint = GUARD) -> list[dict[str, Any]]:

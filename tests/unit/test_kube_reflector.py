@@ -216,12 +216,16 @@ async def test_gone_while_paging_restarts_the_list(
 
 async def test_last_contact_follows_the_server(server: FakeApiServer, start: Start) -> None:
     now = [100.0]
+    released = server.hold(verb="watch")
     reflector = start(clock=lambda: now[0])
+    await until(lambda: server.calls["watch", "nodes"])
     assert reflector.last_contact == 100.0
-    await until(lambda: server.watchers)
     now[0] = 200.0
-    server.bookmark()
+    released.set()
     await until(lambda: reflector.last_contact == 200.0)
+    now[0] = 300.0
+    server.bookmark()
+    await until(lambda: reflector.last_contact == 300.0)
 
 
 async def count_turns(turns: list[int]) -> None:

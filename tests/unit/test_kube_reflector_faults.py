@@ -151,6 +151,19 @@ async def test_retry_after_is_honoured(
     assert naps.slept == [9.25, 4.25]
 
 
+async def test_good_news_end_the_count_of_failures(
+    server: FakeApiServer, start: Start, sink: Names, naps: Naps
+) -> None:
+    server.fail(500, times=3, verb="watch")
+    start()
+    await until(lambda: server.watchers)
+    server.create(NODES, node("a"))
+    await until(lambda: sink.log)
+    server.cut_watches()
+    await until(lambda: len(naps.slept) == 4)
+    assert naps.slept == [0.25, 0.5, 1.0, 0.25]
+
+
 async def test_outage(server: FakeApiServer, start: Start, sink: Names, naps: Naps) -> None:
     port = int(server.url.rpartition(":")[2])
     start()
