@@ -38,6 +38,7 @@ class Memory:
     def refresh(self, group: Group) -> None:
         """Takes over a status that somebody else has changed since we wrote it."""
         if group.resource_version > self.status_version:
+            self.next_serial = max(self.next_serial, self.status.next_serial)
             self.status = group.status
             self.status_version = group.resource_version
 

@@ -122,7 +122,6 @@ class Reconciler:
         resolution = await parts.templates.resolve(group)
         seen = observe(group, memory, parts.cache)
         plan = self._plan(group, memory, seen, may_create=resolution.node is not None)
-        memory.next_serial = plan.next_serial
         if not (plan.create or plan.delete):
             memory.refusal = None
         self._book(group, plan, seen, may_create=resolution.node is not None)

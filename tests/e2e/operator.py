@@ -1,8 +1,8 @@
-"""The operator as people run it: the console script, as a process, with its service account's token.
+"""The operator as people run it: the console script as a process, with its service account.
 
-`Harness` starts, stops and kills it; there is one at a time, because two would fight over the groups.
-A test that wants it as usual asks for `operator`; one that wants flags of its own, or its death, asks
-for `harness`. Either way the next test finds what it asks for.
+`Harness` starts, stops and kills it; there is one at a time, because two would fight over the
+groups. A test that wants it as usual asks for `operator`; one that wants flags of its own, or its
+death, asks for `harness`. Either way the next test finds what it asks for.
 """
 
 import json

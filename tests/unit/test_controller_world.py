@@ -204,7 +204,17 @@ class World(RuleBasedStateMachine):
     def wipe_the_status(self) -> None:
         # `kubectl replace --subresource=status`: the operator hears of it as of any change.
         self.api.status = {}
-        self.operator.memory.status = KwokNodeGroupStatus()
+        memory = self.operator.memory
+        wiped = Group.parse(
+            {
+                "metadata": {
+                    "name": GROUP,
+                    "uid": UID,
+                    "resourceVersion": str(memory.status_version + 1),
+                }
+            }
+        )
+        memory.refresh(wiped)
 
     # What happens to the operator.
 
