@@ -145,15 +145,16 @@ def assert_untouched(kubectl: Kubectl, made: dict[str, Any]) -> None:
 
 
 def own_names(kubectl: Kubectl, name: str) -> list[str]:
-    """The names of the group's nodes by what makes them ours, said by the objects themselves."""
-    group = group_of(kubectl, name)
-    uid, prefix = group["metadata"]["uid"], NodeNames.of(name, group["metadata"]["uid"]).prefix
-    return [
-        n["metadata"]["name"]
-        for n in nodes_of(kubectl, name)
-        if n["metadata"]["name"].startswith(prefix)
-        and n["metadata"].get("annotations", {}).get(NODE_GROUP_UID_ANNOTATION) == uid
-    ]
+    """The names of the nodes that bear all marks of the group, whatever its status says."""
+    uid = group_of(kubectl, name)["metadata"]["uid"]
+    prefix = NodeNames.of(name, uid).prefix
+
+    def is_own(meta: dict[str, Any]) -> bool:
+        marked = meta.get("annotations", {}).get(NODE_GROUP_UID_ANNOTATION)
+        owners = [owner["uid"] for owner in meta.get("ownerReferences", [])]
+        return meta["name"].startswith(prefix) and marked == uid and owners == [uid]
+
+    return [n["metadata"]["name"] for n in nodes_of(kubectl, name) if is_own(n["metadata"])]
 
 
 @pytest.mark.parametrize("make", FOREIGN, ids=lambda make: make.__name__)
