@@ -38,7 +38,7 @@ class NodeWriter:
     async def check(self, body: bytes) -> None:
         """A strict dry run of a POST: nothing is created.
 
-        Raises BadRequestError or InvalidError where the API server refuses the node.
+        Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it.
         """
         params = {"dryRun": "All", "fieldValidation": "Strict"}
         try:

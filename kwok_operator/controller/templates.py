@@ -14,7 +14,14 @@ from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.core import template
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.errors import ApiError, BadRequestError, InvalidError, TemplateError, one_line
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    TemplateError,
+    one_line,
+)
 from kwok_operator.models.status import ConditionType
 
 REMEDY = "Correct spec.template; nodes that exist stay as they are."
@@ -71,7 +78,7 @@ class Templates:
             body = rendered.body(name, requested_at="", now="", ready=False)
             try:
                 await self._writer.check(body)
-            except (BadRequestError, InvalidError) as error:
+            except (BadRequestError, ForbiddenError, InvalidError) as error:
                 return Resolution(None, "", source, f"{_in_words(error)} {REMEDY}")
         return Resolution(node, node_hash, source)
 

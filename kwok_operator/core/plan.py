@@ -89,8 +89,8 @@ def bounded_target(spec: KwokNodeGroupSpec, observed: Observed, *, staying: int)
     if value > allowed:
         limit = Limit(
             "NodeLimit",
-            f"All groups together may have --max-total-nodes; that leaves {allowed} for this one, "
-            f"{value - allowed} of {value} wait. Raise the flag or scale other groups down.",
+            f"--max-total-nodes of all groups leaves {allowed} for this one, {value - allowed} of "
+            f"{value} wait. Raise the flag or scale other groups down.",
         )
         value = allowed
     return Target(value, wanted, limit)

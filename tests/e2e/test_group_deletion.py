@@ -274,7 +274,10 @@ def test_missing_crd_is_waited_for(
     assert process.get("/healthz")[0] == 200
     time.sleep(5)  # long enough to say it twice
     assert process.log().count("waiting for the CRD") == 1
+    assert process.terminate() == 0
 
+    process = harness.start(ready=False)
+    eventually(process.log, lambda log: "waiting for the CRD" in log, describe="it is told")
     install_crd(kubectl)
     process.wait_ready()
     wait_until_heard(kubectl, group_name)

@@ -179,6 +179,20 @@ class TestOurOwnWrites:
         cache.created("web", node(version=1))
         assert cache.group("web") == {}
 
+    def test_it_takes_the_place_of_somebody_elses_whose_end_was_not_heard_of_yet(
+        self, cache: NodeCache
+    ) -> None:
+        # Else the planner would take it for one that was there and vanished, and ask for another.
+        cache.upsert(node(uid="before", owner_uids=(), version=1))
+        cache.created("web", node(version=5))
+        assert cache.group("web")["web-1"].uid == "uid-of-web-1"
+
+    def test_and_of_one_whose_end_was_heard_of(self, cache: NodeCache) -> None:
+        cache.upsert(node(uid="before", owner_uids=(), version=1))
+        cache.remove(node(uid="before", owner_uids=(), version=2))
+        cache.created("web", node(version=5))
+        assert set(cache.group("web")) == {"web-1"}
+
     def test_a_deleted_node_is_on_its_way_out_at_once(self, cache: NodeCache) -> None:
         cache.upsert(node())
         cache.deleted("web-1")
@@ -228,9 +242,20 @@ class TestLateEvents:
         # Somebody else's, or our own after a crash.
         cache.upsert(ready(version=9))
         cache.deleted("web-1")
-        cache.upsert(node(uid="another", version=3))
+        cache.upsert(node(uid="another", version=11))
         record = cache.group("web")["web-1"]
         assert (record.uid, record.deleting, record.ready) == ("another", False, False)
+
+    @pytest.mark.parametrize("group", ["web", "gpu"])
+    def test_what_is_late_of_the_one_before_does_not_touch_it(
+        self, cache: NodeCache, group: str
+    ) -> None:
+        # Versions are those of the whole cluster: the older one is of the older node.
+        cache.created("web", node(version=11))
+        cache.upsert(node(uid="before", group=group, version=9))
+        cache.remove(node(uid="before", group=group, version=10))
+        assert cache.group("web")["web-1"].uid == "uid-of-web-1"
+        assert cache.group("gpu") == {}
 
     def test_removing_twice_is_removing_once(self, cache: NodeCache, told: Told) -> None:
         cache.upsert(node())
