@@ -36,3 +36,6 @@ def configure(*, log_format: str, level: str) -> None:
     root.setLevel(level.upper())
     for noisy in ("kopf", "kubernetes_asyncio", "asyncio", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # kopf tells each attempt of each request while the API server is away; our own watch tells it
+    # once, and once more when it is back.
+    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)

@@ -9,7 +9,7 @@ import logging
 
 from kwok_operator import constants
 from kwok_operator.controller.statuswriter import StatusWriter
-from kwok_operator.errors import PreflightError
+from kwok_operator.errors import PreflightError, UnauthorizedError
 from kwok_operator.kube.client import KubeClient
 
 logger = logging.getLogger(__name__)
@@ -30,10 +30,16 @@ NEEDED = (
 
 async def check_permissions(client: KubeClient) -> None:
     """Raises PreflightError that names every permission that is missing."""
-    answers = await asyncio.gather(*(_allowed(client, *rule) for rule in NEEDED))
+    try:
+        answers = await asyncio.gather(*(_allowed(client, *rule) for rule in NEEDED))
+    except UnauthorizedError as error:
+        raise PreflightError(
+            f"{client.connection.server} does not know this account: {error.message}. "
+            "Renew the credentials (token, certificate or exec plugin)"
+        ) from error
     missing = [rule for rule, allowed in zip(NEEDED, answers, strict=True) if not allowed]
     if missing:
-        rules = ", ".join(f"{verb} {r}{'.' + g if g else ''}" for g, r, verb in missing)
+        rules = ", ".join(_in_words(*rule) for rule in missing)
         raise PreflightError(
             f"this account may not: {rules}. Bind it to the ClusterRole in deploy/base/rbac.yaml"
         )
@@ -50,6 +56,12 @@ async def wait_for_crd(status: StatusWriter) -> None:
     )
     while not await status.served():  # noqa: ASYNC110 - nobody but the API server could tell us
         await asyncio.sleep(_CRD_POLL)
+
+
+def _in_words(group: str, resource: str, verb: str) -> str:
+    """As kubectl writes it: `patch kwoknodegroups.kwok-operator.io/status`."""
+    name, slash, subresource = resource.partition("/")
+    return f"{verb} {name}{'.' + group if group else ''}{slash}{subresource}"
 
 
 async def _allowed(client: KubeClient, group: str, resource: str, verb: str) -> bool:

@@ -128,6 +128,7 @@ class Reflector(Generic[T]):
         self._version: int | None = None
         self._opened_at: float | None = None
         self._failures = 0
+        self._gone_before = False
         self._useless_streams = 0
         self._trouble: str | None = None
 
@@ -142,10 +143,9 @@ class Reflector(Generic[T]):
                 # Normal after a long cut. In a row it isn't, and must not become a storm of lists.
                 logger.info("history is gone, listing anew: path=%s error=%s", self._path, error)
                 self._version = None
-                if self._failures:
+                if self._gone_before:
                     await self._back_off(error)
-                else:
-                    self._failures = 1
+                self._gone_before = True
             except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
                 self._report(error)
                 if isinstance(error, DecodeError | _StreamError):
@@ -236,6 +236,7 @@ class Reflector(Generic[T]):
                 self._sink.upsert(event.item)
         self._version = event.resource_version or self._version
         self._failures = self._useless_streams = 0
+        self._gone_before = False
         self._recovered()
 
     def _opened(self) -> None:

@@ -128,6 +128,11 @@ class Harness:
 def operator_kubeconfig(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig with the token of the service account, which may do what deploy/ says."""
     kubectl("apply", f"--filename={RBAC}")
+    account = f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    eventually(
+        lambda: kubectl("auth", "can-i", "create", "nodes", account),
+        describe="the rights are in force",
+    )
     token = kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=6h").strip()
     config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
     config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]

@@ -118,7 +118,7 @@ async def test_files_are_merged(tmp_path: Path) -> None:
     connection = await load(environ=environ)
     assert connection.description == "context a at http://right"
     assert await authorization(connection) == "Bearer right"
-    assert (await load(environ=environ, context="b")).server == "http://right"
+    assert (await load(environ=environ, context="b")).description == "context b at http://right"
 
 
 async def test_first_of_a_name_counts_within_a_file(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ async def test_spec_and_status_are_apart(server: FakeApiServer, client: KubeClie
     spec = await patch(client, f"{GROUPS}/g", both)
     assert (spec["spec"], spec.get("status")) == ({"targetSize": 2}, None)
     assert spec["metadata"]["generation"] == 2
-    status = await patch(client, f"{GROUPS}/g/status", {"spec": {}, "status": {"replicas": 5}})
+    status = await patch(
+        client, f"{GROUPS}/g/status", {"spec": {"targetSize": 7}, "status": {"replicas": 5}}
+    )
     assert (status["spec"], status["status"]) == ({"targetSize": 2}, {"replicas": 5})
     assert status["metadata"]["generation"] == 2
     assert server.calls["patch", "kwoknodegroups/status"] == 1

@@ -194,7 +194,17 @@ async def test_gone_again_and_again_backs_off(
     server.fail(410, times=3, verb="watch")
     start()
     await until(lambda: sink.replaced == 4)
-    assert naps.slept == [0.5, 1.0]
+    assert naps.slept == [0.25, 0.5]
+
+
+async def test_gone_after_an_outage_does_not_wait_for_it(
+    server: FakeApiServer, start: Start, sink: Names, naps: Naps
+) -> None:
+    server.fail(500, times=2, verb="watch")
+    server.fail(410, verb="watch")
+    start()
+    await until(lambda: sink.replaced == 2)
+    assert len(naps.slept) == 2  # for the two failures, and not for the history that is gone
 
 
 async def test_gone_while_paging_restarts_the_list(
