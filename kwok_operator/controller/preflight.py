@@ -34,8 +34,8 @@ async def check_permissions(client: KubeClient) -> None:
         answers = await asyncio.gather(*(_allowed(client, *rule) for rule in NEEDED))
     except UnauthorizedError as error:
         raise PreflightError(
-            f"{client.connection.server} does not know this account: {error.message}. "
-            "Renew the credentials (token, certificate or exec plugin)"
+            f"{client.connection.server} does not know this account (401 {error.message}): "
+            "renew the credentials (token, certificate or exec plugin)"
         ) from error
     missing = [rule for rule, allowed in zip(NEEDED, answers, strict=True) if not allowed]
     if missing:
