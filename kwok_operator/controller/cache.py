@@ -63,7 +63,7 @@ class NodeCache:
         self._initialised = initialised
         self._groups: dict[str, dict[str, NodeRecord]] = {}
         self._group_of: dict[str, str] = {}
-        self._removed: OrderedDict[str, None] = OrderedDict()
+        self._removed: OrderedDict[str, int] = OrderedDict()
         self._endpoints: dict[KubeletEndpoint, KubeletEndpoint] = {}
 
     def group(self, name: str) -> Mapping[str, NodeRecord]:
@@ -89,20 +89,30 @@ class NodeCache:
 
     def upsert(self, item: NodeView) -> None:
         group = item.labels.get(constants.NODE_GROUP_LABEL, "")
+        known = self._find(item.name)
+        # Versions are the cluster's: an older one is late, of another node of that name, too.
+        if known is not None and known.resource_version > item.resource_version:
+            return
         if self._group_of.get(item.name, group) != group:
             self._remove(item.name)
         old = self.group(group).get(item.name)
-        if old is not None and old.uid == item.uid and old.resource_version > item.resource_version:
-            return
         self._removed.pop(item.name, None)
         self._put(group, self._record(item), old)
 
     def remove(self, item: NodeView) -> None:
-        self._remove(item.name)
+        known = self._find(item.name)
+        if known is None or known.uid == item.uid or known.resource_version < item.resource_version:
+            self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, item: NodeView) -> None:
         """We made this node, or found it made; the watch may already have told of its end."""
-        if item.name not in self._removed and item.name not in self._group_of:
+        known = self._find(item.name)
+        if known is not None and known.uid == item.uid:
+            return
+        newest = known.resource_version if known is not None else self._removed.get(item.name, -1)
+        if newest < item.resource_version:
+            self._remove(item.name)
+            self._removed.pop(item.name, None)
             self._put(group, self._record(item), None)
 
     def deleted(self, name: str, *, gone: bool = False) -> None:
@@ -146,14 +156,18 @@ class NodeCache:
         if old is None or _told(old) != _told(new):
             self._changed(group)
 
-    def _remove(self, name: str) -> None:
+    def _find(self, name: str) -> NodeRecord | None:
+        group = self._group_of.get(name)
+        return None if group is None else self._groups[group][name]
+
+    def _remove(self, name: str, *, version: int = 0) -> None:
         group = self._group_of.pop(name, None)
         if group is None:
             return
-        del self._groups[group][name]
+        record = self._groups[group].pop(name)
         if not self._groups[group]:
             del self._groups[group]
-        self._removed[name] = None
+        self._removed[name] = max(version, record.resource_version)
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
         self._changed(group)

@@ -105,12 +105,19 @@ class GroupStore:
         self._retired = {uid: r for uid, r in self._retired.items() if r.since > oldest}
         return [r for r in self._retired.values() if r.name == name]
 
-    def replace(self, groups: Iterable[Group]) -> set[str]:
-        """Takes a full listing; returns the names of groups that turned out to be gone."""
+    def replace(self, groups: Iterable[Group], *, version: int) -> set[str]:
+        """Takes a full listing; returns the names of groups that turned out to be gone.
+
+        A group heard of after the listing, which was made as of `version`, is not in it and stays.
+        """
         listed = {group.name: group for group in groups}
         for group in listed.values():
             self.put(group)
-        gone = {name for name in self._groups if name not in listed}
+        gone = {
+            name
+            for name, group in self._groups.items()
+            if name not in listed and group.resource_version <= version
+        }
         for name in gone:
             self.remove(name=name, uid=self._groups[name].uid)
         return gone

@@ -36,7 +36,7 @@ from kwok_operator.controller.reconciler import Clock, Parts, Reconciler
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.controller.statuswriter import StatusWriter
 from kwok_operator.controller.templates import Templates
-from kwok_operator.errors import KwokOperatorError, NotFoundError
+from kwok_operator.errors import DecodeError, KwokOperatorError, NotFoundError
 from kwok_operator.health import HealthServer
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
@@ -205,7 +205,12 @@ class Operator:
 
     async def _list_groups(self) -> None:
         """Takes over all groups, with what was granted to them before."""
-        for body in await self._status.groups():
+        try:
+            bodies, _ = await self._status.groups()
+        except DecodeError as error:
+            logger.error("not all groups are known yet: %s", error)
+            return
+        for body in bodies:
             group = self._parse(body)
             if group is not None:
                 self._store.put(group)
@@ -217,14 +222,16 @@ class Operator:
         while True:
             await asyncio.sleep(self._settings.resync_interval * random.uniform(0.8, 1.2))
             try:
-                bodies = await self._status.groups()
-                groups = [g for g in map(self._parse, bodies) if g is not None]
+                bodies, version = await self._status.groups()
             except NotFoundError:
                 continue  # the CRD is gone; the garbage collector sees to the nodes
             except KwokOperatorError as error:
                 logger.warning("resync failed: error=%s", error)
                 continue
-            gone = self._store.replace(groups)
+            groups = [group for group in map(self._parse, bodies) if group is not None]
+            if len(groups) < len(bodies):
+                continue  # what can't be read must not count as gone
+            gone = self._store.replace(groups, version=version)
             for name in gone | set(self._store.names()):
                 self._templates.forget(name)
                 await self._reconciler.recheck_taken(name)

@@ -5,13 +5,14 @@ out of the resolved template, and a group that was deleted and made again must n
 one's. The operator is the only writer, so there is nothing else to test.
 """
 
+import json
 from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.controller.groups import Group
-from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
+from kwok_operator.errors import DecodeError, InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
-from kwok_operator.kube.decode import OBJECTS, decode_dict
+from kwok_operator.kube.decode import decode_dict
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 GROUPS_PATH = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{constants.PLURAL}"
@@ -61,18 +62,28 @@ class StatusWriter:
             return False
         return True
 
-    async def groups(self) -> list[dict[str, Any]]:
-        """All groups, as they are now."""
+    async def groups(self) -> tuple[list[dict[str, Any]], int]:
+        """All groups, and the resourceVersion as of which they are all.
+
+        Raises DecodeError where a template nests too deep to be read (about 1,000 levels).
+        """
         objects: list[dict[str, Any]] = []
-        token = ""
+        version, token = 0, ""
         while True:
             params = {"limit": "500"} | ({"continue": token} if token else {})
             answer = await self._client.request("GET", GROUPS_PATH, params=params, retries=_RETRIES)
-            page = OBJECTS.page(answer)
-            objects += page.items
-            token = page.continue_token
+            try:
+                # Not the decoder of the watches: what is faster gives up at 200 levels.
+                page = json.loads(answer)
+            except RecursionError as error:
+                raise DecodeError(
+                    "decoding the list of groups: a template nests too deep"
+                ) from error
+            objects += page["items"]
+            version = version or int(page["metadata"]["resourceVersion"])
+            token = page["metadata"].get("continue") or ""
             if not token:
-                return objects
+                return objects, version
 
     async def _uid(self, path: str) -> str:
         try:

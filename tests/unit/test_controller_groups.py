@@ -209,7 +209,9 @@ class TestRetired:
 class TestReplace:
     def test_a_listing_brings_in_what_was_missed(self, store: GroupStore) -> None:
         store.put(group("web", uid="u-1", version=1))
-        gone = store.replace([group("web", uid="u-1", version=3), group("gpu", uid="u-2")])
+        gone = store.replace(
+            [group("web", uid="u-1", version=3), group("gpu", uid="u-2")], version=99
+        )
         assert gone == set()
         assert store.get("web") == group("web", uid="u-1", version=3)
         assert store.get("gpu") is not None
@@ -217,24 +219,30 @@ class TestReplace:
     def test_it_tells_which_are_gone(self, store: GroupStore) -> None:
         store.put(group("web", uid="u-1"))
         store.put(group("gpu", uid="u-2"))
-        assert store.replace([group("gpu", uid="u-2")]) == {"web"}
+        assert store.replace([group("gpu", uid="u-2")], version=99) == {"web"}
         assert store.names() == ["gpu"]
         assert [r.uid for r in store.retired("web")] == ["u-1"]
 
     def test_it_tells_of_a_group_that_was_made_again(self, store: GroupStore) -> None:
         store.put(group(uid="u-1", version=1))
-        assert store.replace([group(uid="u-2", version=9)]) == set()
+        assert store.replace([group(uid="u-2", version=9)], version=99) == set()
         assert store.get("web") == group(uid="u-2", version=9)
         assert [r.uid for r in store.retired("web")] == ["u-1"]
 
     def test_an_older_sight_in_it_changes_nothing(self, store: GroupStore) -> None:
         store.put(group(version=5))
-        assert store.replace([group(version=4)]) == set()
+        assert store.replace([group(version=4)], version=99) == set()
         assert store.get("web") == group(version=5)
+
+    def test_a_group_that_is_newer_than_the_listing_stays(self, store: GroupStore) -> None:
+        # It was heard of between the server's answer and now: its nodes must not be deleted.
+        store.put(group(version=12))
+        assert store.replace([], version=11) == set()
+        assert store.get("web") is not None
 
     def test_an_empty_one_empties_it(self, store: GroupStore) -> None:
         store.put(group())
-        assert store.replace([]) == {"web"}
+        assert store.replace([], version=99) == {"web"}
         assert len(store) == 0
 
 

@@ -55,7 +55,8 @@ class GroupFeed:
         self._wake = wake
 
     def replace(self, items: Sequence[Json], resource_version: int) -> None:
-        gone = self._store.replace([Group.parse(item) for item in items])
+        groups = [Group.parse(item) for item in items]
+        gone = self._store.replace(groups, version=resource_version)
         for name in gone | set(self._store.names()):
             self._wake(name)
 
