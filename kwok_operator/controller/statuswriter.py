@@ -12,7 +12,6 @@ from kwok_operator import constants
 from kwok_operator.controller.groups import Group
 from kwok_operator.errors import DecodeError, InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
-from kwok_operator.kube.decode import decode_dict
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 GROUPS_PATH = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{constants.PLURAL}"
@@ -52,7 +51,7 @@ class StatusWriter:
             if await self._uid(path) != group.uid:
                 raise GroupGoneError(group.name) from error
             raise
-        return int(decode_dict(answer)["metadata"]["resourceVersion"])
+        return int(json.loads(answer)["metadata"]["resourceVersion"])
 
     async def served(self) -> bool:
         """Whether the API server serves our resource at all."""
@@ -90,4 +89,4 @@ class StatusWriter:
             answer = await self._client.request("GET", path, accept=ACCEPT_METADATA)
         except NotFoundError:
             return ""
-        return str(decode_dict(answer)["metadata"]["uid"])
+        return str(json.loads(answer)["metadata"]["uid"])

@@ -295,3 +295,26 @@ def updated(kubectl: Kubectl, name: str, count: int) -> None:
         lambda seen: seen == count,
         describe=f"{count} nodes are counted as made from the present template",
     )
+
+
+def test_a_template_that_nests_too_deep_harms_nobody_else(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    # Deeper than fast JSON parsers go, and fine for the API server.
+    nested: dict[str, Any] = {}
+    for _ in range(300):
+        nested = {"a": nested}
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=1, template={"node": {"x": nested}})
+    for _ in ("while it runs", "after a restart"):
+        told = eventually(
+            lambda: condition(kubectl, group_name, "TemplateResolved"),
+            lambda found: found["status"] == "False",
+            describe="the template is refused",
+        )
+        assert "too deep" in told["message"]
+        other = f"{group_name}-other"
+        apply_group(kubectl, other, targetSize=2)
+        wait_ready(kubectl, other)
+        kubectl("delete", "kng", other)
+        harness.start()
