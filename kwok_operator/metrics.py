@@ -3,6 +3,7 @@
 Labels are bounded: methods, codes, groups; never a node's name.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -46,6 +47,15 @@ class Metrics:
             ["group", "state"],
             registry=self.registry,
         )
+
+    def watch_queue(self, depth: Callable[[], int]) -> None:
+        """Tells the number of groups that wait or are worked on, whenever it is asked for."""
+        gauge = Gauge(
+            "kwok_operator_queue_depth",
+            "Groups that wait for a pass or are in one.",
+            registry=self.registry,
+        )
+        gauge.set_function(depth)
 
     def request(self, method: str, code: int, seconds: float) -> None:
         """Notes one exchange with the API server."""

@@ -116,6 +116,7 @@ class Operator:
         self._reconciler = Reconciler(parts, wake=self._wake)
         self._templates = parts.templates
         self._queue = WorkQueue(self._reconciler.reconcile, draw=random.random)
+        metrics.watch_queue(lambda: self._queue.depth)
         self._reflector = Reflector(
             client=nodes,
             path=NODES_PATH,

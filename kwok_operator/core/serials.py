@@ -8,7 +8,7 @@ come.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 MAX_BATCHES = 50
 """More batches than this are merged pairwise, so that status stays small when asks trickle in."""
@@ -57,18 +57,6 @@ class Batch:
 
     def __iter__(self) -> Iterator[int]:
         return (s for s in range(self.first, self.last + 1) if s not in self.spent)
-
-    def without(self, serials: Set[int]) -> "Batch | None":
-        """This batch with `serials` spent, trimmed at both ends; None when nothing is left."""
-        spent = self.spent | {s for s in serials if self.first <= s <= self.last}
-        first, last = self.first, self.last
-        while first <= last and first in spent:
-            first += 1
-        while last >= first and last in spent:
-            last -= 1
-        if first > last:
-            return None
-        return replace(self, first=first, last=last, spent=_within(spent, first, last))
 
 
 def _within(serials: Set[int], first: int, last: int) -> frozenset[int]:

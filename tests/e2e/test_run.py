@@ -290,6 +290,7 @@ def test_probes_and_metrics_tell_the_truth(
     wait_ready(kubectl, group_name)
     found = metrics(operator)
     assert {family.name for family in Metrics().registry.collect()} <= set(found)
+    assert "kwok_operator_queue_depth" in found
     assert all(name.startswith("kwok_operator_") for name in found)
     assert sizes(operator, group_name) == {"target": 4, "replicas": 4, "ready": 4, "pending": 0}
     assert written(found["kwok_operator_nodes_created"], group_name) == [12]
