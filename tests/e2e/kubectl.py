@@ -82,7 +82,7 @@ def eventually(
     until: Callable[[T], object] = bool,
     *,
     describe: str,
-    timeout: float = 30,
+    timeout: float = 60,
     interval: float = 0.1,
 ) -> T:
     """The first answer of `read` that fits `until`; without `until`, the first that is true.

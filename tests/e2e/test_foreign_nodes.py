@@ -338,6 +338,6 @@ def test_name_that_is_taken_by_a_node_on_its_way_out_costs_its_serial(
         assert name not in own_names(kubectl, group_name)
     finally:
         kubectl("patch", "node", name, "--type=merge", '--patch={"metadata":{"finalizers":[]}}')
-    kubectl("wait", "--for=delete", f"node/{name}", "--timeout=30s")
+    kubectl("wait", "--for=delete", f"node/{name}", "--timeout=60s", timeout=90)
     wait_not_reported(kubectl, group_name)
     assert name not in own_names(kubectl, group_name)

@@ -248,7 +248,7 @@ def test_group_that_is_being_deleted_creates_nothing(
         harness.start()
         wait_until_heard(kubectl, f"{group_name}-again")
         assert names_of(kubectl, group_name) == []
-    kubectl("wait", "--for=delete", f"kng/{group_name}", "--timeout=30s")
+    kubectl("wait", "--for=delete", f"kng/{group_name}", "--timeout=60s", timeout=90)
 
 
 def test_group_that_was_deleted_before_its_first_node_stays_empty(

@@ -100,7 +100,7 @@ def pods_on(kubectl: Kubectl, nodes: list[str]) -> Iterator[None]:
     names = [f"pod/{node}" for node in nodes]
     kubectl.apply({"apiVersion": "v1", "kind": "List", "items": pods})
     try:
-        kubectl("wait", *names, "--for=condition=Ready", "--timeout=60s", timeout=90)
+        kubectl("wait", *names, "--for=condition=Ready", "--timeout=240s", timeout=270)
         yield
     finally:
         kubectl("delete", *names, "--force", "--grace-period=0")
@@ -139,7 +139,7 @@ def test_born_ready_and_still_as_kwok_makes_them(
     harness.start()
     hand = f"{group_name}-hand"
     with node_by_hand(kubectl, hand, annotations=FAKE):
-        kubectl("wait", f"node/{hand}", "--for=condition=Ready", "--timeout=60s", timeout=90)
+        kubectl("wait", f"node/{hand}", "--for=condition=Ready", "--timeout=240s", timeout=270)
         apply_group(kubectl, group_name, targetSize=4)
         wait_ready(kubectl, group_name)
         nodes = names_of(kubectl, group_name)

@@ -208,7 +208,7 @@ def test_the_guard_taint_keeps_pods_off(
 
 def placed(kubectl: Kubectl, pod: str) -> str:
     """The node that a pod runs on, once it does."""
-    kubectl("wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=60s", timeout=90)
+    kubectl("wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=240s", timeout=270)
     node: str = kubectl.json("get", "pod", pod)["spec"]["nodeName"]
     return node
 

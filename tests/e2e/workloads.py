@@ -19,7 +19,7 @@ def deployed(kubectl: Kubectl, name: str, *, group: str, replicas: int) -> Itera
     """A Deployment whose pods run, spread evenly over the nodes of a group."""
     kubectl.apply(_deployment(name, group=group, replicas=replicas))
     try:
-        kubectl("rollout", "status", f"deployment/{name}", "--timeout=60s", timeout=90)
+        kubectl("rollout", "status", f"deployment/{name}", "--timeout=240s", timeout=270)
         yield
     finally:
         kubectl("delete", "deployment,pdb", f"-lapp={name}", "--cascade=background")
