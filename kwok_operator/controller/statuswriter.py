@@ -5,13 +5,13 @@ out of the resolved template, and a group that was deleted and made again must n
 one's. The operator is the only writer, so there is nothing else to test.
 """
 
-import json
 from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.controller.groups import Group
-from kwok_operator.errors import DecodeError, InvalidError, KwokOperatorError, NotFoundError
+from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
+from kwok_operator.kube.decode import decode_dict
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 GROUPS_PATH = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{constants.PLURAL}"
@@ -51,7 +51,7 @@ class StatusWriter:
             if await self._uid(path) != group.uid:
                 raise GroupGoneError(group.name) from error
             raise
-        return int(json.loads(answer)["metadata"]["resourceVersion"])
+        return int(decode_dict(answer)["metadata"]["resourceVersion"])
 
     async def served(self) -> bool:
         """Whether the API server serves our resource at all."""
@@ -71,13 +71,7 @@ class StatusWriter:
         while True:
             params = {"limit": "500"} | ({"continue": token} if token else {})
             answer = await self._client.request("GET", GROUPS_PATH, params=params, retries=_RETRIES)
-            try:
-                # Not the decoder of the watches: what is faster gives up at 200 levels.
-                page = json.loads(answer)
-            except RecursionError as error:
-                raise DecodeError(
-                    "decoding the list of groups: a template nests too deep"
-                ) from error
+            page = decode_dict(answer)
             objects += page["items"]
             version = version or int(page["metadata"]["resourceVersion"])
             token = page["metadata"].get("continue") or ""
@@ -89,4 +83,4 @@ class StatusWriter:
             answer = await self._client.request("GET", path, accept=ACCEPT_METADATA)
         except NotFoundError:
             return ""
-        return str(json.loads(answer)["metadata"]["uid"])
+        return str(decode_dict(answer)["metadata"]["uid"])

@@ -126,6 +126,13 @@ class Harness:
 
 @pytest.fixture(scope="session")
 def operator_kubeconfig(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig with which the operator runs."""
+    file = tmp_path_factory.mktemp("operator") / "kubeconfig"
+    file.write_text(as_service_account(kubectl))
+    return file
+
+
+def as_service_account(kubectl: Kubectl) -> str:
     """A kubeconfig with the token of the service account, which may do what deploy/ says."""
     kubectl("apply", f"--filename={RBAC}")
     account = f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
@@ -137,9 +144,7 @@ def operator_kubeconfig(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFacto
     config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
     config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
     config["contexts"][0]["context"]["user"] = ACCOUNT
-    file = tmp_path_factory.mktemp("operator") / "kubeconfig"
-    file.write_text(json.dumps(config))
-    return file
+    return json.dumps(config)
 
 
 @pytest.fixture(scope="session")

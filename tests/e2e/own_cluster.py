@@ -8,7 +8,6 @@ made to do here (to stop, to come back, to move to another port) it does as a pr
 """
 
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -22,7 +21,7 @@ from kwok_operator.constants import PLURAL
 from kwok_operator.models.crd import CRD_FILE, CRD_NAME
 from tests.e2e.groups import is_ready
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import ACCOUNT, NAMESPACE, RBAC, Harness
+from tests.e2e.operator import Harness, as_service_account
 
 KWOK = "kwok-controller"
 
@@ -104,11 +103,11 @@ def own_cluster(
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=directory / "cache"
         )
-        kubectl("apply", f"--filename={CRD_FILE.parent}", f"--filename={RBAC}")
+        kubectl("apply", f"--filename={CRD_FILE.parent}")
         kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=30s")
         eventually(lambda: kubectl("explain", PLURAL), describe=f"{PLURAL} can be explained")
         kubeconfig = directory / "operator.kubeconfig"
-        kubeconfig.write_text(_as_service_account(kubectl))
+        kubeconfig.write_text(as_service_account(kubectl))
         own = OwnCluster(cluster, kubectl, Harness(kubeconfig=kubeconfig, directory=directory))
         try:
             yield own
@@ -128,11 +127,3 @@ def born_ready(kubectl: Kubectl, node: str) -> bool:
     found = kubectl.json("get", "node", node, "--show-managed-fields")
     writers = {m["manager"] for m in found["metadata"]["managedFields"] if "subresource" in m}
     return is_ready(found) and KWOK not in writers
-
-
-def _as_service_account(kubectl: Kubectl) -> str:
-    token = kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=6h").strip()
-    config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
-    config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
-    config["contexts"][0]["context"]["user"] = ACCOUNT
-    return json.dumps(config)
