@@ -18,12 +18,28 @@ NODE_GROUP_UID_ANNOTATION: Final = "kwok-operator.io/node-group-uid"
 REQUESTED_AT_ANNOTATION: Final = "kwok-operator.io/requested-at"
 TEMPLATE_HASH_ANNOTATION: Final = "kwok-operator.io/template-hash"
 
+TEMPLATE_TAINTS_ANNOTATION: Final = "kwok-operator.io/template-taints"
+"""The template's taints on a node, as key:effect: taints say not who added them."""
+
+DERIVED_LABEL: Final = "kwok-operator.io/derived"
+"""On groups that a provider config made; the annotations below say which, and from what."""
+PROVIDER_CONFIG_ANNOTATION: Final = "kwok-operator.io/provider-config"
+"""Namespace and name of the ConfigMap: the mark of ownership."""
+PROVIDER_CONFIG_VALUE_ANNOTATION: Final = "kwok-operator.io/provider-config-value"
+PROVIDER_CONFIG_SOURCE_ANNOTATION: Final = "kwok-operator.io/provider-config-source"
+"""configmap, cluster or both: where the templates of the group came from."""
+NOT_DERIVED_SINCE_ANNOTATION: Final = "kwok-operator.io/not-derived-since"
+DESIRED_COUNT_ANNOTATION: Final = "kwok-operator.io/desired-count-applied"
+
 KWOK_NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
 """Makes the kwok controller adopt a node; it must be there when kwok first sees the node."""
 KWOK_NODE_ANNOTATION_VALUE: Final = "fake"
 
 CA_NODE_GROUP_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/name"
 """The group's name, under the key that cluster-autoscaler's kwok provider writes."""
+CA_MIN_COUNT_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/min-count"
+CA_MAX_COUNT_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/max-count"
+CA_DESIRED_COUNT_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/desired-count"
 METRICS_PATH_ANNOTATION: Final = "metrics.k8s.io/resource-metrics-path"
 FAKE_KUBELET_VERSION: Final = "fake"
 

@@ -5,6 +5,7 @@ KwokOperatorError
 ├── ConnectionConfigError    no usable kubeconfig or in-cluster configuration
 ├── PreflightError           the cluster lacks what the operator needs (API, permission)
 ├── TemplateError            a template can't become a node: field, value, problem, remedy
+├── ManifestError            a text isn't what it should be: not YAML, or not the kind of object
 ├── ApiError                 the API server answered with an error status
 │   ├── BadRequestError      400
 │   ├── UnauthorizedError    401
@@ -63,6 +64,13 @@ class TemplateError(KwokOperatorError):
     def __str__(self) -> str:
         sentence = f"{self.field}: {one_line(repr(self.value), limit=200)} {self.problem}"
         return one_line(f"{sentence}; {self.remedy}" if self.remedy else sentence)
+
+
+class ManifestError(KwokOperatorError):
+    """A text isn't what it should be; the message names the place, with line and column."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 @dataclass(frozen=True, slots=True)

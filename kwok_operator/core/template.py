@@ -21,7 +21,7 @@ from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
 from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.nodegroup import GuardTaint, Shape, Template
+from kwok_operator.models.template import GuardTaint, Shape, Template
 
 NODE_FIELD = "spec.template.node"
 SHAPE_FIELD = "spec.template.shape"

@@ -64,7 +64,8 @@ class ApiModel(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _number_as_text(value: Any) -> Any:
+def number_as_text(value: Any) -> Any:
+    """What may be written as a number or as text, as text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -87,7 +88,7 @@ def matches(pattern: str, *, of: str = "self") -> str:
 
 Quantity = Annotated[
     str,
-    BeforeValidator(_number_as_text),
+    BeforeValidator(number_as_text),
     StringConstraints(pattern=_QUANTITY, max_length=_MAX_QUANTITY_LENGTH),
     WithJsonSchema(
         {

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.core.template import KubeletEndpoint, render, resolve, template_hash
-from kwok_operator.models.nodegroup import GuardTaint, Template
+from kwok_operator.models.template import GuardTaint, Template
 
 NAME = "gpu-b-3zid-000007"
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"

@@ -24,7 +24,7 @@ from kwok_operator.core.template import (
     template_hash,
 )
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.nodegroup import GuardTaint, Template
+from kwok_operator.models.template import GuardTaint, Template
 
 DATA = Path(__file__).parent / "data"
 GUARD = GuardTaint()

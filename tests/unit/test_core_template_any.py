@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.template import render, resolve
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.nodegroup import GuardTaint, Template
+from kwok_operator.models.template import GuardTaint, Template
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -98,8 +98,11 @@ def test_stored_defaults_and_nulls_are_the_exception() -> None:
         for path, node in FIELDS.items()
         if node.get("type") == "object" and path.startswith(".spec.")
     }
-    # The presence of these two says something; null would take it back silently.
-    presence_counts = {".spec.autoscaling", ".spec.template.shape.gpu"}
+    # The presence of these says something; null would take it back silently.
+    source = ".spec.template.from"
+    presence_counts = {".spec.autoscaling", ".spec.template.shape.gpu", source}
+    presence_counts |= {f"{source}.configMap", f"{source}.nodes"}
+    presence_counts |= {f"{source}.nodes.{way}" for way in ("selector", "annotation", "cluster")}
     assert {path for path in objects if not ALL[path].get("nullable")} == presence_counts
     assert not [p for p, n in ALL.items() if n.get("nullable") and n.get("type") != "object"]
 

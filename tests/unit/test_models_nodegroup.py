@@ -23,10 +23,8 @@ from kwok_operator.models.nodegroup import (
     DeletedNodePods,
     KwokNodeGroupSpec,
     ScaleDownOrder,
-    Shape,
-    Taint,
-    TaintEffect,
 )
+from kwok_operator.models.template import Shape, Taint, TaintEffect
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
