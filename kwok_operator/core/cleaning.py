@@ -2,8 +2,9 @@
 
 A pasted node carries the identity, the state and the history of one machine. All that is known to
 belong to the machine goes; everything else stays, misspelt fields too, so that the API server's
-strict dry run can name them. Nothing here fails on odd input except where a node can't be made of
-it at all.
+strict dry run can name them. Labels, annotations and taints go by their key, as the tables here say
+whose keys mean one machine or a state that passes; or by a value that is the machine's own. Nothing
+here fails on odd input except where a node can't be made of it at all.
 """
 
 import copy
@@ -24,63 +25,123 @@ _SPEC_OF_A_MACHINE = frozenset(
     "podCIDR podCIDRs providerID externalID configSource unschedulable".split()
 )
 _STATUS_OF_A_MACHINE = frozenset(
-    "conditions addresses daemonEndpoints images volumesInUse volumesAttached config phase".split()
+    "conditions addresses daemonEndpoints volumesInUse volumesAttached config phase".split()
 )
+_IMAGES = frozenset({"images"})
 _NODE_INFO_OF_A_MACHINE = frozenset("machineID systemUUID bootID swap".split())
 
-_ROLES = frozenset(f"node-role.kubernetes.io/{r}" for r in ("control-plane", "master", "etcd"))
 
-_TRANSIENT_TAINTS = frozenset(
+def _keys(table: Mapping[str, str]) -> re.Pattern[str]:
+    """Matches whole keys. A line of the table says whose they are; `*` stands for any text."""
+    keys = [re.escape(key).replace(r"\*", ".*") for line in table.values() for key in line.split()]
+    return re.compile("|".join(keys), re.DOTALL)
+
+
+_ROLES = _keys(
     {
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-        "node.cloudprovider.kubernetes.io/uninitialized",
-        "node.cloudprovider.kubernetes.io/shutdown",
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-        "node.kubernetes.io/unschedulable",
-        "node.kubernetes.io/memory-pressure",
-        "node.kubernetes.io/disk-pressure",
-        "node.kubernetes.io/pid-pressure",
-        "node.kubernetes.io/network-unavailable",
-        "node.kubernetes.io/out-of-service",
-        "karpenter.sh/disrupted",
-        "karpenter.sh/disruption",
-        "karpenter.sh/unregistered",
-        "cloud.google.com/impending-node-termination",
+        "Kubernetes": """node-role.kubernetes.io/control-plane node-role.kubernetes.io/master
+            node-role.kubernetes.io/etcd""",
+        "Rancher": "node-role.kubernetes.io/controlplane",
     }
 )
-_TRANSIENT_TAINT = re.compile(
-    r"/agent-not-ready$|^aws-node-termination-handler/"
-    r"|^startup-taint\.cluster-autoscaler\.kubernetes\.io/"
-)
-"""Families of them: of CSI drivers and Cilium, of a node that AWS takes back, of a starting one."""
+"""Labels and taints of a control plane: a template is for nodes that pods are scheduled to."""
 
-_PER_INSTANCE_LABEL = re.compile(
-    r"(^|/)(hostname|node-?name|([a-z]+-)?(instance|node|machine|worker)[-_]id"
-    r"|(internal|external|host)-(ip|dns))$"
-    r"|^topology\.hostpath\.csi/node$"
+_NAMES_A_MACHINE = re.compile(
+    r"(.*/)?(hostname|node-?name|machine-name|([a-z]+-)*(instance|node|machine|worker)[-_]?id"
+    r"|(internal|external|host)-(ip|dns))"
 )
-_PER_INSTANCE_ANNOTATION = re.compile(
-    r"^(kubectl\.kubernetes\.io/last-applied-configuration|csi\.volume\.kubernetes\.io/nodeid"
-    r"|alpha\.kubernetes\.io/provided-node-ip|kubeadm\.alpha\.kubernetes\.io/cri-socket"
-    r"|metrics\.k8s\.io/resource-metrics-path"
-    r"|cluster\.x-k8s\.io/.*|projectcalico\.org/.*|flannel\.alpha\.coreos\.com/.*"
-    r"|network\.cilium\.io/.*|io\.cilium\.network.*|k3s\.io/.*|rke2\.io/.*"
-    r"|(.*/)?(hostname|instance[-_]id|(internal|external|host)-(ip|dns)))$"
+"""Labels and annotations of many clouds: vpc-instance-id, node_id, worker-id, internal-ip."""
+
+_LABELS_OF_A_MACHINE = _keys(
+    {
+        "CSI drivers whose volumes stay on a node": "topology.*/node",
+        "AWS": "aws-node-termination-handler/*",
+        "Google": "cloud.google.com/gce-topology-host",
+        "Oracle": "displayName internal_addr",
+        "Scaleway": "k8s.scaleway.com/node k8s.scaleway.com/node-public-ip",
+        "vSphere": "node.cluster.x-k8s.io/esxi-host",
+        "Metal3": "metal3.io/*",
+        "Rancher": "rke.cattle.io/machine plan.upgrade.cattle.io/*",
+        "minikube": "minikube.k8s.io/updated_at",
+        "NVIDIA": "nvidia.com/gfd.timestamp nvidia.com/gpu-driver-upgrade-*",
+    }
 )
-_OURS = re.compile(r"^(.*\.)?kwok-operator\.io/|^cluster-autoscaler\.kwok\.nodegroup/name$")
+
+_ANNOTATIONS_OF_A_MACHINE = _keys(
+    {
+        "kubectl": "kubectl.kubernetes.io/last-applied-configuration",
+        "kubelet": "alpha.kubernetes.io/provided-node-ip csi.volume.kubernetes.io/nodeid",
+        "kubeadm": "kubeadm.alpha.kubernetes.io/cri-socket",
+        # It changes with the number of nodes: a live node's would make a new template of each.
+        "controller manager": "node.alpha.kubernetes.io/ttl",
+        "metrics server": "metrics.k8s.io/resource-metrics-path",
+        "Cluster API": "cluster.x-k8s.io/*",
+        "Metal3": "metal3.io/*",
+        "Google": "networking.gke.io/*",
+        "Alibaba": "k8s.aliyun.com/*",
+        "OpenShift": """machine.openshift.io/* machineconfiguration.openshift.io/*
+            cloud.network.openshift.io/*""",
+        "k3s, RKE2, Rancher": "k3s.io/* rke2.io/* *.cattle.io/*",
+        "Talos": "networking.talos.dev/* cluster.talos.dev/* talos.dev/owned-*",
+        "Antrea": "node.antrea.io/*",
+        "Calico": "projectcalico.org/*",
+        "Cilium": "network.cilium.io/* io.cilium.network*",
+        "Flannel": "flannel.alpha.coreos.com/*",
+        "Kube-OVN": "ovn.kubernetes.io/*",
+        "kube-router": "kube-router.io/*",
+        "OVN-Kubernetes": "k8s.ovn.org/*",
+        "Node Feature Discovery": "nfd.node.kubernetes.io/* *.nfd.node.kubernetes.io/*",
+        "NVIDIA": "nvidia.com/gpu-driver-upgrade-*",
+        "kured": "weave.works/kured-*",
+    }
+)
+
+_TAINTS_THAT_PASS = _keys(
+    {
+        "Kubernetes": """node.kubernetes.io/not-ready node.kubernetes.io/unreachable
+            node.kubernetes.io/unschedulable node.kubernetes.io/memory-pressure
+            node.kubernetes.io/disk-pressure node.kubernetes.io/pid-pressure
+            node.kubernetes.io/network-unavailable node.kubernetes.io/out-of-service
+            node.cloudprovider.kubernetes.io/uninitialized
+            node.cloudprovider.kubernetes.io/shutdown""",
+        "cluster-autoscaler": """ToBeDeletedByClusterAutoscaler
+            DeletionCandidateOfClusterAutoscaler *-taint.cluster-autoscaler.kubernetes.io/*""",
+        "Karpenter": "karpenter.sh/disrupted karpenter.sh/disruption karpenter.sh/unregistered",
+        "Cluster API": """node.cluster.x-k8s.io/uninitialized
+            node.cluster.x-k8s.io/outdated-revision""",
+        "agents and drivers that start": """*/agent-not-ready cni.istio.io/not-ready
+            node.gardener.cloud/critical-components-not-ready""",
+        "AWS": "aws-node-termination-handler/*",
+        "Azure": "remediator.*/unschedulable",
+        "Google": "cloud.google.com/impending-node-termination",
+        "OpenShift": "UpdateInProgress",
+        "medik8s": "medik8s.io/*",
+    }
+)
+
+_OURS = _keys(
+    {
+        "this operator": "kwok-operator.io/* *.kwok-operator.io/*",
+        # Bounds too: they are of the group, and a new maximum should not make a new template.
+        "cluster-autoscaler": "cluster-autoscaler.kwok.nodegroup/*",
+    }
+)
+_OF_A_GROUP = re.compile(r"group|pool")
+"""In a key: what such a label says is a group's, even if its first node is called the same."""
+
 _MAX_DEPTH = 50
 """Levels of a node; a real one has a dozen. What copies and serialises it recurses."""
 _SHORTEST_IDENTITY = 7
 """Characters; shorter values of a machine ("node1") also occur in text that is not its identity."""
 
 
-def clean_node(node: Mapping[str, Any], *, field: str) -> Node:
+def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False) -> Node:
     """A copy of `node` without anything that belongs to one machine.
 
-    `field` is where users wrote the node ("spec.template.node"), for messages. Raises TemplateError
-    where the value is not a Node at all or has a part of a type that can't be worked with.
+    `field` is where users wrote the node ("spec.template.node"), for messages. The list of images
+    that the machine has pulled is long, and stays only with `keep_images`. A label or annotation
+    may be null: what is merged over another node takes it away there. Raises TemplateError where
+    the value is not a Node at all or has a part of a type that can't be worked with.
     """
     _check_depth(node, field=field)
     cleaned: Node = copy.deepcopy(dict(node))
@@ -96,22 +157,21 @@ def clean_node(node: Mapping[str, Any], *, field: str) -> Node:
     for part, texts in (("labels", labels), ("annotations", annotations)):
         _check_texts(texts, field=f"{field}.metadata.{part}")
     node_info = section(status, "nodeInfo", field=f"{field}.status")
-    machine = _identity(metadata, spec, status, node_info)
+    machine = _identity(metadata, spec, status)
 
     _drop(metadata, _METADATA_OF_AN_OBJECT)
     _drop(spec, _SPEC_OF_A_MACHINE)
-    _drop(status, _STATUS_OF_A_MACHINE)
+    _drop(status, _STATUS_OF_A_MACHINE if keep_images else _STATUS_OF_A_MACHINE | _IMAGES)
     _drop(node_info, _NODE_INFO_OF_A_MACHINE)
     for key, value in list(labels.items()):
-        is_machines = isinstance(value, str) and value in machine
-        if is_machines or _PER_INSTANCE_LABEL.search(key) or _OURS.match(key):
+        if _is_label_of_a_machine(key) or (value in machine and not _OF_A_GROUP.search(key)):
             del labels[key]
-    _drop(labels, _ROLES)
     for key, value in list(annotations.items()):
-        if _PER_INSTANCE_ANNOTATION.match(key) or _OURS.match(key) or _names(value, machine):
+        of_a_group = _OF_A_GROUP.search(key) and value in machine
+        if _is_annotation_of_a_machine(key) or (_mentions(value, machine) and not of_a_group):
             del annotations[key]
     taints = taint_list(spec, field=field)
-    spec["taints"] = merge_taints([t for t in taints if not _is_transient(str(t.get("key")))])
+    spec["taints"] = merge_taints([t for t in taints if not _passes(str(t.get("key")))])
     return cleaned
 
 
@@ -130,10 +190,11 @@ def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
 def _check_texts(texts: Mapping[str, Any], *, field: str) -> None:
     # YAML makes numbers and booleans of 5 and true, and the API server names neither key nor value.
     for key, value in texts.items():
-        if value is not None and not isinstance(value, str):
+        text = value if isinstance(key, str) and value is not None else key
+        if not isinstance(text, str):
             raise TemplateError(
                 field=f"{field}.{key}",
-                value=value,
+                value=text,
                 problem="is not a string",
                 remedy="put it in quotes",
             )
@@ -174,8 +235,18 @@ def _nests(value: object) -> bool:
     return isinstance(value, Mapping | list)
 
 
-def _is_transient(key: str) -> bool:
-    return key in _TRANSIENT_TAINTS | _ROLES or bool(_TRANSIENT_TAINT.search(key))
+def _is_label_of_a_machine(key: str) -> bool:
+    rules = (_NAMES_A_MACHINE, _LABELS_OF_A_MACHINE, _ROLES, _OURS)
+    return any(rule.fullmatch(key) for rule in rules)
+
+
+def _is_annotation_of_a_machine(key: str) -> bool:
+    rules = (_NAMES_A_MACHINE, _ANNOTATIONS_OF_A_MACHINE, _OURS)
+    return any(rule.fullmatch(key) for rule in rules)
+
+
+def _passes(taint_key: str) -> bool:
+    return any(rule.fullmatch(taint_key) for rule in (_TAINTS_THAT_PASS, _ROLES))
 
 
 def _drop(mapping: dict[str, Any], keys: frozenset[str]) -> None:
@@ -183,26 +254,29 @@ def _drop(mapping: dict[str, Any], keys: frozenset[str]) -> None:
         del mapping[key]
 
 
-def _identity(
-    metadata: Node, spec: Node, status: Node, node_info: dict[str, Any]
-) -> frozenset[str]:
+def _identity(metadata: Node, spec: Node, status: Node) -> frozenset[str]:
     """Values by which this one machine is known: addresses, cloud id, UUIDs, a host-like name."""
+    node_info, pod_cidrs = status["nodeInfo"], spec.get("podCIDRs")
     values = [node_info.get(key) for key in _NODE_INFO_OF_A_MACHINE]
-    values.append(spec.get("podCIDR"))
+    values += [metadata.get("uid"), spec.get("podCIDR")]
+    values += pod_cidrs if isinstance(pod_cidrs, list) else []
     provider_id = spec.get("providerID")
     if isinstance(provider_id, str):
-        values += [provider_id, provider_id.rsplit("/", 1)[-1]]
+        # Most end in /ID, those of Alibaba are REGION.i-ID.
+        values += [provider_id, re.split(r"/|\.(?=i-)", provider_id)[-1]]
     addresses = status.get("addresses")
     for address in addresses if isinstance(addresses, list) else []:
         if isinstance(address, dict) and address.get("type") != "Hostname":
             values.append(address.get("address"))
     # A template may be called like its group or its type, and those labels must stay: a name is
     # the machine's own only if the API server gave the object an identity as well.
-    name = metadata.get("name")
-    if metadata.get("uid") and metadata.get("labels", {}).get(constants.HOSTNAME_LABEL) == name:
-        values.append(name)
+    if metadata.get("uid"):
+        values.append(metadata.get("name"))
+        # Fake nodes may all have the host name of the node that they were copied from, or any.
+        if constants.KWOK_NODE_ANNOTATION not in metadata["annotations"]:
+            values.append(metadata["labels"].get(constants.HOSTNAME_LABEL))
     return frozenset(v for v in values if isinstance(v, str) and len(v) >= _SHORTEST_IDENTITY)
 
 
-def _names(value: object, machine: frozenset[str]) -> bool:
-    return isinstance(value, str) and any(identity in value for identity in machine)
+def _mentions(value: str | None, machine: frozenset[str]) -> bool:
+    return value is not None and any(identity in value for identity in machine)

@@ -1,12 +1,14 @@
 """What a pasted node loses, whole as `kubectl get node -o yaml` prints it, and what it keeps.
 
-The samples in data/ are nodes of EKS (with Karpenter), GKE, AKS and kubeadm, each in some trouble.
+The samples are nodes of EKS (with Karpenter), GKE, AKS and kubeadm, each in some trouble.
 
 - nothing by which the machine is known, or that is its state or history, survives anywhere
 - what the nodes of its group have in common survives: type, zone, pool, resources, ordinary taints
+- the images stay where they are asked for
 - what was given is never changed, and what is clean stays as it is
 
-The rules one by one are in test_core_cleaning_rules.py.
+The rules one by one are in test_core_cleaning_rules.py, what holds for every node of the corpus in
+test_core_corpus.py.
 """
 
 import copy
@@ -21,8 +23,14 @@ import yaml
 from kwok_operator.core.cleaning import clean_node
 
 FIELD = "spec.template.node"
-DATA = Path(__file__).parent / "data"
-CLOUDS = ("eks", "gke", "aks", "kubeadm")
+CORPUS = Path(__file__).parents[1] / "corpus"
+SAMPLES = {
+    "eks": "eks-karpenter-disrupted",
+    "gke": "gke-scaling-down",
+    "aks": "aks-spot-starting",
+    "kubeadm": "kubeadm-control-plane",
+}
+CLOUDS = tuple(SAMPLES)
 
 # What no other node has. Written down here: taken from the samples by a program, the program could
 # make the same mistake as the one that is tested.
@@ -97,7 +105,7 @@ TAINTS_OF_THE_GROUP = {
 
 
 def sample(cloud: str) -> dict[str, Any]:
-    node = yaml.safe_load((DATA / f"node-{cloud}.yaml").read_text())
+    node = yaml.safe_load((CORPUS / f"{SAMPLES[cloud]}.yaml").read_text())
     assert isinstance(node, dict)
     return node
 
@@ -171,6 +179,14 @@ def test_all_resources_survive(cloud: str) -> None:
 def test_annotations_that_hold_for_all_nodes_of_a_group_survive() -> None:
     annotations = clean(sample("gke"))["metadata"]["annotations"]
     assert annotations["node.gke.io/last-applied-node-taints"] == "dedicated=batch:NoSchedule"
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_images_stay_as_they_are_where_they_are_asked_for(cloud: str) -> None:
+    node = sample(cloud)
+    kept = clean_node(node, field=FIELD, keep_images=True)
+    assert kept["status"].pop("images") == node["status"]["images"]
+    assert kept == clean(node)
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)

@@ -1,7 +1,9 @@
 """Which parts of a node belong to one machine: the rules one by one.
 
 - labels and annotations of one instance go by their key, or by a value that is the machine's own
-- a node written by hand has no machine: a label that says what its name says stays
+- a node written by hand has no machine: a label that says what its name says stays, and one whose
+  key speaks of a group or a pool stays always
+- null under a label or annotation stays: merged over another node it takes that away
 - taints that come and go are left out, two of one key and effect become one
 - what is misspelt stays, for the API server to name
 - a label or annotation that is no string, and what can't be worked with, is a TemplateError that
@@ -38,23 +40,20 @@ def pasted(**metadata: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "key",
-    [
-        "kubernetes.io/hostname",
-        "hostname",
-        "alpha.eksctl.io/instance-id",
-        "alibabacloud.com/ecs-instance-id",
-        "container.googleapis.com/instance_id",
-        "doks.digitalocean.com/node-id",
-        "ibm-cloud.kubernetes.io/worker-id",
-        "ibm-cloud.kubernetes.io/internal-ip",
-        "ibm-cloud.kubernetes.io/external-ip",
-        "k3s.io/hostname",
-        "k3s.io/internal-ip",
-        "node-name",
-        "example.com/nodename",
-        "example.com/machine-id",
-        "topology.hostpath.csi/node",
-    ],
+    """
+        kubernetes.io/hostname hostname alpha.eksctl.io/instance-id alibabacloud.com/ecs-instance-id
+        container.googleapis.com/instance_id aws-node-termination-handler/action-time
+        cloud.google.com/gce-topology-host displayName doks.digitalocean.com/node-id
+        ibm-cloud.kubernetes.io/worker-id ibm-cloud.kubernetes.io/instance-id
+        ibm-cloud.kubernetes.io/vpc-instance-id ibm-cloud.kubernetes.io/internal-ip
+        ibm-cloud.kubernetes.io/external-ip internal_addr k3s.io/hostname k3s.io/internal-ip
+        k8s.scaleway.com/node linbit.com/hostname metal3.io/uuid minikube.k8s.io/updated_at
+        node-name node.cluster.x-k8s.io/esxi-host node.gardener.cloud/machine-name
+        nvidia.com/gfd.timestamp nvidia.com/gpu-driver-upgrade-state openebs.io/nodeid
+        plan.upgrade.cattle.io/server-plan rke.cattle.io/machine example.com/nodename
+        example.com/machine-id node-role.kubernetes.io/control-plane
+        node-role.kubernetes.io/controlplane topology.hostpath.csi/node topology.topolvm.io/node
+    """.split(),
 )
 def test_a_label_of_one_instance_goes_whatever_it_says(key: str) -> None:
     node = {"metadata": {"labels": {key: "x", "tier": "batch"}}}
@@ -63,16 +62,21 @@ def test_a_label_of_one_instance_goes_whatever_it_says(key: str) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [
-        "node.kubernetes.io/instance-type",
-        "doks.digitalocean.com/node-pool-id",
-        "karpenter.k8s.aws/instance-hypervisor",
-        "topology.k8s.aws/zone-id",
-        "example.com/hostname-policy",
-        "node-role.kubernetes.io/worker",
-        "kubernetes.io/role",
-        "type",
-    ],
+    """
+        agentpool alibabacloud.com/nodepool-id alpha.eksctl.io/nodegroup-name
+        cloud.google.com/gce-topology-block cloud.google.com/gke-nodepool
+        doks.digitalocean.com/node-pool-id eks.amazonaws.com/nodegroup
+        eks.amazonaws.com/sourceLaunchTemplateId example.com/hostname-policy
+        feature.node.kubernetes.io/cpu-model.id ibm-cloud.kubernetes.io/subnet-id
+        ibm-cloud.kubernetes.io/worker-pool-id k8s.io/cloud-provider-aws
+        karpenter.k8s.aws/capacity-reservation-id karpenter.k8s.aws/instance-hypervisor
+        karpenter.sh/nodepool kubernetes.azure.com/node-image-version kubernetes.io/role
+        machine.openshift.io/interruptible-instance node-role.kubernetes.io/node
+        node-role.kubernetes.io/worker node.cluster.x-k8s.io/tier node.kubernetes.io/instance-type
+        node.openshift.io/os_id nvidia.com/gpu.product oci.oraclecloud.com/fault-domain
+        svccontroller.k3s.cattle.io/enablelb topology.ebs.csi.aws.com/zone topology.k8s.aws/zone-id
+        type
+    """.split(),
 )
 def test_a_label_of_the_group_stays(key: str) -> None:
     assert clean({"metadata": {"labels": {key: "x"}}})["metadata"]["labels"] == {key: "x"}
@@ -86,6 +90,49 @@ def test_a_label_of_the_group_stays(key: str) -> None:
 def test_a_label_with_a_value_of_the_machine_goes_whatever_its_key(value: str) -> None:
     node = pasted(labels={"example.com/where": value, "example.com/pool": "worker"})
     assert clean(node)["metadata"]["labels"] == {"example.com/pool": "worker"}
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "value"),
+    [
+        ("aws:///eu-west-1b/i-0f3c1a7be94d", "i-0f3c1a7be94d"),
+        ("cn-hangzhou.i-bp1c7e0d94fa", "i-bp1c7e0d94fa"),
+        ("k3s://box-1.example.internal", "box-1.example.internal"),
+    ],
+)
+def test_the_id_that_a_cloud_gave_a_machine_is_its_own(provider_id: str, value: str) -> None:
+    labels = {"example.com/machine": value, "example.com/network": "internal"}
+    node = {"metadata": {"labels": labels}, "spec": {"providerID": provider_id}}
+    assert clean(node)["metadata"]["labels"] == {"example.com/network": "internal"}
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("key", ["kwok-nodegroup", "example.com/pool", "pool-name"])
+def test_a_pool_that_is_called_like_its_first_node_stays(part: str, key: str) -> None:
+    # With kind, people group by the names of the nodes that they have.
+    node = pasted(**{part: {key: "worker-17"}})
+    assert clean(node)["metadata"][part] == {key: "worker-17"}
+
+
+def test_the_host_name_of_a_real_node_is_its_own_even_where_its_name_is_another() -> None:
+    node = pasted(annotations={"example.com/seen-as": "worker-17.example.com"})
+    node["metadata"]["name"] = "i-0f3c1a7b.internal"
+    assert clean(node)["metadata"]["annotations"] == {}
+
+
+def test_the_host_name_of_a_fake_node_says_nothing() -> None:
+    # The kwok provider of cluster-autoscaler gives it to all nodes of a group.
+    node = pasted(
+        labels={"kubernetes.io/hostname": "standard", "example.com/tier": "standard"},
+        annotations={"kwok.x-k8s.io/node": "fake"},
+    )
+    assert clean(node)["metadata"]["labels"] == {"example.com/tier": "standard"}
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_null_stays_to_take_a_key_away_from_another_node(part: str) -> None:
+    node = pasted(**{part: {"pool": None, "example.com/machine": None}})
+    assert clean(node)["metadata"][part] == {"pool": None, "example.com/machine": None}
 
 
 def test_an_annotation_that_mentions_the_machine_goes() -> None:
@@ -102,24 +149,43 @@ def test_an_annotation_that_mentions_the_machine_goes() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [
-        "kubectl.kubernetes.io/last-applied-configuration",
-        "csi.volume.kubernetes.io/nodeid",
-        "alpha.kubernetes.io/provided-node-ip",
-        "kubeadm.alpha.kubernetes.io/cri-socket",
-        "metrics.k8s.io/resource-metrics-path",
-        "cluster.x-k8s.io/machine",
-        "projectcalico.org/IPv4Address",
-        "flannel.alpha.coreos.com/public-ip",
-        "network.cilium.io/ipv4-pod-cidr",
-        "io.cilium.network.ipv4-health-ip",
-        "k3s.io/node-args",
-        "rke2.io/node-config-hash",
-        "container.googleapis.com/instance_id",
-    ],
+    """
+        kubectl.kubernetes.io/last-applied-configuration csi.volume.kubernetes.io/nodeid
+        alpha.kubernetes.io/provided-node-ip kubeadm.alpha.kubernetes.io/cri-socket
+        metrics.k8s.io/resource-metrics-path node.alpha.kubernetes.io/ttl
+        cloud.network.openshift.io/egress-ipconfig cluster.talos.dev/node-id
+        cluster.x-k8s.io/machine container.googleapis.com/instance_id
+        etcd.k3s.cattle.io/node-address flannel.alpha.coreos.com/public-ip
+        io.cilium.network.ipv4-health-ip k3s.io/node-args k8s.aliyun.com/trunk-on
+        k8s.ovn.org/node-subnets kube-router.io/pod-cidr machine.openshift.io/machine
+        machineconfiguration.openshift.io/currentConfig management.cattle.io/pod-limits
+        metal3.io/BareMetalHost network.cilium.io/ipv4-pod-cidr networking.gke.io/nic-info
+        networking.talos.dev/self-ips nfd.node.kubernetes.io/feature-labels
+        gpu.nfd.node.kubernetes.io/feature-labels node.antrea.io/mac-address
+        nvidia.com/gpu-driver-upgrade-enabled ovn.kubernetes.io/ip_address
+        projectcalico.org/IPv4Address rke2.io/node-config-hash talos.dev/owned-labels
+        weave.works/kured-reboot-in-progress
+    """.split(),
 )
 def test_an_annotation_of_one_instance_goes_whatever_it_says(key: str) -> None:
     assert clean({"metadata": {"annotations": {key: "x"}}})["metadata"]["annotations"] == {}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        "extensions.talos.dev/schematic",
+        "karpenter.sh/nodepool-hash",
+        "kwok.x-k8s.io/node",
+        "node.gke.io/last-applied-node-taints",
+        "oci.oraclecloud.com/compartment-id",
+        "volumes.kubernetes.io/controller-managed-attach-detach",
+    ],
+)
+def test_an_annotation_that_all_nodes_of_a_group_have_stays(key: str) -> None:
+    node = {"metadata": {"annotations": {key: "x"}}}
+    assert clean(node)["metadata"]["annotations"] == {key: "x"}
 
 
 @pytest.mark.parametrize(
@@ -129,6 +195,9 @@ def test_an_annotation_of_one_instance_goes_whatever_it_says(key: str) -> None:
         "kwok-operator.io/node-group-uid",
         "kwok-operator.io/template-hash",
         "cluster-autoscaler.kwok.nodegroup/name",
+        "cluster-autoscaler.kwok.nodegroup/min-count",
+        "cluster-autoscaler.kwok.nodegroup/max-count",
+        "cluster-autoscaler.kwok.nodegroup/desired-count",
     ],
 )
 def test_what_says_whose_a_node_of_ours_is_is_not_copied(key: str) -> None:
@@ -160,37 +229,46 @@ def test_a_short_name_is_not_looked_for_in_other_values() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-        "node.cloudprovider.kubernetes.io/uninitialized",
-        "node.cloudprovider.kubernetes.io/shutdown",
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-        "node.kubernetes.io/unschedulable",
-        "node.kubernetes.io/memory-pressure",
-        "node.kubernetes.io/disk-pressure",
-        "node.kubernetes.io/pid-pressure",
-        "node.kubernetes.io/network-unavailable",
-        "node.kubernetes.io/out-of-service",
-        "node-role.kubernetes.io/control-plane",
-        "node-role.kubernetes.io/master",
-        "node-role.kubernetes.io/etcd",
-        "karpenter.sh/disrupted",
-        "karpenter.sh/disruption",
-        "karpenter.sh/unregistered",
-        "cloud.google.com/impending-node-termination",
-        "aws-node-termination-handler/spot-itn",
-        "node.cilium.io/agent-not-ready",
-        "ebs.csi.aws.com/agent-not-ready",
-        "startup-taint.cluster-autoscaler.kubernetes.io/driver",
-    ],
+    """
+        ToBeDeletedByClusterAutoscaler DeletionCandidateOfClusterAutoscaler
+        node.cloudprovider.kubernetes.io/uninitialized node.cloudprovider.kubernetes.io/shutdown
+        node.kubernetes.io/not-ready node.kubernetes.io/unreachable node.kubernetes.io/unschedulable
+        node.kubernetes.io/memory-pressure node.kubernetes.io/disk-pressure
+        node.kubernetes.io/pid-pressure node.kubernetes.io/network-unavailable
+        node.kubernetes.io/out-of-service node-role.kubernetes.io/control-plane
+        node-role.kubernetes.io/master node-role.kubernetes.io/etcd karpenter.sh/disrupted
+        karpenter.sh/disruption karpenter.sh/unregistered
+        cloud.google.com/impending-node-termination aws-node-termination-handler/spot-itn
+        node.cilium.io/agent-not-ready ebs.csi.aws.com/agent-not-ready
+        startup-taint.cluster-autoscaler.kubernetes.io/driver
+        ignore-taint.cluster-autoscaler.kubernetes.io/driver cni.istio.io/not-ready medik8s.io/drain
+        node-role.kubernetes.io/controlplane node.cluster.x-k8s.io/outdated-revision
+        node.cluster.x-k8s.io/uninitialized node.gardener.cloud/critical-components-not-ready
+        remediator.aks.microsoft.com/unschedulable UpdateInProgress
+    """.split(),
 )
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
 def test_a_taint_that_comes_and_goes_is_left_out(key: str, effect: str) -> None:
     stays = {"key": "dedicated", "value": "gpu", "effect": effect}
     taints = [{"key": key, "value": "1", "effect": effect}, stays]
     assert clean({"spec": {"taints": taints}})["spec"]["taints"] == [stays]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "CriticalAddonsOnly",
+        "cloud.google.com/gke-spot",
+        "kubernetes.azure.com/scalesetpriority",
+        "kwok-provider",
+        "node-role.kubernetes.io/infra",
+        "node.kubernetes.io/os",
+        "nvidia.com/gpu",
+    ],
+)
+def test_a_taint_of_the_group_stays(key: str) -> None:
+    taint = {"key": key, "value": "x", "effect": "NoSchedule"}
+    assert clean({"spec": {"taints": [taint]}})["spec"]["taints"] == [taint]
 
 
 def test_the_time_at_which_a_taint_was_added_is_dropped() -> None:
@@ -231,6 +309,14 @@ def test_values_that_are_no_strings_are_named(part: str, value: object) -> None:
         clean({"metadata": {part: {"version": value}}})
     assert caught.value.field.endswith(f".metadata.{part}.version")
     assert caught.value.value == value
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("key", [1, True, None], ids=str)
+def test_keys_that_are_no_strings_are_named(part: str, key: object) -> None:
+    with pytest.raises(TemplateError, match="not a string; put it in quotes") as caught:
+        clean({"metadata": {part: {key: "x"}}})
+    assert caught.value.field.endswith(f".metadata.{part}.{key}")
 
 
 @pytest.mark.parametrize(

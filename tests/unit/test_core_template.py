@@ -26,7 +26,7 @@ from kwok_operator.core.template import (
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
 
-DATA = Path(__file__).parent / "data"
+CORPUS = Path(__file__).parents[1] / "corpus"
 GUARD = GuardTaint()
 NO_GUARD = GuardTaint(enabled=False)
 GUARD_TAINT = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
@@ -355,16 +355,16 @@ class TestTaints:
 @pytest.mark.parametrize(
     ("cloud", "zone", "capacity"),
     [
-        ("eks", "eu-west-1b", {"cpu": "48", "nvidia.com/gpu": "4", "pods": "234"}),
-        ("gke", "us-central1-c", {"cpu": "8", "memory": "32880772Ki"}),
-        ("aks", "westeurope-2", {"cpu": "4", "pods": "250"}),
-        ("kubeadm", "rack4", {"cpu": "16", "hugepages-1Gi": "8Gi"}),
+        ("eks-karpenter-disrupted", "eu-west-1b", {"cpu": "48", "nvidia.com/gpu": "4"}),
+        ("gke-scaling-down", "us-central1-c", {"cpu": "8", "memory": "32880772Ki"}),
+        ("aks-spot-starting", "westeurope-2", {"cpu": "4", "pods": "250"}),
+        ("kubeadm-control-plane", "rack4", {"cpu": "16", "hugepages-1Gi": "8Gi"}),
     ],
 )
 def test_a_pasted_node_of_a_cloud_is_a_template(
     cloud: str, zone: str, capacity: dict[str, str]
 ) -> None:
-    node = yaml.safe_load((DATA / f"node-{cloud}.yaml").read_text())
+    node = yaml.safe_load((CORPUS / f"{cloud}.yaml").read_text())
     answer = resolved(node)
     assert answer["status"]["capacity"].items() >= capacity.items()
     assert answer["status"]["allocatable"] == node["status"]["allocatable"]
@@ -379,7 +379,7 @@ def test_a_node_that_is_too_large_for_status_is_refused() -> None:
     annotations = {"example.com/large": "x" * MAX_RESOLVED_BYTES}
     with pytest.raises(TemplateError, match="are too many") as refused:
         resolved({"metadata": {"annotations": annotations}})
-    assert refused.value.field == "spec.template.node"
+    assert refused.value.field == "spec.template"
     assert refused.value.remedy
 
 

@@ -1,0 +1,253 @@
+"""The nodes in tests/corpus, as clouds and installers leave them: what cleaning makes of each.
+
+- the result is what stands beside the node as NAME.clean.yaml
+- in words, for each: nothing of the machine is left anywhere; pool, zone, type, resources and the
+  taints of the pool are; nothing of a control plane is; cleaning once is enough; it is a template
+- whatever JSON is put wherever into such a node, it is cleaned, or a TemplateError says why not
+
+How to add a node is in tests/corpus/README.md.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwok_operator.core.cleaning import clean_node
+from kwok_operator.core.template import resolve
+from kwok_operator.errors import TemplateError
+from kwok_operator.models.template import GuardTaint, Template
+
+FIELD = "spec.template.node"
+CORPUS = Path(__file__).parents[1] / "corpus"
+CLEAN = ".clean.yaml"
+
+# By which label pods choose the nodes of this pool, and which taints keep other pods away.
+POOLS: dict[str, tuple[str, list[str]]] = {
+    "aks-spot-starting": (
+        "agentpool=spot",
+        ["kubernetes.azure.com/scalesetpriority=spot:NoSchedule"],
+    ),
+    "aks-system-pool": ("agentpool=system", ["CriticalAddonsOnly=true:NoSchedule"]),
+    "aks-vmss-gpu": ("agentpool=a100", ["sku=gpu:NoSchedule"]),
+    "alibaba": (
+        "alibabacloud.com/nodepool-id=np4e9a17c0b5d2f8361c7e0d94fa25b83d",
+        ["team=search:NoExecute"],
+    ),
+    "ca-kwok-leftover": (
+        "node.kubernetes.io/instance-type=m6i.large",
+        ["kwok-provider=true:NoSchedule", "dedicated=web:NoSchedule"],
+    ),
+    "eks-eksctl": ("alpha.eksctl.io/nodegroup-name=ci-spot", ["dedicated=ci:NoSchedule"]),
+    "eks-karpenter-disrupted": ("karpenter.sh/nodepool=gpu", ["nvidia.com/gpu=true:NoSchedule"]),
+    "eks-karpenter-spot": ("karpenter.sh/nodepool=memory", ["workload=analytics:NoSchedule"]),
+    "eks-managed": ("eks.amazonaws.com/nodegroup=general", []),
+    "gke-gpu-spot": (
+        "cloud.google.com/gke-nodepool=l4-spot",
+        ["cloud.google.com/gke-spot=true:NoSchedule", "nvidia.com/gpu=present:NoSchedule"],
+    ),
+    "gke-scaling-down": ("cloud.google.com/gke-nodepool=batch", ["dedicated=batch:NoSchedule"]),
+    "gke-standard": ("cloud.google.com/gke-nodepool=default-pool", []),
+    "ibm-vpc": ("ibm-cloud.kubernetes.io/worker-pool-name=default", []),
+    "k3s-server": ("egress.k3s.io/cluster=true", ["CriticalAddonsOnly=true:NoExecute"]),
+    "kind-control-plane": ("ingress-ready=true", []),
+    "kind-worker": ("example.com/pool=small", []),
+    "kubeadm-control-plane": ("node-role.kubernetes.io/storage=", ["storage-only=:NoSchedule"]),
+    "kubeadm-worker-calico": ("example.com/pool=storage-heavy", ["storage-only=:NoSchedule"]),
+    "oke-worker": ("oke.oraclecloud.com/pool.name=batch", []),
+    "openshift-worker": (
+        "node-role.kubernetes.io/infra=",
+        ["node-role.kubernetes.io/infra=reserved:NoSchedule"],
+    ),
+    "talos-worker": ("example.com/nodegroup=workers", ["team=payments:NoSchedule"]),
+}
+NAMES = sorted(p.stem for p in CORPUS.glob("*.yaml") if not p.name.endswith(CLEAN))
+LABELS_OF_A_TYPE = re.compile(
+    r".*/(zone|region|instance-type|arch|os|machine-type|machine-family|zone-id)"
+    r"|.*(capacity-?type|gke-spot|scalesetpriority|charge-type|lifecycle).*"
+    r"|(feature\.node\.kubernetes\.io|karpenter\.k8s\.aws)/.*|.*gpu\.(product|count|memory)",
+    re.IGNORECASE,
+)
+OF_AN_INSTANCE = re.compile(r"(instance|worker)[-_]id$|chassis-id$|displayName|internal_addr")
+CONTROL_PLANE = ("control-plane", "controlplane", "master", "etcd")
+
+
+def load(file_name: str) -> dict[str, Any]:
+    node = yaml.safe_load((CORPUS / file_name).read_text())
+    assert isinstance(node, dict)
+    return node
+
+
+NODES = {name: load(f"{name}.yaml") for name in NAMES}
+each_node = pytest.mark.parametrize("name", NAMES)
+
+
+def clean(node: dict[str, Any]) -> dict[str, Any]:
+    return clean_node(node, field=FIELD)
+
+
+def strings(value: object) -> Iterator[str]:
+    """All texts in a value, without the keys above them."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def traces(node: dict[str, Any]) -> set[str]:
+    """What no other node has."""
+    metadata, spec, status = node["metadata"], node["spec"], node["status"]
+    annotations, labels = metadata["annotations"], metadata["labels"]
+    info = status["nodeInfo"]
+    found = {metadata["name"], metadata["uid"], labels["kubernetes.io/hostname"]}
+    found |= {info["machineID"], info["systemUUID"], info["bootID"]}
+    found |= {a["address"] for a in status["addresses"]}
+    found |= set(spec.get("podCIDRs", []))
+    found |= set(strings(json.loads(annotations.get("csi.volume.kubernetes.io/nodeid", "{}"))))
+    found |= set(status.get("volumesInUse", []))
+    found |= {owner["uid"] for owner in metadata.get("ownerReferences", [])}
+    found |= {text for key, text in {**annotations, **labels}.items() if OF_AN_INSTANCE.search(key)}
+    if "providerID" in spec:
+        found |= {spec["providerID"], re.split(r"[/:]|\.(?=i-)", spec["providerID"])[-1]}
+    return found
+
+
+def test_every_node_stands_beside_its_clean_self_and_in_the_table() -> None:
+    assert sorted(p.name for p in CORPUS.glob(f"*{CLEAN}")) == [f"{name}{CLEAN}" for name in NAMES]
+    assert sorted(POOLS) == NAMES
+
+
+@each_node
+def test_the_result_is_what_stands_beside_the_node(name: str) -> None:
+    assert clean(NODES[name]) == load(f"{name}{CLEAN}")
+
+
+@each_node
+def test_no_value_of_the_machine_is_left_anywhere(name: str) -> None:
+    after = json.dumps(clean(NODES[name]))
+    # Azure's providerID ends in a number, which is an identity only together with what is before.
+    left = {trace for trace in traces(NODES[name]) if len(trace) > 2 and trace in after}
+    assert not left
+    assert not re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", after), "a time of day"
+
+
+@each_node
+def test_no_part_that_belongs_to_an_object_or_its_machine_is_left(name: str) -> None:
+    node = clean(NODES[name])
+    assert set(node["metadata"]) == {"labels", "annotations"}
+    assert set(node["spec"]) == {"taints"}
+    known = {"allocatable", "capacity", "nodeInfo", "features", "runtimeHandlers"}
+    assert set(node["status"]) <= known
+
+
+@each_node
+def test_the_resources_are_left(name: str) -> None:
+    before, after = NODES[name]["status"], clean(NODES[name])["status"]
+    assert after["capacity"] == before["capacity"]
+    assert after["allocatable"] == before["allocatable"]
+
+
+@each_node
+def test_the_labels_of_the_pool_are_left(name: str) -> None:
+    before, after = NODES[name]["metadata"]["labels"], clean(NODES[name])["metadata"]["labels"]
+    key, _, value = POOLS[name][0].partition("=")
+    assert after[key] == value
+    of_the_type = {k: v for k, v in before.items() if LABELS_OF_A_TYPE.fullmatch(k)}
+    assert of_the_type
+    assert after.items() >= of_the_type.items()
+
+
+@each_node
+def test_the_taints_of_the_pool_alone_are_left(name: str) -> None:
+    taints = clean(NODES[name])["spec"]["taints"]
+    assert [f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in taints] == POOLS[name][1]
+    assert all(set(t) <= {"key", "value", "effect"} for t in taints)
+
+
+@each_node
+def test_nothing_of_a_control_plane_is_left(name: str) -> None:
+    node = clean(NODES[name])
+    keys = [*node["metadata"]["labels"], *(taint["key"] for taint in node["spec"]["taints"])]
+    assert not {f"node-role.kubernetes.io/{role}" for role in CONTROL_PLANE} & set(keys)
+
+
+@each_node
+def test_cleaning_once_is_enough(name: str) -> None:
+    once = clean(NODES[name])
+    assert clean(once) == once
+
+
+@each_node
+def test_it_is_a_template_with_the_guard_taint_once(name: str) -> None:
+    template = resolve(Template.model_validate({"node": NODES[name]}), guard=GuardTaint())
+    taints = [(taint["key"], taint["effect"]) for taint in template["spec"]["taints"]]
+    assert taints.count(("kwok-provider", "NoSchedule")) == 1
+    assert len(taints) == len(set(taints))
+    assert template["status"]["capacity"] == NODES[name]["status"]["capacity"]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+keys_anywhere = st.text(max_size=6) | st.sampled_from(
+    ["key", "uid", "name", "taints", "addresses", "providerID", "podCIDRs", "labels", "machineID"]
+)
+
+
+def places(value: object) -> Iterator[dict[str, Any] | list[Any]]:
+    """The objects and lists of a node, but for those that are long and dropped without a look."""
+    if isinstance(value, dict):
+        yield value
+        for key, below in value.items():
+            if key not in ("managedFields", "conditions", "images"):
+                yield from places(below)
+    elif isinstance(value, list):
+        yield value
+        for below in value:
+            yield from places(below)
+
+
+@st.composite
+def damaged_nodes(draw: st.DrawFn) -> dict[str, Any]:
+    node = copy.deepcopy(NODES[draw(st.sampled_from(NAMES))])
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.sampled_from(list(places(node))))
+        if isinstance(place, list):
+            place.insert(draw(st.integers(0, len(place))), draw(anything))
+        else:
+            there = st.sampled_from(sorted(place)) if place else keys_anywhere
+            place[draw(there | keys_anywhere)] = draw(anything)
+    return node
+
+
+@given(node=damaged_nodes())
+@settings(deadline=None, max_examples=400)
+def test_whatever_is_put_into_a_node_it_is_cleaned_or_refused(node: dict[str, Any]) -> None:
+    try:
+        after = clean(node)
+    except TemplateError as refused:
+        assert refused.field.startswith(FIELD)
+        return
+    assert json.loads(json.dumps(after)) == after
+    assert clean(after) == after
+    gone = {"uid", "name", "resourceVersion", "managedFields", "ownerReferences"}
+    assert gone.isdisjoint(after["metadata"])
+    assert {"providerID", "podCIDR", "podCIDRs", "unschedulable"}.isdisjoint(after["spec"])
+    assert {"addresses", "conditions", "images", "volumesInUse"}.isdisjoint(after["status"])
+    assert "kubernetes.io/hostname" not in after["metadata"]["labels"]
+    taints = [(str(t.get("key")), str(t.get("effect"))) for t in after["spec"]["taints"]]
+    assert len(taints) == len(set(taints))
