@@ -1,7 +1,7 @@
 """The nodes that carry our label, as little of them as will do.
 
     reflector ──replace, upsert, remove──> NodeCache ──> reconciler (and a wake-up for the group)
-    our own writes ──created, deleted──────────^
+    our own writes ──created, updated, deleted─^
 
 A few hundred bytes a node: at 50,000 nodes the objects themselves would be a gigabyte. What we
 wrote is entered as soon as the API server has answered, not when the watch tells, so a plan never
@@ -125,6 +125,18 @@ class NodeCache:
         else:
             self._groups[group][name].deleting = True
 
+    def updated(self, item: NodeView) -> None:
+        """We patched this node; of the answer only the metadata count.
+
+        Events from before the patch come too late from now on; its own tells the same and more.
+        """
+        known = self._find(item.name)
+        if known is None or known.uid != item.uid:
+            return
+        if known.resource_version < item.resource_version:
+            known.resource_version = item.resource_version
+            known.template_hash = _template_hash(item)
+
     def _record(self, item: NodeView) -> NodeRecord:
         claimed = item.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
         endpoint = None
@@ -136,7 +148,7 @@ class NodeCache:
             uid=item.uid,
             resource_version=item.resource_version,
             owner=intern(claimed) if claimed in item.owner_uids else "",
-            template_hash=intern(item.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")),
+            template_hash=_template_hash(item),
             ready=item.ready,
             deleting=item.deleting,
             held=item.deleting and bool(item.finalizers),
@@ -171,6 +183,10 @@ class NodeCache:
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
         self._changed(group)
+
+
+def _template_hash(item: NodeView) -> str:
+    return intern(item.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, ""))
 
 
 def _told(record: NodeRecord) -> tuple[object, ...]:

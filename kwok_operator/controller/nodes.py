@@ -1,7 +1,8 @@
-"""Creating and deleting single nodes, and what the API server's answers mean.
+"""Creating, changing and deleting single nodes, and what the API server's answers mean.
 
-    create(name, body) ──> POST ──> Created, or Taken where somebody else holds the name
-    delete(record)     ──> DELETE with the uid we know ──> gone, or on its way out
+    create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
+    update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
+    delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
 
 404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the
 cache. A POST may be repeated: the name makes it harmless, because a second one only finds the
@@ -15,16 +16,26 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.core.cleaning import Node
+from kwok_operator.core.inplace import make_patches
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.errors import ConflictError, NotFoundError
-from kwok_operator.kube.client import ACCEPT_METADATA, ACCEPT_METADATA_LIST, KubeClient
-from kwok_operator.kube.decode import NODES, OBJECTS, NodeView
+from kwok_operator.kube.client import (
+    ACCEPT_METADATA,
+    ACCEPT_METADATA_LIST,
+    MERGE_PATCH,
+    KubeClient,
+)
+from kwok_operator.kube.decode import NODES, OBJECTS, NodeView, decode_dict
 
 logger = logging.getLogger(__name__)
 
 NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"
+FIELD_MANAGER = "kwok-operator"
+"""Under which the API server notes what we write; without it, it takes the User-Agent's."""
 _WRITE_RETRIES = 4
+_UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
 
 
@@ -54,7 +65,12 @@ class NodeWriter:
         """Creates a node; False where the name is held by a node that is not the group's own."""
         try:
             answer = await self._client.request(
-                "POST", NODES_PATH, body=body, accept=ACCEPT_METADATA, retries=_WRITE_RETRIES
+                "POST",
+                NODES_PATH,
+                params={"fieldManager": FIELD_MANAGER},
+                body=body,
+                accept=ACCEPT_METADATA,
+                retries=_WRITE_RETRIES,
             )
         except ConflictError:
             return await self._adopt(name, group=group, uid=uid)
@@ -68,6 +84,50 @@ class NodeWriter:
             )
         self._cache.created(group, node)
         return True
+
+    async def update(self, record: NodeRecord, wanted: Node, *, uid: str) -> bool:
+        """Makes a node what `wanted` says, as core/inplace.py explains.
+
+        False where it is not the group's any more. Raises ConflictError where somebody else was
+        quicker each time.
+        """
+        try:
+            for attempt in range(1, _UPDATE_TRIES + 1):
+                live = await self._get(record.name)
+                node = NODES.one(live)
+                if node.uid != record.uid or not _belongs(node, uid=uid):
+                    self._cache.upsert(node)
+                    return False
+                try:
+                    self._cache.updated(await self._patch(decode_dict(live), wanted) or node)
+                    return True
+                except ConflictError:
+                    if attempt == _UPDATE_TRIES:
+                        raise
+        except NotFoundError:
+            self._cache.deleted(record.name, gone=True)
+        return False
+
+    async def _patch(self, live: Node, wanted: Node) -> NodeView | None:
+        """The metadata of the node as patched; None where there was nothing to patch."""
+        patches, metadata = make_patches(live, wanted, manager=FIELD_MANAGER), live["metadata"]
+        path, node = f"{NODES_PATH}/{metadata['name']}", None
+        for subresource, patch in (("/status", patches.status), ("", patches.rest)):
+            if patch is None:
+                continue
+            version = str(node.resource_version) if node else metadata["resourceVersion"]
+            guard = {"resourceVersion": version}
+            answer = await self._client.request(
+                "PATCH",
+                path + subresource,
+                params={"fieldManager": FIELD_MANAGER},
+                body={**patch, "metadata": {**patch.get("metadata", {}), **guard}},
+                content_type=MERGE_PATCH,
+                accept=ACCEPT_METADATA,
+                retries=_WRITE_RETRIES,
+            )
+            node = NODES.one(answer)
+        return node
 
     async def delete(self, record: NodeRecord, *, pods: bool) -> None:
         """Deletes a node without a drain, then its pods if `pods`."""
@@ -111,12 +171,7 @@ class NodeWriter:
 
     async def _adopt(self, name: str, *, group: str, uid: str) -> bool:
         node = await self._read(name)
-        ours = (
-            node is not None
-            and not node.deleting
-            and uid in node.owner_uids
-            and node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION) == uid
-        )
+        ours = node is not None and _belongs(node, uid=uid)
         if node is not None and ours:
             self._cache.created(group, node)
         else:
@@ -125,12 +180,12 @@ class NodeWriter:
 
     async def _read(self, name: str) -> NodeView | None:
         try:
-            answer = await self._client.request(
-                "GET", f"{NODES_PATH}/{name}", retries=_WRITE_RETRIES
-            )
+            return NODES.one(await self._get(name))
         except NotFoundError:
             return None
-        return NODES.one(answer)
+
+    async def _get(self, name: str) -> bytes:
+        return await self._client.request("GET", f"{NODES_PATH}/{name}", retries=_WRITE_RETRIES)
 
     async def exists(self, name: str) -> bool:
         return await self._read(name) is not None
@@ -157,3 +212,9 @@ class NodeWriter:
             )
         except (NotFoundError, ConflictError):
             return  # gone, or another pod of that name already
+
+
+def _belongs(node: NodeView, *, uid: str) -> bool:
+    """Whether a node is that group's, and not on its way out."""
+    claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION)
+    return not node.deleting and uid in node.owner_uids and claimed == uid

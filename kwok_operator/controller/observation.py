@@ -93,8 +93,10 @@ def _of_predecessor(group: Group, record: NodeRecord) -> bool:
     return NodeNames.of(group.name, record.owner).serial(record.name) is not None
 
 
-def observed(seen: Observation, memory: Memory, *, room: int) -> Observed:
-    """The same for the planner."""
+def observed(
+    seen: Observation, memory: Memory, *, room: int, template_hash: str | None = None
+) -> Observed:
+    """The same for the planner; `template_hash` is None where there is no usable template."""
     here = seen.records.keys() | seen.terminating.keys()
     batches = batches_of(memory.status)
     highest = max(here, default=-1)
@@ -107,4 +109,10 @@ def observed(seen: Observation, memory: Memory, *, room: int) -> Observed:
         next_serial=max(memory.next_serial, memory.status.next_serial, highest + 1, asked + 1),
         held=memory.status.target_size,
         room=room,
+        ready=frozenset(serial for serial, record in seen.records.items() if record.ready),
+        outdated=frozenset(
+            serial
+            for serial, record in seen.records.items()
+            if template_hash is not None and record.template_hash != template_hash
+        ),
     )

@@ -1,12 +1,12 @@
 """One pass over one group: look, decide, record, act.
 
-    observe ──> plan ──> status (what is asked for is recorded first) ──> deletes, creates ──> again
+    observe ──> plan ──> status (what is asked for is recorded first) ──> execution ──> again
 
 Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is
 nothing left to do, or when the group changes under it: then the next pass plans anew. Whatever it
 does can be cut short at any instant and goes on from what the API server holds.
 
-Only this module writes nodes and status; what it decides comes from the core.
+Nodes and status are written from here alone; what is decided comes from the core.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from datetime import datetime
 from kwok_operator.controller.announcements import announce
 from kwok_operator.controller.budget import NodeBudget
 from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.execution import Execution, Work, deletes_pods
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import Group, GroupStore
 from kwok_operator.controller.kwok import KwokLink
@@ -28,21 +29,19 @@ from kwok_operator.controller.statuswriter import GroupGoneError, StatusWriter
 from kwok_operator.controller.templates import Resolution, Templates
 from kwok_operator.core.plan import Plan, make_plan
 from kwok_operator.core.status import Facts, make_status
-from kwok_operator.core.template import KubeletEndpoint, render
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
 from kwok_operator.metrics import Metrics
-from kwok_operator.models.nodegroup import DeletedNodePods
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 logger = logging.getLogger(__name__)
 
 STATUS_INTERVAL = 1.0
 """Seconds between two writes of counts."""
-CREATES_PER_PASS = 2_000
 NOT_READY_RECHECK = 5.0
 LEFTOVER_RECHECK = 1.0
 
 _REFUSED = (BadRequestError, InvalidError, ForbiddenError)
+_VERBS = {"DELETE": "delete", "PATCH": "update"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +82,14 @@ class Reconciler:
         self._wake = wake
         self._memories: dict[str, Memory] = {}
         self._closing = False
+        self._execution = Execution(
+            writer=parts.writer,
+            executor=parts.executor,
+            kwok=parts.kwok,
+            metrics=parts.metrics,
+            now=parts.clock.now,
+            provider_id_prefix=parts.provider_id_prefix,
+        )
 
     def close(self) -> None:
         """Start no write any more; what is in flight ends."""
@@ -97,7 +104,7 @@ class Reconciler:
             self._forget(name)
         elif group.deleting:
             if not group.orphaning:
-                await self._delete_owned(group.name, group.uid, pods=_pods(group))
+                await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
         elif not self._closing:
             try:
                 await self._pass(group, self._memory(group))
@@ -121,15 +128,16 @@ class Reconciler:
         parts = self._parts
         resolution = await parts.templates.resolve(group)
         seen = observe(group, memory, parts.cache)
-        plan = self._plan(group, memory, seen, may_create=resolution.node is not None)
-        if not (plan.create or plan.delete):
+        plan = self._plan(group, memory, seen, resolution, may_create=resolution.node is not None)
+        writes = bool(plan.create or plan.delete or plan.update)
+        if not writes:
             memory.refusal = None
         self._book(group, plan, seen, may_create=resolution.node is not None)
         if len(seen.ready) < len(seen.records) and not plan.create:
             await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
         status = self._status(group, memory, seen, plan, resolution)
         postponed = await self._publish(group, memory, status, plan)
-        if plan.delete or plan.create:
+        if writes:
             await self._execute(group, memory, plan, seen, resolution)
             self._wake(group.name, 0.0)
         elif postponed is not None:
@@ -137,11 +145,20 @@ class Reconciler:
         elif status.ready_replicas < status.replicas:
             self._wake(group.name, NOT_READY_RECHECK)
 
-    def _plan(self, group: Group, memory: Memory, seen: Observation, *, may_create: bool) -> Plan:
+    def _plan(
+        self,
+        group: Group,
+        memory: Memory,
+        seen: Observation,
+        resolution: Resolution,
+        *,
+        may_create: bool,
+    ) -> Plan:
         room = self._parts.budget.room(group.name)
+        node_hash = resolution.hash if resolution.node is not None else None
         return make_plan(
             group.spec,
-            observed(seen, memory, room=room),
+            observed(seen, memory, room=room, template_hash=node_hash),
             names=seen.names,
             now=self._parts.clock.now(),
             may_create=may_create,
@@ -150,11 +167,12 @@ class Reconciler:
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
         active = may_create and not group.spec.paused
         nodes = len(seen.records) + len(plan.pending)
-        limit = plan.target.limit
+        limit, rollout = plan.target.limit, plan.rollout
+        waits = limit is not None and limit.reason == "NodeLimit"
         self._parts.budget.grant(
             group.name,
             max(nodes, plan.target.value) if active else nodes,
-            wants_more=limit is not None and limit.reason == "NodeLimit",
+            wants_more=waits or (rollout is not None and rollout.held),
         )
 
     def _status(
@@ -183,8 +201,12 @@ class Reconciler:
             next_serial=plan.next_serial,
             batches=plan.batches,
             template_error=resolution.error,
+            template_reason=resolution.reason,
+            template_origin=resolution.origin,
+            last_template=resolution.why_last,
             kwok_silent=self._parts.kwok.silent,
             refusal=memory.refusal,
+            rollout=plan.rollout,
         )
         self._parts.metrics.group(
             group.name,
@@ -230,15 +252,17 @@ class Reconciler:
         seen: Observation,
         resolution: Resolution,
     ) -> None:
-        """Deletes, then creates, while counts are reported; stops when the group changes."""
+        """Carries the plan out while counts are reported; stops when the group changes."""
         done = asyncio.Event()
         progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))
+        work = Work(
+            group, memory, plan, seen, resolution.node, stop=lambda: self._interrupted(group)
+        )
         try:
-            await self._delete(group, plan, seen)
-            await self._create(group, memory, plan, seen, resolution)
+            await self._execution.carry_out(work)
             memory.refusal = None
         except _REFUSED as error:
-            what = "delete" if error.method == "DELETE" else "create"
+            what = _VERBS.get(error.method, "create")
             memory.refusal = f"The API server refuses to {what} nodes: {error.message}"
             self._parts.templates.forget(group.name)
             raise
@@ -255,69 +279,6 @@ class Reconciler:
             != (group.uid, group.generation, group.deleting)
         )
 
-    async def _delete(self, group: Group, plan: Plan, seen: Observation) -> None:
-        parts, by_name = self._parts, {r.name: r for r in seen.records.values()}
-        pods = _pods(group)
-
-        async def delete(name: str) -> None:
-            await parts.writer.delete(by_name[name], pods=pods)
-            parts.metrics.nodes_deleted.labels(group.name).inc()
-
-        if plan.delete:
-            await parts.executor.run(plan.delete, delete, stop=lambda: self._interrupted(group))
-
-    async def _create(
-        self,
-        group: Group,
-        memory: Memory,
-        plan: Plan,
-        seen: Observation,
-        resolution: Resolution,
-    ) -> None:
-        if not plan.create or resolution.node is None or self._interrupted(group):
-            return
-        parts = self._parts
-        asked_at = {s: b.requested_at for b in plan.batches for s in b}
-        rendered = render(
-            resolution.node,
-            group=group.name,
-            uid=group.uid,
-            provider_id_prefix=parts.provider_id_prefix,
-            endpoint=(endpoint := await self._endpoint(seen)),
-        )
-
-        async def create(serial: int) -> bool:
-            name, now = seen.names.name(serial), parts.clock.now()
-            ready = endpoint is not None
-            body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
-            made = await parts.writer.create(
-                name, body, group=group.name, uid=group.uid, born_ready=endpoint
-            )
-            if made:
-                memory.seen.add(serial)
-                parts.metrics.nodes_created.labels(group.name).inc()
-            else:
-                memory.taken[serial] = name
-            return made
-
-        if endpoint is None and parts.kwok.wants_scout():
-            # The plan goes on in the next pass, which knows whether kwok has answered.
-            async with parts.kwok.scouting:
-                if parts.kwok.wants_scout() and await self._endpoint(seen) is None:
-                    first = plan.create[0]
-                    await parts.kwok.scout(seen.names.name(first), lambda: create(first))
-            return
-
-        async def call(serial: int) -> None:
-            await create(serial)
-
-        await parts.executor.run(
-            plan.create[:CREATES_PER_PASS], call, stop=lambda: self._interrupted(group)
-        )
-
-    async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
-        return await self._parts.kwok.endpoint(record.name for record in seen.ready)
-
     async def _report_progress(
         self, group: Group, memory: Memory, resolution: Resolution, done: asyncio.Event
     ) -> None:
@@ -331,7 +292,7 @@ class Reconciler:
             if self._interrupted(group):
                 continue
             seen = observe(group, memory, self._parts.cache)
-            plan = self._plan(group, memory, seen, may_create=False)
+            plan = self._plan(group, memory, seen, resolution, may_create=False)
             status = self._status(group, memory, seen, plan, resolution)
             try:
                 await self._publish(group, memory, status, plan)
@@ -369,10 +330,6 @@ class Reconciler:
             self._parts.templates.forget(name)
             self._parts.budget.release(name)
             self._parts.metrics.forget(name)
-
-
-def _pods(group: Group) -> bool:
-    return group.spec.scale_down.pods is DeletedNodePods.DELETE
 
 
 def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:

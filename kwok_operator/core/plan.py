@@ -1,4 +1,4 @@
-"""What a group needs next: which serials to create, which nodes to delete.
+"""What a group needs next: which serials to create, which nodes to delete or to patch.
 
     Wish (spec) + Observed (nodes, recorded batches) + bounds  --make_plan-->  Plan
 
@@ -8,12 +8,12 @@ what must survive is in `Plan.batches` and `Plan.next_serial`, which are written
 node is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.serials import Batch, compact
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class Observed:
     `terminating` has the serials of those on their way out. `gone` are serials whose node was
     there and is not any more, or whose name somebody else holds. `held` is the number of nodes
     that the group keeps where its spec names none: the target last in force. `room` is how many
-    nodes it may have before the operator's limit for all groups together is reached.
+    nodes it may have before the operator's limit for all groups together is reached. Of the
+    `nodes`, `ready` are Ready, and `outdated` were made from another template than the present one;
+    without a usable template none is.
     """
 
     nodes: Mapping[int, str]
@@ -34,6 +36,8 @@ class Observed:
     next_serial: int
     held: int | None
     room: int
+    ready: frozenset[int] = frozenset()
+    outdated: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,24 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollout:
+    """Outdated nodes are being brought to the present template.
+
+    `max_unavailable` is None where nodes are patched. `held` means that none may be replaced: the
+    group has more nodes than the operator's limit leaves for it, and would not get them again.
+    """
+
+    strategy: UpdateStrategyType
+    max_unavailable: int | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """`pending` are the serials that are asked for and not there, oldest first; `create` those of
-    them that may be created now. `delete` are names; `unknown` the names to delete that name
-    nothing. `batches` and `next_serial` are to be recorded before anything is created.
+    them that may be created now. `delete` and `update` (to be patched) are names; `unknown` the
+    names to delete that name nothing. `batches` and `next_serial` are to be recorded before
+    anything is created or deleted. `replaced` is how many of `delete` go for the `rollout`.
     """
 
     target: Target
@@ -67,6 +85,9 @@ class Plan:
     batches: tuple[Batch, ...]
     next_serial: int
     unknown: tuple[str, ...] = ()
+    update: tuple[str, ...] = ()
+    replaced: int = 0
+    rollout: Rollout | None = None
 
 
 def bounded_target(spec: KwokNodeGroupSpec, observed: Observed, *, staying: int) -> Target:
@@ -99,7 +120,8 @@ def bounded_target(spec: KwokNodeGroupSpec, observed: Observed, *, staying: int)
 def make_plan(
     spec: KwokNodeGroupSpec, observed: Observed, *, names: NodeNames, now: str, may_create: bool
 ) -> Plan:
-    """Decides; `now` (RFC 3339) dates what is asked for. Without `may_create` nothing is asked for.
+    """Decides; `now` (RFC 3339) dates what is asked for. Without `may_create` nothing is asked for,
+    patched or replaced.
 
     What has not arrived is taken back before a node is deleted, the newest first. A node named in
     `scaleDown.nodesToDelete` goes whatever the target; the target alone says how many remain.
@@ -112,14 +134,19 @@ def make_plan(
     batches = compact(observed.batches, here=arrived, gone=observed.gone)
     absent = [s for b in batches for s in b if s not in arrived and s not in observed.gone]
     if spec.paused:
-        return Plan(target, tuple(absent), (), (), batches, observed.next_serial)
+        rollout = _rollout(spec, observed, staying, target=target.value)
+        return Plan(target, tuple(absent), (), (), batches, observed.next_serial, rollout=rollout)
 
     pending = [s for s in absent if s not in condemned]
     surplus = max(0, len(staying) + len(pending) - target.value)
     taken_back = pending[len(pending) - min(surplus, len(pending)) :]
     pending = pending[: len(pending) - len(taken_back)]
-    leaving = _leaving(staying, count=surplus - len(taken_back), order=spec.scale_down.order)
-    unwanted = observed.gone | condemned | frozenset(taken_back)
+    leaving = _leaving(spec, observed, staying, count=surplus - len(taken_back))
+    staying = _without(staying, leaving)
+    rollout = _rollout(spec, observed, staying, target=target.value)
+    replaced = _replaced(observed, staying, rollout, target=target.value) if may_create else []
+    staying = _without(staying, replaced)
+    unwanted = observed.gone | condemned | frozenset([*taken_back, *replaced])
     batches = compact(batches, here=arrived, gone=unwanted)
     next_serial = observed.next_serial
 
@@ -129,27 +156,87 @@ def make_plan(
         pending += list(asked)
         batches, next_serial = (*batches, asked), asked.last + 1
     going = sorted(condemned & observed.nodes.keys())
-    asked_for = observed.batches
+    patched = staying if may_create and _patches(rollout) else []
     return Plan(
         target=target,
         pending=tuple(pending),
         create=tuple(pending) if may_create else (),
-        delete=tuple(observed.nodes[s] for s in [*going, *leaving]),
+        delete=tuple(observed.nodes[s] for s in [*going, *leaving, *replaced]),
         batches=batches,
         next_serial=next_serial,
-        unknown=tuple(
-            name
-            for name, s in named.items()
-            if s is None or not (s in arrived or any(s in batch for batch in asked_for))
-        ),
+        unknown=_unknown(named, arrived, observed.batches),
+        update=tuple(observed.nodes[s] for s in patched if s in observed.outdated),
+        replaced=len(replaced),
+        rollout=rollout,
     )
 
 
-def _leaving(staying: list[int], *, count: int, order: str) -> list[int]:
-    """The serials to delete in `scaleDown.order`; serials count up, so they tell the age."""
+def max_unavailable(text: str, *, target: int) -> int:
+    """A number of nodes, or a share of the target rounded down, but at least 1."""
+    if text.endswith("%"):
+        return max(1, target * int(text[:-1]) // 100)
+    return int(text)
+
+
+def _leaving(
+    spec: KwokNodeGroupSpec, observed: Observed, staying: list[int], *, count: int
+) -> list[int]:
+    """The serials to delete in `scaleDown.order`; serials count up, so they tell the age.
+
+    Those that a RollingUpdate is going to delete anyway go first.
+    """
     if count <= 0:
         return []
-    return staying[:count] if order == "OldestFirst" else staying[: -count - 1 : -1]
+    order = staying if spec.scale_down.order == "OldestFirst" else staying[::-1]
+    if spec.update_strategy.type is UpdateStrategyType.ROLLING_UPDATE:
+        order = sorted(order, key=lambda serial: serial not in observed.outdated)
+    return order[:count]
+
+
+def _rollout(
+    spec: KwokNodeGroupSpec, observed: Observed, staying: list[int], *, target: int
+) -> Rollout | None:
+    strategy = spec.update_strategy
+    if strategy.type is UpdateStrategyType.ON_DELETE or observed.outdated.isdisjoint(staying):
+        return None
+    if strategy.type is UpdateStrategyType.IN_PLACE:
+        return Rollout(strategy.type)
+    limit = max_unavailable(strategy.rolling_update.max_unavailable, target=target)
+    return Rollout(strategy.type, limit, held=observed.room < target)
+
+
+def _patches(rollout: Rollout | None) -> bool:
+    return rollout is not None and rollout.strategy is UpdateStrategyType.IN_PLACE
+
+
+def _replaced(
+    observed: Observed, staying: list[int], rollout: Rollout | None, *, target: int
+) -> list[int]:
+    """The outdated serials to replace now: those that aren't Ready, then the oldest of the others,
+    as many as may be missing besides those that are missing or not Ready anyway.
+    """
+    if rollout is None or rollout.max_unavailable is None or rollout.held:
+        return []
+    outdated = [s for s in staying if s in observed.outdated]
+    unavailable = target - sum(s in observed.ready for s in staying)
+    budget = max(0, rollout.max_unavailable - unavailable)
+    not_ready = [s for s in outdated if s not in observed.ready]
+    return not_ready + _without(outdated, not_ready)[:budget]
+
+
+def _without(serials: list[int], others: list[int]) -> list[int]:
+    out = frozenset(others)
+    return [s for s in serials if s not in out] if out else serials
+
+
+def _unknown(
+    named: Mapping[str, int | None], arrived: Set[int], asked_for: tuple[Batch, ...]
+) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, s in named.items()
+        if s is None or not (s in arrived or any(s in batch for batch in asked_for))
+    )
 
 
 def _ask(first: int, count: int, *, now: str, avoid: set[int]) -> Batch:

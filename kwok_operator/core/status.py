@@ -12,16 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kwok_operator import constants
-from kwok_operator.core.plan import Target
+from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
 from kwok_operator.models.nodegroup import MAX_TARGET_SIZE
 from kwok_operator.models.status import (
     Condition,
+    ConditionStatus,
     ConditionType,
     KwokNodeGroupStatus,
     PendingBatch,
 )
 
+UPDATING = "Updating"
+"""The reason of Ready and Reconciling while nodes are brought to the present template."""
 _NAMES_SHOWN = 5
 
 
@@ -31,8 +34,11 @@ class Facts:
 
     Counts are nodes. `leaving` are nodes that are to be deleted and still there, `terminating`
     those that have been deleted and are held by a finalizer. `template_error` is the sentence of
-    why the template can't be used; `kwok_silent` of why no kwok controller seems to be there.
-    `refusal` is what the API server said to the last write of a node that it refused.
+    why the template can't be used, `template_reason` the word for it; `template_origin` says what
+    it is copied from, `last_template` (reason, sentence) why it is only the last one known.
+    `kwok_silent` is the sentence of why no kwok controller seems to be there.
+    `refusal` is what the API server said to the last write of a node that it refused. `rollout` is
+    the update that nodes are in for.
     """
 
     generation: int
@@ -49,8 +55,12 @@ class Facts:
     next_serial: int
     batches: tuple[Batch, ...]
     template_error: str | None = None
+    template_reason: str = "TemplateInvalid"
+    template_origin: str = ""
+    last_template: tuple[str, str] | None = None
     kwok_silent: str | None = None
     refusal: str | None = None
+    rollout: Rollout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,13 @@ class _Verdict:
     status: bool
     reason: str
     message: str
+    known: bool = True
+
+    @property
+    def text(self) -> ConditionStatus:
+        if not self.known:
+            return "Unknown"
+        return "True" if self.status else "False"
 
 
 def make_status(
@@ -138,12 +155,12 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     before = {c.type: c for c in previous}
     conditions = []
     for kind, verdict in verdicts.items():
-        old, status = before.get(kind), "True" if verdict.status else "False"
+        old, status = before.get(kind), verdict.text
         since = old.last_transition_time if old and old.status == status else now
         conditions.append(
             Condition(
                 type=kind,
-                status="True" if verdict.status else "False",
+                status=status,
                 reason=verdict.reason,
                 message=verdict.message,
                 observed_generation=facts.generation,
@@ -155,7 +172,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
 
 def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
     counts = f"{facts.ready} of {facts.target.value} nodes are Ready"
-    settled = _settled(facts)
+    settled = _settled(facts) and not facts.rollout
     if facts.template_error:
         return _Verdict(False, stalled.reason, facts.template_error)
     if facts.target.limit and facts.target.limit.reason == "NodeLimit":
@@ -164,6 +181,8 @@ def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
         return _Verdict(False, "Paused", f"{counts}; spec.paused holds the rest back.")
     if not settled and stalled.status:
         return _Verdict(False, stalled.reason, stalled.message)
+    if facts.rollout:
+        return _Verdict(False, UPDATING, _update_in_words(facts, facts.rollout))
     if not settled:
         up = facts.replicas - facts.leaving < facts.target.value
         going = f", {facts.leaving} are leaving" if facts.leaving else ""
@@ -175,13 +194,22 @@ def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
     return _Verdict(True, "Ready", f"{counts}.")
 
 
+def _update_in_words(facts: Facts, rollout: Rollout) -> str:
+    how = f"{rollout.strategy}"
+    if rollout.held:
+        how += " waits, because --max-total-nodes leaves no room for new nodes"
+    elif rollout.max_unavailable is not None:
+        how += f", at most {rollout.max_unavailable} unavailable"
+    return f"{facts.updated} of {facts.target.value} nodes have the present template ({how})."
+
+
 def _settled(facts: Facts) -> bool:
     return facts.replicas == facts.target.value and not facts.leaving
 
 
 def _stalled(facts: Facts) -> _Verdict:
     if facts.template_error:
-        return _Verdict(True, "TemplateInvalid", facts.template_error)
+        return _Verdict(True, facts.template_reason, facts.template_error)
     if facts.refusal:
         return _Verdict(True, "Refused", facts.refusal)
     if facts.kwok_silent and facts.ready < facts.replicas:
@@ -194,15 +222,20 @@ def _reconciling(facts: Facts, ready: _Verdict, stalled: _Verdict) -> _Verdict:
         return _Verdict(False, "Paused", "spec.paused is true.")
     if stalled.status:
         return _Verdict(False, "Stalled", stalled.message)
-    if ready.status or (_settled(facts) and facts.ready == facts.replicas):
+    at_rest = _settled(facts) and facts.ready == facts.replicas and not facts.rollout
+    if ready.status or at_rest:
         return _Verdict(False, "Settled", "Nothing is under way.")
     return _Verdict(True, ready.reason, ready.message)
 
 
 def _template_resolved(facts: Facts) -> _Verdict:
     if facts.template_error:
-        return _Verdict(False, "TemplateInvalid", facts.template_error)
-    return _Verdict(True, "Resolved", "The API server accepts the nodes that the template makes.")
+        return _Verdict(False, facts.template_reason, facts.template_error)
+    if facts.last_template:
+        return _Verdict(False, *facts.last_template, known=False)
+    copied = f" Copied from {facts.template_origin}." if facts.template_origin else ""
+    accepted = "The API server accepts the nodes that the template makes."
+    return _Verdict(True, "Resolved", f"{accepted}{copied}")
 
 
 def _scaling_limited(facts: Facts) -> _Verdict:
@@ -215,7 +248,7 @@ def _scaling_limited(facts: Facts) -> _Verdict:
 def _paused(facts: Facts) -> _Verdict:
     if facts.paused:
         return _Verdict(
-            True, "SpecPaused", "Nothing is created or deleted until spec.paused is false."
+            True, "SpecPaused", "Nothing is created, deleted or updated until spec.paused is false."
         )
     return _Verdict(False, "NotPaused", "spec.paused is false.")
 

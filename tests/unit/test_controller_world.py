@@ -11,10 +11,11 @@ At every step:
   after a crash right after the status was wiped
 - a create never brings a group over its target (but for what is in flight), and never makes a node
   that is named to be deleted
-- only nodes of the group are deleted; none are created or deleted while paused
+- only nodes of the group are deleted or patched; none are created or touched while paused
+- only an outdated node is replaced or patched for an update, and none under OnDelete
 
 And whenever it is left alone for a moment: exactly the target in force, no named node, nothing
-pending, nothing left to do, nothing new to write.
+pending, nothing left to do, nothing new to write; all nodes up to date if the group wants that.
 """
 
 import dataclasses
@@ -60,7 +61,7 @@ class ApiServer:
         self.events: deque[tuple[str, NodeView]] = deque()
         self.status: dict[str, Any] = {}
 
-    def post(self, name: str, *, ours: bool) -> NodeView | None:
+    def post(self, name: str, *, ours: bool, template: str = "") -> NodeView | None:
         """The node as created; None for a conflict."""
         if name in self.nodes:
             return None
@@ -71,7 +72,7 @@ class ApiServer:
             resource_version=self.version,
             created=0.0,
             labels={constants.NODE_GROUP_LABEL: GROUP},
-            annotations={constants.NODE_GROUP_UID_ANNOTATION: UID} if ours else {},
+            annotations=_annotations(template) if ours else {},
             owner_uids=(UID,) if ours else (),
             finalizers=(),
             deleting=False,
@@ -97,6 +98,13 @@ class ApiServer:
             self.events.append(("remove", dataclasses.replace(node, deleting=True)))
         return True
 
+    def patch(self, name: str, template: str) -> NodeView | None:
+        """The node as patched; None where there is no such node."""
+        if name not in self.nodes or self.nodes[name].deleting:
+            return None
+        self._change(self.nodes[name], annotations=_annotations(template))
+        return self.nodes[name]
+
     def hold(self, name: str) -> None:
         self._change(self.nodes[name], finalizers=("example.com/hold",))
 
@@ -111,6 +119,13 @@ class ApiServer:
         changed = dataclasses.replace(node, resource_version=self.version, **fields)
         self.nodes[node.name] = changed
         self.events.append(("upsert", changed))
+
+
+def _annotations(template: str) -> dict[str, str]:
+    return {
+        constants.NODE_GROUP_UID_ANNOTATION: UID,
+        constants.TEMPLATE_HASH_ANNOTATION: template,
+    }
 
 
 class Operator:
@@ -138,6 +153,7 @@ class World(RuleBasedStateMachine):
         self.generation = 1
         self.room = 1_000
         self.template_is_usable = True
+        self.template = "template-0"
         self.created: set[int] = set()
         self.may_come_again: set[int] = set()
         self.forgotten: set[int] = set()
@@ -176,6 +192,17 @@ class World(RuleBasedStateMachine):
     @rule(usable=st.booleans())
     def break_or_mend_the_template(self, usable: bool) -> None:
         self.template_is_usable = usable
+
+    @rule(to=st.integers(0, 3))
+    def edit_the_template(self, to: int) -> None:
+        self.template = f"template-{to}"
+
+    @rule(
+        kind=st.sampled_from(["OnDelete", "InPlace", "RollingUpdate"]),
+        limit=st.sampled_from(["3", "50%", "100%"]),
+    )
+    def choose_the_update_strategy(self, kind: str, limit: str) -> None:
+        self._edit(updateStrategy={"type": kind, "rollingUpdate": {"maxUnavailable": limit}})
 
     @rule(room=st.integers(0, 15) | st.just(1_000))
     def give_other_groups_more_or_less(self, room: int) -> None:
@@ -268,13 +295,17 @@ class World(RuleBasedStateMachine):
         self.hear_of_nodes(len(self.api.events) or 1)
         written = dict(self.api.status)
         plan = self._pass(writes=1_000)
-        assert (plan.create, plan.delete, plan.pending) == ((), (), ())
+        assert (plan.create, plan.delete, plan.update, plan.pending) == ((), (), (), ())
         assert self.api.status == written, "nothing new to write"
         assert "pending" not in written or written["pending"] == []
         living = [n for n in self.api.nodes.values() if n.owner_uids and not n.deleting]
         assert {n.name for n in living}.isdisjoint(self._wish().scale_down.nodes_to_delete)
         assert len(living) == written["targetSize"] == written["replicas"]
         self._check_target(len(living))
+        if self._wish().update_strategy.type != "OnDelete" and self.room >= len(living):
+            hashes = {n.annotations[constants.TEMPLATE_HASH_ANNOTATION] for n in living}
+            assert hashes <= {self.template}
+            assert plan.rollout is None
 
     def teardown(self) -> None:
         self.left_alone_it_comes_to_rest_at_the_target()
@@ -315,13 +346,19 @@ class World(RuleBasedStateMachine):
         seen = observe(group, memory, cache)
         plan = make_plan(
             group.spec,
-            observed(seen, memory, room=self.room),
+            observed(
+                seen,
+                memory,
+                room=self.room,
+                template_hash=self.template if self.template_is_usable else None,
+            ),
             names=NAMES,
             now=NOW,
             may_create=self.template_is_usable,
         )
         if group.spec.paused:
-            assert (plan.create, plan.delete) == ((), ())
+            assert (plan.create, plan.delete, plan.update) == ((), (), ())
+        self._check_update(plan, seen)
         memory.next_serial = plan.next_serial
         if not record:
             return plan
@@ -331,7 +368,21 @@ class World(RuleBasedStateMachine):
             self._delete(name, seen)
         for n, serial in enumerate(plan.create[: max(0, writes - len(plan.delete))]):
             self._create(serial, plan, answered=n >= lost)
+        for name in plan.update[: max(0, writes - len(plan.delete) - len(plan.create))]:
+            node = self.api.patch(name, self.template)
+            if node is not None:
+                self.operator.cache.updated(node)
         return plan
+
+    def _check_update(self, plan: Plan, seen: Observation) -> None:
+        by_name = {record.name: record for record in seen.records.values()}
+        going = plan.delete[len(plan.delete) - plan.replaced :]
+        assert len(going) == plan.replaced
+        for name in (*going, *plan.update):
+            assert by_name[name].owner == UID
+            assert by_name[name].template_hash != self.template
+        if self._wish().update_strategy.type == "OnDelete" or not self.template_is_usable:
+            assert (going, plan.update) == ((), ())
 
     def _status(self, plan: Plan, seen: Observation) -> KwokNodeGroupStatus:
         facts = Facts(
@@ -340,7 +391,7 @@ class World(RuleBasedStateMachine):
             paused=self._wish().paused,
             replicas=len(seen.records),
             ready=len(seen.ready),
-            updated=0,
+            updated=seen.count_updated(self.template),
             pending=len(plan.pending),
             failed=0,
             leaving=len(plan.delete),
@@ -348,6 +399,7 @@ class World(RuleBasedStateMachine):
             foreign=seen.foreign,
             next_serial=plan.next_serial,
             batches=plan.batches,
+            rollout=plan.rollout,
         )
         return make_status(
             facts, group=GROUP, previous=self.operator.memory.status, resolved=None, now=NOW
@@ -364,7 +416,7 @@ class World(RuleBasedStateMachine):
         recorded = batches_of(KwokNodeGroupStatus.model_validate(self.api.status))
         assert any(serial in batch for batch in recorded), "recorded before it is created"
         assert name not in self._wish().scale_down.nodes_to_delete
-        node = self.api.post(name, ours=True)
+        node = self.api.post(name, ours=True, template=self.template)
         if node is not None:
             assert serial not in self.created or serial in self.may_come_again
             self.created.add(serial)

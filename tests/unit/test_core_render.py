@@ -73,6 +73,7 @@ class TestIdentity:
             "kwok-operator.io/node-group-uid": UID,
             "kwok-operator.io/requested-at": ASKED,
             "kwok-operator.io/template-hash": template_hash(resolved()),
+            "kwok-operator.io/template-taints": "kwok-provider:NoSchedule",
             "kwok.x-k8s.io/node": "fake",
             "metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{NAME}/metrics/resource",
         }

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.plan import Limit, Target
+from kwok_operator.core.plan import Limit, Rollout, Target
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import Facts, batches_of, make_status, names_in_words
+from kwok_operator.models.nodegroup import UpdateStrategyType
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 
 NOW = "2026-01-02T03:04:05Z"
@@ -28,6 +29,9 @@ MIN_SIZE = Limit("MinSize", "autoscaling.minSize is 3; 1 would be fewer.")
 MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
 NODE_LIMIT = Limit("NodeLimit", "All groups together may have --max-total-nodes; 6 of 9 wait.")
 ALL = [str(kind) for kind in ConditionType]
+IN_PLACE = {"rollout": Rollout(UpdateStrategyType.IN_PLACE), "updated": 1}
+ROLLING = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2), "updated": 1}
+HELD = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2, held=True), "updated": 1}
 
 
 def target(value: int, limit: Limit | None = None) -> dict[str, Any]:
@@ -144,6 +148,13 @@ def test_the_template_in_use_stays_where_there_is_no_new_one() -> None:
         ({"kwok_silent": "silent"}, "True", "Ready"),
         ({"foreign": ["a"]}, "True", "Ready"),
         ({"terminating": ["a"]}, "True", "Ready"),
+        ({"updated": 0}, "True", "Ready"),
+        (IN_PLACE, "False", "Updating"),
+        (ROLLING | {"ready": 2, "leaving": 1}, "False", "Updating"),
+        (ROLLING | target(3, NODE_LIMIT), "False", "NodeLimit"),
+        (IN_PLACE | {"paused": True}, "False", "Paused"),
+        (IN_PLACE | {"refusal": "no"}, "False", "Refused"),
+        (ROLLING | {"ready": 2, "kwok_silent": "silent"}, "False", "KwokNotResponding"),
     ],
     ids=str,
 )
@@ -168,6 +179,8 @@ def test_ready(facts: dict[str, Any], status: str, reason: str) -> None:
         (target(5) | {"template_error": "broken"}, "False", "Stalled"),
         (target(5) | {"refusal": "no"}, "False", "Stalled"),
         ({"ready": 2, "kwok_silent": "silent"}, "False", "Stalled"),
+        (IN_PLACE, "True", "Updating"),
+        (ROLLING | {"ready": 2}, "True", "Updating"),
     ],
     ids=str,
 )
@@ -225,6 +238,9 @@ def test_the_other_conditions(kind: str, facts: dict[str, Any], status: str, rea
         ("Ready", target(5) | {"paused": True}, ["3 of 5", "spec.paused"]),
         ("Ready", target(3, NODE_LIMIT), ["--max-total-nodes", "6 of 9 wait"]),
         ("Ready", {"template_error": "field x is wrong"}, ["field x is wrong"]),
+        ("Ready", IN_PLACE, ["1 of 3 nodes have the present template (InPlace)"]),
+        ("Reconciling", ROLLING, ["1 of 3", "(RollingUpdate, at most 2 unavailable)"]),
+        ("Ready", HELD, ["1 of 3", "RollingUpdate waits", "--max-total-nodes"]),
         ("Reconciling", {"refusal": "quota exceeded"}, ["quota exceeded"]),
         ("Stalled", {"kwok_silent": "No kwok", "ready": 0}, ["No kwok"]),
         ("TemplateResolved", {"template_error": "field x is wrong"}, ["field x is wrong"]),
@@ -265,6 +281,7 @@ anything = st.builds(
     template_error=st.none() | st.just("broken"),
     kwok_silent=st.none() | st.just("silent"),
     refusal=st.none() | st.just("refused"),
+    rollout=st.none() | st.just(Rollout(UpdateStrategyType.ROLLING_UPDATE, 2)),
 )
 
 
@@ -299,6 +316,7 @@ def test_conditions_never_contradict_each_other(facts: Facts) -> None:
     if "Ready" in holds:
         assert facts.replicas == facts.ready == facts.target.value
         assert not facts.leaving
+        assert not facts.rollout
         assert "TemplateResolved" in holds
 
 

@@ -1,0 +1,372 @@
+"""What nodes that exist do when their template changes: spec.updateStrategy.
+
+- InPlace: labels, annotations, taints and resources become the template's, what it has no longer
+  goes, what others added stays; names, uids and pods stay; nodes that kwok initialised, too
+- RollingUpdate: all are replaced, at no moment more than maxUnavailable are missing or not Ready
+- an edit in the middle, a death in the middle, a new target in the middle: it goes on from there
+- OnDelete and paused leave the nodes alone
+- `kubectl wait --for=condition=Ready` right after the edit returns when the update is done; one
+  Event when it begins, one when it has ended
+"""
+
+from typing import Any
+
+from hack.controlplane import Cluster
+from kwok_operator.constants import TEMPLATE_HASH_ANNOTATION, TEMPLATE_TAINTS_ANNOTATION
+from tests.e2e.availability import watched
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    events_of,
+    is_ready,
+    names_of,
+    nodes_of,
+    patch_group,
+    scale,
+    status_of,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, as_text, eventually
+from tests.e2e.operator import Harness, Process
+from tests.e2e.workloads import deployed, pods_of, runs
+from tests.e2e.workloads import uids as uids_of_pods
+
+IN_PLACE = {"type": "InPlace"}
+SIZE = 30
+
+
+def rolling(limit: object) -> dict[str, Any]:
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": limit}}
+
+
+def shape(**fields: Any) -> dict[str, Any]:
+    return {"shape": fields}
+
+
+def by_uid(nodes: list[dict[str, Any]]) -> dict[str, str]:
+    return {n["metadata"]["name"]: n["metadata"]["uid"] for n in nodes}
+
+
+def labelled(kubectl: Kubectl, name: str, key: str) -> list[str | None]:
+    """The values of a label on the nodes of a group."""
+    return [n["metadata"]["labels"].get(key) for n in nodes_of(kubectl, name)]
+
+
+def updated(kubectl: Kubectl, name: str, before: str) -> int:
+    """Nodes with another template than the one with that hash."""
+    hashes = [
+        n["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION] for n in nodes_of(kubectl, name)
+    ]
+    return sum(found != before for found in hashes)
+
+
+def change_by_hand(kubectl: Kubectl, node: str) -> None:
+    kubectl("label", "node", node, "by-hand=yes", "tier=mine", "--overwrite")
+    kubectl("annotate", "node", node, "example.com/by-hand=yes")
+    kubectl("taint", "node", node, "by-hand=yes:NoSchedule")
+    patch = as_text({"status": {"capacity": {"example.com/dongle": "3"}}})
+    kubectl("patch", "node", node, "--subresource=status", "--type=merge", f"--patch={patch}")
+
+
+def taints_of(node: dict[str, Any]) -> dict[str, str]:
+    return {t["key"]: t.get("value", "") for t in node["spec"]["taints"]}
+
+
+def test_in_place(kubectl: Kubectl, harness: Harness, group_name: str) -> None:
+    harness.start()  # so that the first of the nodes is initialised by kwok
+    first = {
+        "node": {"metadata": {"annotations": {"example.com/a": "1", "example.com/b": "1"}}},
+        "shape": {
+            "cpu": 8,
+            "labels": {"pool": "one", "tier": "x", "goes": "soon"},
+            "taints": [
+                {"key": "goes", "effect": "NoSchedule"},
+                {"key": "changes", "value": "1", "effect": "NoSchedule"},
+            ],
+            "resources": {"example.com/fpga": 2, "example.com/goes": 1},
+        },
+    }
+    apply_group(kubectl, group_name, targetSize=3, template=first, updateStrategy=IN_PLACE)
+    wait_ready(kubectl, group_name)
+    before = nodes_of(kubectl, group_name)
+    changed = before[0]["metadata"]["name"]
+    change_by_hand(kubectl, changed)
+
+    second = {
+        "node": {"metadata": {"annotations": {"example.com/a": "2", "example.com/b": None}}},
+        "shape": {
+            "cpu": 16,
+            "labels": {"pool": "two", "tier": "x", "goes": None},
+            "taints": [{"key": "changes", "value": "2", "effect": "NoSchedule"}],
+            "resources": {"example.com/fpga": 4, "example.com/goes": None},
+            "arch": "arm64",
+        },
+    }
+    patch_group(kubectl, group_name, template=second)
+    wait_ready(kubectl, group_name)
+    after = nodes_of(kubectl, group_name)
+    assert by_uid(after) == by_uid(before)
+    assert status_of(kubectl, group_name)["updatedReplicas"] == 3
+    for old, node in zip(before, after, strict=True):
+        by_hand = node["metadata"]["name"] == changed
+        labels, annotations = node["metadata"]["labels"], node["metadata"]["annotations"]
+        assert (labels["pool"], labels["tier"]) == ("two", "x")
+        assert labels["kubernetes.io/arch"] == node["status"]["nodeInfo"]["architecture"] == "arm64"
+        assert "goes" not in labels
+        assert annotations["example.com/a"] == "2"
+        assert "example.com/b" not in annotations
+        taints = taints_of(node)
+        assert taints.pop("by-hand", None) == ("yes" if by_hand else None)
+        assert taints == {"changes": "2", "kwok-provider": "true"}
+        resources = node["status"]["capacity"]
+        assert (resources["cpu"], resources["example.com/fpga"]) == ("16", "4")
+        assert node["status"]["allocatable"].items() <= resources.items()
+        assert resources.get("example.com/dongle") == ("3" if by_hand else None)
+        assert "example.com/goes" not in resources
+        assert "example.com/goes" not in node["status"]["allocatable"]
+        assert (labels.get("by-hand") == "yes") == by_hand
+        assert (annotations.get("example.com/by-hand") == "yes") == by_hand
+        for kept in ("requested-at", "node-group-uid"):
+            key = f"kwok-operator.io/{kept}"
+            assert annotations[key] == old["metadata"]["annotations"][key]
+        assert node["metadata"]["ownerReferences"] == old["metadata"]["ownerReferences"]
+        assert node["spec"]["providerID"] == old["spec"]["providerID"]
+        assert node["status"]["addresses"] == old["status"]["addresses"]
+        assert is_ready(node)
+    reasons = [e["reason"] for e in events_of(kubectl, group_name)]
+    assert reasons == ["ScalingUp", "Ready", "Updating", "Ready"]
+
+
+def test_in_place_there_and_back_again(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    """What an update wrote, the next one takes out again; a node of long ago, too."""
+    apply_group(kubectl, group_name, targetSize=2, updateStrategy=IN_PLACE)
+    wait_ready(kubectl, group_name)
+    plain = nodes_of(kubectl, group_name)
+    # As nodes were made before there was this annotation.
+    oldest = plain[0]["metadata"]["name"]
+    kubectl("annotate", "node", oldest, f"{TEMPLATE_TAINTS_ANNOTATION}-")
+    more = shape(
+        labels={"a": "b"},
+        taints=[{"key": "gpu", "effect": "NoSchedule"}],
+        gpu={"type": "nvidia.com/gpu", "count": 8},
+    )
+    patch_group(kubectl, group_name, template=more)
+    wait_ready(kubectl, group_name)
+    for node in nodes_of(kubectl, group_name):
+        assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+        assert set(taints_of(node)) == {"gpu", "kwok-provider"}
+
+    patch_group(kubectl, group_name, template=None)
+    wait_ready(kubectl, group_name)
+    for old, node in zip(plain, nodes_of(kubectl, group_name), strict=True):
+        assert node["metadata"]["labels"] == old["metadata"]["labels"]
+        assert node["metadata"]["annotations"] == old["metadata"]["annotations"]
+        assert node["status"]["capacity"] == old["status"]["capacity"]
+        assert node["status"]["allocatable"] == old["status"]["allocatable"]
+        assert taints_of(node) == {"kwok-provider": "true"}
+
+    patch_group(kubectl, group_name, guardTaint={"enabled": False})
+    wait_ready(kubectl, group_name)
+    assert [n["spec"].get("taints", []) for n in nodes_of(kubectl, group_name)] == [[], []]
+
+
+def test_in_place_pods_stay_and_a_changed_label_is_set_right(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(
+        kubectl,
+        group_name,
+        targetSize=3,
+        template=shape(labels={"pool": "one"}),
+        updateStrategy=IN_PLACE,
+    )
+    wait_ready(kubectl, group_name)
+    with deployed(kubectl, group_name, group=group_name, replicas=6):
+        pods = uids_of_pods(pods_of(kubectl, group_name))
+        node = names_of(kubectl, group_name)[1]
+        kubectl("label", "node", node, "pool=mine", "--overwrite")
+        patch_group(kubectl, group_name, template=shape(labels={"pool": "one"}, cpu=64))
+        wait_ready(kubectl, group_name)
+        assert labelled(kubectl, group_name, "pool") == ["one"] * 3
+        assert uids_of_pods(pods_of(kubectl, group_name)) == pods
+        assert all(runs(pod) for pod in pods_of(kubectl, group_name))
+
+
+def test_rolling_update(
+    kubectl: Kubectl, cluster: Cluster, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=SIZE, updateStrategy=rolling(5))
+    wait_ready(kubectl, group_name)
+    before = set(names_of(kubectl, group_name))
+    with watched(cluster, group_name) as seen:
+        patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
+        wait_ready(kubectl, group_name)
+    assert seen.fewest == SIZE - 5
+    assert labelled(kubectl, group_name, "v") == ["2"] * SIZE
+    assert before.isdisjoint(names_of(kubectl, group_name))
+    status = status_of(kubectl, group_name)
+    assert (status["updatedReplicas"], status["readyReplicas"]) == (SIZE, SIZE)
+    assert status["nextSerial"] == 2 * SIZE
+    assert not status.get("pending")
+    told = events_of(kubectl, group_name)
+    assert [e["reason"] for e in told] == ["ScalingUp", "Ready", "Updating", "Ready"]
+    assert told[2]["message"] == (
+        f"0 of {SIZE} nodes have the present template (RollingUpdate, at most 5 unavailable)."
+    )
+
+
+def test_rolling_update_deletes_pods_where_scale_down_does(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(
+        kubectl,
+        group_name,
+        targetSize=3,
+        updateStrategy=rolling(1),
+        scaleDown={"pods": "Delete"},
+    )
+    wait_ready(kubectl, group_name)
+    with deployed(kubectl, group_name, group=group_name, replicas=3):
+        pods = uids_of_pods(pods_of(kubectl, group_name))
+        patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
+        wait_ready(kubectl, group_name)
+        assert pods.isdisjoint(uids_of_pods(pods_of(kubectl, group_name)))
+
+
+def test_edit_and_new_target_in_the_middle(
+    kubectl: Kubectl, cluster: Cluster, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=SIZE, updateStrategy=rolling(1))
+    wait_ready(kubectl, group_name)
+    first = status_of(kubectl, group_name)["templateHash"]
+    with watched(cluster, group_name) as seen:
+        patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
+        eventually(
+            lambda: updated(kubectl, group_name, first), lambda n: n > 3, describe="it has begun"
+        )
+        said = condition(kubectl, group_name, "Reconciling")
+        assert (said["status"], said["reason"]) == ("True", "Updating")
+        patch_group(kubectl, group_name, template=shape(labels={"v": "3"}), targetSize=SIZE - 10)
+        wait_ready(kubectl, group_name)
+    assert labelled(kubectl, group_name, "v") == ["3"] * (SIZE - 10)
+    assert seen.fewest == SIZE - 11
+
+
+def test_killed_in_the_middle(
+    kubectl: Kubectl, cluster: Cluster, harness: Harness, group_name: str
+) -> None:
+    process = harness.start()
+    apply_group(kubectl, group_name, targetSize=SIZE, updateStrategy=rolling("10%"))
+    wait_ready(kubectl, group_name)
+    old = status_of(kubectl, group_name)["templateHash"]
+    before = set(names_of(kubectl, group_name))
+    with watched(cluster, group_name) as seen:
+        patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
+        for least in (1, 8, 16):
+            eventually(
+                lambda: updated(kubectl, group_name, old) >= least,  # noqa: B023 - read at once
+                describe="some nodes are new",
+                interval=0.0,
+            )
+            process.kill()
+            process = harness.start()
+        wait_ready(kubectl, group_name)
+    assert labelled(kubectl, group_name, "v") == ["2"] * SIZE
+    assert before.isdisjoint(names_of(kubectl, group_name))
+    assert seen.fewest is not None
+    assert seen.fewest >= SIZE - 3
+
+
+def test_killed_in_the_middle_of_patching(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    size = 300
+    process = harness.start()
+    apply_group(kubectl, group_name, targetSize=size, updateStrategy=IN_PLACE)
+    wait_ready(kubectl, group_name)
+    uids = by_uid(nodes_of(kubectl, group_name))
+    patch_group(kubectl, group_name, template=shape(labels={"v": "2"}, cpu=4))
+    eventually(
+        lambda: kubectl("get", "nodes", "-lv=2", "--output=name"),
+        describe="some nodes are patched",
+        interval=0.0,
+    )
+    process.kill()
+    harness.start()
+    wait_ready(kubectl, group_name)
+    nodes = nodes_of(kubectl, group_name)
+    assert by_uid(nodes) == uids
+    found = {(n["metadata"]["labels"]["v"], n["status"]["capacity"]["cpu"]) for n in nodes}
+    assert found == {("2", "4")}
+
+
+def test_on_delete_leaves_the_nodes(kubectl: Kubectl, operator: Process, group_name: str) -> None:
+    apply_group(kubectl, group_name, targetSize=3)
+    wait_ready(kubectl, group_name)
+    before = by_uid(nodes_of(kubectl, group_name))
+    patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
+    wait_ready(kubectl, group_name)
+    assert status_of(kubectl, group_name)["updatedReplicas"] == 0
+    assert labelled(kubectl, group_name, "v") == [None] * 3
+
+    # Another strategy is for what is outdated already, too.
+    patch_group(kubectl, group_name, updateStrategy=IN_PLACE)
+    wait_ready(kubectl, group_name)
+    assert labelled(kubectl, group_name, "v") == ["2"] * 3
+    assert by_uid(nodes_of(kubectl, group_name)) == before
+
+
+def test_paused_holds(kubectl: Kubectl, operator: Process, group_name: str) -> None:
+    apply_group(kubectl, group_name, targetSize=3, updateStrategy=rolling("100%"))
+    wait_ready(kubectl, group_name)
+    before = by_uid(nodes_of(kubectl, group_name))
+    for strategy in (rolling("100%"), IN_PLACE):
+        patch_group(
+            kubectl,
+            group_name,
+            paused=True,
+            updateStrategy=strategy,
+            template=shape(labels={"v": strategy["type"]}),
+        )
+        held = eventually(
+            lambda: condition(kubectl, group_name, "Ready"),
+            lambda found: found["reason"] == "Paused",
+            describe="it says that it is paused",
+        )
+        assert held["status"] == "False"
+        assert by_uid(nodes_of(kubectl, group_name)) == before
+        assert labelled(kubectl, group_name, "v") == [None] * 3
+    patch_group(kubectl, group_name, paused=False)
+    wait_ready(kubectl, group_name)
+    assert labelled(kubectl, group_name, "v") == ["InPlace"] * 3
+
+
+def test_a_group_that_becomes_bad_in_the_middle_stops(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=SIZE, updateStrategy=rolling(1))
+    wait_ready(kubectl, group_name)
+    old = status_of(kubectl, group_name)["templateHash"]
+    patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
+    eventually(lambda: updated(kubectl, group_name, old), lambda n: n > 1, describe="it has begun")
+    bad = {"node": {"spec": {"taints": [{"key": "a", "effect": "Nope"}]}}}
+    patch_group(kubectl, group_name, template=bad)
+    eventually(
+        lambda: condition(kubectl, group_name, "Stalled"),
+        lambda found: found["reason"] == "TemplateInvalid",
+        describe="the template is refused",
+    )
+    stays = by_uid(nodes_of(kubectl, group_name))
+    scale(kubectl, group_name, SIZE + 1)
+    eventually(
+        lambda: status_of(kubectl, group_name)["targetSize"],
+        lambda size: size == SIZE + 1,
+        describe="it has looked again",
+    )
+    assert by_uid(nodes_of(kubectl, group_name)) == stays
+    assert None in labelled(kubectl, group_name, "v"), "it was in the middle"
+    patch_group(kubectl, group_name, template={"node": None}, updateStrategy=rolling("100%"))
+    wait_ready(kubectl, group_name)
+    assert labelled(kubectl, group_name, "v") == ["2"] * (SIZE + 1)
