@@ -1,4 +1,4 @@
-"""The command line: `kwok-operator run`.
+"""The command line: `kwok-operator run`, `kwok-operator validate`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
 flag is exit code 2.
@@ -25,10 +25,38 @@ kwok.x-k8s.io/node=fake. Then:
   kubectl scale kng demo --replicas=1000
 """
 
+_VALIDATE_HELP = """\
+Checks files as the operator and the API server would, without a cluster.
+
+FILEs are looked at together: a provider config finds its templates in another file. Known are
+ConfigMaps (a provider config, templates), KwokNodeGroups, and plain Nodes, which are taken for the
+templates of the config. A directory means every .yaml, .yml and .json file in it, - means standard
+input.
+
+The groups that would come out are printed; problems go to standard error, as FILE:LINE: SENTENCE.
+Exit code 0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to
+check.
+
+  kwok-operator validate provider-config.yaml templates.yaml
+  kubectl get configmaps -o yaml kwok-provider-config templates | kwok-operator validate -
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
     flags = _parser().parse_args(argv)
+    if flags.command == "validate":
+        return _validate(flags)
+    return _run(flags)
+
+
+def _validate(flags: argparse.Namespace) -> int:
+    from kwok_operator.validate import run
+
+    return run(flags.files)
+
+
+def _run(flags: argparse.Namespace) -> int:
     try:
         settings = run_settings(flags)
     except SettingsError as error:
@@ -65,6 +93,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run_flags(run)
+    check = commands.add_parser(
+        "validate",
+        help="check files before they are applied",
+        description=_VALIDATE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("files", metavar="FILE", nargs="+", help="file, directory, or - for stdin")
     return parser
 
 

@@ -34,7 +34,8 @@ KNOWS: dict[str, frozenset[str]] = {
     "kube": frozenset({"core", "models"}),
     "controller": frozenset({"kube", "core", "models"}),
     "shim": frozenset({"kube", "core", "models"}),
-    "cli": frozenset({"controller", "shim", "kube", "core", "models"}),
+    "validate": frozenset({"core", "models"}),
+    "cli": frozenset({"controller", "shim", "kube", "core", "models", "validate"}),
     "__main__": frozenset({"cli"}),
 }
 _TAKES_NO_LEAVES = frozenset({*_PURE_LEAVES, "models", "core"})

@@ -1,0 +1,94 @@
+"""`kwok-operator validate FILE...`: what would be wrong, before anything is applied.
+
+Owns reading the files and printing: groups on standard output, problems and notes on standard
+error. What is right or wrong is the core's to say.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.core.validation import Report, Row, validate
+from kwok_operator.errors import KwokOperatorError
+
+STDIN: Final = "-"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_MAX_CELL: Final = 63
+
+
+class UnreadableError(KwokOperatorError):
+    """A file can't be read."""
+
+
+def run(names: Sequence[str]) -> int:
+    """Checks files, prints what there is to say and returns the exit code."""
+    try:
+        texts = [(name, text) for given in names for name, text in _read(given)]
+    except UnreadableError as error:
+        _complain(f"kwok-operator: {error}")
+        return 2
+    report = validate(texts)
+    for line in table(report.rows):
+        print(line)
+    for finding in report.findings:
+        _complain(str(finding))
+    for note in report.notes:
+        _complain(f"note: {note}")
+    if not report.recognised:
+        _complain("kwok-operator: nothing in these files is for the operator")
+        return 2
+    _complain(_summary(report))
+    return 1 if report.findings else 0
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Lines of aligned columns, with a heading; none where there are no groups."""
+    if not rows:
+        return []
+    heading = tuple(column.name.upper() for column in fields(Row))
+    cells = [heading, *([_cell(text) for text in astuple(row)] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "   ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
+
+
+def _read(given: str) -> list[tuple[str, str]]:
+    """Name and text of each file that an argument means."""
+    try:
+        if given == STDIN:
+            return [("standard input", sys.stdin.buffer.read().decode())]
+        path = Path(given)
+        if not path.is_dir():
+            return [(given, path.read_bytes().decode())]
+        found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        if not found:
+            raise UnreadableError(f"{given}: has no file that ends in {', '.join(_SUFFIXES)}")
+        return [(str(file), file.read_bytes().decode()) for file in found]
+    except OSError as error:
+        raise UnreadableError(f"{given}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UnreadableError(f"{given}: is not UTF-8 text") from error
+
+
+def _summary(report: Report) -> str:
+    groups, problems = len(report.rows), len(report.findings)
+    found = f"{problems} problem{'s' if problems != 1 else ''}" if problems else "no problems"
+    return f"{groups} group{'s' if groups != 1 else ''}, {found}"
+
+
+def _cell(text: str) -> str:
+    shown = _printable(text)
+    return shown if len(shown) <= _MAX_CELL else shown[: _MAX_CELL - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    """Without characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _complain(line: str) -> None:
+    print(_printable(line), file=sys.stderr)

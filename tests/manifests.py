@@ -1,0 +1,171 @@
+"""KwokNodeGroups that the API server takes, and such that it refuses, each with a part of why.
+
+One table for two tests: `kwok-operator validate` must give these answers without a cluster, and a
+real API server the same ones.
+"""
+
+from typing import Any
+
+Manifest = dict[str, Any]
+
+
+def group(spec: Any = None, *, name: str = "batch", **metadata: Any) -> Manifest:
+    """A whole object; without a spec it has none."""
+    manifest: Manifest = {
+        "apiVersion": "kwok-operator.io/v1alpha1",
+        "kind": "KwokNodeGroup",
+        "metadata": {"name": name, **metadata},
+    }
+    return manifest if spec is None else {**manifest, "spec": spec}
+
+
+def shape(**fields: Any) -> Manifest:
+    return group({"template": {"shape": fields}})
+
+
+def source(**fields: Any) -> Manifest:
+    return group({"template": {"from": fields}})
+
+
+def selecting(requirement: Any) -> Manifest:
+    return source(nodes={"selector": {"matchExpressions": [requirement]}})
+
+
+GOOD: dict[str, Manifest] = {
+    "no spec": group(),
+    "empty spec": group({}),
+    "a target": group({"targetSize": 10}),
+    "longest name": group({}, name="a" * 50),
+    "name with dots": group({}, name="m5.large"),
+    "labels and annotations": group({}, labels={"a/b": "c"}, annotations={"x": "any text\n"}),
+    "empty autoscaling": group({"autoscaling": {}}),
+    "bounds that are equal": group({"autoscaling": {"minSize": 3, "maxSize": 3}}),
+    "target at the bound": group({"targetSize": 3, "autoscaling": {"maxSize": 3}}),
+    "target below the floor": group({"targetSize": 0, "autoscaling": {"minSize": 3}}),
+    "largest target": group({"targetSize": 1_000_000}),
+    "null where an object is optional": group({"template": {"shape": None}, "guardTaint": None}),
+    "quantities": shape(cpu=8, memory="32Gi", ephemeralStorage="1e3", resources={"a.b/c": "500m"}),
+    "huge pages": shape(resources={"hugepages-2Mi": "1Gi"}),
+    "all reserved": shape(cpu=2, memory="1Gi", reserved={"cpu": "2000m", "memory": "1024Mi"}),
+    "reserved without a size": shape(reserved={"cpu": 4}),
+    "gpu": shape(gpu={"count": 8}, resources={"amd.com/gpu": 1}),
+    "empty label value": shape(labels={"example.com/pool": ""}),
+    "taints": shape(
+        taints=[{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]
+    ),
+    "any part of a node": group({"template": {"node": {"spec": {"any": [1, {"x": None}]}}}}),
+    "from a ConfigMap": source(configMap={"name": "templates", "key": "a.yaml", "node": "x"}),
+    "from a node": source(nodes={"name": "ip-10-0-0-1.ec2.internal"}),
+    "from nodes with labels": source(nodes={"selector": {"matchLabels": {"pool": "a"}}}),
+    "from any node": source(nodes={"selector": {}}),
+    "from nodes with an annotation": source(nodes={"annotation": {"key": "a/b", "value": "c d"}}),
+    "from both": source(configMap={"name": "t"}, nodes={"name": "n"}),
+    "from another cluster": source(nodes={"name": "n", "cluster": {"secretName": "s"}}),
+    "a label that exists": selecting({"key": "gpu", "operator": "Exists"}),
+    "a label with values": selecting({"key": "gpu", "operator": "In", "values": ["a", "b"]}),
+    "rolling by number": group(
+        {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 10}}}
+    ),
+    "rolling by share": group({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}),
+    "victims": group({"scaleDown": {"nodesToDelete": ["batch-abcd-000001"], "pods": "Delete"}}),
+    "guard taint": group({"guardTaint": {"enabled": False, "key": "a.b/c", "value": ""}}),
+}
+
+BAD: dict[str, tuple[Manifest, str]] = {
+    "name too long": (group({}, name="a" * 51), "at most 50 characters"),
+    "upper-case name": (group({}, name="Batch"), "metadata.name"),
+    "label that is a number": (group({}, labels={"a": 5}), "labels"),
+    "label value": (group({}, labels={"a": "b c"}), "labels"),
+    "negative target": (group({"targetSize": -1}), "spec.targetSize"),
+    "target too large": (group({"targetSize": 1_000_001}), "spec.targetSize"),
+    "target that is text": (group({"targetSize": "10"}), "spec.targetSize"),
+    "target that is a share": (group({"targetSize": 1.5}), "spec.targetSize"),
+    "target above the bound": (
+        group({"targetSize": 4, "autoscaling": {"maxSize": 3}}),
+        "targetSize must not be greater than autoscaling.maxSize",
+    ),
+    "bounds that cross": (
+        group({"autoscaling": {"minSize": 4, "maxSize": 3}}),
+        "autoscaling.minSize must not be greater than autoscaling.maxSize",
+    ),
+    "minimum above all": (group({"autoscaling": {"minSize": 1_000_001}}), "autoscaling.minSize"),
+    "paused that is text": (group({"paused": "yes"}), "spec.paused"),
+    "unknown field": (group({"targetsize": 5}), "targetsize"),
+    "unknown field inside": (shape(memorySize="1Gi"), "memorySize"),
+    "template that is a list": (group({"template": []}), "spec.template"),
+    "node that is text": (group({"template": {"node": "a"}}), "spec.template.node"),
+    "quantity": (shape(cpu="8 cores"), "must be a quantity and not negative"),
+    "negative quantity": (shape(memory="-1Gi"), "must be a quantity and not negative"),
+    "quantity that is a list": (shape(cpu=[]), "spec.template.shape.cpu"),
+    "reserved above capacity": (
+        shape(cpu=2, reserved={"cpu": "2001m"}),
+        "shape.reserved.cpu must not be greater than shape.cpu",
+    ),
+    "reserved memory": (
+        shape(memory="1G", reserved={"memory": "1Gi"}),
+        "shape.reserved.memory must not be greater",
+    ),
+    "reserved disk": (
+        shape(ephemeralStorage=1, reserved={"ephemeralStorage": 2}),
+        "shape.reserved.ephemeralStorage must not be greater",
+    ),
+    "hostname label": (
+        shape(labels={"kubernetes.io/hostname": "a"}),
+        "shape.labels must set neither",
+    ),
+    "group label": (
+        shape(labels={"kwok-operator.io/node-group": "a"}),
+        "shape.labels must set neither",
+    ),
+    "key of a label": (shape(labels={"a b": "c"}), "shape.labels: a key must be a name"),
+    "value of a label": (shape(labels={"a": "b c"}), "must begin and end with a letter or a digit"),
+    "long value of a label": (shape(labels={"a": "b" * 64}), "spec.template.shape.labels"),
+    "empty zone": (shape(zone=""), "must begin and end with a letter or a digit"),
+    "native resource": (shape(resources={"cpu": 1}), "shape.resources is for resources with"),
+    "gpu twice": (
+        shape(gpu={"count": 1}, resources={"nvidia.com/gpu": 1}),
+        "shape.gpu and shape.resources set the same resource",
+    ),
+    "gpu without a count": (shape(gpu={"type": "nvidia.com/gpu"}), "gpu.count"),
+    "gpu without a domain": (shape(gpu={"type": "gpu", "count": 1}), "resource with its domain"),
+    "effect of a taint": (
+        shape(taints=[{"key": "a", "effect": "NoScheduling"}]),
+        "spec.template.shape.taints[0].effect",
+    ),
+    "taint without an effect": (shape(taints=[{"key": "a"}]), "effect"),
+    "taint twice": (
+        shape(taints=[{"key": "a", "effect": "NoSchedule"}] * 2),
+        "spec.template.shape.taints[1]",
+    ),
+    "no source": (source(), "template.from must have configMap, nodes, or both"),
+    "no node": (source(nodes={}), "must have exactly one of name, selector and annotation"),
+    "two ways to a node": (
+        source(nodes={"name": "a", "selector": {}}),
+        "must have exactly one of name, selector and annotation",
+    ),
+    "name of a ConfigMap": (source(configMap={"name": "A_b"}), "must be the name of an object"),
+    "key of a ConfigMap": (source(configMap={"name": "a", "key": "b/c"}), "must be a key of a"),
+    "empty node name": (source(configMap={"name": "a", "node": ""}), "configMap.node"),
+    "annotation without a value": (source(nodes={"annotation": {"key": "a"}}), "value"),
+    "In without values": (
+        selecting({"key": "a", "operator": "In"}),
+        "In and NotIn must have values",
+    ),
+    "Exists with values": (
+        selecting({"key": "a", "operator": "Exists", "values": ["b"]}),
+        "In and NotIn must have values",
+    ),
+    "operator": (selecting({"key": "a", "operator": "Equals"}), "operator"),
+    "share above all": (
+        group({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "101%"}}}),
+        "must be a number of nodes from 1, or a share",
+    ),
+    "no node at a time": (
+        group({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}),
+        "must be a number of nodes from 1, or a share",
+    ),
+    "order": (group({"scaleDown": {"order": "Newest"}}), "spec.scaleDown.order"),
+    "victim without a name": (group({"scaleDown": {"nodesToDelete": [""]}}), "nodesToDelete[0]"),
+    "guard taint": (group({"guardTaint": {"effect": "No"}}), "spec.guardTaint.effect"),
+    "null in place of a number": (group({"targetSize": None}), "spec.targetSize"),
+}

@@ -1,0 +1,114 @@
+"""What the API server would refuse in a group, said without one.
+
+- every manifest of the common table gets the right answer, at the right field
+- every rule of the schema is known in Python
+- a misspelt or misplaced field is named with the right one
+- whatever passes can be read by the models; whatever comes, nothing is raised
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwok_operator.core.groupcheck import check_group, group_schema, mirrors
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from tests.manifests import BAD, GOOD, Manifest, group, shape
+
+
+def sentences(manifest: Manifest) -> list[str]:
+    return [problem.message for problem in check_group(manifest)]
+
+
+def rules(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from schema.get("x-kubernetes-validations", ())
+    below = [*schema.get("properties", {}).values()]
+    below += [schema.get("items"), schema.get("additionalProperties")]
+    for part in below:
+        if isinstance(part, Mapping):
+            yield from rules(part)
+
+
+@pytest.mark.parametrize("manifest", GOOD.values(), ids=GOOD.keys())
+def test_what_is_right_passes(manifest: Manifest) -> None:
+    assert sentences(manifest) == []
+
+
+@pytest.mark.parametrize(("manifest", "part"), BAD.values(), ids=BAD.keys())
+def test_what_is_wrong_is_told_once(manifest: Manifest, part: str) -> None:
+    (sentence,) = sentences(manifest)
+    assert part in sentence
+    assert sentence.startswith(("metadata", "spec"))
+
+
+def test_every_rule_of_the_schema_is_known_here() -> None:
+    unknown = [rule["message"] for rule in rules(group_schema()) if mirrors(rule) is None]
+    assert unknown == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "sentence"),
+    [
+        (
+            group({"targetSizes": 1}),
+            "spec.targetSizes: there is no such field; did you mean targetSize?",
+        ),
+        (
+            group({"minSize": 1}),
+            "spec.minSize: there is no such field; write spec.autoscaling.minSize",
+        ),
+        (shape(CPU=1), "spec.template.shape.CPU: there is no such field; did you mean cpu?"),
+        (
+            {**group(), "sepc": {}},
+            "sepc: there is no such field; did you mean spec?",
+        ),
+        (
+            group({}, label={"a": "b"}),
+            "metadata.label: there is no such field; did you mean labels?",
+        ),
+        (
+            {**group(), "apiVersion": "kwok-operator.io/v1"},
+            "apiVersion: is 'kwok-operator.io/v1'; write kwok-operator.io/v1alpha1",
+        ),
+        (
+            {**group(), "metadata": {}},
+            "metadata.name: is missing; every object has a name",
+        ),
+    ],
+    ids=["misspelt", "misplaced", "upper-case", "at the top", "metadata", "version", "no name"],
+)
+def test_the_remedy_is_named(manifest: Manifest, sentence: str) -> None:
+    assert sentences(manifest) == [sentence]
+
+
+def test_the_path_leads_to_the_value() -> None:
+    manifest = shape(taints=[{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "x"}])
+    (problem,) = check_group(manifest)
+    assert problem.path == ("spec", "template", "shape", "taints", 1, "effect")
+
+
+def test_status_is_not_looked_at() -> None:
+    assert sentences({**group(), "status": {"anything": 1}}) == []
+
+
+names = st.sampled_from(
+    "spec template from nodes name selector matchLabels shape cpu reserved taints labels resources"
+    " autoscaling minSize targetSize metadata scaleDown nodesToDelete gpu x".split()
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(manifest=st.dictionaries(names, anything, max_size=4), name=st.just("a") | anything)
+@settings(deadline=None, max_examples=300)
+def test_whatever_passes_can_be_read(manifest: Manifest, name: Any) -> None:
+    whole = {**group(name=name), **manifest}
+    for problem in check_group(whole):
+        assert "\n" not in problem.message
+        return
+    KwokNodeGroupSpec.model_validate(whole.get("spec"))

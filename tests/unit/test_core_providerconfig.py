@@ -1,0 +1,376 @@
+"""Reading a provider config: every key and spelling, and everything that is wrong at once.
+
+- every form that works with cluster-autoscaler's provider works here, and those that don't but are
+  in its documentation
+- what is silent there is a problem here: a reason for programs, a sentence with field and remedy
+- the key of the templates ConfigMap
+"""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwok_operator.core.providerconfig import (
+    GPU_NOTE,
+    KWOK_NOTE,
+    ProviderConfigError,
+    read_config,
+    templates_key,
+)
+from kwok_operator.errors import ManifestError
+from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+
+WHERE = "ConfigMap ns/kwok-provider-config, key config"
+LABEL = {"fromNodeLabelKey": "pool"}
+
+
+def config_text(**changes: Any) -> str:
+    """A good config with changes; None takes a key away."""
+    config: dict[str, Any] = {
+        "apiVersion": "v1alpha1",
+        "readNodesFrom": "configmap",
+        "nodegroups": LABEL,
+        "configmap": {"name": "templates"},
+    }
+    config.update(changes)
+    return yaml.safe_dump({k: v for k, v in config.items() if v is not None})
+
+
+def read(text: str) -> ProviderConfig:
+    return read_config(text, where=WHERE)
+
+
+def problems(text: str) -> list[tuple[str, str]]:
+    """Reason and sentence of each."""
+    with pytest.raises(ProviderConfigError) as caught:
+        read(text)
+    error = caught.value
+    assert isinstance(error, ManifestError)
+    assert str(error).startswith(WHERE)
+    assert len(error.fields) == len(error.problems) > 0
+    assert all(problem.blocks for problem in error.problems)
+    return [(problem.reason, problem.message) for problem in error.problems]
+
+
+def test_the_shortest_config() -> None:
+    config = read(config_text())
+    assert config == ProviderConfig(
+        read_nodes_from=ReadNodesFrom.CONFIGMAP,
+        key_kind=KeyKind.LABEL,
+        group_key="pool",
+        configmap_name="templates",
+    )
+
+
+def test_every_key_is_read() -> None:
+    text = """
+    # A comment.
+    apiVersion: "v1alpha1"
+    readNodesFrom: 'both'
+    nodegroups:
+      fromNodeAnnotationKey: "example.com/pool"
+    nodes:
+      skipTaint: true
+      gpuConfig:
+        gpuLabelKey: "k8s.amazonaws.com/accelerator"
+        availableGPUTypes:
+          "nvidia-tesla-k80": {}
+          "nvidia-tesla-p100": {}
+    configmap: {name: templates, key: nodes.yaml}
+    kwok: {install: true, release: v0.7.0}
+    prune: true
+    """
+    assert read(text) == ProviderConfig(
+        read_nodes_from=ReadNodesFrom.BOTH,
+        key_kind=KeyKind.ANNOTATION,
+        group_key="example.com/pool",
+        skip_taint=True,
+        gpu_label_key="k8s.amazonaws.com/accelerator",
+        gpu_types=("nvidia-tesla-k80", "nvidia-tesla-p100"),
+        configmap_name="templates",
+        configmap_key="nodes.yaml",
+        prune=True,
+        notes=(KWOK_NOTE, GPU_NOTE),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nodes": {}, "kwok": {}},
+        {"nodes": {"skipTaint": None, "gpuConfig": None}, "kwok": None},
+        {"nodes": {"gpuConfig": {}}},
+        {"prune": False},
+    ],
+    ids=["empty", "null", "empty gpuConfig", "default"],
+)
+def test_sections_may_be_empty(changes: dict[str, Any]) -> None:
+    config = read(config_text(**changes))
+    assert (config.skip_taint, config.gpu_label_key, config.prune) == (False, None, False)
+
+
+def test_null_sections() -> None:
+    assert read(config_text() + "nodes:\nkwok: ~\nprune:\n") == read(config_text())
+
+
+def test_the_cluster_needs_no_configmap() -> None:
+    config = read(config_text(readNodesFrom="cluster", configmap=None))
+    assert config.read_nodes_from is ReadNodesFrom.CLUSTER
+    assert (config.read_nodes_from.static, config.read_nodes_from.live) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "nodegroups",
+    [
+        {"fromNodeAnnotation": "a/b"},
+        {"fromNodeAnnotationKey": "a/b"},
+        {"fromNodeAnnotation": "a/b", "fromNodeAnnotationKey": "a/b", "fromNodeLabelKey": None},
+    ],
+    ids=["old", "new", "both alike"],
+)
+def test_both_spellings_of_the_annotation_key(nodegroups: dict[str, Any]) -> None:
+    config = read(config_text(nodegroups=nodegroups))
+    assert (config.key_kind, config.group_key) == (KeyKind.ANNOTATION, "a/b")
+
+
+GPU: dict[str, Any] = {"gpuLabelKey": "gpu", "availableGPUTypes": {"k80": {}, "p100": None}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nodes": {"gpuConfig": GPU}},
+        {"gpuConfig": GPU},
+        GPU,
+        {"nodes": {"gpuConfig": {"gpuLabelKey": "gpu"}}, "availableGPUTypes": ["k80", "p100"]},
+        {"nodes": {"gpuConfig": GPU}, "gpuConfig": GPU},
+    ],
+    ids=["in nodes", "at the top", "its keys at the top", "in pieces", "twice alike"],
+)
+def test_gpu_config_wherever_the_samples_have_it(changes: dict[str, Any]) -> None:
+    config = read(config_text(**changes))
+    assert (config.gpu_label_key, config.gpu_types) == ("gpu", ("k80", "p100"))
+    assert config.notes == (GPU_NOTE,)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "sentence"),
+    [
+        ("", "InvalidYAML", "is empty; it begins with apiVersion: v1alpha1"),
+        ("[]", "InvalidYAML", "is no object of keys and values"),
+        ("{}\n---\n{}", "InvalidYAML", "has 2 documents, and must be one"),
+        ("a: [", "InvalidYAML", "line 2, column 1: is not YAML"),
+        ("a: 1\na: 2", "InvalidYAML", "line 2, column 1: the key 'a' stands here twice"),
+        (config_text(apiVersion=None), "MissingKey", "apiVersion: is missing; write apiVersion"),
+        (config_text(apiVersion="v1"), "InvalidValue", "apiVersion: 'v1' is not known; write"),
+        (
+            config_text(readNodesFrom=None),
+            "MissingKey",
+            "readNodesFrom: is missing; it is one of configmap, cluster, both",
+        ),
+        (
+            config_text(readNodesFrom="configMap"),
+            "InvalidValue",
+            "readNodesFrom: 'configMap' is none of configmap, cluster, both; did you mean"
+            " configmap?",
+        ),
+        (config_text(readNodesFrom=["cluster"]), "InvalidValue", "readNodesFrom: ['cluster'] is"),
+        (
+            config_text(nodegroups=None),
+            "MissingKey",
+            "nodegroups: has no key to group nodes by; give fromNodeLabelKey or",
+        ),
+        (config_text(nodegroups={}), "MissingKey", "nodegroups: has no key to group nodes by"),
+        (
+            config_text(nodegroups=LABEL | {"fromNodeAnnotationKey": "b"}),
+            "BothKeys",
+            "remove the other (the sample in cluster-autoscaler's README has both)",
+        ),
+        (
+            config_text(nodegroups={"fromNodeAnnotation": "a", "fromNodeAnnotationKey": "b"}),
+            "BothKeys",
+            "'a' and fromNodeAnnotationKey 'b' are two spellings of one key, and differ",
+        ),
+        (
+            config_text(nodegroups={"fromNodeLabelKey": "kubernetes.io/hostname"}),
+            "HostnameKey",
+            "each node would be a group of its own and cluster-autoscaler would scale them without",
+        ),
+        (
+            config_text(nodegroups={"fromNodeLabelKey": "a b"}),
+            "InvalidValue",
+            "nodegroups.fromNodeLabelKey: 'a b' is not the key of a label",
+        ),
+        (config_text(nodegroups={"fromNodeLabelKey": ""}), "InvalidValue", "is empty; remove it"),
+        (config_text(nodegroups={"fromNodeLabelKey": 5}), "InvalidValue", "5 must be text"),
+        (config_text(nodegroups="pool"), "InvalidValue", "'pool' must be an object"),
+        (config_text(configmap=None), "MissingKey", "configmap.name: is missing; with readNodes"),
+        (config_text(configmap={"key": "a"}), "MissingKey", "configmap.name: is missing"),
+        (
+            config_text(readNodesFrom="both", configmap={}),
+            "MissingKey",
+            "with readNodesFrom: both it names the ConfigMap with the Nodes",
+        ),
+        (config_text(configmap={"name": "A_b"}), "InvalidValue", "'A_b' is not the name of a Conf"),
+        (
+            config_text(configmap={"name": "a", "key": "b/c"}),
+            "InvalidValue",
+            "configmap.key: 'b/c' is not a key of a ConfigMap",
+        ),
+        (
+            config_text(nodes={"skipTaint": "true"}),
+            "InvalidValue",
+            "nodes.skipTaint: 'true' must be true or false, without quotes",
+        ),
+        (config_text(prune="no"), "InvalidValue", "prune: 'no' must be true or false"),
+        (config_text(kwok=[]), "InvalidValue", "kwok: [] must be an object of keys and values"),
+        (
+            config_text(nodes={"gpuConfig": {"gpuLabelKey": "gpu"}}),
+            "MissingKey",
+            "nodes.gpuConfig.availableGPUTypes: is missing; gpuConfig has gpuLabelKey and avail",
+        ),
+        (
+            config_text(nodes={"gpuConfig": GPU | {"availableGPUTypes": "k80"}}),
+            "InvalidValue",
+            "nodes.gpuConfig.availableGPUTypes: 'k80' must be an object",
+        ),
+        (
+            config_text(nodes={"gpuConfig": GPU | {"gpuLabelKey": "a b"}}),
+            "InvalidValue",
+            "nodes.gpuConfig.gpuLabelKey: 'a b' is not the key of a label",
+        ),
+        (
+            config_text(nodes={"gpuConfig": GPU}, gpuLabelKey="other"),
+            "BothKeys",
+            "gpuLabelKey: is given twice, and differs; remove one",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_once(text: str, reason: str, sentence: str) -> None:
+    ((found, message),) = problems(text)
+    assert found == reason
+    assert sentence in message
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            config_text(readNodesFrom=None) + "readNodeFrom: cluster\n",
+            "readNodeFrom: there is no such key; did you mean readNodesFrom?",
+        ),
+        (
+            config_text(nodegroups={"fromNodeLabel": "a"}),
+            "nodegroups.fromNodeLabel: there is no such key; did you mean fromNodeLabelKey?",
+        ),
+        (
+            config_text(configmap=None) + "configMap: {name: a}\n",
+            "configMap: there is no such key; did you mean configmap?",
+        ),
+        (
+            config_text() + "skipTaint: true\n",
+            "skipTaint: there is no such key; write nodes.skipTaint",
+        ),
+        (
+            config_text(nodegroups=None) + "fromNodeLabelKey: a\n",
+            "fromNodeLabelKey: there is no such key; write nodegroups.fromNodeLabelKey",
+        ),
+        (
+            config_text(nodes={"prune": True}),
+            "nodes.prune: there is no such key; prune stands at the top level",
+        ),
+        (
+            config_text(nodes={"gpuLabelKey": "a"}),
+            "nodes.gpuLabelKey: there is no such key; write nodes.gpuConfig.gpuLabelKey",
+        ),
+        (
+            config_text(nodes={"gpuConfig": GPU | {"x": 1}}),
+            "nodes.gpuConfig.x: there is no such key; known here: gpuLabelKey, availableGPUTypes",
+        ),
+    ],
+)
+def test_the_right_key_is_named(text: str, sentence: str) -> None:
+    assert ("UnknownKey", sentence) in problems(text)
+
+
+def test_a_misspelt_key_is_not_missing_as_well() -> None:
+    text = "apiVersion: v1alpha1\nreadnodesfrom: cluster\nnodeGroups: {fromNodeLabelKey: a}\n"
+    assert [reason for reason, _ in problems(text)] == ["UnknownKey", "UnknownKey"]
+
+
+def test_all_problems_come_at_once() -> None:
+    text = "apiVersion: v2\nreadNodesFrom: label\nprune: 1\nx: y\n"
+    reasons = sorted(reason for reason, _ in problems(text))
+    assert reasons == ["InvalidValue", "InvalidValue", "InvalidValue", "MissingKey", "UnknownKey"]
+
+
+def test_sentences_stay_short() -> None:
+    text = config_text(apiVersion="x" * 5_000, **{"y" * 5_000: 1})
+    assert all(len(sentence) <= 800 for _, sentence in problems(text))
+
+
+@pytest.mark.parametrize(
+    ("key", "present", "read_key"),
+    [
+        (None, {"config"}, "config"),
+        (None, {"templates"}, "templates"),
+        (None, {"config", "templates"}, "config"),
+        ("config", {"config", "templates"}, "config"),
+        ("a.yaml", {"a.yaml", "templates"}, "a.yaml"),
+        ("a.yaml", {"templates"}, "templates"),
+    ],
+)
+def test_the_key_of_the_templates(key: str | None, present: set[str], read_key: str) -> None:
+    config = read(config_text(configmap={"name": "t"} | ({"key": key} if key else {})))
+    assert templates_key(config, present) == read_key
+
+
+def test_a_configmap_without_the_key() -> None:
+    config = read(config_text())
+    with pytest.raises(ManifestError, match="has no key config or templates, it has a, b; put"):
+        templates_key(config, {"b", "a"})
+    with pytest.raises(ManifestError, match="has no key config or templates, it is empty"):
+        templates_key(config, ())
+
+
+words = st.sampled_from(
+    "apiVersion v1alpha1 readNodesFrom cluster both nodegroups fromNodeLabelKey pool nodes"
+    " skipTaint gpuConfig gpuLabelKey availableGPUTypes configmap name key kwok prune".split()
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | words | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(words | st.text(max_size=5), inner, max_size=5)
+    ),
+    max_leaves=15,
+)
+configs = st.fixed_dictionaries(
+    {},
+    optional={
+        "apiVersion": st.just("v1alpha1") | values,
+        "readNodesFrom": st.sampled_from(["cluster", "configmap", "both"]) | values,
+        "nodegroups": st.just(LABEL) | values,
+        "configmap": st.just({"name": "t"}) | values,
+        "nodes": values,
+        "kwok": values,
+        "gpuConfig": values,
+        "prune": values,
+    },
+)
+
+
+@given(text=configs.map(yaml.safe_dump) | values.map(yaml.safe_dump) | st.text())
+@settings(deadline=None, max_examples=400)
+def test_any_text_is_a_config_or_has_problems(text: str) -> None:
+    try:
+        config = read(text)
+    except ProviderConfigError as error:
+        assert error.problems
+        assert all(p.message and "\n" not in p.message for p in error.problems)
+        return
+    assert config.group_key
+    assert config.configmap_name or not config.read_nodes_from.static
