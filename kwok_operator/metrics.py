@@ -3,7 +3,7 @@
 Labels are bounded: methods, codes, groups; never a node's name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -35,6 +35,12 @@ class Metrics:
             ["group"],
             registry=self.registry,
         )
+        self.nodes_updated = Counter(
+            "kwok_operator_nodes_updated",
+            "Nodes patched because their template had changed.",
+            ["group"],
+            registry=self.registry,
+        )
         self.nodes_deleted = Counter(
             "kwok_operator_nodes_deleted",
             "Nodes deleted.",
@@ -47,6 +53,19 @@ class Metrics:
             ["group", "state"],
             registry=self.registry,
         )
+
+        self._provider_problems = Gauge(
+            "kwok_operator_provider_config_problems",
+            "What is wrong with the provider config at present, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+
+    def provider_problems(self, counts: Mapping[str, int]) -> None:
+        """Sets the number of problems of the provider config; what is not named is none."""
+        self._provider_problems.clear()
+        for reason, count in counts.items():
+            self._provider_problems.labels(reason).set(count)
 
     def watch_queue(self, depth: Callable[[], int]) -> None:
         """Tells the number of groups that wait or are worked on, whenever it is asked for."""
@@ -76,6 +95,6 @@ class Metrics:
         for state in ("target", "replicas", "ready", "pending"):
             with suppress(KeyError):
                 self._sizes.remove(name, state)
-        for counter in (self.nodes_created, self.nodes_deleted):
+        for counter in (self.nodes_created, self.nodes_updated, self.nodes_deleted):
             with suppress(KeyError):
                 counter.remove(name)

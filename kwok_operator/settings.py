@@ -6,6 +6,7 @@ What a flag means stands in its help text, and nowhere else.
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from kwok_operator.constants import DEFAULT_MAX_TOTAL_NODES
 from kwok_operator.errors import SettingsError
 
 ENV_PREFIX = "KWOK_OPERATOR_"
+PROVIDER_CONFIG_VARIABLE = "KWOK_PROVIDER_CONFIGMAP"
+"""As cluster-autoscaler's kwok provider calls it."""
+DEFAULT_PROVIDER_CONFIG = "kwok-provider-config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,10 @@ class RunSettings:
     provider_id_prefix: str
     listen: tuple[str, int] | None
     resync_interval: float
+    namespace: str | None
+    """The operator's own; None means that of its connection."""
+    provider_config: str
+    provider_config_namespace: str | None
     log_format: str
     log_level: str
 
@@ -53,6 +61,15 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         help='what stands before the node name in spec.providerID (default "kwok:"; some cloud '
         'controllers insist on "kwok://")',
     )
+    sources = parser.add_argument_group("templates and provider config")
+    sources.add_argument(
+        "--provider-config-namespace",
+        metavar="NAMESPACE",
+        help="where ConfigMaps are read, those with templates too (default: the operator's own "
+        "namespace: $POD_NAMESPACE, else that of its service account or of its context). The "
+        f"provider config itself is the ConfigMap {DEFAULT_PROVIDER_CONFIG}, unless "
+        f"${PROVIDER_CONFIG_VARIABLE} names another",
+    )
     running = parser.add_argument_group("running")
     running.add_argument(
         "--listen",
@@ -78,11 +95,15 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
         source, text = f"--{flag}", given
         if given is None:
             source, text = variable, environ.get(variable) or default
+        return parsed(source, text, parse)
+
+    def parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
         try:
             return parse(text)
         except ValueError as error:
             raise SettingsError(f"{source}: {text!r} {error}") from error
 
+    provider_config = environ.get(PROVIDER_CONFIG_VARIABLE) or DEFAULT_PROVIDER_CONFIG
     return RunSettings(
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
@@ -90,6 +111,9 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
         provider_id_prefix=read("provider-id-prefix", "kwok:", _provider_id_prefix),
         listen=read("listen", ":8080", _address),
         resync_interval=read("resync-interval", "300", _seconds),
+        namespace=parsed("POD_NAMESPACE", environ.get("POD_NAMESPACE") or "", _namespace) or None,
+        provider_config=parsed(PROVIDER_CONFIG_VARIABLE, provider_config, _object_name),
+        provider_config_namespace=read("provider-config-namespace", "", _namespace) or None,
         log_format=read("log-format", "text", _one_of("text", "json")),
         log_level=read("log-level", "info", _one_of("debug", "info", "warning", "error")),
     )
@@ -109,6 +133,18 @@ def _seconds(text: str) -> float:
     if not 1 <= seconds <= 86_400:
         raise ValueError("is not a number of seconds from 1 to 86400")
     return seconds
+
+
+def _namespace(text: str) -> str:
+    if text and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+        raise ValueError("is not the name of a namespace, such as kube-system")
+    return text
+
+
+def _object_name(text: str) -> str:
+    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+        raise ValueError("is not the name of a ConfigMap, such as kwok-provider-config")
+    return text
 
 
 def _provider_id_prefix(text: str) -> str:

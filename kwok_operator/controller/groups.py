@@ -9,9 +9,10 @@ remember it. Whatever is forgotten is left to the garbage collector.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from kwok_operator import constants
 from kwok_operator.models.nodegroup import DeletedNodePods, KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -33,6 +34,18 @@ class Group:
     orphaning: bool
     spec: KwokNodeGroupSpec
     status: KwokNodeGroupStatus
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Ours only."""
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What an Event about the group refers to."""
+        return {
+            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+            "kind": constants.KIND,
+            "name": self.name,
+            "uid": self.uid,
+        }
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Group":
@@ -46,6 +59,11 @@ class Group:
             orphaning=ORPHAN_FINALIZER in (metadata.get("finalizers") or ()),
             spec=KwokNodeGroupSpec.model_validate(body.get("spec")),
             status=KwokNodeGroupStatus.model_validate(body.get("status")),
+            annotations={
+                key: value
+                for key, value in (metadata.get("annotations") or {}).items()
+                if key.startswith(f"{constants.API_GROUP}/")
+            },
         )
 
 

@@ -1,4 +1,4 @@
-"""Events: what `kubectl describe kng` shows of a group's life.
+"""Events: what `kubectl describe` shows of the life of a group, or of a ConfigMap.
 
 One Event per transition, never one per node. They are posted in the background and may be lost: an
 Event is a courtesy, the conditions are the record.
@@ -8,22 +8,31 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from kwok_operator import constants
-from kwok_operator.controller.groups import Group
 from kwok_operator.errors import KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
 
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "default"
-"""Where Events about cluster-scoped objects go."""
+"""Where Events about cluster-scoped objects go; others go where their object is."""
 _MAX_MESSAGE = 1024
 _MAX_WAITING = 500
 _REPORTER = "kwok-operator"
 
 EventType = Literal["Normal", "Warning"]
+
+
+class Subject(Protocol):
+    """What an Event can be about."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """apiVersion, kind, name, uid, and the namespace where there is one."""
 
 
 class Recorder:
@@ -34,24 +43,21 @@ class Recorder:
         self._wall = wall
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_WAITING)
 
-    def emit(self, group: Group, kind: EventType, reason: str, message: str) -> None:
-        """Says something about a group, and logs it."""
-        level = logging.WARNING if kind == "Warning" else logging.INFO
-        logger.log(level, "%s: group=%s %s", reason, group.name, message)
+    def emit(self, subject: Subject, kind: EventType, reason: str, message: str) -> None:
+        """Says something about a group or a ConfigMap, and logs it."""
+        level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
+        what = "configmap" if reference["kind"] == "ConfigMap" else "group"
+        logger.log(level, "%s: %s=%s %s", reason, what, subject.name, message)
         now = self._wall()
+        unique = f"{int(now.timestamp() * 1e6):x}.{self._waiting.qsize():x}"
         event = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{group.name}.{int(now.timestamp() * 1e6):x}.{self._waiting.qsize():x}",
-                "namespace": NAMESPACE,
+                "name": f"{subject.name[:200]}.{unique}",
+                "namespace": reference.get("namespace", NAMESPACE),
             },
-            "involvedObject": {
-                "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
-                "kind": constants.KIND,
-                "name": group.name,
-                "uid": group.uid,
-            },
+            "involvedObject": reference,
             "type": kind,
             "reason": reason,
             "message": message[:_MAX_MESSAGE],
@@ -64,7 +70,7 @@ class Recorder:
         try:
             self._waiting.put_nowait(event)
         except asyncio.QueueFull:
-            logger.debug("event dropped: group=%s reason=%s", group.name, reason)
+            logger.debug("event dropped: %s=%s reason=%s", what, subject.name, reason)
 
     async def run(self) -> None:
         """Posts Events until cancelled."""
@@ -77,10 +83,11 @@ class Recorder:
             await self._post(self._waiting.get_nowait())
 
     async def _post(self, event: dict[str, Any]) -> None:
-        path = f"/api/v1/namespaces/{NAMESPACE}/events"
+        namespace = event["metadata"]["namespace"]
+        path = f"/api/v1/namespaces/{namespace}/events"
         try:
             await self._client.request("POST", path, body=event, accept=ACCEPT_METADATA, retries=1)
         except NotFoundError:
-            logger.debug("event dropped: namespace %s does not exist", NAMESPACE)
+            logger.debug("event dropped: namespace %s does not exist", namespace)
         except KwokOperatorError as error:
             logger.debug("event dropped: reason=%s error=%s", event["reason"], error)

@@ -2,7 +2,8 @@
 
     kopf (groups) ──┐                       ┌──> reconciler ──> nodes, status, Events
     reflector ──────┼──> store, cache ──> queue
-    resync ─────────┘
+    resync ─────────┤
+    sources ────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
 
 Start: connection, permissions, CRD, a first listing of groups and nodes, and only then work. Stop
 on SIGTERM or SIGINT: nothing new is started, what is in flight ends, the nodes stay. If a part
@@ -15,7 +16,7 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -27,15 +28,21 @@ from kwok_operator import __version__, constants
 from kwok_operator.controller import handlers, preflight
 from kwok_operator.controller.budget import NodeBudget
 from kwok_operator.controller.cache import NodeCache
+from kwok_operator.controller.configmaps import CONFIGMAPS, ConfigMaps
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.groupwriter import GroupWriter
 from kwok_operator.controller.kwok import KwokLink
+from kwok_operator.controller.livenodes import NodeLink
 from kwok_operator.controller.nodes import NODES_PATH, NodeWriter
+from kwok_operator.controller.provider import Provider
 from kwok_operator.controller.queue import WorkQueue
 from kwok_operator.controller.reconciler import Clock, Parts, Reconciler
 from kwok_operator.controller.recorder import Recorder
+from kwok_operator.controller.sources import Sources
 from kwok_operator.controller.statuswriter import StatusWriter
 from kwok_operator.controller.templates import Templates
+from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.errors import DecodeError, KwokOperatorError, NotFoundError
 from kwok_operator.health import HealthServer
 from kwok_operator.kube.client import KubeClient
@@ -55,6 +62,8 @@ SHUTDOWN_GRACE = 5.0
 WAKE_COALESCING = 0.05
 """Seconds in which several changes of a group's nodes make one pass."""
 WATCH_SILENCE = 300.0
+CONFIGMAPS_PAGE = 20
+"""A ConfigMap may have 1 MiB, and a page is decoded at once."""
 
 
 async def run(settings: RunSettings) -> None:
@@ -96,6 +105,7 @@ class Operator:
         self._cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
         writer = NodeWriter(client=nodes, cache=self._cache)
         self._recorder = Recorder(client=groups, wall=clock.wall)
+        self._set_up_sources(nodes=nodes, metrics=metrics, clock=clock)
         self._status = StatusWriter(client=groups)
         self._budget = NodeBudget(limit=settings.max_total_nodes, freed=self._wake)
         prefix = settings.provider_id_prefix
@@ -103,7 +113,7 @@ class Operator:
             store=self._store,
             cache=self._cache,
             writer=writer,
-            templates=Templates(writer=writer, provider_id_prefix=prefix),
+            templates=Templates(writer=writer, sources=self._sources, provider_id_prefix=prefix),
             kwok=kwok,
             recorder=self._recorder,
             executor=Executor(concurrency=NODE_CONCURRENCY),
@@ -128,6 +138,48 @@ class Operator:
             registry=metrics.registry, healthy=self._unhealthy, ready=self._unready
         )
 
+    def _set_up_sources(self, *, nodes: KubeClient, metrics: Metrics, clock: Clock) -> None:
+        """What templates are copied from, and the provider config that names it."""
+        settings, groups = self._settings, self._groups
+        own = settings.namespace or self._connection.namespace
+        self._configmaps = ConfigMaps(
+            namespace=settings.provider_config_namespace or own,
+            recorder=self._recorder,
+            changed=self._configmap_changed,
+        )
+        link = NodeLink(
+            client=nodes,
+            place="this cluster",
+            changed=self._live_nodes_changed,
+            clock=clock.monotonic,
+        )
+        self._sources = Sources(
+            configmaps=self._configmaps,
+            local=link,
+            secrets=groups,
+            namespace=own,
+            wake=self._wake,
+            clock=clock.monotonic,
+        )
+        self._provider = Provider(
+            name=settings.provider_config,
+            configmaps=self._configmaps,
+            link=link,
+            groups=self._store,
+            writer=GroupWriter(client=groups),
+            recorder=self._recorder,
+            metrics=metrics,
+            now=clock.now,
+            draw=random.random,
+        )
+        self._configmap_reflector = Reflector(
+            client=groups,
+            path=f"/api/v1/namespaces/{self._configmaps.namespace}/configmaps",
+            decoder=CONFIGMAPS,
+            sink=self._configmaps,
+            page_size=CONFIGMAPS_PAGE,
+        )
+
     async def run(self) -> None:
         """Everything, from the first request to the last; returns after SIGTERM or SIGINT."""
         logger.info("kwok-operator %s: %s", __version__, self._connection.description)
@@ -145,9 +197,10 @@ class Operator:
 
     async def _main(self) -> None:
         """Starts all parts in order; raises where one of them can't run, or ends."""
-        await preflight.check_permissions(self._groups)
+        await preflight.check_permissions(self._groups, namespace=self._configmaps.namespace)
         await preflight.wait_for_crd(self._status)
         self._spawn("watch nodes", self._reflector.run())
+        self._spawn("watch configmaps", self._configmap_reflector.run())
         await self._reflector.synced.wait()
         await self._list_groups()
         self._started = True
@@ -156,6 +209,7 @@ class Operator:
         logger.info("ready: groups=%d nodes=%d", len(self._store), len(self._cache))
         self._spawn("post events", self._recorder.run())
         self._spawn("resync", self._resync())
+        self._spawn("provider config", self._provider.run())
         kopf_is_up, insights = asyncio.Event(), handlers.make_insights()
         watch = kopf.operator(
             registry=handlers.make_registry(seen=self._group_seen, login=self._log_in),
@@ -182,6 +236,7 @@ class Operator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._sources.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._recorder.flush(), 1.0)
         await self._health.close()
@@ -237,6 +292,8 @@ class Operator:
                 self._templates.forget(name)
                 await self._reconciler.recheck_taken(name)
                 self._wake(name)
+            await self._sources.keep_only(self._store.names())
+            self._provider.recheck()
 
     def _group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
         name = body["metadata"]["name"]
@@ -247,6 +304,15 @@ class Operator:
             if group is None or not self._store.put(group):
                 return
         self._wake(name)
+        self._provider.group_changed(name)
+
+    def _configmap_changed(self, name: str) -> None:
+        self._sources.configmap_changed(name)
+        self._provider.configmap_changed(name)
+
+    def _live_nodes_changed(self, nodes: Sequence[LiveNode]) -> None:
+        self._sources.nodes_changed(None, nodes)
+        self._provider.changed()
 
     @staticmethod
     def _parse(body: Mapping[str, Any]) -> Group | None:

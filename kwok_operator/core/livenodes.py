@@ -5,15 +5,22 @@
 Heartbeats change nothing here: `digest` stands for what of a node gets into a template.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
+from kwok_operator import constants
+from kwok_operator.core.cleaning import clean_node
+from kwok_operator.errors import TemplateError
 from kwok_operator.models.source import NodesSource, SelectorOperator, SelectorRequirement
 
 
 @dataclass(frozen=True, slots=True)
 class LiveNode:
-    """A node that is not fake. `created` is in epoch seconds."""
+    """A node of which we have made none. `created` is in epoch seconds."""
 
     name: str
     uid: str
@@ -22,14 +29,15 @@ class LiveNode:
     ready: bool
     schedulable: bool
     has_capacity: bool
+    fake: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     digest: str
 
     @property
     def usable(self) -> bool:
-        """Whether it may be copied: Ready, not cordoned, and it says what it has."""
-        return self.ready and self.schedulable and self.has_capacity
+        """Whether it may be copied: real, Ready, not cordoned, and it says what it has."""
+        return not self.fake and self.ready and self.schedulable and self.has_capacity
 
 
 def choose(nodes: Iterable[LiveNode], source: NodesSource) -> LiveNode | None:
@@ -78,3 +86,84 @@ def in_words(source: NodesSource) -> str:
         values = f" ({', '.join(r.values)})" if r.values else ""
         labels.append(f"{r.key} {r.operator}{values}")
     return f"labelled {', '.join(labels)}" if labels else "at all"
+
+
+_FAKE_PROVIDER = "kwok"
+_NOT_YET_OR_NO_MORE = frozenset(
+    {"node.cloudprovider.kubernetes.io/uninitialized", "ToBeDeletedByClusterAutoscaler"}
+)
+
+
+def live_node(raw: Mapping[str, Any]) -> LiveNode:
+    """What is kept of a v1 Node, as an API server gives it; what is odd there counts as missing."""
+    metadata, spec, status = (_object(raw.get(part)) for part in ("metadata", "spec", "status"))
+    capacity, version = _object(status.get("capacity")), str(metadata.get("resourceVersion"))
+    fake = is_fake(raw)
+    return LiveNode(
+        name=str(metadata.get("name") or ""),
+        uid=str(metadata.get("uid") or ""),
+        resource_version=int(version) if version.isdecimal() else 0,
+        created=_epoch(metadata.get("creationTimestamp")),
+        ready=any(
+            c.get("type") == "Ready" and c.get("status") == "True"
+            for c in _objects(status.get("conditions"))
+        ),
+        schedulable=not spec.get("unschedulable")
+        and not metadata.get("deletionTimestamp")
+        and not any(str(t.get("key")) in _NOT_YET_OR_NO_MORE for t in _objects(spec.get("taints"))),
+        has_capacity="cpu" in capacity and "memory" in capacity,
+        fake=fake,
+        labels=_texts(metadata.get("labels")),
+        annotations=_texts(metadata.get("annotations")),
+        digest="" if fake else _digest(raw),
+    )
+
+
+def is_fake(raw: Mapping[str, Any]) -> bool:
+    """Whether some kwok keeps a node, ours or another's: such a node is never a template."""
+    metadata, spec, status = (_object(raw.get(part)) for part in ("metadata", "spec", "status"))
+    labels, annotations = (_object(metadata.get(part)) for part in ("labels", "annotations"))
+    version = _object(status.get("nodeInfo")).get("kubeletVersion")
+    return (
+        constants.KWOK_NODE_ANNOTATION in annotations
+        or constants.NODE_GROUP_LABEL in labels
+        or labels.get("type") == _FAKE_PROVIDER
+        or str(spec.get("providerID") or "").startswith(_FAKE_PROVIDER)
+        or version == constants.FAKE_KUBELET_VERSION
+    )
+
+
+def is_leftover(node: LiveNode) -> bool:
+    """Whether cluster-autoscaler's kwok provider made a node."""
+    return (
+        node.fake
+        and constants.CA_NODE_GROUP_ANNOTATION in node.annotations
+        and constants.NODE_GROUP_LABEL not in node.labels
+    )
+
+
+def _digest(raw: Mapping[str, Any]) -> str:
+    try:
+        cleaned = clean_node(raw, field="Node")
+    except TemplateError:
+        return f"unusable-{_object(raw.get('metadata')).get('resourceVersion')}"
+    return hashlib.sha256(json.dumps(cleaned, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {key: text for key, text in _object(value).items() if isinstance(text, str)}
+
+
+def _epoch(text: object) -> float:
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

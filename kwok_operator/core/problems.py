@@ -1,7 +1,7 @@
 """What is wrong with something that users wrote, as a value.
 
-A problem is told where the object is (an Event, a log line, a metric, the output of `validate`), and
-told again only when it has changed.
+A problem is told where the object is (an Event, a log line, a metric, the output of `validate`),
+and told again only when it has changed.
 """
 
 from dataclasses import dataclass

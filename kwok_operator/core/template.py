@@ -1,7 +1,7 @@
 """From what users wrote to the bytes of a Node.
 
-    template.node, template.shape, guardTaint  --resolve-->  resolved node  --render-->
-    NodeTemplate
+    sources, template.node, template.shape, guardTaint  --resolve-->  resolved node
+    resolved node, identity of the group                --render-->   NodeTemplate
 
 The *resolved* node is what new nodes copy: cleaned, merged, complete with capacity, taints and the
 labels that all nodes of the group share; it is kept in status. A *NodeTemplate* belongs to one
@@ -13,12 +13,15 @@ Nothing here asks the API server; whether it accepts the node is for its own dry
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
+from kwok_operator.core.merge import merge_nodes
 from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Shape, Template
@@ -34,16 +37,49 @@ DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "
 """As `kwokctl scale node` gives without parameters."""
 DEFAULT_ARCH = "amd64"
 DEFAULT_OS = "linux"
+_SAME_LABEL: Mapping[str, tuple[str, ...]] = {
+    constants.ARCH_LABEL: ("beta.kubernetes.io/arch",),
+    constants.OS_LABEL: ("beta.kubernetes.io/os",),
+    constants.INSTANCE_TYPE_LABEL: ("beta.kubernetes.io/instance-type",),
+    constants.ZONE_LABEL: (
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.ebs.csi.aws.com/zone",
+        "topology.gke.io/zone",
+        "topology.disk.csi.azure.com/zone",
+    ),
+}
+"""Labels that say the same in other words: where a copied node has them, they follow."""
 _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVersion")
 """Versions in nodeInfo that kwok writes where there are none, but not into a node born Ready."""
 
 
-def resolve(template: Template, *, guard: GuardTaint) -> Node:
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """A node that was found somewhere. `field` says where, for messages; `node` is as it was."""
+
+    field: str
+    node: Mapping[str, Any]
+
+
+def resolve(template: Template, *, guard: GuardTaint, sources: Sequence[SourceNode] = ()) -> Node:
     """The node that new nodes of a group copy, without name, owner or conditions.
+
+    `sources` are what `template.from` names, each merged over the one before.
 
     Raises TemplateError, which names the field, the value and the remedy.
     """
-    node = clean_node(template.node, field=NODE_FIELD)
+    node: Node = {"metadata": {}, "spec": {}, "status": {}}
+    for part in (*sources, SourceNode(NODE_FIELD, template.node)):
+        cleaned = clean_node(part.node, field=part.field, keep_images=template.keep_images)
+        for kind in ("capacity", "allocatable"):
+            field = f"{part.field}.status"
+            given = section(cleaned["status"], kind, field=field)
+            known = node["status"].get(kind, {})
+            _check_quantities(_without_removals(given, known), f"{field}.{kind}")
+        spec = part.node.get("spec")
+        if isinstance(spec, Mapping) and "taints" in spec and spec["taints"] is None:
+            cleaned["spec"]["taints"] = None
+        node = merge_nodes(node, cleaned)
     shape = template.shape
     _set_resources(node, shape)
     _set_labels(node, shape)
@@ -51,7 +87,7 @@ def resolve(template: Template, *, guard: GuardTaint) -> Node:
     size = len(json.dumps(node))
     if size > MAX_RESOLVED_BYTES:
         raise TemplateError(
-            field=NODE_FIELD,
+            field="spec.template",
             value=f"{size} bytes",
             problem=f"are too many: status keeps a copy, which may have {MAX_RESOLVED_BYTES}",
             remedy="take out what the nodes don't need",
@@ -67,16 +103,19 @@ def template_hash(node: Node) -> str:
 
 def source(template: Template) -> str:
     """Where the node comes from, in a word for the SOURCE column."""
-    given = {"Node": bool(template.node), "Shape": template.shape != Shape()}
+    nodes = template.source.nodes if template.source else None
+    given = {
+        "Live": nodes is not None and nodes.cluster is None,
+        "Remote": nodes is not None and nodes.cluster is not None,
+        "ConfigMap": template.source is not None and template.source.config_map is not None,
+        "Node": bool(template.node),
+        "Shape": template.shape != Shape(),
+    }
     return "+".join(part for part in given if given[part]) or "Default"
 
 
 def _set_resources(node: Node, shape: Shape) -> None:
-    status = node["status"]
-    capacity = section(status, "capacity", field=f"{NODE_FIELD}.status")
-    allocatable = section(status, "allocatable", field=f"{NODE_FIELD}.status")
-    _check_quantities(capacity, f"{NODE_FIELD}.status.capacity")
-    _check_quantities(allocatable, f"{NODE_FIELD}.status.allocatable")
+    capacity, allocatable = node["status"]["capacity"], node["status"]["allocatable"]
     for name, value in {**DEFAULT_CAPACITY, **allocatable}.items():
         capacity.setdefault(name, value)
     wanted = _shape_capacity(shape)
@@ -134,6 +173,11 @@ def _shape_field(resource: str) -> str:
     return _FIELD_OF_RESOURCE.get(resource, f"resources.{resource}")
 
 
+def _without_removals(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Null takes away what a source gave; where none did, it is a mistake like any other."""
+    return {name: value for name, value in given.items() if value is not None or name not in known}
+
+
 def _check_quantities(resources: Mapping[str, Any], field: str) -> None:
     # The API server's own message for a bad quantity names neither the field nor the value.
     for name, value in resources.items():
@@ -158,10 +202,30 @@ def _set_labels(node: Node, shape: Shape) -> None:
         labels[constants.ZONE_LABEL] = shape.zone
     if shape.instance_type is not None:
         labels[constants.INSTANCE_TYPE_LABEL] = shape.instance_type
+    for key, others in _SAME_LABEL.items():
+        labels.update({other: labels[key] for other in others if other in labels and key in labels})
     labels[constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL] = "true"
     info["kubeletVersion"] = constants.FAKE_KUBELET_VERSION
     for key in _FILLED_IN_BY_KWOK:
         info[key] = info.get(key) or constants.FAKE_KUBELET_VERSION
+    _check_node_info(info)
+
+
+def _check_node_info(info: Mapping[str, Any]) -> None:
+    # kwok writes these into YAML without quotes (its stage node-initialize): it would try for ever
+    # to initialise a node whose kernel is "6.1", a number.
+    for key, value in info.items():
+        try:
+            read_back = yaml.safe_load(value) if isinstance(value, str) and value else value
+        except yaml.YAMLError:
+            read_back = None
+        if read_back != value:
+            raise TemplateError(
+                field=f"status.nodeInfo.{key}",
+                value=value,
+                problem="can't be kept by kwok, which reads it as YAML without quotes",
+                remedy="write it so that it is text without quotes too, such as 6.1.0 for 6.1",
+            )
 
 
 def _set_taints(node: Node, shape: Shape, guard: GuardTaint) -> None:
@@ -249,6 +313,9 @@ def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix:
             constants.TEMPLATE_HASH_ANNOTATION: template_hash(resolved),
         }
     )
+    taints = ",".join(f"{t.get('key')}:{t.get('effect')}" for t in node["spec"]["taints"])
+    if taints:
+        metadata["annotations"][constants.TEMPLATE_TAINTS_ANNOTATION] = taints
     metadata["ownerReferences"] = [
         {
             "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",

@@ -44,7 +44,10 @@ async def load_connection(
     Raises ConnectionConfigError with one line: what was looked for, and what to do.
     """
     env = os.environ if environ is None else environ
-    told = kubeconfig or context or env.get("KUBECONFIG")
+    # cluster-autoscaler's kwok provider is told so to use a kubeconfig; in a terminal set up for
+    # it, KUBERNETES_SERVICE_HOST is not the API server's.
+    local = env.get("KWOK_PROVIDER_MODE") == "local"
+    told = kubeconfig or context or env.get("KUBECONFIG") or local
     host = env.get("KUBERNETES_SERVICE_HOST")
     if not told and host and (service_account / "token").is_file():
         load = functools.partial(_from_pod, service_account, env)

@@ -44,20 +44,29 @@ class Kubeconfig:
 def read_kubeconfig(path: Path) -> Kubeconfig:
     """Read one file. An empty one is fine."""
     try:
-        content = yaml.safe_load(path.read_text())
+        text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConnectionConfigError(f"{path} can't be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConnectionConfigError(f"{path} is not YAML: {one_line(error, limit=300)}") from error
+    config = parse_kubeconfig(text, where=str(path))
+    directory = path.absolute().parent
+    contexts, clusters, users = (
+        {name: _absolute(dict(body), directory) for name, body in bodies.items()}
+        for bodies in (config.contexts, config.clusters, config.users)
+    )
+    return Kubeconfig(config.current_context, contexts, clusters, users)
+
+
+def parse_kubeconfig(text: str, *, where: str) -> Kubeconfig:
+    """Understand the text of a file, with paths as they stand there."""
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConnectionConfigError(f"{where} is not YAML: {one_line(error, limit=300)}") from error
     if not isinstance(content, dict | None):
-        raise ConnectionConfigError(f"{path} is not a kubeconfig: it has no fields")
+        raise ConnectionConfigError(f"{where} is not a kubeconfig: it has no fields")
     content = content or {}
     contexts, clusters, users = (
-        {
-            name: _absolute(body, path.absolute().parent)
-            for name, body in _entries(content.get(section), section, path)
-        }
-        for section in _SECTIONS
+        dict(_entries(content.get(section), section, where)) for section in _SECTIONS
     )
     return Kubeconfig(str(content.get("current-context") or ""), contexts, clusters, users)
 
@@ -108,14 +117,14 @@ def _names(section: Mapping[str, object]) -> str:
     return (", ".join(names[:MAX_NAMES]) or "none") + more
 
 
-def _entries(section: object, kind: str, path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
+def _entries(section: object, kind: str, where: str) -> Iterable[tuple[str, dict[str, Any]]]:
     """Give the named bodies of a section: the first of each name counts, so it comes last."""
     if not isinstance(section, list | None):
-        raise ConnectionConfigError(f"{path}: {kind} is not a list")
+        raise ConnectionConfigError(f"{where}: {kind} is not a list")
     for entry in reversed(section or []):
         body = entry.get(kind[:-1]) if isinstance(entry, dict) else None
         if not (isinstance(body, dict | None) and isinstance(entry, dict) and entry.get("name")):
-            raise ConnectionConfigError(f"{path}: an entry of {kind} has no name, or no fields")
+            raise ConnectionConfigError(f"{where}: an entry of {kind} has no name, or no fields")
         yield str(entry["name"]), {k: v for k, v in (body or {}).items() if v is not None}
 
 

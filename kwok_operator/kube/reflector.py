@@ -110,7 +110,9 @@ class Reflector(Generic[T]):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
+        on_trouble: Callable[[str | None], None] | None = None,
     ) -> None:
+        """`on_trouble` is told of a trouble in a sentence, and with None that it is over."""
         self.synced = asyncio.Event()
         """Set once the sink has been told everything, and never cleared."""
         self.last_contact = clock()
@@ -125,6 +127,7 @@ class Reflector(Generic[T]):
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
+        self._on_trouble = on_trouble
         self._version: int | None = None
         self._opened_at: float | None = None
         self._failures = 0
@@ -247,6 +250,8 @@ class Reflector(Generic[T]):
     def _recovered(self) -> None:
         if self._trouble is not None:
             self._trouble = None
+            if self._on_trouble is not None:
+                self._on_trouble(None)
             logger.info("resumed: path=%s version=%s", self._path, self._version)
 
     def _report(self, error: Exception) -> None:
@@ -261,6 +266,8 @@ class Reflector(Generic[T]):
         if trouble == self._trouble:
             return
         self._trouble = trouble
+        if self._on_trouble is not None:
+            self._on_trouble(f"{error}{self._remedy(error)}")
         logger.warning(
             "%s failed, retrying: path=%s error=%s%s",
             "listing" if self._version is None else "watching",

@@ -176,7 +176,7 @@ class KwokNodeGroupSpec(ApiModel):
     )
     paused: bool = Field(
         default=False,
-        description="When true, no node is created or deleted. Default: false.",
+        description="When true, no node is created, deleted or updated. Default: false.",
     )
     template: Template = Field(
         default_factory=Template,

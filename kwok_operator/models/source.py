@@ -55,7 +55,7 @@ def _exactly_one(*fields: str, of: str) -> ConfigDict:
     given = ", ".join(f"has(self.{field})" for field in fields)
     words = ", ".join(fields[:-1]) + f" and {fields[-1]}"
     rule = f"[{given}].filter(given, given).size() == 1"
-    message = f"{of}: give exactly one of {words}"
+    message = f"{of} must have exactly one of {words}"
     return ConfigDict(
         json_schema_extra={"x-kubernetes-validations": [{"rule": rule, "message": message}]}
     )
@@ -75,8 +75,8 @@ class SelectorRequirement(ApiModel):
                 {
                     "rule": "(self.operator in ['In', 'NotIn'])"
                     " == (has(self.values) && self.values.size() > 0)",
-                    "message": "matchExpressions: In and NotIn need values, Exists and"
-                    " DoesNotExist take none",
+                    "message": "matchExpressions: In and NotIn must have values, Exists and"
+                    " DoesNotExist must not",
                 }
             ]
         }
@@ -87,7 +87,7 @@ class SelectorRequirement(ApiModel):
     values: tuple[LabelValue, ...] = Field(
         default=(),
         max_length=64,
-        description="The values that In and NotIn compare with.",
+        description="The values that In and NotIn compare with. Default: none.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
@@ -101,7 +101,7 @@ class NodeSelector(ApiModel):
     match_expressions: tuple[SelectorRequirement, ...] = Field(
         default=(),
         max_length=64,
-        description="Further conditions on a node's labels."
+        description="Further conditions on a node's labels. Default: none."
         " Example: [{key: gpu, operator: Exists}].",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
@@ -140,15 +140,17 @@ class ConfigMapSource(ApiModel):
         default=None,
         min_length=1,
         max_length=_MAX_NAME_LENGTH,
-        description="metadata.name of the Node to take, where there are several. Default: the only"
-        " one.",
+        description="Name (metadata.name) of the Node to take, where there are several. Default:"
+        " the only one.",
     )
 
 
 class NodesSource(ApiModel):
     model_config = _exactly_one("name", "selector", "annotation", of="template.from.nodes")
 
-    name: ObjectName | None = Field(default=None, description="The name of one node.")
+    name: ObjectName | None = Field(
+        default=None, description="The name of one node. Default: any name."
+    )
     selector: NodeSelector | None = Field(
         default=None,
         description="Labels of the node; {} means any. Of several matches the newest that is Ready"
@@ -171,7 +173,7 @@ class TemplateSource(ApiModel):
             "x-kubernetes-validations": [
                 {
                     "rule": "has(self.configMap) || has(self.nodes)",
-                    "message": "template.from: give configMap, nodes, or both",
+                    "message": "template.from must have configMap, nodes, or both",
                 }
             ]
         }

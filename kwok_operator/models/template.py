@@ -235,8 +235,8 @@ class Template(ApiModel):
         default_factory=dict,
         description="A v1 Node, as `kubectl get node NAME -o yaml` prints it, or any part of it,"
         " that the nodes are copied from. What belongs to one machine only (name, uid, addresses,"
-        " ...) is dropped. Over template.from, maps are merged by key, taints by key and effect,"
-        " and null takes away. Example: {metadata: {labels: {tier: batch}}}.",
+        " ...) is dropped. Over template.from, maps are merged by key, taints by key and"
+        " effect. Example: {metadata: {labels: {tier: batch}}}.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
     shape: Shape = Field(

@@ -6,13 +6,14 @@ death, asks for `harness`. Either way the next test finds what it asks for.
 """
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,16 @@ NAMESPACE = ACCOUNT = "kwok-operator"
 class Process:
     """One run of the operator."""
 
-    def __init__(self, *, kubeconfig: Path, log: Path, flags: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path,
+        log: Path,
+        flags: tuple[str, ...],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.flags = flags
+        self.environ = dict(environ or {})
         self.log_file = log
         self.port = _free_port()
         with log.open("w") as output:
@@ -42,6 +51,7 @@ class Process:
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environ},
             )
 
     @property
@@ -98,14 +108,21 @@ class Harness:
         self._runs = 0
         self.process: Process | None = None
 
-    def start(self, *flags: str, kubeconfig: Path | None = None, ready: bool = True) -> Process:
-        """Stops what runs and starts anew, with these flags."""
+    def start(
+        self,
+        *flags: str,
+        kubeconfig: Path | None = None,
+        ready: bool = True,
+        environ: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Stops what runs and starts anew, with these flags and additions to the environment."""
         self.stop()
         self._runs += 1
         self.process = Process(
             kubeconfig=kubeconfig or self.kubeconfig,
             log=self._directory / f"operator-{self._runs}.log",
             flags=flags,
+            environ=environ,
         )
         if ready:
             self.process.wait_ready()
@@ -113,7 +130,8 @@ class Harness:
 
     def ensure(self) -> Process:
         """The operator as usual: the one that runs, if it was started without flags."""
-        if self.process is None or not self.process.running or self.process.flags:
+        process = self.process
+        if process is None or not process.running or process.flags or process.environ:
             self.start()
         assert self.process is not None
         return self.process
@@ -143,7 +161,7 @@ def as_service_account(kubectl: Kubectl) -> str:
     token = kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=6h").strip()
     config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
     config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
-    config["contexts"][0]["context"]["user"] = ACCOUNT
+    config["contexts"][0]["context"] |= {"user": ACCOUNT, "namespace": NAMESPACE}
     return json.dumps(config)
 
 

@@ -240,7 +240,7 @@ def test_paused_holds_both_directions(kubectl: Kubectl, operator: Process, group
     patch_group(kubectl, group_name, paused=True)
     wait_condition(kubectl, group_name, "Paused")
     told = condition(kubectl, group_name, "Paused")
-    assert told["message"] == "Nothing is created or deleted until spec.paused is false."
+    assert told["message"] == "Nothing is created, deleted or updated until spec.paused is false."
     assert condition(kubectl, group_name, "Ready")["status"] == "True", "it is as it should be"
 
     for size in (7, 2):

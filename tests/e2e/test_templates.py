@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "another-version": (node(apiVersion="v2"), ["spec.template.node.apiVersion", "v2", "v1"]),
     "too-large": (
         node(metadata={"annotations": {"large": "x" * 300_000}}),
-        ["spec.template.node", "bytes", "take out what the nodes don't need"],
+        ["spec.template:", "bytes", "take out what the nodes don't need"],
     ),
 }
 ACCEPTED: dict[str, dict[str, Any]] = {

@@ -4,12 +4,18 @@
 - whatever the API server refuses, by whatever status, is told with its words and a remedy
 - an API server that can't be asked is not a verdict: the error goes on to whoever tries again
 - one that was accepted before, by the group's own status, is not tried again after a restart
+- it is made anew when its source gives something else, and read from the source only then
+- where the source gives nothing any more, the last one stays, after a restart too, and it says why;
+  where there was none, nothing can be made
+- a mistake at the source is told with its place
 """
 
 import pytest
 
 from kwok_operator.controller.groups import Group
-from kwok_operator.controller.templates import Templates
+from kwok_operator.controller.sources import Missing
+from kwok_operator.controller.templates import Resolution, Templates
+from kwok_operator.core.template import SourceNode
 from kwok_operator.errors import (
     ApiError,
     BadRequestError,
@@ -18,6 +24,7 @@ from kwok_operator.errors import (
     InvalidError,
     ServerError,
 )
+from tests.fakes.sources import ScriptedSources
 
 
 class DryRuns:
@@ -39,8 +46,17 @@ def dry_runs() -> DryRuns:
 
 
 @pytest.fixture
-def templates(dry_runs: DryRuns) -> Templates:
-    return Templates(writer=dry_runs, provider_id_prefix="kwok:")  # type: ignore[arg-type]
+def sources() -> ScriptedSources:
+    return ScriptedSources()
+
+
+@pytest.fixture
+def templates(dry_runs: DryRuns, sources: ScriptedSources) -> Templates:
+    return Templates(
+        writer=dry_runs,  # type: ignore[arg-type]
+        sources=sources.as_sources(),
+        provider_id_prefix="kwok:",
+    )
 
 
 def group(*, generation: int = 1, **status: object) -> Group:
@@ -111,3 +127,90 @@ async def test_what_was_accepted_before_a_restart_is_not_tried_again(
     restarted = group(generation=2, templateHash=accepted, conditions=[condition])
     await templates.resolve(restarted)
     assert dry_runs.count == 1
+
+
+def machine(cpu: str, *, field: str = "Node web-1") -> SourceNode:
+    return SourceNode(field, {"metadata": {"name": "web-1"}, "status": {"capacity": {"cpu": cpu}}})
+
+
+GONE = Missing("NodeNotFound", "no node of this cluster is labelled a=b")
+
+
+def cpu(resolution: Resolution) -> str:
+    assert resolution.node is not None
+    return str(resolution.node["status"]["capacity"]["cpu"])
+
+
+async def test_it_follows_its_source(
+    templates: Templates, sources: ScriptedSources, dry_runs: DryRuns
+) -> None:
+    sources.nodes, sources.version, sources.origin = (machine("4"),), "one", "node web-1"
+    assert cpu(await templates.resolve(group())) == "4"
+    sources.origin = "node web-2"
+    same = await templates.resolve(group())
+    assert (cpu(same), same.origin, sources.loads, dry_runs.count) == ("4", "node web-2", 1, 1)
+    sources.nodes, sources.version = (machine("8"),), "two"
+    assert cpu(await templates.resolve(group())) == "8"
+    assert (sources.loads, dry_runs.count) == (2, 2)
+
+
+@pytest.mark.parametrize("way", ["not found", "gone when read"])
+async def test_the_last_template_stays_when_the_source_has_gone(
+    templates: Templates, sources: ScriptedSources, way: str
+) -> None:
+    sources.nodes, sources.version = (machine("4"),), "one"
+    before = await templates.resolve(group())
+    assert before.why_last is None
+    if way == "not found":
+        sources.missing = GONE
+    else:
+        sources.version, sources.vanished = "two", True
+    after = await templates.resolve(group(generation=2))
+    assert (after.node, after.hash, after.error) == (before.node, before.hash, None)
+    assert after.why_last is not None
+    assert after.why_last[0] == "NodeNotFound"
+    assert "New nodes copy the last template" in after.why_last[1]
+    sources.missing, sources.vanished = None, False
+    assert (await templates.resolve(group(generation=2))).why_last is None
+
+
+async def test_the_last_template_is_in_status_after_a_restart(
+    templates: Templates, sources: ScriptedSources
+) -> None:
+    sources.missing = GONE
+    node = {"metadata": {}, "spec": {}, "status": {"capacity": {"cpu": "4"}}}
+    known = group(resolvedTemplate=node, templateHash="abc", templateSource="Live")
+    resolution = await templates.resolve(known)
+    assert (cpu(resolution), resolution.hash, resolution.source) == ("4", "abc", "Live")
+    assert resolution.why_last is not None
+
+
+async def test_without_a_last_template_nothing_can_be_made(
+    templates: Templates, sources: ScriptedSources
+) -> None:
+    sources.missing = GONE
+    resolution = await templates.resolve(group())
+    assert (resolution.node, resolution.reason) == (None, "NodeNotFound")
+    assert "no node of this cluster is labelled a=b" in str(resolution.error)
+    assert resolution.why_last is None
+
+
+async def test_the_last_template_of_a_former_group_of_that_name_is_not_taken(
+    templates: Templates, sources: ScriptedSources
+) -> None:
+    sources.nodes, sources.version = (machine("4"),), "one"
+    await templates.resolve(group())
+    sources.missing = GONE
+    metadata = {"name": "web", "uid": "another", "generation": 1, "resourceVersion": "9"}
+    again = Group.parse({"metadata": metadata, "spec": {}})
+    assert (await templates.resolve(again)).node is None
+
+
+async def test_a_mistake_at_the_source_is_told_with_its_place(
+    templates: Templates, sources: ScriptedSources
+) -> None:
+    place = "ConfigMap ops/templates, Node web-1"
+    sources.nodes, sources.version = (machine("10Gib", field=place),), "one"
+    resolution = await templates.resolve(group())
+    assert f"{place}.status.capacity.cpu: '10Gib'" in str(resolution.error)
+    assert "Correct it there" in str(resolution.error)

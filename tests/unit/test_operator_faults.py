@@ -39,6 +39,7 @@ from kwok_operator.kube.reflector import Reflector
 from kwok_operator.metrics import Metrics
 from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
+from tests.fakes.sources import ScriptedSources
 from tests.fakes.waiting import until
 
 NAME = "web"
@@ -89,7 +90,9 @@ class World:
             store=store,
             cache=cache,
             writer=writer,
-            templates=Templates(writer=writer, provider_id_prefix="kwok:"),
+            templates=Templates(
+                writer=writer, sources=ScriptedSources().as_sources(), provider_id_prefix="kwok:"
+            ),
             kwok=kwok,
             recorder=Recorder(client=client, wall=clock.wall),
             executor=Executor(concurrency=8),

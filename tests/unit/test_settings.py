@@ -25,6 +25,9 @@ DEFAULTS = RunSettings(
     provider_id_prefix="kwok:",
     listen=("0.0.0.0", 8080),
     resync_interval=300.0,
+    namespace=None,
+    provider_config="kwok-provider-config",
+    provider_config_namespace=None,
     log_format="text",
     log_level="info",
 )
@@ -37,6 +40,7 @@ GOOD: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     "provider-id-prefix": (("kwok://", "kwok://"), ("aws:///a/", "aws:///a/")),
     "listen": (("127.0.0.1:9000", ("127.0.0.1", 9000)), ("0", None)),
     "resync-interval": (("60", 60.0), ("1.5", 1.5)),
+    "provider-config-namespace": (("kube-system", "kube-system"), ("b", "b")),
     "log-format": (("json", "json"), ("text", "text")),
     "log-level": (("debug", "debug"), ("error", "error")),
 }
@@ -85,8 +89,23 @@ def test_with_nothing_given_all_is_as_documented() -> None:
     assert parse() == DEFAULTS
 
 
+def test_two_settings_are_variables_only_and_belong_to_others() -> None:
+    given = {"POD_NAMESPACE": "ops", "KWOK_PROVIDER_CONFIGMAP": "mine"}
+    settings = run_settings(argparse.Namespace(**dict.fromkeys(map(field, GOOD))), given)
+    assert (settings.namespace, settings.provider_config) == ("ops", "mine")
+
+
+@pytest.mark.parametrize("variable", ["POD_NAMESPACE", "KWOK_PROVIDER_CONFIGMAP"])
+def test_a_name_that_is_none_is_refused(variable: str) -> None:
+    with pytest.raises(SettingsError, match=f"{variable}: '../secrets' is not the name of a"):
+        run_settings(
+            argparse.Namespace(**dict.fromkeys(map(field, GOOD))), {variable: "../secrets"}
+        )
+
+
 def test_every_setting_is_tried_here() -> None:
-    assert {field(flag) for flag in GOOD} == {f.name for f in dataclasses.fields(RunSettings)}
+    settings = {f.name for f in dataclasses.fields(RunSettings)}
+    assert {field(flag) for flag in GOOD} | {"namespace", "provider_config"} == settings
 
 
 @pytest.mark.parametrize("flag", GOOD)

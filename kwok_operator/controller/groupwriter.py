@@ -1,0 +1,149 @@
+"""Writing groups that a provider config derives: server-side apply, never forced.
+
+A field that somebody else owns is theirs: the API server refuses the whole write and names the
+fields, they are left out, and the rest is written. The first target size goes under a manager of
+its own and is written once, so that nobody who scales the group has a conflict with us.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.controller.statuswriter import GROUPS_PATH
+from kwok_operator.errors import ConflictError, InvalidError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, APPLY, JSON_PATCH, MERGE_PATCH, KubeClient
+from kwok_operator.kube.decode import decode_dict
+
+DERIVED_MANAGER: Final = "kwok-operator-provider-config"
+DESIRED_COUNT_MANAGER: Final = "kwok-operator-desired-count"
+_MARKS_MANAGER: Final = "kwok-operator-marks"
+_CONFLICT: Final = "FieldManagerConflict"
+_RETRIES: Final = 4
+_TRIES: Final = 4
+"""Owners can change while we write; each try leaves out what was refused by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The group as it is after an apply, and the fields that are somebody else's, in words."""
+
+    body: Mapping[str, Any]
+    conflicts: tuple[str, ...]
+
+
+class GroupWriter:
+    """Writes whole groups; the status is not touched here."""
+
+    def __init__(self, *, client: KubeClient) -> None:
+        self._client = client
+
+    async def read(self, name: str) -> dict[str, Any] | None:
+        """The group as the API server has it now; None where there is none."""
+        try:
+            return decode_dict(
+                await self._client.request("GET", f"{GROUPS_PATH}/{name}", retries=_RETRIES)
+            )
+        except NotFoundError:
+            return None
+
+    async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> Applied:
+        """Applies what is not somebody else's. With `uid`, to that very object or not at all.
+
+        Raises ConflictError where the object is another by now, InvalidError or ForbiddenError
+        where the API server refuses it.
+        """
+        name = manifest["metadata"]["name"]
+        wanted: dict[str, Any] = copy.deepcopy(dict(manifest))
+        if uid is not None:
+            wanted["metadata"]["uid"] = uid
+        conflicts: dict[str, str] = {}
+        for attempt in range(_TRIES):
+            try:
+                answer = await self._client.request(
+                    "PATCH",
+                    f"{GROUPS_PATH}/{name}",
+                    params={"fieldManager": DERIVED_MANAGER, "fieldValidation": "Strict"},
+                    body=wanted,
+                    content_type=APPLY,
+                    retries=_RETRIES,
+                )
+            except ConflictError as error:
+                owned = {c.field: c.message for c in error.details if c.reason == _CONFLICT}
+                if not owned or attempt == _TRIES - 1:
+                    raise
+                conflicts |= owned
+                wanted = without_fields(wanted, owned)
+            else:
+                words = tuple(f"{field.lstrip('.')}: {why}" for field, why in conflicts.items())
+                return Applied(decode_dict(answer), words)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def set_first_target(self, name: str, *, uid: str, size: int) -> None:
+        """Sets spec.targetSize of a group that has none, once in its life."""
+        annotations = "/metadata/annotations"
+        mark = constants.DESIRED_COUNT_ANNOTATION.replace("/", "~1")
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/spec/targetSize", "value": None},
+            {"op": "add", "path": "/spec/targetSize", "value": size},
+            {"op": "add", "path": f"{annotations}/{mark}", "value": str(size)},
+        ]
+        try:
+            await self._client.request(
+                "PATCH",
+                f"{GROUPS_PATH}/{name}",
+                params={"fieldManager": DESIRED_COUNT_MANAGER},
+                body=patch,
+                content_type=JSON_PATCH,
+                accept=ACCEPT_METADATA,
+                retries=_RETRIES,
+            )
+        except (InvalidError, NotFoundError):
+            return  # somebody has set one, or the group is another by now: the next pass sees
+
+    async def annotate(self, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
+        """Sets annotations of a group, or takes those that are None away."""
+        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        await self._client.request(
+            "PATCH",
+            f"{GROUPS_PATH}/{name}",
+            params={"fieldManager": _MARKS_MANAGER},
+            body=body,
+            content_type=MERGE_PATCH,
+            accept=ACCEPT_METADATA,
+            retries=_RETRIES,
+        )
+
+    async def delete(self, name: str, *, uid: str) -> None:
+        """Deletes a group; its nodes go with it."""
+        try:
+            await self._client.request(
+                "DELETE",
+                f"{GROUPS_PATH}/{name}",
+                body={"preconditions": {"uid": uid}},
+                accept=ACCEPT_METADATA,
+                retries=_RETRIES,
+            )
+        except (NotFoundError, ConflictError):
+            return  # gone, or another group of that name
+
+
+def without_fields(manifest: Mapping[str, Any], fields: Mapping[str, object]) -> dict[str, Any]:
+    """A copy without the fields at these paths, written as the API server does: `.spec.a.b`.
+
+    Keys may contain dots, so paths are compared and never taken apart.
+    """
+
+    def keep(value: Any, path: str) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            key: keep(below, f"{path}.{key}")
+            for key, below in value.items()
+            if f"{path}.{key}" not in fields
+        }
+
+    kept: dict[str, Any] = keep(manifest, "")
+    return kept

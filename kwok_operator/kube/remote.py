@@ -1,0 +1,130 @@
+"""Another cluster, through a kubeconfig that came over the API.
+
+Who may write a Secret is not who may run programs in the operator's pod or read its files: a
+kubeconfig from there may contain data only. Exec plugins, auth-providers and paths are refused,
+which also means that nothing has to be imported to log in.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwok_operator.errors import ConnectionConfigError, one_line
+from kwok_operator.kube.connection import Endpoint
+from kwok_operator.kube.kubeconfig import MAX_NAMES, Choice, Kubeconfig, parse_kubeconfig, pick
+from kwok_operator.kube.proxy import checked
+
+_REFUSED: Final = {
+    "exec": "runs a program; put a token, or client-certificate-data and client-key-data",
+    "auth-provider": "needs a program; put a token, or client-certificate-data and client-key-data",
+    "certificate-authority": "is a file; put certificate-authority-data",
+    "client-certificate": "is a file; put client-certificate-data",
+    "client-key": "is a file; put client-key-data",
+    "tokenFile": "is a file; put token",
+    "as": "is not supported; put the credentials of the account itself",
+}
+
+
+def remote_endpoint(text: str, *, where: str) -> Endpoint:
+    """What the current context of a kubeconfig says; `where` names the Secret, for messages.
+
+    Raises ConnectionConfigError with one line: what is wrong, and what to put instead.
+    """
+    config = _parse(text, where=where)
+    if not config.current_context:
+        names = ", ".join(sorted(config.contexts)[:MAX_NAMES]) or "none"
+        raise ConnectionConfigError(
+            f"{where}: no current-context is set; set it to one of: {one_line(names, limit=300)}"
+        )
+    try:
+        choice = pick(config, None)
+    except ConnectionConfigError as error:
+        raise ConnectionConfigError(f"{where}: {one_line(error, limit=500)}") from error
+    try:
+        return _endpoint(choice)
+    except (ConnectionConfigError, ValueError) as error:
+        words = one_line(error, limit=500)
+        raise ConnectionConfigError(f"{where}: context {choice.name}: {words}") from error
+
+
+def _parse(text: str, *, where: str) -> Kubeconfig:
+    # The parser's own words show the lines around a mistake, and credentials may stand there.
+    try:
+        return parse_kubeconfig(text, where=where)
+    except ConnectionConfigError as error:
+        if error.__cause__ is None:
+            raise
+        mark = getattr(error.__cause__, "problem_mark", None)
+    except ValueError:  # a tag or a date that can't be
+        mark = None
+    place = f", line {mark.line + 1}, column {mark.column + 1}," if mark else ""
+    raise ConnectionConfigError(f"{where}{place} is not YAML; put a kubeconfig there")
+
+
+def _endpoint(choice: Choice) -> Endpoint:
+    for body in (choice.cluster, choice.user):
+        for key, remedy in _REFUSED.items():
+            if body.get(key):
+                raise ConnectionConfigError(f"{key} {remedy} instead")
+    server = str(choice.cluster["server"]).rstrip("/")
+    if not server.startswith("https://") or not _is_word(server):
+        raise ConnectionConfigError(f"the server {server} must be a URL that begins with https://")
+    insecure = choice.cluster.get("insecure-skip-tls-verify", False)
+    if not isinstance(insecure, bool):
+        raise ConnectionConfigError("insecure-skip-tls-verify must be true or false")
+    tls_server_name = choice.cluster.get("tls-server-name")
+    if tls_server_name is not None and not isinstance(tls_server_name, str):
+        raise ConnectionConfigError("tls-server-name must be text")
+    certificate = _pem(choice.user, "client-certificate-data")
+    private_key = _pem(choice.user, "client-key-data")
+    if bool(certificate) != bool(private_key):
+        raise ConnectionConfigError("client-certificate-data and client-key-data go together")
+    if private_key and "ENCRYPTED" in private_key:
+        raise ConnectionConfigError("client-key-data needs a password; put a key without one")
+    scheme, token = _credentials(choice.user)
+    if not token and not certificate:
+        raise ConnectionConfigError(
+            "its user has no credentials; put a token, or client-certificate-data and "
+            "client-key-data"
+        )
+    proxy = choice.cluster.get("proxy-url")
+    return Endpoint(
+        server=server,
+        description=f"context {choice.name} at {server}",
+        namespace=choice.namespace,
+        ca_data=_pem(choice.cluster, "certificate-authority-data"),
+        certificate_data=certificate,
+        private_key_data=private_key,
+        insecure=insecure,
+        tls_server_name=tls_server_name,
+        proxy=checked(str(proxy), "proxy-url") if proxy else None,
+        scheme=scheme,
+        token=token,
+    )
+
+
+def _credentials(user: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The scheme of the Authorization header, and what follows it."""
+    if user.get("token"):
+        token = str(user["token"]).strip()
+        if not _is_word(token):
+            raise ConnectionConfigError("token must be one word, without spaces and line ends")
+        return "Bearer", token
+    if user.get("username"):
+        pair = f"{user['username']}:{user.get('password') or ''}"
+        return "Basic", base64.b64encode(pair.encode()).decode()
+    return "Bearer", None
+
+
+def _is_word(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def _pem(body: Mapping[str, Any], key: str) -> str | None:
+    data = body.get(key)
+    if not data:
+        return None
+    try:
+        return base64.b64decode(str(data), validate=False).decode("ascii")
+    except ValueError as error:
+        raise ConnectionConfigError(f"{key} is not PEM text in base64: {error}") from error

@@ -1,0 +1,395 @@
+"""`template.from`: a Node in a ConfigMap, or a real node of this cluster.
+
+- a ConfigMap key with one Node, a List, or documents, one chosen by name; edits are followed
+- a live node by name, labels or annotation: the newest that is Ready and schedulable; what changes
+  on it changes the template, heartbeats don't; fake nodes never are templates
+- what can't be found is a condition with a reason and a remedy, and ends when it is there; a source
+  that is gone leaves the last template, says since when, and the group scales from zero with it
+- template.node and template.shape are merged over it
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    group_of,
+    nodes_of,
+    patch_group,
+    scale,
+    status_of,
+    wait_condition,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import NAMESPACE, Process
+from tests.e2e.sources import RealNodes, configmap, documents, template
+
+TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def by_type(kind: str, **more: Any) -> dict[str, Any]:
+    return {"from": {"nodes": {"selector": {"matchLabels": {TYPE: kind}}}}, **more}
+
+
+def resolved(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = status_of(kubectl, name)["resolvedTemplate"]
+    return found
+
+
+def cpu_of(kubectl: Kubectl, name: str) -> str:
+    return str(resolved(kubectl, name)["status"]["capacity"]["cpu"])
+
+
+def wait_cpu(kubectl: Kubectl, name: str, cpu: str) -> None:
+    eventually(
+        lambda: cpu_of(kubectl, name), lambda c: c == cpu, describe=f"the template has {cpu} CPUs"
+    )
+
+
+def wait_reason(
+    kubectl: Kubectl, name: str, reason: str, *, status: str, parts: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """TemplateResolved with that status and reason, once its message has all parts."""
+    return eventually(
+        lambda: condition(kubectl, name, "TemplateResolved"),
+        lambda c: (
+            (c["status"], c["reason"]) == (status, reason)
+            and all(part in c["message"] for part in parts)
+        ),
+        describe=f"TemplateResolved is {status} because of {reason}",
+    )
+
+
+@pytest.fixture
+def data(kubectl: Kubectl, group_name: str, operator: Process) -> Any:
+    """Sets the data of a ConfigMap that is called like the group."""
+
+    def put(**data: str) -> None:
+        kubectl.apply(configmap(group_name, **data))
+
+    yield put
+    kubectl("delete", "configmap", group_name, f"--namespace={NAMESPACE}", "--ignore-not-found")
+
+
+A = template("a", labels={"pool": "a"}, cpu=2)
+B = template("b", labels={"pool": "b"}, cpu=6)
+ONE = documents(A)
+LIST = documents({"apiVersion": "v1", "kind": "List", "items": [A, B]})
+SEVERAL = documents(A, B)
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "cpu"),
+    [(ONE, None, "2"), (ONE, "a", "2"), (LIST, "b", "6"), (SEVERAL, "b", "6")],
+    ids=["one", "one-named", "list", "documents"],
+)
+def test_a_node_in_a_config_map(
+    data: Any, kubectl: Kubectl, group_name: str, text: str, node: str | None, cpu: str
+) -> None:
+    data(nodes=text)
+    source = {"name": group_name} | ({"node": node} if node else {})
+    apply_group(kubectl, group_name, targetSize=2, template={"from": {"configMap": source}})
+    wait_ready(kubectl, group_name)
+    assert {n["status"]["capacity"]["cpu"] for n in nodes_of(kubectl, group_name)} == {cpu}
+    assert status_of(kubectl, group_name)["templateSource"] == "ConfigMap"
+
+
+def test_an_edit_is_followed_and_its_end_leaves_the_last_template(
+    data: Any, kubectl: Kubectl, group_name: str
+) -> None:
+    data(nodes=ONE, other="not for nodes")
+    source = {"configMap": {"name": group_name, "key": "nodes", "node": "a"}}
+    apply_group(kubectl, group_name, targetSize=0, template={"from": source})
+    wait_ready(kubectl, group_name)
+    data(nodes=documents(template("a", labels={}, cpu=12)), other="not for nodes")
+    wait_cpu(kubectl, group_name, "12")
+    data(nodes="kind: [", other="not for nodes")
+    wait_reason(kubectl, group_name, "ConfigMapInvalid", status="Unknown", parts=("line ",))
+    kubectl("delete", "configmap", group_name, f"--namespace={NAMESPACE}")
+    wait_reason(kubectl, group_name, "ConfigMapNotFound", status="Unknown")
+    scale(kubectl, group_name, 2)
+    wait_ready(kubectl, group_name)
+    assert cpu_of(kubectl, group_name) == "12"
+
+
+MISSING: dict[str, tuple[dict[str, str], dict[str, str], str, tuple[str, ...]]] = {
+    "no-config-map": ({}, {}, "ConfigMapNotFound", ("does not exist",)),
+    "no-such-key": ({"nodes": ONE}, {"key": "node"}, "ConfigMapInvalid", ("node", "nodes")),
+    "which-key": ({"x": ONE, "y": ONE}, {}, "ConfigMapInvalid", ("which key", "x, y")),
+    "no-such-node": ({"x": SEVERAL}, {"node": "c"}, "ConfigMapInvalid", ("c", "a", "b")),
+    "which-node": ({"x": SEVERAL}, {}, "ConfigMapInvalid", ("a", "b")),
+    "no-node": ({"x": "kind: Pod\napiVersion: v1"}, {}, "ConfigMapInvalid", ("Node",)),
+    "bad-quantity": (
+        {"x": ONE.replace("cpu: '2'", "cpu: 2Gib")},
+        {},
+        "TemplateInvalid",
+        ("capacity.cpu", "2Gib", "Node a"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISSING)
+def test_what_cant_be_used_is_told_and_heals(
+    data: Any, kubectl: Kubectl, group_name: str, mistake: str
+) -> None:
+    content, more, reason, parts = MISSING[mistake]
+    if content:
+        data(**content)
+    source = {"configMap": {"name": group_name} | more}
+    apply_group(kubectl, group_name, targetSize=1, template={"from": source})
+    wait_reason(kubectl, group_name, reason, status="False", parts=parts)
+    assert condition(kubectl, group_name, "Stalled")["status"] == "True"
+    assert nodes_of(kubectl, group_name) == []
+    node = documents(template(more.get("node", "a"), labels={}))
+    data(**{more.get("key", "x"): node})
+    wait_ready(kubectl, group_name)
+
+
+def test_the_newest_usable_node_is_taken(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    labels = {TYPE: group_name}
+    real_nodes.add(f"{group_name}-r1", labels=labels, cpu=2)
+    apply_group(kubectl, group_name, targetSize=1, template=by_type(group_name))
+    wait_ready(kubectl, group_name)
+    assert cpu_of(kubectl, group_name) == "2"
+    real_nodes.add(f"{group_name}-r2", labels=labels, cpu=4, ready=False)
+    real_nodes.add(f"{group_name}-r3", labels=labels, cpu=8, unschedulable=True)
+    real_nodes.add(f"{group_name}-r4", labels={TYPE: "another"}, cpu=16)
+    real_nodes.add(f"{group_name}-r5", labels=labels, cpu=32)
+    wait_cpu(kubectl, group_name, "32")
+    kubectl("cordon", f"{group_name}-r5")
+    kubectl("uncordon", f"{group_name}-r3")
+    wait_cpu(kubectl, group_name, "8")
+    message = condition(kubectl, group_name, "TemplateResolved")["message"]
+    assert f"node {group_name}-r3 of this cluster" in message
+
+
+def test_a_node_by_name_or_by_annotation(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    name = f"{group_name}-r1"
+    real_nodes.add(name, labels={}, cpu=3, annotations={"example.com/pool": group_name})
+    annotation = {"annotation": {"key": "example.com/pool", "value": group_name}}
+    for suffix, way in (("name", {"name": name}), ("annotation", annotation)):
+        group = f"{group_name}-{suffix}"
+        apply_group(kubectl, group, targetSize=1, template={"from": {"nodes": way}})
+        wait_ready(kubectl, group)
+        assert cpu_of(kubectl, group) == "3"
+
+
+def test_a_node_is_followed_but_not_its_heartbeats(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    name = f"{group_name}-r1"
+    real_nodes.add(name, labels={TYPE: group_name}, cpu=4)
+    apply_group(kubectl, group_name, targetSize=0, template=by_type(group_name))
+    wait_ready(kubectl, group_name)
+    before = group_of(kubectl, group_name)
+    for second in range(5):
+        time = f"2026-01-02T03:05:{second:02}Z"
+        real_nodes.status(
+            name,
+            {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]},
+        )
+    kubectl("label", "node", name, "example.com/new=yes")
+    eventually(
+        lambda: resolved(kubectl, group_name)["metadata"]["labels"].get("example.com/new"),
+        describe="the label is in the template",
+    )
+    # One write for the label, and none for five heartbeats before it.
+    log = kubectl.json("get", "kng", group_name, "--show-managed-fields")["metadata"]
+    assert log["generation"] == before["metadata"]["generation"]
+    kubectl("taint", "node", name, "gpu=yes:NoSchedule")
+    real_nodes.status(name, {"capacity": {"example.com/fpga": "2"}})
+    eventually(
+        lambda: resolved(kubectl, group_name),
+        lambda node: (
+            node["status"]["capacity"].get("example.com/fpga") == "2"
+            and "gpu" in [t["key"] for t in node["spec"]["taints"]]
+        ),
+        describe="taint and capacity are in the template",
+    )
+
+
+def test_heartbeats_alone_write_nothing(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    name = f"{group_name}-r1"
+    real_nodes.add(name, labels={TYPE: group_name}, cpu=4)
+    apply_group(kubectl, group_name, targetSize=0, template=by_type(group_name))
+    wait_ready(kubectl, group_name)
+    before = group_of(kubectl, group_name)["metadata"]["resourceVersion"]
+    for second in range(8):
+        beat = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        beat["lastHeartbeatTime"] = f"2026-01-02T03:05:{second:02}Z"
+        real_nodes.status(name, {"conditions": [beat]})
+    # Something that is followed, of another group, shows that the heartbeats have been seen.
+    other = f"{group_name}-other"
+    apply_group(kubectl, other, targetSize=0, template={"from": {"nodes": {"name": name}}})
+    wait_ready(kubectl, other)
+    assert group_of(kubectl, group_name)["metadata"]["resourceVersion"] == before
+
+
+def test_fake_nodes_are_no_templates(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    """Neither ours nor another kwok's."""
+    source = f"{group_name}-source"
+    apply_group(
+        kubectl, source, targetSize=1, template={"shape": {"cpu": 7, "instanceType": group_name}}
+    )
+    wait_ready(kubectl, source)
+    real_nodes.add(
+        f"{group_name}-r1", labels={TYPE: group_name}, annotations={"kwok.x-k8s.io/node": "fake"}
+    )
+    apply_group(kubectl, group_name, targetSize=1, template=by_type(group_name))
+    wait_reason(
+        kubectl, group_name, "NodeNotFound", status="False", parts=("fake nodes don't count",)
+    )
+    assert nodes_of(kubectl, group_name) == []
+
+
+def test_the_last_match_gone_and_scale_from_zero(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    real_nodes.add(f"{group_name}-r1", labels={TYPE: group_name}, cpu=5)
+    apply_group(kubectl, group_name, targetSize=1, template=by_type(group_name))
+    wait_ready(kubectl, group_name)
+    scale(kubectl, group_name, 0)
+    wait_ready(kubectl, group_name)
+    real_nodes.delete(f"{group_name}-r1")
+    gone = wait_reason(kubectl, group_name, "NodeNotFound", status="Unknown")
+    assert "New nodes copy the last template" in gone["message"]
+    scale(kubectl, group_name, 3)
+    wait_ready(kubectl, group_name)
+    after = condition(kubectl, group_name, "TemplateResolved")
+    assert after["lastTransitionTime"] == gone["lastTransitionTime"]
+    assert {n["status"]["capacity"]["cpu"] for n in nodes_of(kubectl, group_name)} == {"5"}
+    real_nodes.add(f"{group_name}-r2", labels={TYPE: group_name}, cpu=10)
+    wait_condition(kubectl, group_name, "TemplateResolved")
+    wait_cpu(kubectl, group_name, "10")
+
+
+def test_like_that_node_but_in_another_zone_and_with_gpus(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    labels = {TYPE: group_name, ZONE: "eu-west-1a", "failure-domain.beta.kubernetes.io/zone": "x"}
+    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    real_nodes.add(f"{group_name}-r1", labels=labels | {"old": "yes"}, cpu=4, taints=[taint])
+    overlay = {
+        "metadata": {"labels": {"old": "no", "new": "yes"}},
+        "spec": {"taints": [taint | {"value": "b"}]},
+    }
+    shape = {"zone": "eu-west-1b", "gpu": {"count": 2}}
+    text = json.dumps(by_type(group_name, node=overlay, shape=shape))
+    apply_group(kubectl, group_name, targetSize=1, template=json.loads(text))
+    wait_ready(kubectl, group_name)
+    (node,) = nodes_of(kubectl, group_name)
+    found = node["metadata"]["labels"]
+    assert (found[ZONE], found["failure-domain.beta.kubernetes.io/zone"]) == ("eu-west-1b",) * 2
+    assert (found["old"], found["new"]) == ("no", "yes")
+    assert node["status"]["capacity"]["nvidia.com/gpu"] == "2"
+    assert node["status"]["allocatable"]["cpu"] == "3920m"
+    taints = {t["key"]: t.get("value") for t in node["spec"]["taints"]}
+    assert (taints["team"], taints["kwok-provider"]) == ("b", "true")
+    assert status_of(kubectl, group_name)["templateSource"] == "Live+Node+Shape"
+
+
+def test_images_are_left_out_unless_asked_for(
+    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    name = f"{group_name}-r1"
+    real_nodes.add(name, labels={TYPE: group_name})
+    real_nodes.status(name, {"images": [{"names": ["example.com/web:1"], "sizeBytes": 5}]})
+    apply_group(kubectl, group_name, targetSize=1, template=by_type(group_name))
+    wait_ready(kubectl, group_name)
+    assert "images" not in nodes_of(kubectl, group_name)[0]["status"]
+    patch_group(kubectl, group_name, template={"keepImages": True}, targetSize=2)
+    wait_ready(kubectl, group_name)
+    assert [len(n["status"].get("images", [])) for n in nodes_of(kubectl, group_name)] == [0, 1]
+
+
+def test_fifty_real_nodes_of_five_types(
+    operator: Process, provider: Any, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    """Derived from live nodes: a group for each type; the real nodes are neither counted, nor
+    touched, nor deleted, and the group of a type goes on when its nodes are gone."""
+    types = [f"{group_name}-t{n}" for n in range(5)]
+    for number in range(50):
+        name, type_ = f"{group_name}-r{number:02}", number % 5
+        real_nodes.add(name, labels={TYPE: types[type_]}, cpu=type_ + 2)
+    provider.configure_for(TYPE, read="cluster")
+    for kind in types:
+        scale_when_there(kubectl, kind, 2)
+    for number, kind in enumerate(types):
+        wait_ready(kubectl, kind)
+        assert status_of(kubectl, kind)["replicas"] == 2
+        assert cpu_of(kubectl, kind) == str(number + 2)
+    real = kubectl.json(
+        "get", "nodes", "--selector=!kwok-operator.io/node-group", "--show-managed-fields"
+    )["items"]
+    ours = [n for n in real if n["metadata"]["name"] in real_nodes.names]
+    assert len(ours) == 50
+    for node in ours:
+        managers = {m["manager"] for m in node["metadata"]["managedFields"]}
+        assert not [m for m in managers if m.startswith("kwok-operator")]
+        assert "kwok.x-k8s.io/node" not in node["metadata"]["annotations"]
+    scale(kubectl, types[0], 0)
+    real_nodes.delete(*real_nodes.names[::5])
+    wait_reason(kubectl, types[0], "NodeNotFound", status="Unknown")
+    scale(kubectl, types[0], 1)
+    wait_ready(kubectl, types[0])
+    kubectl("delete", "kng", types[1])
+    eventually(lambda: group_of(kubectl, types[1]), describe="it is derived again")
+
+
+def test_both_static_over_live(
+    operator: Process, provider: Any, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    mixed, static, live = (f"{group_name}-{part}" for part in ("mixed", "static", "live"))
+    key = "example.com/pool"
+    real_nodes.add(f"{group_name}-r1", labels={key: mixed, "from": "live", "not": "x"}, cpu=4)
+    real_nodes.add(f"{group_name}-r2", labels={key: live}, cpu=8)
+    bare = template("m", labels={key: mixed, "over": "it", "not": None})  # type: ignore[dict-item]
+    del bare["status"]
+    provider.templates(bare, template("s", labels={key: static}, cpu=16))
+    provider.configure_for(key, read="both")
+    for name, cpu in ((mixed, "4"), (static, "16"), (live, "8")):
+        scale_when_there(kubectl, name, 1)
+        wait_ready(kubectl, name)
+        assert cpu_of(kubectl, name) == cpu
+    labels = resolved(kubectl, mixed)["metadata"]["labels"]
+    assert (labels["from"], labels["over"], "not" in labels) == ("live", "it", False)
+
+
+def test_what_the_original_leaves_behind_is_told_and_left_alone(
+    operator: Process, provider: Any, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
+) -> None:
+    name = f"{group_name}-abcde"
+    annotations = {
+        "kwok.x-k8s.io/node": "fake",
+        "cluster-autoscaler.kwok.nodegroup/name": group_name,
+    }
+    real_nodes.add(name, labels={"kwok-nodegroup": group_name}, annotations=annotations)
+    provider.templates(template("t", labels={"kwok-nodegroup": group_name}))
+    provider.configure_for("kwok-nodegroup")
+    provider.waits_for("LeftoverNodes", name)
+    scale_when_there(kubectl, group_name, 2)
+    wait_ready(kubectl, group_name)
+    assert status_of(kubectl, group_name)["replicas"] == 2
+    assert kubectl.json("get", "node", name)["metadata"]["annotations"].items() >= (
+        annotations.items()
+    )
+    real_nodes.delete(name)
+    provider.waits_for("ProviderConfigValid")
+
+
+def scale_when_there(kubectl: Kubectl, name: str, replicas: int) -> None:
+    eventually(lambda: group_of(kubectl, name), describe=f"{name} is derived")
+    scale(kubectl, name, replicas)

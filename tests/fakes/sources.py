@@ -1,0 +1,31 @@
+"""Sources of templates by script: what a test says is found."""
+
+from typing import cast
+
+from kwok_operator.controller.groups import Group
+from kwok_operator.controller.sources import Found, Missing, SourceMissingError, Sources
+from kwok_operator.core.template import SourceNode
+
+
+class ScriptedSources:
+    """Gives `nodes`, in this version; or `missing`; and fails to load where `vanished` is set."""
+
+    def __init__(self) -> None:
+        self.nodes: tuple[SourceNode, ...] = ()
+        self.version = ""
+        self.origin = ""
+        self.missing: Missing | None = None
+        self.vanished = False
+        self.loads = 0
+
+    async def find(self, group: Group) -> Found:
+        return Found(self.version, self.origin, self._load, self.missing)
+
+    async def _load(self) -> tuple[SourceNode, ...]:
+        self.loads += 1
+        if self.vanished:
+            raise SourceMissingError("NodeNotFound", "it has gone")
+        return self.nodes
+
+    def as_sources(self) -> Sources:
+        return cast(Sources, self)

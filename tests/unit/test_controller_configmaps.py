@@ -1,0 +1,272 @@
+"""The ConfigMaps of a namespace, and the Nodes that are written in them.
+
+- a text is parsed once for each version, in a thread, however many ask; a mistake is kept as well
+- what else it holds is told in one Event a version
+- it is news when one appears, says something else, is made again or has gone, and nothing else is
+- without a key the only one is meant; else a sentence names those there are
+"""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller import configmaps as module
+from kwok_operator.controller.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
+from kwok_operator.core.documents import NodeDocuments, read_nodes
+from kwok_operator.errors import ManifestError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.reflector import Reflector
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.recording import RecordedEvents, Said
+from tests.fakes.waiting import until
+
+PATH = "/api/v1/namespaces/ops/configmaps"
+NODE = "{apiVersion: v1, kind: Node, metadata: {name: big}}"
+MIXED = f"""
+{NODE}
+---
+{{apiVersion: v1, kind: Pod, metadata: {{name: web}}}}
+---
+{{apiVersion: v1, kind: ConfigMap, metadata: {{name: other}}}}
+"""
+
+
+def configmap(
+    name: str = "templates", *, version: int = 1, uid: str = "u", **data: str
+) -> ConfigMap:
+    return ConfigMap("ops", name, uid, version, data)
+
+
+@pytest.fixture
+def events() -> RecordedEvents:
+    return RecordedEvents()
+
+
+@pytest.fixture
+def news() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def known(events: RecordedEvents, news: list[str]) -> ConfigMaps:
+    return ConfigMaps(namespace="ops", recorder=events.as_recorder(), changed=news.append)
+
+
+class Parsing:
+    """Notes in which threads texts are parsed."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+
+    def __call__(self, text: str, *, where: str) -> NodeDocuments:
+        self.threads.append(threading.current_thread())
+        return read_nodes(text, where=where)
+
+
+@pytest.fixture
+def parsing(monkeypatch: pytest.MonkeyPatch) -> Parsing:
+    parsing = Parsing()
+    monkeypatch.setattr(module, "read_nodes", parsing)
+    return parsing
+
+
+class TestNodes:
+    async def test_are_parsed_once_for_all_who_ask(
+        self, known: ConfigMaps, parsing: Parsing
+    ) -> None:
+        one = configmap(nodes=NODE)
+        first, second = await asyncio.gather(known.nodes(one, "nodes"), known.nodes(one, "nodes"))
+        assert await known.nodes(one, "nodes") is first is second
+        assert [node["metadata"]["name"] for node in first.nodes] == ["big"]
+        assert len(parsing.threads) == 1
+
+    async def test_are_parsed_off_the_event_loop(self, known: ConfigMaps, parsing: Parsing) -> None:
+        await known.nodes(configmap(nodes=NODE), "nodes")
+        assert parsing.threads[0] is not threading.main_thread()
+
+    async def test_are_parsed_again_in_a_new_version_and_under_another_key(
+        self, known: ConfigMaps, parsing: Parsing
+    ) -> None:
+        await known.nodes(configmap(nodes=NODE), "nodes")
+        await known.nodes(configmap(nodes=NODE, more=NODE), "more")
+        again = await known.nodes(configmap(nodes=NODE.replace("big", "small"), version=2), "nodes")
+        assert again.nodes[0]["metadata"]["name"] == "small"
+        assert len(parsing.threads) == 3
+
+    async def test_who_stops_waiting_does_not_stop_the_others(
+        self, known: ConfigMaps, parsing: Parsing
+    ) -> None:
+        one = configmap(nodes=NODE)
+        impatient = asyncio.create_task(known.nodes(one, "nodes"))
+        patient = asyncio.create_task(known.nodes(one, "nodes"))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        assert len((await patient).nodes) == 1
+        assert len(parsing.threads) == 1
+
+    async def test_a_mistake_names_its_place_each_time_and_is_looked_for_once(
+        self, known: ConfigMaps, parsing: Parsing
+    ) -> None:
+        for _ in range(2):
+            with pytest.raises(ManifestError, match=r"ConfigMap ops/templates, key nodes, line \d"):
+                await known.nodes(configmap(nodes="{"), "nodes")
+        assert len(parsing.threads) == 1
+
+    async def test_of_one_that_was_made_again_are_parsed_again(
+        self, known: ConfigMaps, parsing: Parsing
+    ) -> None:
+        one = configmap(nodes=NODE)
+        known.upsert(one)
+        await known.nodes(one, "nodes")
+        known.remove(one)
+        await known.nodes(configmap(nodes=NODE, uid="other"), "nodes")
+        assert len(parsing.threads) == 2
+
+
+class TestNotANode:
+    async def test_is_told_once_a_version(self, known: ConfigMaps, events: RecordedEvents) -> None:
+        for version in (1, 1, 2):
+            await known.nodes(configmap(nodes=MIXED, version=version), "nodes")
+        message = "key nodes holds what is no Node, and is left out: Pod web, ConfigMap other."
+        assert events.said == [Said("templates", "Warning", "NotANode", message)] * 2
+
+    async def test_names_only_some_of_many(self, known: ConfigMaps, events: RecordedEvents) -> None:
+        pods = [
+            f"---\n{{apiVersion: v1, kind: Pod, metadata: {{name: p{n:02}}}}}" for n in range(15)
+        ]
+        await known.nodes(configmap(nodes="\n".join([NODE, *pods])), "nodes")
+        assert events.said[0].message.endswith("Pod p08, Pod p09 and 5 more.")
+
+    async def test_nothing_is_told_of_nodes_alone(
+        self, known: ConfigMaps, events: RecordedEvents
+    ) -> None:
+        await known.nodes(configmap(nodes=NODE), "nodes")
+        assert events.said == []
+
+
+class TestNews:
+    def test_is_a_new_one(self, known: ConfigMaps, news: list[str]) -> None:
+        known.upsert(configmap())
+        assert (news, known.get("templates")) == (["templates"], configmap())
+
+    @pytest.mark.parametrize(
+        ("later", "is_news"),
+        [
+            (configmap(a="1", version=2), False),
+            (configmap(a="2", version=2), True),
+            (configmap(a="1", b="1", version=2), True),
+            (configmap(version=2), True),
+            (configmap(a="1", version=2, uid="another"), True),
+        ],
+        ids=["labels only", "a value", "a key", "no data", "made again"],
+    )
+    def test_is_what_it_says_and_not_its_version(
+        self, known: ConfigMaps, news: list[str], later: ConfigMap, is_news: bool
+    ) -> None:
+        known.upsert(configmap(a="1"))
+        news.clear()
+        known.upsert(later)
+        assert news == ["templates"] * is_news
+        assert known.get("templates") is later, "an Event is about the newest in any case"
+
+    def test_is_that_one_has_gone(self, known: ConfigMaps, news: list[str]) -> None:
+        known.upsert(configmap())
+        known.remove(configmap())
+        known.remove(configmap())
+        assert (news, known.get("templates")) == (["templates"] * 2, None)
+
+    def test_is_the_difference_that_a_listing_makes(
+        self, known: ConfigMaps, news: list[str]
+    ) -> None:
+        for name in ("same", "other", "gone"):
+            known.upsert(configmap(name, a="1"))
+        news.clear()
+        listed = [configmap("same", a="1"), configmap("other", a="2"), configmap("new")]
+        known.replace(listed, 7)
+        assert sorted(news) == ["gone", "new", "other"]
+        assert known.get("gone") is None
+
+
+class TestSynced:
+    async def test_with_the_first_listing(self, known: ConfigMaps) -> None:
+        known.upsert(configmap())
+        assert not known.synced.is_set()
+        known.replace([], 1)
+        assert await known.wait_synced()
+
+    async def test_is_not_waited_for_for_long(
+        self, known: ConfigMaps, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "SYNC_WITHIN", 0.01)
+        assert not await known.wait_synced()
+
+
+async def test_they_are_followed(known: ConfigMaps, news: list[str]) -> None:
+    async with FakeApiServer() as server:
+        server.serve(PATH, kind="ConfigMap")
+        metadata = {"name": "templates", "namespace": "ops"}
+        server.create(PATH, {"metadata": metadata, "data": {"nodes": NODE}})
+        server.create(PATH, {"metadata": {**metadata, "name": "binary"}, "binaryData": {"x": ""}})
+        async with KubeClient(connection=server.connection()) as client:
+            reflector = Reflector(client=client, path=PATH, decoder=CONFIGMAPS, sink=known)
+            following = asyncio.create_task(reflector.run())
+            await until(lambda: server.watchers)
+            found, binary = known.get("templates"), known.get("binary")
+            assert found is not None and binary is not None
+            assert (dict(found.data), dict(binary.data)) == ({"nodes": NODE}, {})
+            assert found.reference == {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": "templates",
+                "namespace": "ops",
+                "uid": server.objects(PATH)["templates"]["metadata"]["uid"],
+            }
+            server.patch(PATH, "templates", {"data": {"nodes": "other"}})
+            server.delete(PATH, "binary")
+            await until(lambda: len(news) == 4)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+    assert sorted(news[:2]) == ["binary", "templates"]
+    assert news[2:] == ["templates", "binary"]
+
+
+class TestOnlyKey:
+    def test_that_is_named(self) -> None:
+        assert only_key(configmap(a="", b=""), "b") == "b"
+
+    def test_the_only_one(self) -> None:
+        assert only_key(configmap(a=""), None) == "a"
+
+    @pytest.mark.parametrize(
+        ("data", "key", "sentence"),
+        [
+            (
+                {"b": "", "a": ""},
+                None,
+                "ConfigMap ops/templates: which key is meant? Name one in "
+                "template.from.configMap.key: a, b",
+            ),
+            ({"b": "", "a": ""}, "c", "ConfigMap ops/templates has no key c, only: a, b"),
+            ({}, "c", "ConfigMap ops/templates has no key c, only: none"),
+        ],
+    )
+    def test_else_the_sentence_names_those_there_are(
+        self, data: dict[str, Any], key: str | None, sentence: str
+    ) -> None:
+        with pytest.raises(ManifestError) as caught:
+            only_key(configmap(**data), key)
+        assert str(caught.value) == sentence
+
+    def test_an_empty_one_is_said_to_be_empty(self) -> None:
+        with pytest.raises(
+            ManifestError, match=r"^ConfigMap ops/templates is empty; put the Nodes"
+        ):
+            only_key(configmap(), None)
+
+    def test_many_are_not_all_named(self) -> None:
+        data = {f"k{n:02}": "" for n in range(30)}
+        with pytest.raises(ManifestError) as caught:
+            only_key(configmap(**data), None)
+        assert "k09" in str(caught.value) and "k10" not in str(caught.value)

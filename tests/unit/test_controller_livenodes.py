@@ -1,0 +1,474 @@
+"""Real nodes are followed, in this cluster and in others.
+
+- all real nodes are known, fake ones are not; leftovers of cluster-autoscaler's kwok provider are
+- what of a node can get into a template, or makes it usable, is news; a heartbeat is none
+- a trouble is a problem once it has lasted, at once where nothing was ever listed; the nodes stay
+  meanwhile, and it is told when it begins to count and when it is over
+- another cluster is reached as its Secret says: one that is missing, wrong, changed or rotated
+- nothing is left behind by closing
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller import livenodes as module
+from kwok_operator.controller.livenodes import PATIENCE, LiveNodes, NodeLink, RemoteLink
+from kwok_operator.core.livenodes import LiveNode, live_node
+from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError, ManifestError
+from kwok_operator.kube import reflector
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.connection import Endpoint
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.recording import Clock
+from tests.fakes.reflecting import Naps
+from tests.fakes.waiting import until
+
+Json = dict[str, Any]
+FAKE = {"kwok.x-k8s.io/node": "fake"}
+
+
+def node(
+    name: str,
+    *,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    cpu: str = "8",
+    ready: str = "True",
+) -> Json:
+    return {
+        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+        "status": {
+            "capacity": {"cpu": cpu, "memory": "32Gi"},
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+
+
+def leftover(name: str) -> Json:
+    return node(name, annotations={**FAKE, "cluster-autoscaler.kwok.nodegroup/name": "m5"})
+
+
+class News:
+    """What is told, as names; an empty tuple is "anything"."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+
+    def __call__(self, nodes: Sequence[LiveNode]) -> None:
+        self.told.append(tuple(node.name for node in nodes))
+
+
+@pytest.fixture
+def news() -> News:
+    return News()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the API server is asked again, and before a Secret is."""
+    for wait in ("retry_delay", "backoff"):
+        monkeypatch.setattr(reflector, wait, lambda *_, **__: 0.002)
+    monkeypatch.setattr(module, "SECRET_RETRY_INTERVAL", 0.01)
+    monkeypatch.setattr(module, "SYNC_WITHIN", 0.01)
+
+
+def names(nodes: LiveNodes) -> set[str]:
+    return {node.name for node in nodes}
+
+
+def following() -> list[str]:
+    tasks = [task.get_name() for task in asyncio.all_tasks()]
+    return [name for name in tasks if name.startswith(("follow", "reach"))]
+
+
+class TestLiveNodes:
+    @pytest.fixture
+    def known(self, news: News) -> LiveNodes:
+        known = LiveNodes(changed=news)
+        known.replace([live_node(node("a"))], 1)
+        news.told.clear()
+        return known
+
+    async def test_are_synced_by_the_first_listing(self, news: News) -> None:
+        known = LiveNodes(changed=news)
+        assert not await known.wait_synced()
+        known.replace([live_node(node("a")), live_node(leftover("x"))], 1)
+        assert await known.wait_synced()
+        assert (names(known), len(known), news.told) == ({"a"}, 1, [()])
+
+    def test_a_listing_is_the_whole_truth(self, known: LiveNodes) -> None:
+        known.upsert(live_node(leftover("x")))
+        known.replace([live_node(node("b"))], 2)
+        assert (names(known), known.leftovers) == ({"b"}, [])
+
+    def test_leftovers_are_known_by_name(self, known: LiveNodes) -> None:
+        for name in "zyx":
+            known.upsert(live_node(leftover(name)))
+        assert [node.name for node in known.leftovers] == ["x", "y", "z"]
+        known.remove(live_node(leftover("y")))
+        assert [node.name for node in known.leftovers] == ["x", "z"]
+
+    def test_other_fake_nodes_are_nobody(self, known: LiveNodes, news: News) -> None:
+        known.upsert(live_node(node("f", annotations=FAKE)))
+        known.remove(live_node(node("f", annotations=FAKE)))
+        assert (names(known), known.leftovers, news.told) == ({"a"}, [], [])
+
+    @pytest.mark.parametrize(
+        "later",
+        [
+            node("a", cpu="16"),
+            node("a", ready="False"),
+            node("a", labels={"pool": "web"}),
+            node("a", annotations={"team": "ads"}),
+            {"metadata": {"uid": "another"}, **node("a")} | {"spec": {"unschedulable": True}},
+        ],
+        ids=["capacity", "readiness", "labels", "annotations", "cordon"],
+    )
+    def test_news_is_what_a_template_depends_on(
+        self, known: LiveNodes, news: News, later: Json
+    ) -> None:
+        known.upsert(live_node(later))
+        assert news.told == [("a", "a")], "as it was, and as it is"
+
+    def test_a_heartbeat_is_no_news(self, known: LiveNodes, news: News) -> None:
+        later = node("a")
+        later["metadata"]["resourceVersion"] = "9"
+        later["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-05T00:00:00Z"
+        later["status"]["images"] = [{"names": ["app"]}]
+        known.upsert(live_node(later))
+        assert news.told == []
+
+    def test_coming_and_going_is(self, known: LiveNodes, news: News) -> None:
+        known.upsert(live_node(node("b")))
+        known.remove(live_node(node("b")))
+        known.remove(live_node(node("b")))
+        assert news.told == [("b",), ("b",)]
+
+    def test_one_that_turns_out_to_be_fake_has_gone(self, known: LiveNodes, news: News) -> None:
+        known.upsert(live_node(node("a", annotations=FAKE)))
+        assert (names(known), news.told) == (set(), [("a",)])
+
+
+@pytest.fixture
+async def client(server: FakeApiServer) -> AsyncIterator[KubeClient]:
+    async with KubeClient(connection=server.connection(), sleep=Naps()) as client:
+        yield client
+
+
+@pytest.fixture
+async def link(client: KubeClient, news: News, clock: Clock) -> AsyncIterator[NodeLink]:
+    link = NodeLink(client=client, place="this cluster", changed=news, clock=clock)
+    yield link
+    await link.close()
+    assert following() == []
+
+
+async def synced(link: NodeLink | RemoteLink, server: FakeApiServer) -> None:
+    link.start()
+    await until(lambda: link.nodes.synced.is_set() and server.watchers)
+
+
+class TestThisCluster:
+    async def test_is_followed(self, link: NodeLink, server: FakeApiServer) -> None:
+        server.create(NODES, node("a"))
+        server.create(NODES, node("ours", labels={"kwok-operator.io/node-group": "web"}))
+        server.create(NODES, leftover("x"))
+        await synced(link, server)
+        assert (names(link.nodes), link.problem) == ({"a"}, None)
+        assert [node.name for node in link.nodes.leftovers] == ["x"]
+        server.create(NODES, node("b"))
+        server.delete(NODES, "a")
+        await until(lambda: names(link.nodes) == {"b"})
+
+    async def test_our_own_nodes_are_not_even_asked_for(
+        self, link: NodeLink, server: FakeApiServer
+    ) -> None:
+        await synced(link, server)
+        asked = {seen.query["labelSelector"] for seen in server.seen}
+        assert asked == {"!kwok-operator.io/node-group"}
+
+    async def test_is_asked_once_however_often_it_is_needed(
+        self, link: NodeLink, server: FakeApiServer
+    ) -> None:
+        link.start()
+        await synced(link, server)
+        assert server.calls["list", "nodes"] == server.calls["watch", "nodes"] == 1
+
+    async def test_is_not_asked_before_it_is_needed(
+        self, link: NodeLink, server: FakeApiServer
+    ) -> None:
+        assert (following(), server.seen, link.problem) == ([], [], None)
+
+    async def test_gives_a_node_whole(self, link: NodeLink, server: FakeApiServer) -> None:
+        server.create(NODES, node("a"))
+        found = await link.fetch("a")
+        assert found is not None and found["status"]["capacity"]["cpu"] == "8"
+        assert await link.fetch("b") is None
+
+    async def test_can_be_out_of_reach_for_a_node(
+        self, link: NodeLink, server: FakeApiServer
+    ) -> None:
+        server.cut(times=20, verb="get")
+        with pytest.raises(ApiUnreachableError):
+            await link.fetch("a")
+
+    async def test_a_trouble_before_the_first_listing_is_a_problem_at_once(
+        self, link: NodeLink, server: FakeApiServer
+    ) -> None:
+        server.fail(403, times=1_000, verb="list", message="nodes is forbidden")
+        link.start()
+        await until(lambda: link.problem)
+        assert "403: nodes is forbidden" in str(link.problem)
+        assert "grant the verbs list and watch on nodes" in str(link.problem)
+
+    async def test_a_later_one_is_when_it_has_lasted(
+        self, link: NodeLink, server: FakeApiServer, clock: Clock, news: News
+    ) -> None:
+        server.create(NODES, node("a"))
+        await synced(link, server)
+        news.told.clear()
+        server.fail(500, times=1_000, verb="watch", message="etcd is away")
+        server.cut_watches()
+        await until(lambda: server.calls["watch", "nodes"] > 3)
+        assert link.problem is None
+        clock.seconds += PATIENCE - 1
+        assert link.problem is None
+        clock.seconds += 1
+        assert "etcd is away" in str(link.problem)
+        assert names(link.nodes) == {"a"}, "what was known stays"
+        assert set(news.told) == {()}, "any group may be affected"
+
+    async def test_one_trouble_after_the_other_is_one_that_lasts(
+        self, link: NodeLink, server: FakeApiServer, clock: Clock
+    ) -> None:
+        await synced(link, server)
+        server.fail(500, times=3, verb="watch")
+        server.fail(403, times=1_000, verb="watch", message="no more")
+        server.cut_watches()
+        await until(lambda: server.calls["watch", "nodes"] > 1)
+        clock.seconds += PATIENCE
+        await until(lambda: "no more" in str(link.problem))
+
+    async def test_is_told_when_it_begins_to_count(
+        self, client: KubeClient, server: FakeApiServer, news: News, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "PATIENCE", 0.05)
+        link = NodeLink(client=client, place="here", changed=news, clock=time.monotonic)
+        await synced(link, server)
+        server.fail(500, times=10_000, verb="watch")
+        server.cut_watches()
+        await until(lambda: server.calls["watch", "nodes"] > 3)
+        news.told.clear()
+        await until(lambda: news.told)
+        assert link.problem is not None
+        await link.close()
+
+    async def test_is_told_when_it_is_over(
+        self, link: NodeLink, server: FakeApiServer, clock: Clock, news: News
+    ) -> None:
+        await synced(link, server)
+        released = server.hold(verb="watch")
+        server.cut_watches()
+        await until(lambda: server.calls["watch", "nodes"] > 1)
+        clock.seconds += PATIENCE
+        assert link.problem is not None
+        news.told.clear()
+        released.set()
+        await until(lambda: link.problem is None)
+        assert news.told == [()]
+
+    async def test_nodes_stay_while_it_is_away_and_are_right_after(
+        self, link: NodeLink, server: FakeApiServer, clock: Clock
+    ) -> None:
+        server.create(NODES, node("a"))
+        await synced(link, server)
+        port = int(server.url.rpartition(":")[2])
+        await server.stop()
+        server.store.compact()
+        server.create(NODES, node("b"))
+        server.delete(NODES, "a")
+        await asyncio.sleep(0.02)
+        clock.seconds += PATIENCE
+        await until(lambda: link.problem)
+        assert names(link.nodes) == {"a"}
+        await server.start(port)
+        await until(lambda: link.problem is None and names(link.nodes) == {"b"})
+
+    async def test_closing_twice_or_before_the_start_is_fine(self, link: NodeLink) -> None:
+        await link.close()
+        link.start()
+        await link.close()
+        await link.close()
+
+
+class Secret:
+    """A Secret whose text is `URL TOKEN`, and what reads it."""
+
+    def __init__(self, text: str) -> None:
+        self.text: str | None = text
+        self.reads = 0
+
+    async def read(self) -> str:
+        self.reads += 1
+        if self.text is None:
+            raise ManifestError("Secret ops/prod does not exist")
+        return self.text
+
+    @staticmethod
+    def parse(text: str) -> Endpoint:
+        server, _, token = text.partition(" ")
+        if not server.startswith("http"):
+            raise ConnectionConfigError("Secret prod is no kubeconfig")
+        return Endpoint(server=server, token=token or None)
+
+
+@pytest.fixture
+def secret(server: FakeApiServer) -> Secret:
+    return Secret(f"{server.url} one")
+
+
+@pytest.fixture
+async def remote(secret: Secret, news: News, clock: Clock) -> AsyncIterator[RemoteLink]:
+    link = RemoteLink(name="prod", read=secret.read, parse=secret.parse, changed=news, clock=clock)
+    yield link
+    await link.close()
+    assert following() == []
+
+
+def check_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SECRET_CHECK_INTERVAL", 0.01)
+
+
+class TestAnotherCluster:
+    async def test_is_followed(self, remote: RemoteLink, server: FakeApiServer) -> None:
+        server.tokens = {"one"}
+        server.create(NODES, node("a"))
+        assert await remote.fetch("a") is None, "it is not connected yet"
+        await synced(remote, server)
+        assert (names(remote.nodes), remote.problem) == ({"a"}, None)
+        assert remote.place == "the cluster of Secret prod"
+        assert await remote.fetch("a") == server.objects(NODES)["a"]
+
+    async def test_is_reached_once_while_its_secret_says_the_same(
+        self,
+        remote: RemoteLink,
+        server: FakeApiServer,
+        secret: Secret,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        check_often(monkeypatch)
+        remote.start()
+        await synced(remote, server)
+        await until(lambda: secret.reads > 5)
+        assert server.calls["list", "nodes"] == server.calls["watch", "nodes"] == 1
+
+    async def test_without_its_secret_is_a_problem_until_there_is_one(
+        self, remote: RemoteLink, server: FakeApiServer, secret: Secret, news: News
+    ) -> None:
+        text, secret.text = secret.text, None
+        remote.start()
+        await until(lambda: secret.reads > 3)
+        assert remote.problem == "Secret ops/prod does not exist"
+        assert news.told == [()], "told once"
+        secret.text = text
+        await synced(remote, server)
+        assert remote.problem is None
+
+    async def test_goes_on_while_its_secret_is_missing_or_wrong(
+        self,
+        remote: RemoteLink,
+        server: FakeApiServer,
+        secret: Secret,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        check_often(monkeypatch)
+        server.create(NODES, node("a"))
+        await synced(remote, server)
+        text = secret.text
+        secret.text = "nonsense"
+        await until(lambda: remote.problem == "Secret prod is no kubeconfig")
+        secret.text = None
+        await until(lambda: remote.problem == "Secret ops/prod does not exist")
+        server.create(NODES, node("b"))
+        await until(lambda: names(remote.nodes) == {"a", "b"})
+        secret.text = text
+        await until(lambda: remote.problem is None)
+        assert server.calls["list", "nodes"] == 1
+
+    async def test_is_another_one_when_its_secret_says_so(
+        self,
+        remote: RemoteLink,
+        server: FakeApiServer,
+        secret: Secret,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        check_often(monkeypatch)
+        server.create(NODES, node("a"))
+        await synced(remote, server)
+        async with FakeApiServer() as other:
+            other.create(NODES, node("b"))
+            secret.text = other.url
+            await until(lambda: names(remote.nodes) == {"b"})
+            server.create(NODES, node("late"))
+            other.create(NODES, node("c"))
+            await until(lambda: names(remote.nodes) == {"b", "c"})
+            await remote.close()
+
+    async def test_takes_the_new_token_with_the_first_401(
+        self, remote: RemoteLink, server: FakeApiServer, secret: Secret, clock: Clock
+    ) -> None:
+        server.tokens = {"one"}
+        await synced(remote, server)
+        server.tokens, secret.text = {"two"}, f"{server.url} two"
+        server.cut_watches()
+        await until(lambda: server.calls["watch", "nodes"] >= 3 and server.watchers)
+        clock.seconds += PATIENCE
+        assert remote.problem is None
+        assert server.seen[-1].headers["Authorization"] == "Bearer two"
+
+    async def test_a_token_that_is_no_good_is_a_problem(
+        self, remote: RemoteLink, server: FakeApiServer
+    ) -> None:
+        server.tokens = {"another"}
+        remote.start()
+        await until(lambda: remote.problem)
+        assert "401" in str(remote.problem) and "renew the credentials" in str(remote.problem)
+
+    async def test_out_of_reach_its_nodes_stay_and_the_problem_waits(
+        self, remote: RemoteLink, server: FakeApiServer, clock: Clock
+    ) -> None:
+        server.create(NODES, node("a"))
+        await synced(remote, server)
+        port = int(server.url.rpartition(":")[2])
+        await server.stop()
+        await asyncio.sleep(0.02)
+        assert remote.problem is None
+        clock.seconds += PATIENCE
+        await until(lambda: "connection refused" in str(remote.problem))
+        assert names(remote.nodes) == {"a"}
+        await server.start(port)
+        await until(lambda: remote.problem is None)
+
+    async def test_ends_when_it_is_closed(self, remote: RemoteLink, server: FakeApiServer) -> None:
+        await synced(remote, server)
+        await remote.close()
+        asked = len(server.seen)
+        server.end_watches()
+        await asyncio.sleep(0.02)
+        assert (following(), len(server.seen)) == ([], asked)
+        assert await remote.fetch("a") is None

@@ -1,0 +1,415 @@
+"""The groups of a provider config are kept as it says.
+
+- each value gives a group, applied once, and again only where the config or what is ours has
+  changed; scaling is none of its concern; the first target is set once in a group's life
+- a group of somebody else is left alone, and made once its name is free; fields of somebody else
+  are theirs, and told as long as that lasts
+- what is no longer derived is marked, or removed where the config says so: never while something
+  can't be read, never a group of live nodes, never one of somebody else
+- an API server in trouble is asked again
+
+What is told is in test_controller_provider_told.py.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller import livenodes
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    ServerError,
+)
+from tests.fakes.provider import (
+    CONFIG,
+    NOW,
+    TEMPLATES,
+    ProviderWorld,
+    config,
+    documents,
+    template,
+)
+
+OWNER = "kwok-operator.io/provider-config"
+NOT_DERIVED_SINCE = "kwok-operator.io/not-derived-since"
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProviderWorld]:
+    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.01)
+    world = ProviderWorld()
+    async with world.running():
+        yield world
+
+
+async def derived(world: ProviderWorld, *pools: str, **fields: Any) -> None:
+    """Groups of these pools are there, and all is quiet."""
+    world.configure(config(**fields), *[template(pool) for pool in pools])
+    await world.quiet()
+    assert sorted(world.groups.bodies) == sorted(pools)
+    world.written()
+
+
+class TestGroups:
+    async def test_are_derived(self, world: ProviderWorld) -> None:
+        world.configure(config(), template("batch", min="1", max="7"), template("web"))
+        await world.quiet()
+        assert sorted(world.written()) == [("apply", "batch"), ("apply", "web")]
+        assert world.groups.uids == [None, None]
+        group = world.groups.bodies["batch"]
+        assert group["metadata"]["annotations"][OWNER] == f"ops/{CONFIG}"
+        assert group["spec"] == {
+            "template": {
+                "from": {
+                    "configMap": {"name": TEMPLATES, "key": "templates", "node": "batch-template"}
+                }
+            },
+            "autoscaling": {"minSize": 1, "maxSize": 7},
+        }
+        assert world.problems() == {}
+
+    async def test_are_not_touched_before_the_configmaps_are_known(self) -> None:
+        world = ProviderWorld()
+        async with world.running():
+            await world.settled()
+            assert world.begun == 0
+
+    async def test_that_are_as_they_should_be_cost_nothing(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web")
+        reads = world.groups.reads
+        await world.settled()
+        assert (world.written(), world.groups.reads) == ([], reads)
+
+    async def test_follow_the_templates(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web")
+        uid = world.groups.bodies["batch"]["metadata"]["uid"]
+        nodes = template("batch", max="3"), template("web"), template("new")
+        world.configmap(TEMPLATES, templates=documents(*nodes))
+        await world.quiet()
+        assert sorted(world.written()) == [("apply", "batch"), ("apply", "new")]
+        assert world.groups.bodies["batch"]["spec"]["autoscaling"]["maxSize"] == 3
+        assert world.groups.uids[-2:] == [uid, None], "that very group, and one that isn't there"
+
+    async def test_are_looked_at_after_a_change_of_their_configmaps_only(
+        self, world: ProviderWorld
+    ) -> None:
+        await derived(world, "batch")
+        begun = world.begun
+        world.configmap("another", config="x")
+        await world.quiet()
+        assert world.begun == begun
+        world.configmap(TEMPLATES, templates=documents(template("batch", max="3")))
+        await world.quiet()
+        assert world.written() == [("apply", "batch")]
+
+    async def test_that_somebody_scales_are_let_alone(self, world: ProviderWorld) -> None:
+        await derived(world, "batch")
+        begun = world.begun
+        world.groups.put("batch", {"spec": {"targetSize": 5, "paused": True}})
+        await world.quiet()
+        assert world.begun == begun, "it is not even looked at"
+        await world.settled()
+        assert world.written() == []
+
+    @pytest.mark.parametrize(
+        "patch",
+        [
+            {"spec": {"autoscaling": {"maxSize": 5}}},
+            {"spec": {"template": {"from": {"configMap": {"node": "other"}}}}},
+            {"spec": {"template": {"shape": {"cpu": "1"}}}},
+            {"spec": {"guardTaint": {"enabled": False}}},
+            {"metadata": {"annotations": {"kwok-operator.io/provider-config-value": None}}},
+        ],
+        ids=["bounds", "source", "shape", "guard taint", "annotation"],
+    )
+    async def test_that_somebody_changes_are_applied_again(
+        self, world: ProviderWorld, patch: dict[str, Any]
+    ) -> None:
+        await derived(world, "batch", "web")
+        world.groups.put("batch", patch)
+        await world.quiet()
+        assert world.written() == [("apply", "batch")]
+
+    async def test_that_somebody_deletes_are_made_again(self, world: ProviderWorld) -> None:
+        await derived(world, "batch")
+        world.groups.put("batch", {"metadata": {"deletionTimestamp": NOW}})
+        await world.settled()
+        assert world.written() == [], "not while the old one is going"
+        world.groups.remove("batch")
+        await world.quiet()
+        assert world.written() == [("apply", "batch")]
+        assert world.groups.uids[-1] is None
+
+    async def test_are_all_applied_again_now_and_then(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web")
+        world.provider.recheck()
+        await world.quiet()
+        assert sorted(world.written()) == [("apply", "batch"), ("apply", "web")]
+
+    async def test_of_one_that_goes_when_an_operator_starts_are_made_again(
+        self, world: ProviderWorld
+    ) -> None:
+        owned = {"annotations": {OWNER: f"ops/{CONFIG}"}, "deletionTimestamp": NOW}
+        world.groups.put("batch", {"metadata": owned})
+        world.configure(config(), template("batch"))
+        await world.quiet()
+        assert world.written() == []
+        world.groups.remove("batch")
+        await world.quiet()
+        assert world.written() == [("apply", "batch")]
+
+
+class TestFirstTarget:
+    async def test_is_set_once(self, world: ProviderWorld) -> None:
+        world.configure(config(), template("batch", desired="3"))
+        await world.quiet()
+        assert world.groups.bodies["batch"]["spec"]["targetSize"] == 3
+        assert [kind for kind, _ in world.written()].count("first target") == 1
+        world.groups.put("batch", {"spec": {"targetSize": None}})
+        world.provider.recheck()
+        await world.quiet()
+        assert world.written() == [("apply", "batch")]
+        assert "targetSize" not in world.groups.bodies["batch"]["spec"]
+
+    async def test_is_not_set_where_there_is_a_target(self, world: ProviderWorld) -> None:
+        owned = {"metadata": {"annotations": {OWNER: f"ops/{CONFIG}"}}, "spec": {"targetSize": 0}}
+        world.groups.put("batch", owned)
+        world.configure(config(), template("batch", desired="3"))
+        await world.quiet()
+        assert world.groups.bodies["batch"]["spec"]["targetSize"] == 0
+
+    async def test_is_not_set_where_none_is_desired(self, world: ProviderWorld) -> None:
+        await derived(world, "batch")
+        assert "targetSize" not in world.groups.bodies["batch"]["spec"]
+
+
+class TestGroupsOfOthers:
+    @pytest.mark.parametrize("owner", [None, "ops/another"], ids=["by hand", "another config"])
+    async def test_are_left_alone(self, world: ProviderWorld, owner: str | None) -> None:
+        world.groups.put("batch", {"metadata": {"annotations": {OWNER: owner}}})
+        before = world.groups.bodies["batch"]
+        world.configure(config(), template("batch"), template("web"))
+        await world.quiet()
+        assert world.written() == [("apply", "web")]
+        assert world.groups.bodies["batch"] == before
+        (event,) = world.said("NameTaken")
+        made = f"is of the provider config {owner}" if owner else "was made by somebody else"
+        assert made in event.message and "delete or rename it" in event.message
+        await world.settled()
+        assert len(world.said("NameTaken")) == 1
+        assert world.problems() == {"NameTaken": 1}
+
+    async def test_make_room_when_they_go(self, world: ProviderWorld) -> None:
+        world.groups.put("batch", {})
+        world.configure(config(), template("batch"))
+        await world.quiet()
+        world.groups.remove("batch")
+        await world.quiet()
+        assert (world.written(), world.problems()) == ([("apply", "batch")], {})
+
+    async def test_do_not_keep_ours_from_being_marked(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web")
+        world.groups.put("new", {})
+        world.configure(config(), template("new"), template("web"))
+        await world.quiet()
+        assert world.written() == [("annotate", "batch")]
+
+    async def test_are_never_marked(self, world: ProviderWorld) -> None:
+        source = {"kwok-operator.io/provider-config-source": "configmap"}
+        world.groups.put("by-hand", {})
+        world.groups.put("copied", {"metadata": {"annotations": source}})
+        others = {"metadata": {"annotations": source | {OWNER: "ops/another"}}}
+        world.groups.put("of-another", others)
+        world.configure(config(prune=True), template("batch"))
+        await world.quiet()
+        await world.settled()
+        assert world.written() == [("apply", "batch")]
+
+
+class TestNoLongerDerived:
+    async def test_is_marked_once(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web")
+        world.configure(config(), template("web"))
+        await world.quiet()
+        await world.settled()
+        assert world.written() == [("annotate", "batch")]
+        assert world.annotations("batch")[NOT_DERIVED_SINCE] == NOW
+        assert world.problems() == {}
+
+    async def test_derived_again_is_unmarked(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web")
+        world.configure(config(), template("web"))
+        await world.quiet()
+        world.configure(config(), template("web"), template("batch"))
+        await world.quiet()
+        assert NOT_DERIVED_SINCE not in world.annotations("batch")
+
+    async def test_is_removed_where_the_config_says_so(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web")
+        world.configure(config(prune=True), template("web"))
+        await world.quiet()
+        assert world.written() == [("delete", "batch")]
+        assert list(world.groups.bodies) == ["web"]
+
+    @pytest.mark.parametrize("prune", [False, True], ids=["marking", "pruning"])
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            "not: [yaml",
+            config(prune="yes"),
+            config(nodegroups={"fromNodeLabelKey": "misspelt"}),
+            config(configmap={"name": "missing"}),
+            config(nodeGroups={}),
+        ],
+        ids=["no YAML", "bad value", "wrong label", "missing templates", "unknown key"],
+    )
+    async def test_is_nothing_while_the_config_is_wrong(
+        self, world: ProviderWorld, wrong: str, prune: bool
+    ) -> None:
+        await derived(world, "batch", "web", prune=prune)
+        world.configure(wrong)
+        await world.quiet()
+        assert world.written() == []
+        assert world.problems() != {}
+
+    async def test_is_nothing_while_a_template_is_wrong(self, world: ProviderWorld) -> None:
+        await derived(world, "batch", "web", prune=True)
+        world.configure(config(prune=True), template("web", cpu="eight"))
+        await world.quiet()
+        assert (world.written(), sorted(world.groups.bodies)) == ([], ["batch", "web"])
+
+    @pytest.mark.parametrize("name", [CONFIG, TEMPLATES])
+    async def test_is_nothing_when_a_configmap_has_gone(
+        self, world: ProviderWorld, name: str
+    ) -> None:
+        await derived(world, "batch", prune=True)
+        world.forget(name)
+        await world.quiet()
+        assert (world.written(), list(world.groups.bodies)) == ([], ["batch"])
+
+    async def test_is_nothing_while_the_api_server_refuses_a_group(
+        self, world: ProviderWorld
+    ) -> None:
+        await derived(world, "batch", "web", prune=True)
+        world.groups.refusals["new"] = InvalidError("no", status=422)
+        world.configure(config(prune=True), template("new"))
+        await world.quiet()
+        assert ("delete", "batch") not in world.written()
+
+
+def real(name: str, pool: str, *, cpu: str = "4") -> dict[str, Any]:
+    node = template(pool, cpu=cpu)
+    return {**node, "metadata": {**node["metadata"], "name": name}}
+
+
+class TestLiveNodes:
+    async def test_give_groups(self, world: ProviderWorld) -> None:
+        world.live(real("a", "batch"), real("b", "batch"))
+        await derived(world, "batch", readNodesFrom="cluster", configmap={})
+        source = world.groups.bodies["batch"]["spec"]["template"]["from"]
+        assert source == {"nodes": {"selector": {"matchLabels": {"pool": "batch"}}}}
+        assert "targetSize" not in world.groups.bodies["batch"]["spec"]
+
+    async def test_are_followed_as_soon_as_there_is_a_config(self, world: ProviderWorld) -> None:
+        world.configmaps.synced.set()
+        await world.settled()
+        assert not world.link.started
+        await derived(world, "batch")
+        assert world.link.started, "for the leftovers of cluster-autoscaler's own provider"
+
+    @pytest.mark.parametrize("prune", [False, True])
+    async def test_that_go_leave_their_groups(self, world: ProviderWorld, prune: bool) -> None:
+        world.live(real("a", "batch"), real("b", "web"))
+        await derived(world, "batch", "web", readNodesFrom="cluster", prune=prune)
+        world.live(real("b", "web"))
+        await world.quiet()
+        assert (world.written(), world.problems()) == ([], {})
+
+    async def test_that_are_not_known_yet_keep_everything_as_it_is(
+        self, world: ProviderWorld
+    ) -> None:
+        await derived(world, "batch", "web", prune=True)
+        world.link.problem = "403: nodes is forbidden"
+        world.configure(config(readNodesFrom="both", prune=True), template("web"))
+        await world.quiet()
+        assert world.written() == []
+        assert world.problems() == {"NodesUnreadable": 1}
+        assert "403: nodes is forbidden" in world.said("NodesUnreadable")[0].message
+        world.live(real("a", "db"))
+        await world.quiet()
+        assert sorted(world.written()) == [("apply", "db"), ("delete", "batch")]
+
+    async def test_and_a_template_of_one_value_are_one_group(self, world: ProviderWorld) -> None:
+        world.live(real("a", "batch"))
+        await derived(world, "batch", readNodesFrom="both")
+        assert set(world.groups.bodies["batch"]["spec"]["template"]["from"]) == {
+            "configMap",
+            "nodes",
+        }
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(
+        "refusal",
+        [
+            BadRequestError("unknown field", status=400),
+            ForbiddenError("unknown field", status=403),
+            InvalidError("unknown field", status=422),
+        ],
+        ids=lambda error: str(error.status),
+    )
+    async def test_a_group_that_is_refused_is_told_and_the_others_are_made(
+        self, world: ProviderWorld, refusal: ApiError
+    ) -> None:
+        world.groups.refusals["batch"] = refusal
+        world.configure(config(), template("batch"), template("web"))
+        await world.quiet()
+        assert list(world.groups.bodies) == ["web"]
+        (event,) = world.said("GroupRefused")
+        assert event.message == "group batch: the API server refuses it: unknown field."
+        world.groups.refusals.clear()
+        await world.settled()
+        assert (sorted(world.groups.bodies), world.problems()) == (["batch", "web"], {})
+
+    async def test_a_group_that_changes_meanwhile_is_looked_at_again(
+        self, world: ProviderWorld
+    ) -> None:
+        world.groups.troubles = [ConflictError("the uid is another", status=409)]
+        world.groups.read = _without_trouble(world)  # type: ignore[method-assign]
+        world.configure(config(), template("batch"))
+        await world.quiet()
+        assert (list(world.groups.bodies), world.problems()) == (["batch"], {})
+
+    async def test_an_api_server_in_trouble_is_asked_again_later_and_later(
+        self, world: ProviderWorld
+    ) -> None:
+        world.groups.troubles = [ServerError("away", status=500) for _ in range(4)]
+        world.configure(config(), template("batch"), template("web"))
+        await world.quiet()
+        assert world.naps == [0.2, 0.4, 0.8, 1.6]
+        assert sorted(world.groups.bodies) == ["batch", "web"]
+        world.groups.troubles = [ServerError("away", status=500)]
+        world.provider.recheck()
+        await world.quiet()
+        assert world.naps[4:] == [0.2], "after a success it begins anew"
+
+    async def test_what_was_written_before_a_trouble_is_not_written_twice(
+        self, world: ProviderWorld
+    ) -> None:
+        await derived(world, "a")
+        world.configure(config(), *[template(pool) for pool in "abc"])
+        world.groups.refusals.clear()
+        await world.settled()
+        assert world.written() == [("apply", "b"), ("apply", "c")]
+
+
+def _without_trouble(world: ProviderWorld) -> Any:
+    async def read(name: str) -> Any:
+        return world.groups.bodies.get(name)
+
+    return read

@@ -1,0 +1,331 @@
+"""One node merged over another, and what `template.from` gives as the base of a template.
+
+- maps are merged by key at any depth, null takes away, lists are replaced
+- taints are merged by key and effect; null for all of them takes all away
+- capacity given anew can be used whole, unless allocatable is given too; a resource that is taken
+  away is nowhere any more
+- nothing that goes in is changed; merging nothing, or the same once more, changes nothing
+- a template is made of the live node, the ConfigMap's over it, template.node over that, and the
+  shape over all; labels that say the same follow; mistakes are told with the source's place
+"""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.cleaning import clean_node
+from kwok_operator.core.merge import merge_nodes
+from kwok_operator.core.template import SourceNode, resolve, source
+from kwok_operator.errors import TemplateError
+from kwok_operator.models.template import GuardTaint, Template
+
+Json = dict[str, Any]
+
+GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
+SPOT = {"key": "spot", "effect": "NoSchedule"}
+
+
+def node(
+    *, metadata: Json | None = None, spec: Json | None = None, status: Json | None = None
+) -> Json:
+    return {"metadata": metadata or {}, "spec": spec or {}, "status": status or {}}
+
+
+def merged(base: Json, overlay: Json) -> Json:
+    return merge_nodes(base, overlay)
+
+
+class TestMaps:
+    def test_are_merged_by_key(self) -> None:
+        base = node(metadata={"labels": {"pool": "a", "zone": "z"}})
+        overlay = node(metadata={"labels": {"pool": "b", "disk": "ssd"}})
+        labels = merged(base, overlay)["metadata"]["labels"]
+        assert labels == {"pool": "b", "zone": "z", "disk": "ssd"}
+
+    def test_at_any_depth(self) -> None:
+        base = node(status={"runtime": {"features": {"a": {"x": 1, "y": 2}}}})
+        overlay = node(status={"runtime": {"features": {"a": {"y": 3}}}})
+        assert merged(base, overlay)["status"]["runtime"]["features"]["a"] == {"x": 1, "y": 3}
+
+    def test_null_takes_a_key_away(self) -> None:
+        base = node(metadata={"labels": {"pool": "a", "zone": "z"}})
+        overlay = node(metadata={"labels": {"pool": None, "never": None}})
+        assert merged(base, overlay)["metadata"]["labels"] == {"zone": "z"}
+
+    def test_null_takes_a_whole_map_away(self) -> None:
+        base = node(status={"nodeInfo": {"architecture": "arm64"}})
+        assert "nodeInfo" not in merged(base, node(status={"nodeInfo": None}))["status"]
+
+    def test_a_null_deep_in_a_new_map_does_not_stay(self) -> None:
+        overlay = node(metadata={"labels": {"pool": None, "zone": "z"}})
+        assert merged(node(), overlay)["metadata"]["labels"] == {"zone": "z"}
+
+    def test_a_map_takes_the_place_of_what_is_none(self) -> None:
+        base = node(status={"features": "all"})
+        overlay = node(status={"features": {"a": True}})
+        assert merged(base, overlay)["status"]["features"] == {"a": True}
+
+    def test_lists_are_replaced(self) -> None:
+        base = node(status={"runtimeHandlers": [{"name": "a"}, {"name": "b"}]})
+        overlay = node(status={"runtimeHandlers": [{"name": "c"}]})
+        assert merged(base, overlay)["status"]["runtimeHandlers"] == [{"name": "c"}]
+
+
+class TestTaints:
+    def test_are_merged_by_key_and_effect(self) -> None:
+        other = {**GPU, "value": "h100"}
+        evicting = {**GPU, "effect": "NoExecute"}
+        base = node(spec={"taints": [GPU, SPOT]})
+        overlay = node(spec={"taints": [other, evicting]})
+        assert merged(base, overlay)["spec"]["taints"] == [other, SPOT, evicting]
+
+    @pytest.mark.parametrize("taints", [{}, {"taints": []}], ids=["not given", "empty"])
+    def test_those_of_the_base_stay_where_none_are_given(self, taints: Json) -> None:
+        assert merged(node(spec={"taints": [GPU]}), node(spec=taints))["spec"]["taints"] == [GPU]
+
+    def test_null_takes_all_away(self) -> None:
+        base, overlay = node(spec={"taints": [GPU, SPOT]}), node(spec={"taints": None})
+        assert merged(base, overlay)["spec"]["taints"] == []
+
+    def test_come_from_the_overlay_where_the_base_has_none(self) -> None:
+        assert merged(node(), node(spec={"taints": [SPOT]}))["spec"]["taints"] == [SPOT]
+
+
+MACHINE = node(
+    status={
+        "capacity": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"},
+        "allocatable": {"cpu": "7900m", "memory": "30Gi", "nvidia.com/gpu": "4"},
+    }
+)
+
+
+class TestResources:
+    def test_capacity_given_anew_can_be_used_whole(self) -> None:
+        status = merged(MACHINE, node(status={"capacity": {"cpu": "16"}}))["status"]
+        assert status["capacity"] == {"cpu": "16", "memory": "32Gi", "nvidia.com/gpu": "4"}
+        assert status["allocatable"] == {"cpu": "16", "memory": "30Gi", "nvidia.com/gpu": "4"}
+
+    def test_unless_allocatable_is_given_too(self) -> None:
+        overlay = node(status={"capacity": {"cpu": "16"}, "allocatable": {"cpu": "15"}})
+        assert merged(MACHINE, overlay)["status"]["allocatable"]["cpu"] == "15"
+
+    def test_allocatable_alone_leaves_capacity(self) -> None:
+        status = merged(MACHINE, node(status={"allocatable": {"cpu": "7"}}))["status"]
+        assert (status["capacity"]["cpu"], status["allocatable"]["cpu"]) == ("8", "7")
+
+    def test_a_new_resource_is_in_both(self) -> None:
+        status = merged(MACHINE, node(status={"capacity": {"example.com/x": "2"}}))["status"]
+        assert status["capacity"]["example.com/x"] == status["allocatable"]["example.com/x"] == "2"
+
+    def test_one_taken_away_is_in_neither(self) -> None:
+        status = merged(MACHINE, node(status={"capacity": {"nvidia.com/gpu": None}}))["status"]
+        assert "nvidia.com/gpu" not in status["capacity"]
+        assert "nvidia.com/gpu" not in status["allocatable"]
+
+
+names = st.sampled_from(["a", "b", "cpu", "gpu"])
+values = st.none() | st.sampled_from(["1", "2", "x"])
+maps = st.dictionaries(names, values, max_size=3)
+taints = st.lists(
+    st.fixed_dictionaries(
+        {"key": names, "effect": st.sampled_from(["NoSchedule", "NoExecute"])},
+        optional={"value": st.sampled_from(["1", "2"])},
+    ),
+    max_size=4,
+)
+
+
+def parts(allocatable: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+    spec = st.fixed_dictionaries({}, optional={"taints": taints | st.none(), "other": maps})
+    status = {"capacity": maps, "allocatable": allocatable, "deep": maps}
+    return st.fixed_dictionaries(
+        {
+            "metadata": st.fixed_dictionaries({"labels": maps}),
+            "spec": spec,
+            "status": st.fixed_dictionaries({}, optional=status),
+        }
+    )
+
+
+overlays = parts(maps)
+bases = parts(st.dictionaries(names, st.just("1"))).map(lambda part: merge_nodes(node(), part))
+"""As merging leaves them: no nulls, nothing twice, all of capacity in allocatable."""
+
+
+@given(bases)
+def test_merging_nothing_changes_nothing(base: Json) -> None:
+    assert merge_nodes(base, {}) == base
+    assert merge_nodes(base, node()) == base
+
+
+@given(bases)
+def test_merging_a_node_over_itself_changes_nothing(base: Json) -> None:
+    assert merge_nodes(base, base) == base
+
+
+@given(bases, overlays)
+def test_merging_the_same_again_changes_nothing(base: Json, overlay: Json) -> None:
+    once = merge_nodes(base, overlay)
+    assert merge_nodes(once, overlay) == once
+
+
+@given(bases, overlays)
+def test_no_taint_is_there_twice(base: Json, overlay: Json) -> None:
+    result = merge_nodes(base, overlay)["spec"]["taints"]
+    assert len({(taint["key"], taint["effect"]) for taint in result}) == len(result)
+
+
+@given(bases, overlays)
+def test_what_goes_in_is_not_changed_then_or_later(base: Json, overlay: Json) -> None:
+    before = copy.deepcopy((base, overlay))
+    result = merge_nodes(base, overlay)
+    result["metadata"].setdefault("labels", {})["later"] = "x"
+    result["status"]["allocatable"]["later"] = "x"
+    result["spec"]["taints"].append(GPU)
+    assert (base, overlay) == before
+
+
+def template(**parts: Any) -> Template:
+    return Template.model_validate(parts)
+
+
+def resolved(*sources: SourceNode, **parts: Any) -> Json:
+    return resolve(template(**parts), guard=GuardTaint(enabled=False), sources=sources)
+
+
+LIVE = SourceNode(
+    "Node ip-10-0-0-1",
+    {
+        "metadata": {
+            "name": "ip-10-0-0-1",
+            "labels": {
+                "pool": "live",
+                "team": "live",
+                "disk": "live",
+                "rack": "live",
+                "topology.kubernetes.io/zone": "eu-1a",
+                "failure-domain.beta.kubernetes.io/zone": "eu-1a",
+                "topology.gke.io/zone": "eu-1a",
+                "node.kubernetes.io/instance-type": "m5.large",
+                "beta.kubernetes.io/instance-type": "m5.large",
+                "kubernetes.io/arch": "amd64",
+                "beta.kubernetes.io/arch": "amd64",
+            },
+        },
+        "status": {
+            "capacity": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"},
+            "allocatable": {"cpu": "7", "memory": "30Gi", "nvidia.com/gpu": "4"},
+            "nodeInfo": {"architecture": "amd64"},
+        },
+    },
+)
+
+
+def written(**labels: str) -> SourceNode:
+    return SourceNode("ConfigMap ops/templates, Node big", {"metadata": {"labels": labels}})
+
+
+class TestTemplates:
+    def test_each_source_goes_over_the_one_before(self) -> None:
+        node = resolved(
+            LIVE,
+            written(team="configmap", disk="configmap", rack="configmap"),
+            node={"metadata": {"labels": {"disk": "node", "rack": "node"}}},
+            shape={"labels": {"rack": "shape"}},
+        )
+        labels = node["metadata"]["labels"]
+        assert [labels[key] for key in ("pool", "team", "disk", "rack")] == [
+            "live",
+            "configmap",
+            "node",
+            "shape",
+        ]
+
+    def test_what_the_live_node_keeps_back_goes_with_its_size(self) -> None:
+        status = resolved(LIVE, node={"status": {"capacity": {"cpu": "16"}}})["status"]
+        assert status["capacity"] == {
+            "cpu": "16",
+            "memory": "32Gi",
+            "nvidia.com/gpu": "4",
+            "pods": "110",
+        }
+        assert (status["allocatable"]["cpu"], status["allocatable"]["memory"]) == ("16", "30Gi")
+
+    def test_null_takes_away_what_a_source_gave(self) -> None:
+        node = resolved(
+            LIVE,
+            node={
+                "metadata": {"labels": {"pool": None}},
+                "status": {"capacity": {"nvidia.com/gpu": None}},
+            },
+        )
+        assert "pool" not in node["metadata"]["labels"]
+        assert "nvidia.com/gpu" not in node["status"]["capacity"]
+        assert "nvidia.com/gpu" not in node["status"]["allocatable"]
+
+    def test_null_for_the_taints_takes_the_sources_away(self) -> None:
+        tainted = SourceNode("Node a", {"spec": {"taints": [GPU]}})
+        assert resolved(tainted)["spec"]["taints"] == [GPU]
+        assert resolved(tainted, node={"spec": {"taints": None}})["spec"]["taints"] == []
+
+    def test_null_of_a_resource_that_no_source_gave_is_a_mistake(self) -> None:
+        with pytest.raises(TemplateError) as caught:
+            resolved(LIVE, node={"status": {"capacity": {"example.com/x": None}}})
+        assert caught.value.field == "spec.template.node.status.capacity.example.com/x"
+
+    def test_a_mistake_is_told_with_the_place_of_its_source(self) -> None:
+        wrong = SourceNode(
+            "ConfigMap ops/t, Node big", {"status": {"capacity": {"cpu": "8 cores"}}}
+        )
+        with pytest.raises(TemplateError) as caught:
+            resolved(LIVE, wrong, node={"metadata": {"labels": {"a": "b"}}})
+        assert caught.value.field == "ConfigMap ops/t, Node big.status.capacity.cpu"
+        assert "'8 cores'" in str(caught.value)
+
+    def test_labels_that_say_the_same_follow(self) -> None:
+        shape = {"zone": "eu-1b", "instanceType": "m5.xlarge", "arch": "arm64"}
+        node = resolved(LIVE, shape=shape)
+        labels = node["metadata"]["labels"]
+        assert labels["topology.kubernetes.io/zone"] == "eu-1b"
+        assert labels["failure-domain.beta.kubernetes.io/zone"] == "eu-1b"
+        assert labels["topology.gke.io/zone"] == "eu-1b"
+        assert "topology.ebs.csi.aws.com/zone" not in labels, "only where the node has them"
+        assert labels["node.kubernetes.io/instance-type"] == "m5.xlarge"
+        assert labels["beta.kubernetes.io/instance-type"] == "m5.xlarge"
+        assert labels["kubernetes.io/arch"] == labels["beta.kubernetes.io/arch"] == "arm64"
+        assert node["status"]["nodeInfo"]["architecture"] == "arm64"
+
+    def test_sources_are_not_changed(self) -> None:
+        before = copy.deepcopy(LIVE.node)
+        resolved(LIVE, written(pool="x"), shape={"cpu": 1})
+        assert LIVE.node == before
+
+    def test_a_source_over_nothing_is_the_node_itself(self) -> None:
+        node = resolved(LIVE)
+        assert node["spec"] == clean_node(LIVE.node, field="Node")["spec"]
+        assert node["status"]["allocatable"]["memory"] == "30Gi"
+
+
+NODES: Json = {"nodes": {"name": "a"}}
+REMOTE: Json = {"nodes": {"name": "a", "cluster": {"secretName": "prod"}}}
+CONFIGMAP: Json = {"configMap": {"name": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "word"),
+    [
+        ({}, "Default"),
+        ({"from": NODES}, "Live"),
+        ({"from": REMOTE}, "Remote"),
+        ({"from": CONFIGMAP}, "ConfigMap"),
+        ({"from": NODES | CONFIGMAP}, "Live+ConfigMap"),
+        ({"from": REMOTE | CONFIGMAP, "shape": {"cpu": 4}}, "Remote+ConfigMap+Shape"),
+        ({"from": CONFIGMAP, "node": {"spec": {}}}, "ConfigMap+Node"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_source_in_a_word(parts: Json, word: str) -> None:
+    assert source(template(**parts)) == word

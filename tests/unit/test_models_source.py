@@ -1,0 +1,145 @@
+"""Where a template may come from, as users write it.
+
+- every form is read, with defaults; names are checked as those of objects, keys as those of data
+- the schema refuses no source, two ways to name a node at once, and expressions that mean nothing,
+  each in a sentence; models that read what is stored refuse none of it
+- a cluster and a source are values: the same Secret is the same cluster
+"""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from kwok_operator.models.source import (
+    ConfigMapSource,
+    NodeSelector,
+    NodesSource,
+    RemoteCluster,
+    SelectorOperator,
+    SelectorRequirement,
+    TemplateSource,
+)
+from kwok_operator.models.template import Template
+
+Json = dict[str, Any]
+
+
+def read(**fields: Any) -> TemplateSource:
+    source = Template.model_validate({"from": fields}).source
+    assert source is not None
+    return source
+
+
+def test_a_configmap() -> None:
+    source = read(configMap={"name": "templates", "key": "nodes.yaml", "node": "m5.large"})
+    assert source.config_map == ConfigMapSource(name="templates", key="nodes.yaml", node="m5.large")
+    assert source.nodes is None
+
+
+def test_a_configmap_by_name_alone() -> None:
+    found = read(configMap={"name": "templates"}).config_map
+    assert found == ConfigMapSource(name="templates", key=None, node=None)
+
+
+def test_nodes_by_name_in_another_cluster() -> None:
+    found = read(nodes={"name": "web-1", "cluster": {"secretName": "prod", "key": "value"}}).nodes
+    assert found is not None
+    assert (found.name, found.selector, found.annotation) == ("web-1", None, None)
+    assert found.cluster == RemoteCluster(secret_name="prod", key="value")
+
+
+def test_nodes_by_selector() -> None:
+    expression = {"key": "gpu", "operator": "NotIn", "values": ["a100", ""]}
+    selector = {"matchLabels": {"pool": "batch"}, "matchExpressions": [expression]}
+    found = read(nodes={"selector": selector}).nodes
+    assert found is not None and found.cluster is None
+    requirement = SelectorRequirement(
+        key="gpu", operator=SelectorOperator.NOT_IN, values=("a100", "")
+    )
+    assert found.selector == NodeSelector(
+        match_labels={"pool": "batch"}, match_expressions=(requirement,)
+    )
+
+
+def test_an_empty_selector_is_one() -> None:
+    found = read(nodes={"selector": {}}).nodes
+    assert found is not None and found.selector == NodeSelector()
+
+
+def test_no_source_is_none() -> None:
+    assert Template.model_validate({}).source is None
+    assert Template.model_validate({"from": None}).source is None
+
+
+def test_it_is_written_as_it_was_read() -> None:
+    written = {
+        "configMap": {"name": "templates", "key": "nodes"},
+        "nodes": {"annotation": {"key": "team", "value": "ads"}, "cluster": {"secretName": "prod"}},
+    }
+    assert read(**written).dump() == written
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"configMap": {}},
+        {"configMap": {"name": "Not_A_Name"}},
+        {"configMap": {"name": "../../secrets/x"}},
+        {"configMap": {"name": "a" * 254}},
+        {"configMap": {"name": "a", "key": "a/b"}},
+        {"configMap": {"name": "a", "key": ""}},
+        {"configMap": {"name": "a", "node": ""}},
+        {"nodes": {"name": "a/../b"}},
+        {"nodes": {"name": "a", "cluster": {}}},
+        {"nodes": {"name": "a", "cluster": {"secretName": "a?x=y"}}},
+        {"nodes": {"name": "a", "cluster": {"secretName": "a", "key": "a b"}}},
+        {"nodes": {"selector": {"matchLabels": {"a": "b c"}}}},
+        {"nodes": {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}},
+        {"nodes": {"annotation": {"key": "a"}}},
+        {"nodes": {"annotation": {"key": "a b", "value": "c"}}},
+    ],
+    ids=str,
+)
+def test_what_is_no_name_is_refused(fields: Json) -> None:
+    with pytest.raises(ValidationError):
+        read(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"nodes": {}},
+        {"nodes": {"name": "a", "selector": {}}},
+        {"nodes": {"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}},
+    ],
+    ids=str,
+)
+def test_what_the_schema_refuses_can_still_be_read(fields: Json) -> None:
+    read(**fields)
+
+
+def rules(model: type[Any]) -> list[tuple[str, str]]:
+    found = model.model_json_schema()["x-kubernetes-validations"]
+    return [(rule["rule"], rule["message"]) for rule in found]
+
+
+def test_the_schema_tells_what_is_wrong_in_a_sentence() -> None:
+    (at_least_one,) = rules(TemplateSource)
+    assert at_least_one == (
+        "has(self.configMap) || has(self.nodes)",
+        "template.from must have configMap, nodes, or both",
+    )
+    ((rule, message),) = rules(NodesSource)
+    assert message == "template.from.nodes must have exactly one of name, selector and annotation"
+    assert all(f"has(self.{field})" in rule for field in ("name", "selector", "annotation"))
+    ((rule, message),) = rules(SelectorRequirement)
+    assert "self.operator in ['In', 'NotIn']" in rule
+    assert "In and NotIn must have values" in message
+
+
+def test_the_same_secret_is_the_same_cluster() -> None:
+    links = {RemoteCluster(secret_name="prod"): "a"}
+    assert links[RemoteCluster.model_validate({"secretName": "prod"})] == "a"
+    assert RemoteCluster(secret_name="prod", key="value") not in links
