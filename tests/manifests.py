@@ -43,6 +43,7 @@ GOOD: dict[str, Manifest] = {
     "target at the bound": group({"targetSize": 3, "autoscaling": {"maxSize": 3}}),
     "target below the floor": group({"targetSize": 0, "autoscaling": {"minSize": 3}}),
     "largest target": group({"targetSize": 1_000_000}),
+    "null in place of a number": group({"targetSize": None}),
     "null where an object is optional": group({"template": {"shape": None}, "guardTaint": None}),
     "quantities": shape(cpu=8, memory="32Gi", ephemeralStorage="1e3", resources={"a.b/c": "500m"}),
     "huge pages": shape(resources={"hugepages-2Mi": "1Gi"}),
@@ -167,5 +168,6 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "order": (group({"scaleDown": {"order": "Newest"}}), "spec.scaleDown.order"),
     "victim without a name": (group({"scaleDown": {"nodesToDelete": [""]}}), "nodesToDelete[0]"),
     "guard taint": (group({"guardTaint": {"effect": "No"}}), "spec.guardTaint.effect"),
-    "null in place of a number": (group({"targetSize": None}), "spec.targetSize"),
+    "null in a list": (group({"scaleDown": {"nodesToDelete": [None]}}), "nodesToDelete[0]"),
+    "null where something is needed": (shape(gpu={"count": None}), "gpu.count"),
 }

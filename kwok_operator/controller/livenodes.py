@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 10.0
 """Seconds that a trouble may last before it is told: a cut watch is no news."""
 SYNC_WITHIN = 5.0
-SECRET_CHECK_INTERVAL = 30.0
+SECRET_CHECK_INTERVAL = 10.0
 SECRET_RETRY_INTERVAL = 5.0
 PAGE_SIZE = 100
 """A page of whole nodes is decoded at once, and must not hold up the event loop."""
@@ -145,8 +145,7 @@ class NodeLink:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
 
     @property
     def problem(self) -> str | None:
@@ -178,7 +177,7 @@ class RemoteLink:
     """The real nodes of another cluster, named by a Secret with a kubeconfig.
 
     `read` gives the kubeconfig's text, and raises KwokOperatorError. A Secret that changes takes
-    effect within half a minute, or with the first 401.
+    effect within seconds, or with the first 401.
     """
 
     def __init__(
@@ -210,8 +209,7 @@ class RemoteLink:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
         await self._disconnect()
 
     @property

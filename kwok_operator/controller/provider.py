@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 CONFIG_KEY: Final = "config"
 SETTLE: Final = 0.5
 """Seconds in which several changes make one pass."""
-MAX_EVENTS: Final = 25
-"""Most Events of one pass; the rest is in the log."""
+MAX_TOLD: Final = 25
+"""Most problems of one pass that are told one by one: 1 MiB of templates can have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,10 @@ class Provider:
         """A group was written or has gone, by us or by somebody else."""
         group = self._groups.get(name)
         written = self._written.get(name)
-        if group is None and name in self._not_ours:
-            self.changed()
         if group is None:
-            # Whoever it was: the name may be one that a group of ours waits for.
             self._written.pop(name, None)
-            self.changed()
+            if written is not None or name in self._not_ours:
+                self.changed()
         elif written is not None and written.ours != _Written.of("", group).ours:
             self.changed()
 
@@ -316,11 +314,12 @@ class Provider:
         uid = configmap.uid if configmap else ""
         there = frozenset((uid, problem) for problem in problems)
         new = sorted(problem for _, problem in there - self._told)
-        for number, problem in enumerate(new):
-            if configmap is not None and number < MAX_EVENTS:
+        if configmap is not None:
+            for problem in new[:MAX_TOLD]:
                 self._recorder.emit(configmap, "Warning", problem.reason, f"{problem.message}.")
-            else:
-                logger.warning("%s: %s", problem.reason, problem.message)
+            if len(new) > MAX_TOLD:
+                message = f"{len(new) - MAX_TOLD} more: `kwok-operator validate` lists them all."
+                self._recorder.emit(configmap, "Warning", "ManyProblems", message)
         if self._told and not there and configmap is not None:
             message = "Nothing is wrong with the provider config any more."
             self._recorder.emit(configmap, "Normal", "ProviderConfigValid", message)

@@ -46,7 +46,7 @@ from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.errors import DecodeError, KwokOperatorError, NotFoundError
 from kwok_operator.health import HealthServer
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.config import load_connection, own_namespace
 from kwok_operator.kube.connection import Connection
 from kwok_operator.kube.decode import NODES
 from kwok_operator.kube.reflector import Reflector
@@ -141,7 +141,7 @@ class Operator:
     def _set_up_sources(self, *, nodes: KubeClient, metrics: Metrics, clock: Clock) -> None:
         """What templates are copied from, and the provider config that names it."""
         settings, groups = self._settings, self._groups
-        own = settings.namespace or self._connection.namespace
+        own = settings.namespace or own_namespace(self._connection)
         self._configmaps = ConfigMaps(
             namespace=settings.provider_config_namespace or own,
             recorder=self._recorder,

@@ -54,7 +54,14 @@ class FieldProblem:
 def check_group(manifest: Mapping[str, Any]) -> list[FieldProblem]:
     """All mistakes of a manifest with kind KwokNodeGroup; none means that it can be applied."""
     problems = [*_check_header(manifest), *_check_metadata(manifest.get("metadata"))]
-    return problems + list(_check(manifest, group_schema(), ()))
+    return problems + list(_check(_without_nulls(manifest), group_schema(), ()))
+
+
+def _without_nulls(value: Any) -> Any:
+    """As the API server stores it: what is null in an object is not there."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 @cache
@@ -124,8 +131,6 @@ def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
 
 
 def _check(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator[FieldProblem]:
-    if value is None and (schema.get("nullable") or "default" in schema):
-        return
     problem = _mismatch(value, schema)
     found = [_problem(path, problem)] if problem else []
     if not found and isinstance(value, dict):

@@ -76,6 +76,12 @@ def _pod_namespace(path: Path) -> str:
     return path.read_text().strip() if path.is_file() else "default"
 
 
+def own_namespace(connection: Connection, *, service_account: Path = SERVICE_ACCOUNT) -> str:
+    """The namespace of this program: of its pod, wherever it connects to, else of its context."""
+    path = service_account / "namespace"
+    return _pod_namespace(path) if path.is_file() else connection.namespace
+
+
 def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
     """The files that kubectl would merge; at least one of them exists."""
     if kubeconfig:

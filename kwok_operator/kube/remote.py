@@ -8,6 +8,7 @@ which also means that nothing has to be imported to log in.
 import base64
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from kwok_operator.errors import ConnectionConfigError, one_line
 from kwok_operator.kube.connection import Endpoint
@@ -69,12 +70,13 @@ def _endpoint(choice: Choice) -> Endpoint:
     server = str(choice.cluster["server"]).rstrip("/")
     if not server.startswith("https://") or not _is_word(server):
         raise ConnectionConfigError(f"the server {server} must be a URL that begins with https://")
+    _check_host(urlsplit(server).hostname, of="server")
     insecure = choice.cluster.get("insecure-skip-tls-verify", False)
     if not isinstance(insecure, bool):
         raise ConnectionConfigError("insecure-skip-tls-verify must be true or false")
     tls_server_name = choice.cluster.get("tls-server-name")
-    if tls_server_name is not None and not isinstance(tls_server_name, str):
-        raise ConnectionConfigError("tls-server-name must be text")
+    if tls_server_name is not None:
+        _check_host(tls_server_name, of="tls-server-name")
     certificate = _pem(choice.user, "client-certificate-data")
     private_key = _pem(choice.user, "client-key-data")
     if bool(certificate) != bool(private_key):
@@ -88,6 +90,8 @@ def _endpoint(choice: Choice) -> Endpoint:
             "client-key-data"
         )
     proxy = choice.cluster.get("proxy-url")
+    if proxy:
+        _check_host(urlsplit(checked(str(proxy), "proxy-url")).hostname, of="proxy-url")
     return Endpoint(
         server=server,
         description=f"context {choice.name} at {server}",
@@ -97,7 +101,7 @@ def _endpoint(choice: Choice) -> Endpoint:
         private_key_data=private_key,
         insecure=insecure,
         tls_server_name=tls_server_name,
-        proxy=checked(str(proxy), "proxy-url") if proxy else None,
+        proxy=str(proxy) if proxy else None,
         scheme=scheme,
         token=token,
     )
@@ -114,6 +118,17 @@ def _credentials(user: Mapping[str, Any]) -> tuple[str, str | None]:
         pair = f"{user['username']}:{user.get('password') or ''}"
         return "Basic", base64.b64encode(pair.encode()).decode()
     return "Bearer", None
+
+
+def _check_host(host: object, *, of: str) -> None:
+    # The resolver and TLS raise errors of their own for names that can't be.
+    try:
+        if isinstance(host, str) and _is_word(host) and host.strip("."):
+            host.encode("idna")
+            return
+    except UnicodeError:
+        pass
+    raise ConnectionConfigError(f"{of}: {host} is not the name or address of a host")
 
 
 def _is_word(text: str) -> bool:

@@ -266,7 +266,7 @@ class TestOnlyKey:
             only_key(configmap(), None)
 
     def test_many_are_not_all_named(self) -> None:
-        data = {f"k{n:02}": "" for n in range(30)}
+        data: dict[str, Any] = {f"k{n:02}": "" for n in range(30)}
         with pytest.raises(ManifestError) as caught:
             only_key(configmap(**data), None)
         assert "k09" in str(caught.value) and "k10" not in str(caught.value)

@@ -309,6 +309,15 @@ class TestThisCluster:
         await server.start(port)
         await until(lambda: link.problem is None and names(link.nodes) == {"b"})
 
+    async def test_can_be_closed_after_it_has_ended_by_a_mistake_of_ours(
+        self, link: NodeLink, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        link.nodes.replace = None  # type: ignore[assignment, method-assign]
+        link.start()
+        await until(lambda: following() == [])
+        await link.close()
+        assert "follow this cluster has ended" in caplog.text
+
     async def test_closing_twice_or_before_the_start_is_fine(self, link: NodeLink) -> None:
         await link.close()
         link.start()
@@ -472,3 +481,26 @@ class TestAnotherCluster:
         await asyncio.sleep(0.02)
         assert (following(), len(server.seen)) == ([], asked)
         assert await remote.fetch("a") is None
+
+    async def test_ends_when_it_is_closed_while_it_connects_anew(
+        self,
+        remote: RemoteLink,
+        server: FakeApiServer,
+        secret: Secret,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        check_often(monkeypatch)
+        await synced(remote, server)
+        closing = asyncio.Event()
+        close = NodeLink.close
+
+        async def close_slowly(link: NodeLink) -> None:
+            closing.set()
+            await close(link)
+
+        monkeypatch.setattr(NodeLink, "close", close_slowly)
+        secret.text = f"{server.url} two"
+        await closing.wait()
+        async with asyncio.timeout(2):
+            await remote.close()
+        assert following() == []

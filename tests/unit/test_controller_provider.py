@@ -135,11 +135,15 @@ class TestGroups:
         await world.quiet()
         assert world.written() == [("apply", "batch")]
 
-    async def test_that_somebody_deletes_are_made_again(self, world: ProviderWorld) -> None:
+    @pytest.mark.parametrize("slowly", [False, True], ids=["at once", "slowly"])
+    async def test_that_somebody_deletes_are_made_again(
+        self, world: ProviderWorld, slowly: bool
+    ) -> None:
         await derived(world, "batch")
-        world.groups.put("batch", {"metadata": {"deletionTimestamp": NOW}})
-        await world.settled()
-        assert world.written() == [], "not while the old one is going"
+        if slowly:
+            world.groups.put("batch", {"metadata": {"deletionTimestamp": NOW}})
+            await world.settled()
+            assert world.written() == [], "not while the old one is going"
         world.groups.remove("batch")
         await world.quiet()
         assert world.written() == [("apply", "batch")]

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kwok_operator.controller import livenodes
-from kwok_operator.controller.provider import MAX_EVENTS
+from kwok_operator.controller.provider import MAX_TOLD
 from tests.fakes.provider import CONFIG, TEMPLATES, ProviderWorld, config, template
 from tests.fakes.recording import Said
 
@@ -91,16 +91,12 @@ class TestProblems:
         await world.settled()
         assert (world.events.said, world.problems(), world.metrics.passes > 0) == ([], {}, True)
 
-    async def test_of_very_many_the_rest_is_in_the_log(
-        self, world: ProviderWorld, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        many = [template(f"p{n:02}", cpu="x") for n in range(MAX_EVENTS + 5)]
+    async def test_of_very_many_the_rest_is_counted(self, world: ProviderWorld) -> None:
+        many = [template(f"p{n:02}", cpu="x") for n in range(MAX_TOLD + 5)]
         world.configure(config(), *many)
         await world.quiet()
-        assert world.problems()["InvalidTemplate"] == MAX_EVENTS + 5
-        assert world.events.reasons == ["InvalidTemplate"] * MAX_EVENTS
-        logged = [r for r in caplog.records if r.levelno == logging.WARNING]
-        assert len(logged) == 5
+        assert world.problems()["InvalidTemplate"] == MAX_TOLD + 5
+        assert world.events.reasons == ["InvalidTemplate"] * MAX_TOLD + ["ManyProblems"]
 
     @pytest.mark.parametrize(
         ("data", "words"),

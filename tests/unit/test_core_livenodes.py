@@ -296,10 +296,10 @@ class TestDigest:
         assert kept("ip-10-0-0-1").digest == kept("ip-10-0-0-2").digest
 
     def test_of_a_node_that_is_no_template_changes_with_each_version(self) -> None:
-        wrong = {"metadata": {"labels": {"pool": 5}}}
+        wrong: Json = {"metadata": {"labels": {"pool": 5}}}
         one = kept(**wrong)
         assert kept(**wrong).digest == one.digest
-        later = merge_patch(wrong, {"metadata": {"resourceVersion": "8"}})
+        later: Json = merge_patch(wrong, {"metadata": {"resourceVersion": "8"}})
         assert kept(**later).digest != one.digest
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.errors import ConnectionConfigError
+from kwok_operator.kube.config import own_namespace
 from tests.fakes.certificates import Certificates, make_certificates
 from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
 
@@ -50,6 +51,18 @@ async def test_service_account(pod: Path) -> None:
     assert await authorization(connection) == "Bearer pod-token"
 
 
+async def test_the_own_namespace_is_the_pods_whatever_the_cluster(
+    pod: Path, tmp_path: Path
+) -> None:
+    file = kubeconfig(
+        tmp_path / "config",
+        contexts=[{"name": "dev", "context": {"cluster": "dev", "namespace": "ns"}}],
+    )
+    connection = await load(file)
+    assert own_namespace(connection, service_account=pod) == "kwok"
+    assert own_namespace(connection, service_account=tmp_path / "none") == "ns"
+
+
 async def test_service_account_rotates(pod: Path) -> None:
     connection = await load(environ=IN_POD, service_account=pod)
     (pod / "token").write_text("next")
@@ -81,6 +94,12 @@ async def test_which_source_counts(tmp_path: Path, pod: Path) -> None:
     assert await source(KUBECONFIG=env) == "context env"
     assert await source(context="home") == "context home"
     assert await source(KUBERNETES_SERVICE_HOST="") == "context home"
+    # As cluster-autoscaler's kwok provider is told to leave the pod's own account alone.
+    assert await source(KWOK_PROVIDER_MODE="local") == "context home"
+    assert await source(KWOK_PROVIDER_MODE="local", KUBECONFIG=env) == "context env"
+    assert await source(flag, KWOK_PROVIDER_MODE="local") == "context flag"
+    assert await source(KWOK_PROVIDER_MODE="") == "in-cluster"
+    assert await source(KWOK_PROVIDER_MODE="incluster") == "in-cluster"
     (pod / "token").unlink()
     assert await source() == "context home"
 
@@ -263,6 +282,8 @@ async def test_nothing_there(tmp_path: Path, pod: Path) -> None:
         await load(environ={"KUBECONFIG": f"/a{os.pathsep}/b", **home})
     with pytest.raises(ConnectionConfigError, match=r"\.kube/config: give --kubeconfig, set KUBE"):
         await load(environ=home, service_account=pod)
+    with pytest.raises(ConnectionConfigError, match=r"no kubeconfig at .*\.kube/config"):
+        await load(environ={**home, **IN_POD, "KWOK_PROVIDER_MODE": "local"}, service_account=pod)
     (pod / "ca.crt").unlink()
     with pytest.raises(ConnectionConfigError, match=r"the service account's ca\.crt .* is not a"):
         await load(environ=IN_POD, service_account=pod)

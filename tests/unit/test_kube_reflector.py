@@ -4,7 +4,8 @@
 - what happens between list and watch, and while a watch is cut, is neither lost nor told twice;
 - 410 in all its forms (status, event, while paging) lists anew, and what vanished is gone;
 - a watch that simply ends is no trouble; bookmarks move the version on;
-- bursts let the loop breathe, and last_contact follows the server.
+- bursts let the loop breathe, and last_contact follows the server;
+- trouble is told in a sentence when it begins and becomes another one, and that it is over.
 
 What goes wrong is in test_kube_reflector_faults.py.
 """
@@ -236,6 +237,39 @@ async def test_last_contact_follows_the_server(server: FakeApiServer, start: Sta
     now[0] = 300.0
     server.bookmark()
     await until(lambda: reflector.last_contact == 300.0)
+
+
+async def test_trouble_is_told_when_it_begins_changes_and_ends(
+    server: FakeApiServer, start: Start, sink: Names
+) -> None:
+    troubles: list[str | None] = []
+    server.fail(500, times=2, verb="list", message="etcd is away")
+    server.fail(403, times=2, verb="list", message="nodes is forbidden")
+    start(on_trouble=troubles.append)
+    await until(lambda: server.watchers)
+    first, second, *rest = troubles
+    assert first is not None and first.endswith("500: etcd is away")
+    assert second is not None and "nodes is forbidden; grant the verbs list and watch" in second
+    assert rest == [None]
+    server.cut_watches()
+    await until(lambda: len(troubles) == 5 and server.watchers)
+    assert troubles[3] is not None and troubles[4] is None
+
+
+async def test_what_is_normal_is_no_trouble(
+    server: FakeApiServer, start: Start, sink: Names
+) -> None:
+    troubles: list[str | None] = []
+    start(on_trouble=troubles.append)
+    await until(lambda: server.watchers)
+    server.bookmark()
+    server.end_watches()
+    await until(lambda: server.calls["watch", "nodes"] == 2 and server.watchers)
+    server.fail(410, verb="watch")
+    server.bookmark()
+    server.end_watches()
+    await until(lambda: sink.replaced == 2 and server.watchers)
+    assert troubles == []
 
 
 async def count_turns(turns: list[int]) -> None:

@@ -88,6 +88,12 @@ class TestAccepted:
         assert (found.ca_path, found.certificate_path, found.private_key_path) == (None,) * 3
         assert Connection(found).ssl is not None
 
+    @pytest.mark.parametrize(
+        "server", ["https://[::1]:6443", "https://10.0.0.1", "https://K8s/a/b"]
+    )
+    def test_any_address(self, server: str) -> None:
+        assert endpoint(kubeconfig(cluster={"server": server})).server == server
+
     def test_how_to_get_there(self) -> None:
         cluster = {
             "insecure-skip-tls-verify": True,
@@ -109,7 +115,7 @@ class TestAccepted:
         assert endpoint(kubeconfig()).proxy is None
 
     def test_what_is_empty_is_not_there(self) -> None:
-        user = {"token": "t", "exec": None, "tokenFile": "", "auth-provider": {}}
+        user: dict[str, Any] = {"token": "t", "exec": None, "tokenFile": "", "auth-provider": {}}
         assert endpoint(kubeconfig(user=user)).token == "t"
 
     def test_only_the_current_context_counts(self) -> None:
@@ -175,7 +181,14 @@ class TestRefused:
             ({"proxy-url": "socks5://p"}, "proxy-url socks5://p is not supported: use an http://"),
             ({"proxy-url": "http://["}, "context admin: "),
             ({"insecure-skip-tls-verify": "false"}, "insecure-skip-tls-verify must be true or"),
-            ({"tls-server-name": 5}, "tls-server-name must be text"),
+            ({"server": "https://"}, "must be a URL"),
+            ({"server": "https:///path"}, "server: None is not the name or address of a host"),
+            ({"server": "https://k8s..test"}, "server: k8s..test is not the name or address"),
+            ({"server": "https://["}, "context admin: "),
+            ({"tls-server-name": 5}, "tls-server-name: 5 is not the name or address of a host"),
+            ({"tls-server-name": "."}, "tls-server-name: . is not the name or address of a host"),
+            ({"tls-server-name": "a" * 64 + ".test"}, "is not the name or address of a host"),
+            ({"proxy-url": "http://a..b"}, "proxy-url: a..b is not the name or address of a host"),
             ({"certificate-authority-data": "/"}, "certificate-authority-data is not PEM text"),
         ],
         ids=str,
@@ -253,7 +266,19 @@ odd = (
     st.none()
     | st.booleans()
     | st.integers()
-    | st.sampled_from(["https://k8s", "https://[", "http://[", "aw==", "=", "u"])
+    | st.sampled_from(
+        [
+            "https://k8s",
+            "https://[",
+            "http://[",
+            "http://a..b",
+            "https://a..b",
+            "a..b",
+            "aw==",
+            "=",
+            "u",
+        ]
+    )
     | st.text(max_size=6)
     | st.lists(st.integers(), max_size=1)
     | st.dictionaries(st.text(max_size=3), st.integers(), max_size=1)
