@@ -13,6 +13,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -248,7 +249,9 @@ class Provider:
             logger.info("derived: group=%s value=%s", derived.name, derived.value)
         await self._complete(derived, body)
         problems = tuple(self._conflict(derived, conflict) for conflict in applied.conflicts)
-        self._written[derived.name] = _Written.of(manifest, Group.parse(body), problems)
+        # One that only another version's CRD allows can't be read, and is applied each time.
+        with suppress(ValueError):
+            self._written[derived.name] = _Written.of(manifest, Group.parse(body), problems)
         return list(problems)
 
     async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:

@@ -224,6 +224,11 @@ def _none_fits(nodes: LiveNodes, source: NodesSource, place: str) -> str:
     fitting = [node for node in nodes if matches(node, source)]
     if not fitting:
         return f"no node of {place} is {in_words(source)} (fake nodes don't count)"
+    if len(fitting) == 1:
+        return (
+            f"node {fitting[0].name} of {place} fits, but isn't Ready and schedulable, or doesn't "
+            "state its capacity"
+        )
     return (
         f"{len(fitting)} nodes of {place} are {in_words(source)}, but none is Ready, schedulable "
         "and states its capacity"

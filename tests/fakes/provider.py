@@ -13,8 +13,10 @@ import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
+
+from pydantic import ValidationError
 
 from kwok_operator.controller.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.controller.groups import Group, GroupStore
@@ -108,7 +110,8 @@ class ScriptedGroups:
             if gone:
                 self._world.store.remove(name=name, uid=body["metadata"]["uid"])
             else:
-                self._world.store.put(Group.parse(body))
+                with suppress(ValidationError):
+                    self._world.store.put(Group.parse(body))
             self._world.provider.group_changed(name)
 
         asyncio.get_running_loop().call_soon(seen)

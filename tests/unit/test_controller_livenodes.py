@@ -1,28 +1,28 @@
-"""Real nodes are followed, in this cluster and in others.
+"""Real nodes are followed.
 
 - all real nodes are known, fake ones are not; leftovers of cluster-autoscaler's kwok provider are
 - what of a node can get into a template, or makes it usable, is news; a heartbeat is none
 - a trouble is a problem once it has lasted, at once where nothing was ever listed; the nodes stay
   meanwhile, and it is told when it begins to count and when it is over
-- another cluster is reached as its Secret says: one that is missing, wrong, changed or rotated
 - nothing is left behind by closing
+
+How another cluster is reached is in test_controller_remotelink.py.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from kwok_operator.controller import livenodes as module
-from kwok_operator.controller.livenodes import PATIENCE, LiveNodes, NodeLink, RemoteLink
-from kwok_operator.core.livenodes import LiveNode, live_node
-from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError, ManifestError
-from kwok_operator.kube import reflector
+from kwok_operator.controller.livenodes import PATIENCE, LiveNodes, NodeLink
+from kwok_operator.core.livenodes import live_node
+from kwok_operator.errors import ApiUnreachableError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.connection import Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.following import News, following, hurry, names, node, synced
 from tests.fakes.recording import Clock
 from tests.fakes.reflecting import Naps
 from tests.fakes.waiting import until
@@ -31,35 +31,8 @@ Json = dict[str, Any]
 FAKE = {"kwok.x-k8s.io/node": "fake"}
 
 
-def node(
-    name: str,
-    *,
-    labels: dict[str, str] | None = None,
-    annotations: dict[str, str] | None = None,
-    cpu: str = "8",
-    ready: str = "True",
-) -> Json:
-    return {
-        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
-        "status": {
-            "capacity": {"cpu": cpu, "memory": "32Gi"},
-            "conditions": [{"type": "Ready", "status": ready}],
-        },
-    }
-
-
 def leftover(name: str) -> Json:
     return node(name, annotations={**FAKE, "cluster-autoscaler.kwok.nodegroup/name": "m5"})
-
-
-class News:
-    """What is told, as names; an empty tuple is "anything"."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, ...]] = []
-
-    def __call__(self, nodes: Sequence[LiveNode]) -> None:
-        self.told.append(tuple(node.name for node in nodes))
 
 
 @pytest.fixture
@@ -80,20 +53,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the API server is asked again, and before a Secret is."""
-    for wait in ("retry_delay", "backoff"):
-        monkeypatch.setattr(reflector, wait, lambda *_, **__: 0.002)
-    monkeypatch.setattr(module, "SECRET_RETRY_INTERVAL", 0.01)
-    monkeypatch.setattr(module, "SYNC_WITHIN", 0.01)
-
-
-def names(nodes: LiveNodes) -> set[str]:
-    return {node.name for node in nodes}
-
-
-def following() -> list[str]:
-    tasks = [task.get_name() for task in asyncio.all_tasks()]
-    return [name for name in tasks if name.startswith(("follow", "reach"))]
+    hurry(monkeypatch)
 
 
 class TestLiveNodes:
@@ -176,11 +136,6 @@ async def link(client: KubeClient, news: News, clock: Clock) -> AsyncIterator[No
     yield link
     await link.close()
     assert following() == []
-
-
-async def synced(link: NodeLink | RemoteLink, server: FakeApiServer) -> None:
-    link.start()
-    await until(lambda: link.nodes.synced.is_set() and server.watchers)
 
 
 class TestThisCluster:
@@ -323,184 +278,3 @@ class TestThisCluster:
         link.start()
         await link.close()
         await link.close()
-
-
-class Secret:
-    """A Secret whose text is `URL TOKEN`, and what reads it."""
-
-    def __init__(self, text: str) -> None:
-        self.text: str | None = text
-        self.reads = 0
-
-    async def read(self) -> str:
-        self.reads += 1
-        if self.text is None:
-            raise ManifestError("Secret ops/prod does not exist")
-        return self.text
-
-    @staticmethod
-    def parse(text: str) -> Endpoint:
-        server, _, token = text.partition(" ")
-        if not server.startswith("http"):
-            raise ConnectionConfigError("Secret prod is no kubeconfig")
-        return Endpoint(server=server, token=token or None)
-
-
-@pytest.fixture
-def secret(server: FakeApiServer) -> Secret:
-    return Secret(f"{server.url} one")
-
-
-@pytest.fixture
-async def remote(secret: Secret, news: News, clock: Clock) -> AsyncIterator[RemoteLink]:
-    link = RemoteLink(name="prod", read=secret.read, parse=secret.parse, changed=news, clock=clock)
-    yield link
-    await link.close()
-    assert following() == []
-
-
-def check_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SECRET_CHECK_INTERVAL", 0.01)
-
-
-class TestAnotherCluster:
-    async def test_is_followed(self, remote: RemoteLink, server: FakeApiServer) -> None:
-        server.tokens = {"one"}
-        server.create(NODES, node("a"))
-        assert await remote.fetch("a") is None, "it is not connected yet"
-        await synced(remote, server)
-        assert (names(remote.nodes), remote.problem) == ({"a"}, None)
-        assert remote.place == "the cluster of Secret prod"
-        assert await remote.fetch("a") == server.objects(NODES)["a"]
-
-    async def test_is_reached_once_while_its_secret_says_the_same(
-        self,
-        remote: RemoteLink,
-        server: FakeApiServer,
-        secret: Secret,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        check_often(monkeypatch)
-        remote.start()
-        await synced(remote, server)
-        await until(lambda: secret.reads > 5)
-        assert server.calls["list", "nodes"] == server.calls["watch", "nodes"] == 1
-
-    async def test_without_its_secret_is_a_problem_until_there_is_one(
-        self, remote: RemoteLink, server: FakeApiServer, secret: Secret, news: News
-    ) -> None:
-        text, secret.text = secret.text, None
-        remote.start()
-        await until(lambda: secret.reads > 3)
-        assert remote.problem == "Secret ops/prod does not exist"
-        assert news.told == [()], "told once"
-        secret.text = text
-        await synced(remote, server)
-        assert remote.problem is None
-
-    async def test_goes_on_while_its_secret_is_missing_or_wrong(
-        self,
-        remote: RemoteLink,
-        server: FakeApiServer,
-        secret: Secret,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        check_often(monkeypatch)
-        server.create(NODES, node("a"))
-        await synced(remote, server)
-        text = secret.text
-        secret.text = "nonsense"
-        await until(lambda: remote.problem == "Secret prod is no kubeconfig")
-        secret.text = None
-        await until(lambda: remote.problem == "Secret ops/prod does not exist")
-        server.create(NODES, node("b"))
-        await until(lambda: names(remote.nodes) == {"a", "b"})
-        secret.text = text
-        await until(lambda: remote.problem is None)
-        assert server.calls["list", "nodes"] == 1
-
-    async def test_is_another_one_when_its_secret_says_so(
-        self,
-        remote: RemoteLink,
-        server: FakeApiServer,
-        secret: Secret,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        check_often(monkeypatch)
-        server.create(NODES, node("a"))
-        await synced(remote, server)
-        async with FakeApiServer() as other:
-            other.create(NODES, node("b"))
-            secret.text = other.url
-            await until(lambda: names(remote.nodes) == {"b"})
-            server.create(NODES, node("late"))
-            other.create(NODES, node("c"))
-            await until(lambda: names(remote.nodes) == {"b", "c"})
-            await remote.close()
-
-    async def test_takes_the_new_token_with_the_first_401(
-        self, remote: RemoteLink, server: FakeApiServer, secret: Secret, clock: Clock
-    ) -> None:
-        server.tokens = {"one"}
-        await synced(remote, server)
-        server.tokens, secret.text = {"two"}, f"{server.url} two"
-        server.cut_watches()
-        await until(lambda: server.calls["watch", "nodes"] >= 3 and server.watchers)
-        clock.seconds += PATIENCE
-        assert remote.problem is None
-        assert server.seen[-1].headers["Authorization"] == "Bearer two"
-
-    async def test_a_token_that_is_no_good_is_a_problem(
-        self, remote: RemoteLink, server: FakeApiServer
-    ) -> None:
-        server.tokens = {"another"}
-        remote.start()
-        await until(lambda: remote.problem)
-        assert "401" in str(remote.problem) and "renew the credentials" in str(remote.problem)
-
-    async def test_out_of_reach_its_nodes_stay_and_the_problem_waits(
-        self, remote: RemoteLink, server: FakeApiServer, clock: Clock
-    ) -> None:
-        server.create(NODES, node("a"))
-        await synced(remote, server)
-        port = int(server.url.rpartition(":")[2])
-        await server.stop()
-        await asyncio.sleep(0.02)
-        assert remote.problem is None
-        clock.seconds += PATIENCE
-        await until(lambda: "connection refused" in str(remote.problem))
-        assert names(remote.nodes) == {"a"}
-        await server.start(port)
-        await until(lambda: remote.problem is None)
-
-    async def test_ends_when_it_is_closed(self, remote: RemoteLink, server: FakeApiServer) -> None:
-        await synced(remote, server)
-        await remote.close()
-        asked = len(server.seen)
-        server.end_watches()
-        await asyncio.sleep(0.02)
-        assert (following(), len(server.seen)) == ([], asked)
-        assert await remote.fetch("a") is None
-
-    async def test_ends_when_it_is_closed_while_it_connects_anew(
-        self,
-        remote: RemoteLink,
-        server: FakeApiServer,
-        secret: Secret,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        check_often(monkeypatch)
-        await synced(remote, server)
-        closing = asyncio.Event()
-        close = NodeLink.close
-
-        async def close_slowly(link: NodeLink) -> None:
-            closing.set()
-            await close(link)
-
-        monkeypatch.setattr(NodeLink, "close", close_slowly)
-        secret.text = f"{server.url} two"
-        await closing.wait()
-        async with asyncio.timeout(2):
-            await remote.close()
-        assert following() == []

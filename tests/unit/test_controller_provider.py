@@ -6,9 +6,9 @@
   are theirs, and told as long as that lasts
 - what is no longer derived is marked, or removed where the config says so: never while something
   can't be read, never a group of live nodes, never one of somebody else
-- an API server in trouble is asked again
 
-What is told is in test_controller_provider_told.py.
+What is told is in test_controller_provider_told.py, what happens in trouble in
+test_controller_provider_trouble.py.
 """
 
 from collections.abc import AsyncIterator
@@ -18,12 +18,7 @@ import pytest
 
 from kwok_operator.controller import livenodes
 from kwok_operator.errors import (
-    ApiError,
-    BadRequestError,
-    ConflictError,
-    ForbiddenError,
     InvalidError,
-    ServerError,
 )
 from tests.fakes.provider import (
     CONFIG,
@@ -355,65 +350,3 @@ class TestLiveNodes:
             "configMap",
             "nodes",
         }
-
-
-class TestTrouble:
-    @pytest.mark.parametrize(
-        "refusal",
-        [
-            BadRequestError("unknown field", status=400),
-            ForbiddenError("unknown field", status=403),
-            InvalidError("unknown field", status=422),
-        ],
-        ids=lambda error: str(error.status),
-    )
-    async def test_a_group_that_is_refused_is_told_and_the_others_are_made(
-        self, world: ProviderWorld, refusal: ApiError
-    ) -> None:
-        world.groups.refusals["batch"] = refusal
-        world.configure(config(), template("batch"), template("web"))
-        await world.quiet()
-        assert list(world.groups.bodies) == ["web"]
-        (event,) = world.said("GroupRefused")
-        assert event.message == "group batch: the API server refuses it: unknown field."
-        world.groups.refusals.clear()
-        await world.settled()
-        assert (sorted(world.groups.bodies), world.problems()) == (["batch", "web"], {})
-
-    async def test_a_group_that_changes_meanwhile_is_looked_at_again(
-        self, world: ProviderWorld
-    ) -> None:
-        world.groups.troubles = [ConflictError("the uid is another", status=409)]
-        world.groups.read = _without_trouble(world)  # type: ignore[method-assign]
-        world.configure(config(), template("batch"))
-        await world.quiet()
-        assert (list(world.groups.bodies), world.problems()) == (["batch"], {})
-
-    async def test_an_api_server_in_trouble_is_asked_again_later_and_later(
-        self, world: ProviderWorld
-    ) -> None:
-        world.groups.troubles = [ServerError("away", status=500) for _ in range(4)]
-        world.configure(config(), template("batch"), template("web"))
-        await world.quiet()
-        assert world.naps == [0.2, 0.4, 0.8, 1.6]
-        assert sorted(world.groups.bodies) == ["batch", "web"]
-        world.groups.troubles = [ServerError("away", status=500)]
-        world.provider.recheck()
-        await world.quiet()
-        assert world.naps[4:] == [0.2], "after a success it begins anew"
-
-    async def test_what_was_written_before_a_trouble_is_not_written_twice(
-        self, world: ProviderWorld
-    ) -> None:
-        await derived(world, "a")
-        world.configure(config(), *[template(pool) for pool in "abc"])
-        world.groups.refusals.clear()
-        await world.settled()
-        assert world.written() == [("apply", "b"), ("apply", "c")]
-
-
-def _without_trouble(world: ProviderWorld) -> Any:
-    async def read(name: str) -> Any:
-        return world.groups.bodies.get(name)
-
-    return read

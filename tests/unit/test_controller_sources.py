@@ -4,39 +4,25 @@
   version changes with what is found, the origin says in words what it is
 - where there is nothing, a reason and a sentence say why
 - a group is woken when something changes that it copies from, and by nothing else
-- another cluster is reached by the kubeconfig in a Secret, under the key that is named or the usual
-  ones; it is followed once for all groups, and no longer than one of them needs it
+
+Other clusters are in test_controller_sources_remote.py.
 """
 
-import asyncio
-import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import yaml
 
-from kwok_operator.controller import configmaps as configmaps_module
-from kwok_operator.controller import livenodes as livenodes_module
-from kwok_operator.controller.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.groups import Group
-from kwok_operator.controller.livenodes import NodeLink
-from kwok_operator.controller.sources import Found, Missing, SourceMissingError, Sources
+from kwok_operator.controller.sources import Missing, SourceMissingError
 from kwok_operator.core.livenodes import live_node
-from kwok_operator.kube import reflector
-from kwok_operator.kube.client import KubeClient
 from kwok_operator.models.source import RemoteCluster
-from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.certificates import Certificates, make_certificates
-from tests.fakes.recording import Clock, RecordedEvents
-from tests.fakes.reflecting import Naps
+from tests.fakes.apiserver import NODES
+from tests.fakes.finding import BATCH, BIG, REMOTE, World, a_world, group
+from tests.fakes.following import hurry
+from tests.fakes.following import node as real_node
 from tests.fakes.waiting import until
 
 Json = dict[str, Any]
-SECRETS = "/api/v1/namespaces/ops/secrets"
-BATCH: Json = {"nodes": {"selector": {"matchLabels": {"pool": "batch"}}}}
-BIG: Json = {"configMap": {"name": "templates", "node": "big"}}
-REMOTE: Json = {"nodes": {"name": "far", "cluster": {"secretName": "prod"}}}
 TEMPLATES = """
 {apiVersion: v1, kind: Node, metadata: {name: big}}
 ---
@@ -44,98 +30,15 @@ TEMPLATES = """
 """
 
 
-def group(name: str = "web", source: Json | None = None) -> Group:
-    metadata = {"name": name, "uid": f"uid-of-{name}", "generation": 1, "resourceVersion": "1"}
-    return Group.parse({"metadata": metadata, "spec": {"template": {"from": source}}})
-
-
-def node(name: str, *, pool: str = "batch", cpu: str = "8", ready: str = "True") -> Json:
-    return {
-        "metadata": {"name": name, "labels": {"pool": pool}},
-        "status": {
-            "capacity": {"cpu": cpu, "memory": "32Gi"},
-            "conditions": [{"type": "Ready", "status": ready}],
-        },
-    }
-
-
-class World:
-    """This cluster's API server, and the sources of an operator there."""
-
-    def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
-        self.server = server
-        self.woken: list[str] = []
-        self._version = 0
-        self.configmaps = ConfigMaps(
-            namespace="ops",
-            recorder=RecordedEvents().as_recorder(),
-            changed=lambda name: self.sources.configmap_changed(name),
-        )
-        self.local = NodeLink(
-            client=client,
-            place="this cluster",
-            changed=lambda nodes: self.sources.nodes_changed(None, nodes),
-            clock=Clock(),
-        )
-        self.sources = Sources(
-            configmaps=self.configmaps,
-            local=self.local,
-            secrets=client,
-            namespace="ops",
-            wake=self.woken.append,
-            clock=Clock(),
-        )
-
-    def have(self, *configmaps: Json) -> None:
-        """Exactly these ConfigMaps are known, given as name and data."""
-        self._version += 1
-        items = [
-            ConfigMap("ops", item["name"], "u", self._version, item["data"]) for item in configmaps
-        ]
-        self.configmaps.replace(items, self._version)
-
-    async def find(self, source: Json | None, *, name: str = "web") -> Found:
-        """What is found once nothing is being listed any more."""
-        async with asyncio.timeout(5):
-            while True:
-                found = await self.sources.find(group(name, source))
-                if found.missing is None or "still being listed" not in found.missing.message:
-                    return found
-
-    async def missing(self, source: Json) -> Missing:
-        found = await self.find(source)
-        assert found.missing is not None
-        assert (found.version, await found.load()) == ("", ())
-        return found.missing
-
-    def secret(self, **data: str | bytes) -> None:
-        texts = {k: v.encode() if isinstance(v, str) else v for k, v in data.items()}
-        encoded = {key: base64.b64encode(text).decode() for key, text in texts.items()}
-        self.server.create(SECRETS, {"metadata": {"name": "prod"}, "data": encoded})
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wait in ("retry_delay", "backoff"):
-        monkeypatch.setattr(reflector, wait, lambda *_, **__: 0.002)
-    monkeypatch.setattr(livenodes_module, "SYNC_WITHIN", 0.02)
-    monkeypatch.setattr(configmaps_module, "SYNC_WITHIN", 0.02)
+def node(name: str, *, pool: str = "batch", **fields: Any) -> Json:
+    return real_node(name, labels={"pool": pool}, **fields)
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        server.serve(SECRETS, kind="Secret")
-        async with KubeClient(connection=server.connection(), sleep=Naps()) as client:
-            world = World(server, client)
-            yield world
-            await world.sources.close()
-    assert following() == []
-
-
-def following() -> list[str]:
-    tasks = [task.get_name() for task in asyncio.all_tasks()]
-    return [name for name in tasks if name.startswith(("follow", "reach"))]
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    hurry(monkeypatch)
+    async with a_world() as world:
+        yield world
 
 
 class TestFound:
@@ -211,6 +114,14 @@ class TestMissing:
         assert await world.missing(BATCH) == Missing(
             "NodeNotFound",
             "no node of this cluster is labelled pool=batch (fake nodes don't count)",
+        )
+
+    async def test_the_only_one_that_fits_is_no_example(self, world: World) -> None:
+        world.server.create(NODES, node("web-1", ready="False"))
+        assert await world.missing({"nodes": {"name": "web-1"}}) == Missing(
+            "NodeNotFound",
+            "node web-1 of this cluster fits, but isn't Ready and schedulable, or doesn't state "
+            "its capacity",
         )
 
     async def test_none_that_fits_is_an_example(self, world: World) -> None:
@@ -343,125 +254,3 @@ class TestWaking:
         await world.sources.keep_only(["stays"])
         world.sources.configmap_changed("templates")
         assert world.woken == ["stays"]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture
-async def far(certificates: Certificates) -> AsyncIterator[FakeApiServer]:
-    """Another cluster, with the node `far`, that knows the token `t`."""
-    async with FakeApiServer(tls=certificates.server_context()) as server:
-        server.tokens = {"t"}
-        server.create(NODES, node("far"))
-        yield server
-
-
-@pytest.fixture
-def kubeconfig(far: FakeApiServer, certificates: Certificates) -> str:
-    cluster = {
-        "server": far.url,
-        "tls-server-name": "k8s.test",
-        "certificate-authority-data": certificates.data("ca.crt"),
-    }
-    return yaml.safe_dump(
-        {
-            "current-context": "far",
-            "contexts": [{"name": "far", "context": {"cluster": "far", "user": "far"}}],
-            "clusters": [{"name": "far", "cluster": cluster}],
-            "users": [{"name": "far", "user": {"token": "t"}}],
-        }
-    )
-
-
-class TestAnotherCluster:
-    async def test_is_reached_by_its_secret(
-        self, world: World, far: FakeApiServer, kubeconfig: str
-    ) -> None:
-        world.secret(kubeconfig=kubeconfig)
-        found = await world.find(REMOTE)
-        assert (found.missing, found.origin) == (None, "node far of the cluster of Secret prod")
-        (loaded,) = await found.load()
-        assert loaded.node == far.objects(NODES)["far"]
-        assert world.server.calls["list", "nodes"] == 0, "this one is not followed for it"
-
-    @pytest.mark.parametrize(
-        ("right", "wrong", "key"),
-        [
-            ("value", "other", None),
-            ("kubeconfig", "value", None),
-            ("other", "kubeconfig", "other"),
-        ],
-    )
-    async def test_under_the_usual_keys_or_the_one_that_is_named(
-        self, world: World, kubeconfig: str, right: str, wrong: str, key: str | None
-    ) -> None:
-        world.secret(**{right: kubeconfig, wrong: "wrong"})
-        source = {"nodes": {"name": "far", "cluster": {"secretName": "prod", "key": key}}}
-        assert (await world.find(source)).missing is None
-
-    @pytest.mark.parametrize(
-        ("data", "key", "words"),
-        [
-            (None, None, "Secret ops/prod does not exist"),
-            ({}, None, "Secret ops/prod has no key kubeconfig nor value, only: none"),
-            ({"b": "", "a": ""}, "c", "Secret ops/prod has no key c, only: a, b"),
-            ({"value": b"\xff"}, None, "Secret ops/prod, key value, is not text"),
-            ({"value": "x"}, None, "Secret prod is not a kubeconfig"),
-            ({"value": "{}"}, None, "Secret prod: no current-context is set"),
-        ],
-        ids=str,
-    )
-    async def test_says_what_is_wrong_with_its_secret(
-        self, world: World, data: Json | None, key: str | None, words: str
-    ) -> None:
-        if data is not None:
-            world.secret(**data)
-        source = {"nodes": {"name": "far", "cluster": {"secretName": "prod", "key": key}}}
-        missing = await world.missing(source)
-        assert missing.reason == "SourceUnreachable"
-        assert missing.message.startswith("the nodes of the cluster of Secret prod: ")
-        assert words in missing.message
-
-    async def test_says_that_its_secret_may_not_be_read(self, world: World) -> None:
-        world.server.fail(403, times=100, resource="secrets", message="secrets is forbidden")
-        missing = await world.missing(REMOTE)
-        assert "403: secrets is forbidden" in missing.message
-
-    async def test_wakes_those_who_copy_from_it(
-        self, world: World, far: FakeApiServer, kubeconfig: str
-    ) -> None:
-        world.secret(kubeconfig=kubeconfig)
-        await world.find(REMOTE, name="there")
-        await world.find({"nodes": {"name": "far"}}, name="here")
-        world.woken.clear()
-        far.delete(NODES, "far")
-        await until(lambda: world.woken)
-        assert world.woken == ["there"]
-        assert (await world.missing(REMOTE)).reason == "NodeNotFound"
-
-    async def test_is_followed_once_and_no_longer_than_needed(
-        self, world: World, far: FakeApiServer, kubeconfig: str
-    ) -> None:
-        world.secret(kubeconfig=kubeconfig)
-        world.server.create(NODES, node("web-1"))
-        await world.find(REMOTE, name="a")
-        await world.find(REMOTE, name="b")
-        await world.find(BATCH, name="c")
-        await world.sources.keep_only(["b", "c"])
-        assert "reach the cluster of Secret prod" in following()
-        assert far.calls["list", "nodes"] == 1
-        await world.sources.keep_only(["c"])
-        assert following() == ["follow this cluster"]
-        assert (await world.find(REMOTE, name="d")).missing is None
-        assert far.calls["list", "nodes"] == 2
-
-    async def test_closing_ends_it_all(self, world: World, kubeconfig: str) -> None:
-        world.secret(kubeconfig=kubeconfig)
-        await world.find(REMOTE, name="a")
-        await world.find(BATCH, name="b")
-        assert following()
-        await world.sources.close()
-        assert following() == []

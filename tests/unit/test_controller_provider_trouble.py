@@ -1,0 +1,114 @@
+"""The groups of a provider config, with an API server in trouble.
+
+- a group that is refused is told, and the others are made
+- one that changes meanwhile is looked at again, one that can't be read ends nothing
+- an API server in trouble is asked again, later and later; what was written is not written twice
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller import livenodes
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    ServerError,
+)
+from tests.fakes.provider import CONFIG, ProviderWorld, config, template
+
+OWNER = "kwok-operator.io/provider-config"
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProviderWorld]:
+    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.01)
+    world = ProviderWorld()
+    async with world.running():
+        yield world
+
+
+async def derived(world: ProviderWorld, *pools: str, **fields: Any) -> None:
+    """Groups of these pools are there, and all is quiet."""
+    world.configure(config(**fields), *[template(pool) for pool in pools])
+    await world.quiet()
+    assert sorted(world.groups.bodies) == sorted(pools)
+    world.written()
+
+
+def _without_trouble(world: ProviderWorld) -> Any:
+    async def read(name: str) -> Any:
+        return world.groups.bodies.get(name)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        BadRequestError("unknown field", status=400),
+        ForbiddenError("unknown field", status=403),
+        InvalidError("unknown field", status=422),
+    ],
+    ids=lambda error: str(error.status),
+)
+async def test_a_group_that_is_refused_is_told_and_the_others_are_made(
+    world: ProviderWorld, refusal: ApiError
+) -> None:
+    world.groups.refusals["batch"] = refusal
+    world.configure(config(), template("batch"), template("web"))
+    await world.quiet()
+    assert list(world.groups.bodies) == ["web"]
+    (event,) = world.said("GroupRefused")
+    assert event.message == "group batch: the API server refuses it: unknown field."
+    world.groups.refusals.clear()
+    await world.settled()
+    assert (sorted(world.groups.bodies), world.problems()) == (["batch", "web"], {})
+
+
+async def test_a_group_that_changes_meanwhile_is_looked_at_again(world: ProviderWorld) -> None:
+    world.groups.troubles = [ConflictError("the uid is another", status=409)]
+    world.groups.read = _without_trouble(world)  # type: ignore[method-assign]
+    world.configure(config(), template("batch"))
+    await world.quiet()
+    assert (list(world.groups.bodies), world.problems()) == (["batch"], {})
+
+
+async def test_an_api_server_in_trouble_is_asked_again_later_and_later(
+    world: ProviderWorld,
+) -> None:
+    world.groups.troubles = [ServerError("away", status=500) for _ in range(4)]
+    world.configure(config(), template("batch"), template("web"))
+    await world.quiet()
+    assert world.naps == [0.2, 0.4, 0.8, 1.6]
+    assert sorted(world.groups.bodies) == ["batch", "web"]
+    world.groups.troubles = [ServerError("away", status=500)]
+    world.provider.recheck()
+    await world.quiet()
+    assert world.naps[4:] == [0.2], "after a success it begins anew"
+
+
+async def test_a_group_that_can_not_be_read_does_not_end_it_all(world: ProviderWorld) -> None:
+    world.configure(config(), template("batch"))
+    await world.quiet()
+    world.written()
+    world.groups.put("web", {"metadata": {"annotations": {OWNER: f"ops/{CONFIG}"}}})
+    await world.quiet()
+    world.groups.put("web", {"spec": {"paused": "as another CRD had it"}})
+    world.configure(config(), template("batch", max="3"), template("web"), template("x"))
+    await world.quiet()
+    assert sorted(world.written()) == [("apply", "batch"), ("apply", "web"), ("apply", "x")]
+
+
+async def test_what_was_written_before_a_trouble_is_not_written_twice(world: ProviderWorld) -> None:
+    world.configure(config(), template("a"))
+    await world.quiet()
+    world.groups.troubles = [ServerError("away", status=500)]
+    world.configure(config(), *[template(pool) for pool in "abc"])
+    await world.quiet()
+    assert len(world.naps) == 1
+    assert world.written() == [("apply", "a"), ("apply", "b"), ("apply", "c")]
