@@ -121,7 +121,8 @@ class Operator:
 
 def _as_user(config: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
     (context,) = config["contexts"]
-    as_user = {**context, "context": {**context["context"], "user": user["name"]}}
+    identity = {"user": user["name"], "namespace": NAMESPACE}
+    as_user = {**context, "context": {**context["context"], **identity}}
     return {**config, "users": [user], "contexts": [as_user]}
 
 

@@ -50,8 +50,12 @@ async def check_permissions(client: KubeClient, *, namespace: str) -> None:
     missing = [rule for rule, allowed in zip(NEEDED, answers, strict=True) if not allowed]
     if missing:
         rules = ", ".join(_in_words(places, *rule) for rule in missing)
+        elsewhere = ""
+        if any(resource == "configmaps" for _, resource, _ in missing):
+            elsewhere = ", or name another namespace in POD_NAMESPACE"
         raise PreflightError(
             f"this account may not: {rules}. Bind it to the roles in deploy/base/rbac.yaml"
+            f"{elsewhere}"
         )
 
 

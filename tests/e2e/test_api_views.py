@@ -17,6 +17,8 @@ from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupS
 from tests.e2e.groups import group_manifest
 from tests.e2e.kubectl import Kubectl
 
+pytestmark = pytest.mark.usefixtures("harness")  # nobody else writes status
+
 
 def _objects(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     schema = schema.get("items", schema)

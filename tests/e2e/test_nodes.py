@@ -108,6 +108,7 @@ def test_names_and_marks(kubectl: Kubectl, operator: Process, group_name: str) -
             "metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{name}/metrics/resource",
             "kwok-operator.io/node-group-uid": uid,
             "kwok-operator.io/template-hash": status_of(kubectl, group_name)["templateHash"],
+            "kwok-operator.io/template-taints": "kwok-provider:NoSchedule",
         }
         owner = {key: group[key] for key in ("apiVersion", "kind")}
         owner |= {"name": group_name, "uid": uid, "controller": True}

@@ -156,6 +156,8 @@ def test_account_without_rights_is_told_which_are_missing(
         kubectl("create", "clusterrolebinding", "nobody", "--clusterrole=nobody", account)
         lease = ("rolebinding", "nobody", "--namespace=kube-node-lease")
         kubectl("create", *lease, "--role=kwok-operator", account)
+        own = ("rolebinding", "nobody", "--namespace=kwok-operator")
+        kubectl("create", *own, "--role=kwok-operator", account)
         eventually(
             lambda: why_it_ends(f"--kubeconfig={file}", "--listen=0"),
             until=lambda line: "may not: delete nodes. " in line,
@@ -164,7 +166,8 @@ def test_account_without_rights_is_told_which_are_missing(
     finally:
         kubectl("delete", "serviceaccount", "nobody", "--namespace=default")
         kubectl("delete", "clusterrole,clusterrolebinding", "nobody", "--ignore-not-found")
-        kubectl("delete", "rolebinding", "nobody", "-nkube-node-lease", "--ignore-not-found")
+        for namespace in ("kube-node-lease", "kwok-operator"):
+            kubectl("delete", "rolebinding", "nobody", f"-n{namespace}", "--ignore-not-found")
 
 
 def test_port_in_use_is_one_line(kubeconfig: Write) -> None:
@@ -220,8 +223,9 @@ def test_version_and_help() -> None:
     assert run("--version").stdout == f"kwok-operator {__version__}\n"
     assert "run the operator" in run("--help").stdout
     told = run("run", "--help").stdout
+    variables = {"namespace": "$POD_NAMESPACE", "provider_config": "$KWOK_PROVIDER_CONFIGMAP"}
     for flag in dataclasses.fields(RunSettings):
-        assert f"--{flag.name.replace('_', '-')}" in told
+        assert variables.get(flag.name, f"--{flag.name.replace('_', '-')}") in told
     assert "KWOK_OPERATOR_MAX_TOTAL_NODES" in told
     assert run().returncode == run("fly").returncode == 2
 

@@ -223,6 +223,11 @@ def test_heartbeats_alone_write_nothing(
     name = f"{group_name}-r1"
     real_nodes.add(name, labels={TYPE: group_name}, cpu=4)
     apply_group(kubectl, group_name, targetSize=0, template=by_type(group_name))
+    # Kubernetes labels a new node a moment after it has come.
+    eventually(
+        lambda: "beta.kubernetes.io/arch" in resolved(kubectl, group_name)["metadata"]["labels"],
+        describe="the node has all its labels",
+    )
     wait_ready(kubectl, group_name)
     before = group_of(kubectl, group_name)["metadata"]["resourceVersion"]
     for second in range(8):
