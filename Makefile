@@ -99,6 +99,10 @@ format: venv ## Format the code, and fix what can be fixed
 crds: venv ## Write crds/ from the models
 	$(PYTHON) -m kwok_operator.models.crd
 
+.PHONY: protos
+protos: venv ## Write the shim's protobuf modules from their .proto files
+	$(PYTHON) -m hack.protos
+
 .PHONY: clean
 clean: ## Remove .venv and what tools left in the checkout (not the cache of control-plane tools)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

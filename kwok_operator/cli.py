@@ -1,4 +1,4 @@
-"""The command line: `kwok-operator run`, `kwok-operator validate`.
+"""The command line: `kwok-operator run`, `shim`, `cloud-config` and `validate`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
 flag is exit code 2.
@@ -6,8 +6,11 @@ flag is exit code 2.
 
 import argparse
 import asyncio
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
 
 from kwok_operator import __version__, logs
 from kwok_operator.errors import KwokOperatorError, SettingsError
@@ -42,12 +45,37 @@ check.
 """
 
 
+_SHIM_HELP = """\
+Serves cluster-autoscaler's externalgrpc protocol for the groups that have spec.autoscaling.
+
+It only reads groups and nodes, and writes a group's targetSize and scaleDown.nodesToDelete: the
+operator does the rest. In a terminal, with any cluster:
+
+  kwok-operator shim --listen unix:/tmp/kwok.sock
+  kwok-operator cloud-config --listen unix:/tmp/kwok.sock > cloud-config.yaml
+  cluster-autoscaler --cloud-provider=externalgrpc --cloud-config=cloud-config.yaml ...
+"""
+
+_CLOUD_CONFIG_HELP = """\
+Prints what cluster-autoscaler needs to find the shim: the file for --cloud-config, with the flags
+that go with it as comments. Certificates are those of the client, as cluster-autoscaler finds them.
+"""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
     flags = _parser().parse_args(argv)
-    if flags.command == "validate":
-        return _validate(flags)
-    return _run(flags)
+    commands = {
+        "run": _run,
+        "shim": _shim,
+        "cloud-config": _cloud_config,
+        "validate": _validate,
+    }
+    try:
+        return commands[flags.command](flags)
+    except SettingsError as error:
+        print(f"kwok-operator: {error}", file=sys.stderr)
+        return 2
 
 
 def _validate(flags: argparse.Namespace) -> int:
@@ -57,17 +85,44 @@ def _validate(flags: argparse.Namespace) -> int:
 
 
 def _run(flags: argparse.Namespace) -> int:
-    try:
-        settings = run_settings(flags)
-    except SettingsError as error:
-        print(f"kwok-operator: {error}", file=sys.stderr)
-        return 2
+    settings = run_settings(flags)
     logs.configure(log_format=settings.log_format, level=settings.log_level)
     # Imported late: --help and wrong flags need not wait for what the operator is made of.
     from kwok_operator.controller.run import run
 
+    return _until_it_ends(run(settings), asyncio.new_event_loop)
+
+
+def _shim(flags: argparse.Namespace) -> int:
+    from kwok_operator.shim.settings import shim_settings
+
+    settings = shim_settings(flags)
+    logs.configure(log_format=settings.log_format, level=settings.log_level)
+    from kwok_operator.shim.run import run
+
+    make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):  # it isn't built for every platform, and only faster
+        import uvloop
+
+        make_loop = uvloop.new_event_loop
+    return _until_it_ends(run(settings), make_loop)
+
+
+def _cloud_config(flags: argparse.Namespace) -> int:
+    from kwok_operator.settings import Values
+    from kwok_operator.shim.cloudconfig import render
+    from kwok_operator.shim.settings import listen_settings
+
+    sys.stdout.write(render(*listen_settings(Values(flags, os.environ))))
+    return 0
+
+
+def _until_it_ends(
+    program: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> int:
     try:
-        asyncio.run(run(settings))
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(program)
     except KwokOperatorError as error:
         print(f"kwok-operator: {error}", file=sys.stderr)
         return 1
@@ -93,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run_flags(run)
+    _add_shim_commands(commands)
     check = commands.add_parser(
         "validate",
         help="check files before they are applied",
@@ -101,6 +157,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("files", metavar="FILE", nargs="+", help="file, directory, or - for stdin")
     return parser
+
+
+def _add_shim_commands(commands: Any) -> None:
+    # Late as well: the flags of `shim` are known to the shim alone.
+    from kwok_operator.shim.settings import add_listen_flags, add_shim_flags
+
+    shim = commands.add_parser(
+        "shim",
+        help="let cluster-autoscaler drive the groups",
+        description=_SHIM_HELP,
+        epilog=f"Each flag can be given as an environment variable: {ENV_PREFIX}LISTEN for "
+        "--listen. A flag wins.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_shim_flags(shim)
+    config = commands.add_parser(
+        "cloud-config",
+        help="print the file for cluster-autoscaler's --cloud-config",
+        description=_CLOUD_CONFIG_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_listen_flags(config)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ ENV_PREFIX = "KWOK_OPERATOR_"
 PROVIDER_CONFIG_VARIABLE = "KWOK_PROVIDER_CONFIGMAP"
 """As cluster-autoscaler's kwok provider calls it."""
 DEFAULT_PROVIDER_CONFIG = "kwok-provider-config"
+DEFAULT_PROVIDER_ID_PREFIX = "kwok:"
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +88,54 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
 
 
-def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> RunSettings:
-    """Flags, else environment, else defaults; raises SettingsError naming flag, value, remedy."""
+class Values:
+    """Flags, else environment variables, else defaults; a flag wins."""
 
-    def read(flag: str, default: str, parse: Callable[[str], Any]) -> Any:
+    def __init__(self, flags: argparse.Namespace, environ: Mapping[str, str]) -> None:
+        self._flags = flags
+        self._environ = environ
+
+    def read(self, flag: str, default: str, parse: Callable[[str], Any]) -> Any:
+        """Raises SettingsError, which names the flag or the variable, the value and the remedy."""
         name = flag.replace("-", "_")
         variable = ENV_PREFIX + name.upper()
-        given = getattr(flags, name)
-        source, text = f"--{flag}", given
-        if given is None:
-            source, text = variable, environ.get(variable) or default
-        return parsed(source, text, parse)
+        given = getattr(self._flags, name)
+        if given is not None:
+            return _parsed(f"--{flag}", given, parse)
+        return self.variable(variable, default, parse)
 
-    def parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise SettingsError(f"{source}: {text!r} {error}") from error
+    def variable(self, name: str, default: str, parse: Callable[[str], Any]) -> Any:
+        """The value of an environment variable alone."""
+        return _parsed(name, self._environ.get(name) or default, parse)
 
-    provider_config = environ.get(PROVIDER_CONFIG_VARIABLE) or DEFAULT_PROVIDER_CONFIG
+
+def _parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {text!r} {error}") from error
+
+
+def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> RunSettings:
+    """The settings of `run`; raises SettingsError naming flag, value, remedy."""
+    values = Values(flags, environ)
+    read = values.read
     return RunSettings(
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
         max_total_nodes=read("max-total-nodes", str(DEFAULT_MAX_TOTAL_NODES), _count),
-        provider_id_prefix=read("provider-id-prefix", "kwok:", _provider_id_prefix),
-        listen=read("listen", ":8080", _address),
+        provider_id_prefix=read(
+            "provider-id-prefix", DEFAULT_PROVIDER_ID_PREFIX, provider_id_prefix
+        ),
+        listen=read("listen", ":8080", address),
         resync_interval=read("resync-interval", "300", _seconds),
-        namespace=parsed("POD_NAMESPACE", environ.get("POD_NAMESPACE") or "", _namespace) or None,
-        provider_config=parsed(PROVIDER_CONFIG_VARIABLE, provider_config, _object_name),
+        namespace=values.variable("POD_NAMESPACE", "", _namespace) or None,
+        provider_config=values.variable(
+            PROVIDER_CONFIG_VARIABLE, DEFAULT_PROVIDER_CONFIG, _object_name
+        ),
         provider_config_namespace=read("provider-config-namespace", "", _namespace) or None,
-        log_format=read("log-format", "text", _one_of("text", "json")),
-        log_level=read("log-level", "info", _one_of("debug", "info", "warning", "error")),
+        log_format=read("log-format", "text", one_of(*LOG_FORMATS)),
+        log_level=read("log-level", "info", one_of(*LOG_LEVELS)),
     )
 
 
@@ -147,13 +167,15 @@ def _object_name(text: str) -> str:
     return text
 
 
-def _provider_id_prefix(text: str) -> str:
+def provider_id_prefix(text: str) -> str:
+    """What stands before a node's name in its providerID."""
     if not text or text.isspace():
         raise ValueError('is empty; give a prefix such as "kwok:"')
     return text
 
 
-def _address(text: str) -> tuple[str, int] | None:
+def address(text: str) -> tuple[str, int] | None:
+    """[HOST]:PORT, or 0 for none."""
     if text == "0":
         return None
     host, colon, port = text.rpartition(":")
@@ -162,7 +184,9 @@ def _address(text: str) -> tuple[str, int] | None:
     return (host.strip("[]") or "0.0.0.0", int(port))
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of these words, however it is capitalised."""
+
     def parse(text: str) -> str:
         if text.lower() not in choices:
             raise ValueError(f"is none of {', '.join(choices)}")

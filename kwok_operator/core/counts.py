@@ -14,7 +14,7 @@ from kwok_operator.constants import (
     CA_MIN_COUNT_ANNOTATION,
 )
 from kwok_operator.errors import one_line
-from kwok_operator.models.nodegroup import MAX_TARGET_SIZE
+from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 
 COUNT_ANNOTATIONS: Final = (
     CA_MIN_COUNT_ANNOTATION,

@@ -264,11 +264,16 @@ class _Deriver:
             },
             "spec": {
                 "template": {"from": source},
-                "autoscaling": {"minSize": counts.minimum, "maxSize": counts.maximum},
+                "autoscaling": self._autoscaling(counts),
                 **guard,
             },
         }
         return DerivedGroup(name, value, word, manifest, counts.desired)
+
+    def _autoscaling(self, counts: Counts) -> dict[str, Any]:
+        label = self._config.gpu_label_key
+        bounds: dict[str, Any] = {"minSize": counts.minimum, "maxSize": counts.maximum}
+        return bounds | ({"gpuLabel": label} if label else {})
 
     def _nodes_source(self, value: str) -> dict[str, Any]:
         key = self._config.group_key

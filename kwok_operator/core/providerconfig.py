@@ -47,9 +47,6 @@ _MAX_NAME: Final = 253
 _MAX_QUALIFIED_NAME: Final = 317
 
 KWOK_NOTE: Final = "kwok: has no effect; the kwok controller is installed and run apart"
-GPU_NOTE: Final = (
-    "nodes.gpuConfig: has no effect on nodes; they have the GPUs that their templates state"
-)
 
 
 class ProviderConfigError(ManifestError):
@@ -292,7 +289,7 @@ class _Reader:
         label = self._text(merged, "gpuLabelKey", at="nodes.gpuConfig.")
         if label is not None and not _QUALIFIED_NAME.fullmatch(label):
             self._invalid("nodes.gpuConfig.gpuLabelKey", label, "is not the key of a label")
-        return label, self._gpu_types(merged.get("availableGPUTypes")), (GPU_NOTE,)
+        return label, self._gpu_types(merged.get("availableGPUTypes")), ()
 
     def _gpu_types(self, value: object) -> tuple[str, ...]:
         if value is None:

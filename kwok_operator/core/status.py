@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kwok_operator import constants
 from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
-from kwok_operator.models.nodegroup import MAX_TARGET_SIZE
+from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.status import (
     Condition,
     ConditionStatus,

@@ -119,10 +119,13 @@ class KubeClient:
         accept: str = JSON,
         timeout: float = 30.0,  # noqa: ASYNC109 - each attempt's, handed on to aiohttp
         retries: int = 0,
+        resend: bool = True,
     ) -> bytes:
         """Ask, and give the body of a successful answer.
 
-        `retries` more attempts are made where retry.py says that it makes sense.
+        `retries` more attempts are made where retry.py says that it makes sense. Without `resend`,
+        a PATCH whose connection was closed before an answer came is not sent once more: where its
+        test would fail because the first one was carried out.
         """
         data = body if body is None or isinstance(body, bytes) else encode(body)
         headers = {"Accept": accept}
@@ -137,6 +140,7 @@ class KubeClient:
                 data=data,
                 headers=headers,
                 timeout=timeout,
+                resend=resend,
             )
 
         if not retries:
@@ -233,12 +237,13 @@ class KubeClient:
         data: bytes | None,
         headers: Mapping[str, str],
         timeout: float,  # noqa: ASYNC109
+        resend: bool,
     ) -> bytes:
         """One request, with a second login after a 401."""
         if self._requests is None:
             self._requests = self._new_session(limit=self._max_connections)
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
-        logged_in_again = resent = False
+        logged_in_again, resent = False, not resend
         while True:
             status, started = 0, self._clock()
             try:

@@ -23,10 +23,9 @@ from kwok_operator.constants import (
     GUARD_TAINT_VALUE,
     MAX_NODES_TO_DELETE,
 )
-from kwok_operator.models.base import STORED_DEFAULT, ApiModel, NodeName, matches, number_as_text
+from kwok_operator.models.autoscaling import MAX_TARGET_SIZE, Autoscaling, Price
+from kwok_operator.models.base import ApiModel, NodeName, matches, number_as_text
 from kwok_operator.models.template import GuardTaint, Template
-
-MAX_TARGET_SIZE = 1_000_000
 
 
 class ScaleDownOrder(StrEnum):
@@ -111,40 +110,6 @@ class UpdateStrategy(ApiModel):
     )
 
 
-class Autoscaling(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "!has(self.minSize) || !has(self.maxSize)"
-                    " || self.minSize <= self.maxSize",
-                    "message": "autoscaling.minSize must not be greater than autoscaling.maxSize:"
-                    " lower minSize or raise maxSize",
-                    "fieldPath": ".minSize",
-                }
-            ]
-        }
-    )
-
-    min_size: int = Field(
-        default=0,
-        ge=0,
-        le=MAX_TARGET_SIZE,
-        description="Fewest nodes. A lower targetSize is allowed, and this many are kept all the"
-        " same. Default: 0.",
-        # Stored, so that an empty `autoscaling` has a field: server-side apply makes what it
-        # empties null, and the consent would be gone.
-        json_schema_extra={STORED_DEFAULT: 0},
-    )
-    max_size: int | None = Field(
-        default=None,
-        ge=0,
-        le=MAX_TARGET_SIZE,
-        description="Most nodes. A new targetSize above it is refused; lowered below the"
-        " present targetSize, the group shrinks to it. Default: no limit. Example: 200.",
-    )
-
-
 class KwokNodeGroupSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra={
@@ -202,4 +167,9 @@ class KwokNodeGroupSpec(ApiModel):
         default=None,
         description="Its presence, even empty ({}), lets cluster-autoscaler drive the group, within"
         " these bounds. Default: absent. Example: {minSize: 0, maxSize: 200}.",
+    )
+    price: Price | None = Field(
+        default=None,
+        description="What a node costs, for cluster-autoscaler's expander `price`. Default: absent."
+        ' Example: {hourly: "0.192"}.',
     )

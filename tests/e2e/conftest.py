@@ -20,6 +20,7 @@ import pytest
 from hack.controlplane import Cluster, create, delete
 from kwok_operator.constants import PLURAL
 from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from tests.e2e.autoscaler import autoscaler, shim, shim_kubeconfig  # noqa: F401
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import _harness, harness, operator, operator_kubeconfig  # noqa: F401
 from tests.e2e.sources import provider, real_nodes  # noqa: F401

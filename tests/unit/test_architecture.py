@@ -46,7 +46,9 @@ CONFINED: dict[str, tuple[str, ...]] = {
     "aiohttp": (f"{PACKAGE}.kube", f"{PACKAGE}.health"),
     "grpc": (f"{PACKAGE}.shim",),
     "google": (f"{PACKAGE}.shim",),
-    "prometheus_client": (f"{PACKAGE}.metrics", f"{PACKAGE}.health"),
+    "hpack": (f"{PACKAGE}.shim.http2",),
+    "prometheus_client": (f"{PACKAGE}.metrics", f"{PACKAGE}.health", f"{PACKAGE}.shim.metrics"),
+    "uvloop": (f"{PACKAGE}.cli",),
 }
 
 IMPURE_MODULES = frozenset(

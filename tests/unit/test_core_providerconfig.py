@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.core.providerconfig import (
-    GPU_NOTE,
     KWOK_NOTE,
     ProviderConfigError,
     read_config,
@@ -93,7 +92,7 @@ def test_every_key_is_read() -> None:
         configmap_name="templates",
         configmap_key="nodes.yaml",
         prune=True,
-        notes=(KWOK_NOTE, GPU_NOTE),
+        notes=(KWOK_NOTE,),
     )
 
 
@@ -153,7 +152,7 @@ GPU: dict[str, Any] = {"gpuLabelKey": "gpu", "availableGPUTypes": {"k80": {}, "p
 def test_gpu_config_wherever_the_samples_have_it(changes: dict[str, Any]) -> None:
     config = read(config_text(**changes))
     assert (config.gpu_label_key, config.gpu_types) == ("gpu", ("k80", "p100"))
-    assert config.notes == (GPU_NOTE,)
+    assert config.notes == ()
 
 
 @pytest.mark.parametrize(

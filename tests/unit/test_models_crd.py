@@ -100,7 +100,8 @@ def test_stored_defaults_and_nulls_are_the_exception() -> None:
     }
     # The presence of these says something; null would take it back silently.
     source = ".spec.template.from"
-    presence_counts = {".spec.autoscaling", ".spec.template.shape.gpu", source}
+    presence_counts = {".spec.autoscaling", ".spec.autoscaling.options", ".spec.price"}
+    presence_counts |= {".spec.template.shape.gpu", source}
     presence_counts |= {f"{source}.configMap", f"{source}.nodes"}
     presence_counts |= {f"{source}.nodes.{way}" for way in ("selector", "annotation", "cluster")}
     assert {path for path in objects if not ALL[path].get("nullable")} == presence_counts
@@ -148,11 +149,13 @@ def test_fields_are_those_of_the_contract() -> None:
         "scaleDown",
         "updateStrategy",
         "autoscaling",
+        "price",
     }
     assert set(ALL[".spec.template"]["properties"]) == {"from", "node", "shape", "keepImages"}
     assert set(ALL[".spec.template.from"]["properties"]) == {"configMap", "nodes"}
     assert set(ALL[".spec.scaleDown"]["properties"]) == {"order", "nodesToDelete", "pods"}
-    assert set(ALL[".spec.autoscaling"]["properties"]) == {"minSize", "maxSize"}
+    fields = {"minSize", "maxSize", "options", "gpuLabel"}
+    assert set(ALL[".spec.autoscaling"]["properties"]) == fields
     assert "required" not in ALL[".spec"]
     assert ".spec.template.shape.gpu.count" in FIELDS
     assert FIELDS[".spec.scaleDown.nodesToDelete"]["maxItems"] == 20_000

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kwok_operator.constants import MAX_NODES_TO_DELETE
+from kwok_operator.models.autoscaling import MAX_TARGET_SIZE, Autoscaling
 from kwok_operator.models.nodegroup import (
-    MAX_TARGET_SIZE,
-    Autoscaling,
     DeletedNodePods,
     KwokNodeGroupSpec,
     ScaleDownOrder,

@@ -1,0 +1,187 @@
+"""What cluster-autoscaler (CA) asks of a group, as a change of the group's spec.
+
+    Fleet (spec, status, nodes as seen) + what is asked  --increase, delete, decrease-->  Change
+
+CA's calls are wishes about numbers and names: nothing is created or deleted here. Victims are named
+and the target is lowered in one change, so that the operator never has to guess which node was
+meant. A change that says nothing new is None: what is asked for is so already.
+
+The rules are those of CA's externalgrpc provider: an instance that is gone already is no error and
+lowers nothing; a decrease only takes back what has no Node yet, as much of it as there is; failed
+instances can be given back even at the minimum, and the group tries again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kwok_operator.constants import MAX_NODES_TO_DELETE
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.status import KwokNodeGroupStatus
+
+
+class Refusal(StrEnum):
+    """Why something can't be done: kinds that a protocol has codes for."""
+
+    INVALID = "Invalid"
+    NOT_FOUND = "NotFound"
+    OUT_OF_RANGE = "OutOfRange"
+    AT_MINIMUM = "AtMinimum"
+    TOO_MANY = "TooMany"
+
+
+class RefusedError(KwokOperatorError):
+    """CA asks for what a group can't do; the sentence ends up in CA's events."""
+
+    def __init__(self, kind: Refusal, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A group and its instances, by serial.
+
+    `present` are its Nodes that stay or may go, `leaving` those that are terminating, `pending`
+    what is asked for and has no Node yet, oldest first. `next_serial` has not been given out.
+    """
+
+    group: str
+    names: NodeNames
+    spec: KwokNodeGroupSpec
+    status: KwokNodeGroupStatus
+    present: Mapping[int, str]
+    leaving: frozenset[int]
+    pending: tuple[int, ...]
+    next_serial: int
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Instances that are to go, and may have gone."""
+        return self.spec.scale_down.nodes_to_delete
+
+    @property
+    def min_size(self) -> int:
+        return self.spec.autoscaling.min_size if self.spec.autoscaling else 0
+
+    @property
+    def max_size(self) -> int | None:
+        return self.spec.autoscaling.max_size if self.spec.autoscaling else None
+
+    @property
+    def target(self) -> int:
+        """The number of nodes that is asked for, within the group's bounds."""
+        wanted = self.spec.target_size
+        if wanted is None:
+            known = self.status.target_size
+            wanted = len(self.present) + len(self.pending) if known is None else known
+        wanted = max(wanted, self.min_size)
+        return wanted if self.max_size is None else min(wanted, self.max_size)
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Pending serials that nobody has taken back."""
+        return tuple(s for s in self.pending if self.names.name(s) not in self.named)
+
+    @property
+    def staying(self) -> int:
+        """How many Nodes nobody has named to go."""
+        return sum(name not in self.named for name in self.present.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """An instance to go; `failed` where CA gives back what never became a node."""
+
+    name: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to write: the target, and all names to delete, where they change."""
+
+    target: int
+    names: frozenset[str] | None = None
+
+
+def increase(fleet: Fleet, delta: int) -> Change:
+    """Asks for `delta` more nodes. Raises RefusedError."""
+    if delta <= 0:
+        raise RefusedError(Refusal.INVALID, f"the increase must be positive, and is {delta}")
+    target = fleet.target + delta
+    if fleet.max_size is not None and target > fleet.max_size:
+        raise RefusedError(
+            Refusal.OUT_OF_RANGE,
+            f"group {fleet.group} has a target of {fleet.target} and a maximum of "
+            f"{fleet.max_size}: {delta} more are too many",
+        )
+    return Change(target)
+
+
+def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
+    """Has instances go, and as many fewer nodes in all. Raises RefusedError; then none go."""
+    going: dict[str, Victim] = {}
+    for victim in victims:
+        if _goes(fleet, victim):
+            going[victim.name] = victim
+    if not going:
+        return None
+    healthy = sum(not victim.failed for victim in going.values())
+    if healthy > fleet.target - fleet.min_size:
+        raise RefusedError(
+            Refusal.AT_MINIMUM,
+            f"group {fleet.group} has a target of {fleet.target} and a minimum of "
+            f"{fleet.min_size}: {healthy} fewer are too few",
+        )
+    target = max(fleet.min_size, fleet.target - len(going))
+    return Change(target, _with_names(fleet, going))
+
+
+def decrease(fleet: Fleet, delta: int) -> Change | None:
+    """Takes back `-delta` instances that have no Node yet, or as many as there are.
+
+    Raises RefusedError where `delta` is not negative.
+    """
+    if delta >= 0:
+        raise RefusedError(Refusal.INVALID, f"the decrease must be negative, and is {delta}")
+    target = max(fleet.target + delta, fleet.min_size, fleet.staying)
+    if target >= fleet.target:
+        return None
+    waiting = fleet.waiting
+    surplus = min(max(0, fleet.staying + len(waiting) - target), len(waiting))
+    taken_back = {fleet.names.name(s) for s in waiting[len(waiting) - surplus :]}
+    return Change(target, _with_names(fleet, taken_back) if taken_back else None)
+
+
+def _goes(fleet: Fleet, victim: Victim) -> bool:
+    """Whether naming the victim says something new. Raises RefusedError for what isn't ours."""
+    serial = fleet.names.serial(victim.name)
+    if serial is None or serial >= fleet.next_serial:
+        raise RefusedError(
+            Refusal.INVALID, f"{victim.name} is no instance of group {fleet.group}; nothing is done"
+        )
+    there = fleet.present.get(serial) == victim.name or serial in fleet.pending
+    return there and victim.name not in fleet.named
+
+
+def _with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
+    """The names to delete, without those that are gone."""
+    kept = {name for name in fleet.named if _is_known(fleet, name)}
+    names = kept | set(going)
+    if len(names) > MAX_NODES_TO_DELETE:
+        raise RefusedError(
+            Refusal.TOO_MANY,
+            f"group {fleet.group} would have {len(names)} nodes to delete at once, of at most "
+            f"{MAX_NODES_TO_DELETE}; try again when some are gone",
+        )
+    return frozenset(names)
+
+
+def _is_known(fleet: Fleet, name: str) -> bool:
+    serial = fleet.names.serial(name)
+    if serial is None:
+        return False
+    return serial in fleet.present or serial in fleet.leaving or serial in fleet.pending

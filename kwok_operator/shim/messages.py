@@ -1,0 +1,232 @@
+"""Our values and the bytes of cluster-autoscaler's messages.
+
+    request bytes ──read, options_request, node_price_request──> values
+    values ──instances, options, template, ...──> response bytes
+
+Here is what is known of the two generations of fields (see externalgrpc.proto): requests of either
+are read, answers have both. Decides nothing: what to answer is for the service.
+
+A whole request is decoded, also where two of its strings are needed: the library takes 2 µs for the
+largest that is sent for each node, of the 200 that a call takes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeVar
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.proto import kubernetes_pb2 as k8s
+from kwok_operator.shim.status import RpcError, StatusCode
+
+M = TypeVar("M", bound=Message)
+
+SECOND: Final = 10**9
+"""In nanoseconds, the unit of durations in the protocol."""
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+_LONGEST: Final = 2**63 - 1
+
+
+def read(kind: type[M], request: bytes) -> M:
+    """The request as a message. Raises RpcError (INVALID_ARGUMENT) for bytes that are none."""
+    try:
+        return kind.FromString(request)
+    except DecodeError as error:
+        raise RpcError(
+            StatusCode.INVALID_ARGUMENT,
+            f"the {len(request)} bytes are no {kind.DESCRIPTOR.full_name}",
+        ) from error
+
+
+RUNNING: Final = pb.InstanceStatus.instanceRunning
+CREATING: Final = pb.InstanceStatus.instanceCreating
+DELETING: Final = pb.InstanceStatus.instanceDeleting
+
+
+class ErrorClass(IntEnum):
+    """cluster-autoscaler treats both alike, and shows them."""
+
+    OUT_OF_RESOURCES = 1
+    OTHER = 99
+
+
+class Failure(NamedTuple):
+    """Why an instance can't be created. Only one with a code is noticed: it is never empty."""
+
+    code: str
+    message: str
+    kind: ErrorClass = ErrorClass.OTHER
+
+
+class Instance(NamedTuple):
+    """`provider_id` is that of the Node, character by character.
+
+    A failure counts only while the instance is CREATING.
+    """
+
+    provider_id: str
+    state: pb.InstanceStatus.InstanceState
+    failure: Failure | None = None
+
+
+def node_groups(groups: Iterable[pb.NodeGroup]) -> bytes:
+    return pb.NodeGroupsResponse(nodeGroups=groups).SerializeToString()
+
+
+def node_group_for_node(group: pb.NodeGroup | None) -> bytes:
+    """None says that the node is of no group, by a group without an id."""
+    return pb.NodeGroupForNodeResponse(nodeGroup=group or pb.NodeGroup()).SerializeToString()
+
+
+def target_size(nodes: int) -> bytes:
+    return pb.NodeGroupTargetSizeResponse(targetSize=nodes).SerializeToString()
+
+
+def instances(group: Iterable[Instance]) -> bytes:
+    response = pb.NodeGroupNodesResponse()
+    for provider_id, state, failure in group:
+        status = response.instances.add(id=provider_id).status
+        status.instanceState = state
+        if failure is not None:
+            status.errorInfo.errorCode = failure.code
+            status.errorInfo.errorMessage = failure.message
+            status.errorInfo.instanceErrorClass = failure.kind
+    return response.SerializeToString()
+
+
+def template(node: bytes) -> bytes:
+    """`node` is a core/v1 Node and not empty: cluster-autoscaler would crash."""
+    response = pb.NodeGroupTemplateNodeInfoResponse(nodeInfo=node, nodeBytes=node)
+    return response.SerializeToString()
+
+
+def gpu_label(label: str) -> bytes:
+    return pb.GPULabelResponse(label=label).SerializeToString()
+
+
+def gpu_types(types: Iterable[str]) -> bytes:
+    empty = {name: Any() for name in types}
+    return pb.GetAvailableGPUTypesResponse(gpuTypes=empty).SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalingOptions:
+    """cluster-autoscaler's options for one group, with its own defaults; times in nanoseconds."""
+
+    scale_down_utilization_threshold: float = 0.5
+    scale_down_gpu_utilization_threshold: float = 0.5
+    scale_down_unneeded_time: int = 10 * MINUTE
+    scale_down_unready_time: int = 20 * MINUTE
+    max_node_provision_time: int = 15 * MINUTE
+    zero_or_max_node_scaling: bool = False
+    ignore_daemon_sets_utilization: bool = False
+
+
+_DEFAULTS: Final = AutoscalingOptions()
+_TIMES: Final = {
+    "scale_down_unneeded_time": ("scaleDownUnneededDuration", "scaleDownUnneededTime"),
+    "scale_down_unready_time": ("scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
+    "max_node_provision_time": ("MaxNodeProvisionDuration", "MaxNodeProvisionTime"),
+}
+"""The field of each generation, the new one first."""
+
+
+class OptionsRequest(NamedTuple):
+    """Which group, and what holds for groups that set nothing."""
+
+    id: str
+    defaults: AutoscalingOptions
+
+
+def options_request(request: bytes) -> OptionsRequest:
+    """What a request leaves out has the value that cluster-autoscaler gives it unless told else.
+
+    Zero would mean that nodes are removed at once.
+    """
+    asked = read(pb.NodeGroupAutoscalingOptionsRequest, request)
+    if not asked.HasField("defaults"):
+        return OptionsRequest(asked.id, _DEFAULTS)
+    given = asked.defaults
+    times = {field: _time(given, *fields) for field, fields in _TIMES.items()}
+    defaults = replace(
+        _DEFAULTS,
+        scale_down_utilization_threshold=given.scaleDownUtilizationThreshold,
+        scale_down_gpu_utilization_threshold=given.scaleDownGpuUtilizationThreshold,
+        zero_or_max_node_scaling=given.zeroOrMaxNodeScaling,
+        ignore_daemon_sets_utilization=given.ignoreDaemonSetsUtilization,
+        **{field: time for field, time in times.items() if time is not None},
+    )
+    return OptionsRequest(asked.id, defaults)
+
+
+def options(wanted: AutoscalingOptions) -> bytes:
+    """All of them: what is left out, cluster-autoscaler takes for 0, or crashes."""
+    answer = pb.NodeGroupAutoscalingOptions(
+        scaleDownUtilizationThreshold=wanted.scale_down_utilization_threshold,
+        scaleDownGpuUtilizationThreshold=wanted.scale_down_gpu_utilization_threshold,
+        zeroOrMaxNodeScaling=wanted.zero_or_max_node_scaling,
+        ignoreDaemonSetsUtilization=wanted.ignore_daemon_sets_utilization,
+    )
+    for field, (new, old) in _TIMES.items():
+        time: int = getattr(wanted, field)
+        getattr(answer, new).FromNanoseconds(time)
+        getattr(answer, new).SetInParent()
+        getattr(answer, old).duration = time
+        getattr(answer, old).SetInParent()
+    response = pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=answer)
+    return response.SerializeToString()
+
+
+def _time(given: pb.NodeGroupAutoscalingOptions, new: str, old: str) -> int | None:
+    if given.HasField(new):
+        duration: Duration = getattr(given, new)
+        # The other generation has 63 bits for it.
+        return max(-_LONGEST, min(duration.seconds * SECOND + duration.nanos, _LONGEST))
+    if given.HasField(old):
+        nanoseconds: int = getattr(given, old).duration
+        return nanoseconds
+    return None
+
+
+class NodePriceRequest(NamedTuple):
+    """What a node costs for so many hours."""
+
+    node: pb.ExternalGrpcNode
+    hours: float
+
+
+class PodPriceRequest(NamedTuple):
+    """What a pod costs for so many hours."""
+
+    pod: k8s.Pod
+    hours: float
+
+
+def node_price_request(request: bytes) -> NodePriceRequest:
+    asked = read(pb.PricingNodePriceRequest, request)
+    return NodePriceRequest(asked.node, _hours(asked))
+
+
+def pod_price_request(request: bytes) -> PodPriceRequest:
+    asked = read(pb.PricingPodPriceRequest, request)
+    return PodPriceRequest(read(k8s.Pod, asked.pod_bytes or asked.pod), _hours(asked))
+
+
+def price(amount: float) -> bytes:
+    """The answer for nodes and for pods."""
+    return pb.PricingNodePriceResponse(price=amount).SerializeToString()
+
+
+def _hours(asked: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
+    start: Timestamp | k8s.Time = asked.startTime
+    end: Timestamp | k8s.Time = asked.endTime
+    if asked.HasField("startTimestamp") and asked.HasField("endTimestamp"):
+        start, end = asked.startTimestamp, asked.endTimestamp
+    seconds, nanos = end.seconds - start.seconds, end.nanos - start.nanos
+    return (seconds * SECOND + nanos) / HOUR

@@ -1,0 +1,174 @@
+"""`kwok-operator shim`: where its objects are put together, and taken apart again.
+
+    reflectors ──> Store ──> CloudProvider ──> GrpcServer <── cluster-autoscaler
+                    ^             │
+                    └─ GroupWriter┘
+
+It listens from the start, so that cluster-autoscaler finds somebody, and says UNAVAILABLE until
+groups and nodes are listed. When the API server goes away, reads are answered from memory and
+writes say so. On SIGTERM calls under way end first.
+"""
+
+import asyncio
+import logging
+import signal
+import ssl
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from kwok_operator import __version__, constants
+from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.health import HealthServer
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.decode import NODES, OBJECTS
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.shim.describe import health_handlers, reflection_streams
+from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.metrics import ShimMetrics
+from kwok_operator.shim.service import CloudProvider
+from kwok_operator.shim.settings import Certificates, ShimSettings
+from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.writer import GROUPS_PATH, GroupWriter
+
+logger = logging.getLogger(__name__)
+
+NODES_PATH: Final = "/api/v1/nodes"
+STOP_GRACE: Final = 5.0
+CERTIFICATE_CHECK: Final = 10.0
+"""Seconds between two looks at the certificate files, which are renewed in place."""
+
+
+async def run(settings: ShimSettings) -> None:
+    """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
+    connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
+    metrics = ShimMetrics()
+    store = Store(selector=settings.selector, provider_id_prefix=settings.provider_id_prefix)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            KubeClient(connection=connection, observe=metrics.request)
+        )
+        writer = GroupWriter(client=client, store=store, clock=time.monotonic)
+        provider = CloudProvider(store=store, writer=writer)
+        server = GrpcServer(
+            {**provider.handlers(), **health_handlers(lambda: store.synced)},
+            streams=reflection_streams(),
+            observe=metrics.call,
+        )
+        health = HealthServer(
+            registry=metrics.registry, healthy=lambda: None, ready=lambda: _unready(store)
+        )
+        logger.info("kwok-operator shim %s: %s", __version__, connection.description)
+        if settings.metrics_listen:
+            await health.start(*settings.metrics_listen)
+        stack.push_async_callback(health.close)
+        context = _context(settings.certificates) if settings.certificates else None
+        await _listen(server, settings, context)
+        stack.push_async_callback(server.stop, STOP_GRACE)
+        await _work(settings, client, store, context)
+        logger.info("stopping: calls under way end, nodes and groups stay")
+
+
+async def _work(
+    settings: ShimSettings, client: KubeClient, store: Store, context: ssl.SSLContext | None
+) -> None:
+    """Follows groups and nodes until a signal."""
+    groups = Reflector(
+        client=client,
+        path=GROUPS_PATH,
+        decoder=OBJECTS.then(GroupObject.parse),
+        sink=store.groups,
+        page_size=100,
+    )
+    nodes = Reflector(
+        client=client,
+        path=NODES_PATH,
+        decoder=NODES,
+        params={"labelSelector": constants.NODE_GROUP_LABEL},
+        sink=store.nodes,
+    )
+    signalled = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, signalled.set)
+    parts = [groups.run(), nodes.run(), _tell_ready(store)]
+    if settings.certificates is not None and context is not None:
+        parts.append(_renew(settings.certificates, context))
+    tasks = [asyncio.create_task(part) for part in parts]
+    waiting = asyncio.create_task(signalled.wait())
+    try:
+        done, _ = await asyncio.wait((*tasks, waiting), return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {waiting}:
+            raise KwokOperatorError(f"a part has ended: {task.exception()!r}")
+    finally:
+        for each in (*tasks, waiting):
+            each.cancel()
+        await asyncio.gather(*tasks, waiting, return_exceptions=True)
+
+
+async def _listen(
+    server: GrpcServer, settings: ShimSettings, context: ssl.SSLContext | None
+) -> None:
+    where = settings.listen
+    try:
+        if where.path:
+            await server.listen_unix(where.path)
+        else:
+            await server.listen_tcp(where.host, where.port, ssl=context)
+    except OSError as error:
+        raise SettingsError(
+            f"--listen {where}: {error.strerror or error}; give another address"
+        ) from error
+    logger.info("listening: address=%s tls=%s", where, context is not None)
+
+
+async def _tell_ready(store: Store) -> None:
+    await store.groups.synced.wait()
+    await store.nodes.synced.wait()
+    names = [group.name for group in store.all_served()]
+    logger.info("ready: groups=%d", len(names))
+    await asyncio.Event().wait()
+
+
+async def _renew(certificates: Certificates, context: ssl.SSLContext) -> None:
+    """Takes renewed files over; connections that are open keep what they have."""
+    before = _stamp(certificates)
+    while True:
+        await asyncio.sleep(CERTIFICATE_CHECK)
+        now = _stamp(certificates)
+        if now == before:
+            continue
+        try:
+            _load(context, certificates)
+        except SettingsError as error:
+            logger.warning("certificates not renewed, the old ones stay: error=%s", error)
+        else:
+            before = now
+            logger.info("certificates renewed")
+
+
+def _context(certificates: Certificates) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.set_alpn_protocols(["h2"])
+    _load(context, certificates)
+    return context
+
+
+def _load(context: ssl.SSLContext, certificates: Certificates) -> None:
+    try:
+        context.load_cert_chain(certificates.cert, certificates.key)
+        context.load_verify_locations(certificates.cacert)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"--cert, --key, --cacert: can't be used: {error}") from error
+
+
+def _stamp(certificates: Certificates) -> tuple[int, ...]:
+    paths = (Path(certificates.cert), Path(certificates.key), Path(certificates.cacert))
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+
+
+def _unready(store: Store) -> str | None:
+    return None if store.synced else "groups and nodes are still being listed"

@@ -1,0 +1,309 @@
+"""cluster-autoscaler's CloudProvider protocol: what each call means for our groups.
+
+    request bytes ──> Store (reads) or GroupWriter (writes) ──> response bytes
+
+Reads come from memory and answer at once. Writes record what is wanted, and return when the API
+server has it: the operator makes it so. Nothing is drained, created or deleted here, and Cleanup
+does nothing: the nodes outlive every cluster-autoscaler.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
+from kwok_operator.core.autoscaler import (
+    Refusal,
+    RefusedError,
+    Victim,
+    decrease,
+    delete,
+    increase,
+)
+from kwok_operator.errors import ForbiddenError, KwokOperatorError, TemplateError
+from kwok_operator.models.status import ConditionType
+from kwok_operator.shim import messages
+from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Failure, Instance
+from kwok_operator.shim.pricing import merged_options, pod_cost_hourly
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.status import Handler, RpcError, StatusCode
+from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.template import template_node
+from kwok_operator.shim.writer import BusyError, Decide, GroupGoneError, GroupWriter
+
+logger = logging.getLogger(__name__)
+
+SERVICE: Final = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
+FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
+"""An annotation of the placeholders that cluster-autoscaler makes for instances without a Node."""
+CREATE_ERROR: Final = "create-error"
+
+_CODES: Final = {
+    Refusal.INVALID: StatusCode.INVALID_ARGUMENT,
+    Refusal.NOT_FOUND: StatusCode.NOT_FOUND,
+    Refusal.OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
+    Refusal.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
+    Refusal.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
+}
+_EMPTY: Final = b""
+_OF_NO_GROUP: Final = messages.node_group_for_node(None)
+_INT32_MAX: Final = 2**31 - 1
+_NO_OPTIONS: Final = RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
+
+
+class CloudProvider:
+    """The calls, as handlers by their full name."""
+
+    def __init__(self, *, store: Store, writer: GroupWriter) -> None:
+        self._store = store
+        self._writer = writer
+        self._for_node: dict[str, tuple[GroupObject, bytes]] = {}
+        self._templates: dict[str, tuple[str, bytes]] = {}
+        self._told: dict[str, str] = {}
+        """The template that cluster-autoscaler may remember of each group, by hash."""
+        self._hidden: frozenset[str] = frozenset()
+
+    def handlers(self) -> Mapping[str, Handler]:
+        calls: dict[str, Handler] = {
+            "NodeGroups": self.node_groups,
+            "NodeGroupForNode": self.node_group_for_node,
+            "NodeGroupTargetSize": self.target_size,
+            "NodeGroupIncreaseSize": self.increase_size,
+            "NodeGroupDeleteNodes": self.delete_nodes,
+            "NodeGroupDecreaseTargetSize": self.decrease_target_size,
+            "NodeGroupNodes": self.nodes,
+            "NodeGroupTemplateNodeInfo": self.template_node_info,
+            "NodeGroupGetOptions": self.get_options,
+            "PricingNodePrice": self.node_price,
+            "PricingPodPrice": self.pod_price,
+            "GPULabel": self.gpu_label,
+            "GetAvailableGPUTypes": self.gpu_types,
+            "Cleanup": lambda _: _EMPTY,
+            "Refresh": self.refresh,
+        }
+        return {f"{SERVICE}{name}": handler for name, handler in calls.items()}
+
+    def refresh(self, _: bytes) -> bytes:
+        """The start of a loop: decides which groups are left out of it.
+
+        cluster-autoscaler copies a group's last node for years, and never asks for the template of
+        a group that was scaled to zero and then changed. Left out for one loop, such a group is
+        forgotten, and asked for its template when it is back.
+        """
+        self._need_sync()
+        hidden = set()
+        told: dict[str, str] = {}
+        for group in self._store.all_served():
+            current = group.status.template_hash or ""
+            known = self._told.get(group.uid, current)
+            if known != current and self._is_empty(group):
+                hidden.add(group.uid)
+                logger.info("left out for a loop, its template has changed: group=%s", group.name)
+                known = current
+            told[group.uid] = known
+        self._told, self._hidden = told, frozenset(hidden)
+        return _EMPTY
+
+    def node_groups(self, _: bytes) -> bytes:
+        self._need_sync()
+        served = self._store.all_served()
+        return messages.node_groups(_node_group(g) for g in served if g.uid not in self._hidden)
+
+    def node_group_for_node(self, request: bytes) -> bytes:
+        node = messages.read(pb.NodeGroupForNodeRequest, request).node
+        group = self._store.group_for(node.providerID, _instance_name(self._store, node))
+        if group is None:
+            self._need_sync()
+            return _OF_NO_GROUP
+        known = self._for_node.get(group.uid)
+        if known is None or known[0] is not group:
+            answer = messages.node_group_for_node(_node_group(group))
+            known = self._for_node[group.uid] = (group, answer)
+        return known[1]
+
+    def target_size(self, request: bytes) -> bytes:
+        group = self._group(messages.read(pb.NodeGroupTargetSizeRequest, request).id)
+        return messages.target_size(self._store.fleet(group).target)
+
+    async def increase_size(self, request: bytes) -> bytes:
+        asked = messages.read(pb.NodeGroupIncreaseSizeRequest, request)
+        await self._ask(asked.id, lambda fleet: increase(fleet, asked.delta))
+        logger.info("scaled up: group=%s nodes=%d", asked.id, asked.delta)
+        return _EMPTY
+
+    async def delete_nodes(self, request: bytes) -> bytes:
+        asked = messages.read(pb.NodeGroupDeleteNodesRequest, request)
+        group = self._group(asked.id)
+        victims = [self._victim(group, node) for node in asked.nodes]
+        await self._ask(asked.id, lambda fleet: delete(fleet, victims))
+        logger.info("given back: group=%s nodes=%d", asked.id, len(victims))
+        return _EMPTY
+
+    async def decrease_target_size(self, request: bytes) -> bytes:
+        asked = messages.read(pb.NodeGroupDecreaseTargetSizeRequest, request)
+        await self._ask(asked.id, lambda fleet: decrease(fleet, asked.delta))
+        logger.info("taken back: group=%s nodes=%d", asked.id, -asked.delta)
+        return _EMPTY
+
+    def nodes(self, request: bytes) -> bytes:
+        group = self._group(messages.read(pb.NodeGroupNodesRequest, request).id)
+        fleet, failure = self._store.fleet(group), _failure(group)
+        found = [
+            Instance(self._provider_id(group, s), DELETING if name in fleet.named else RUNNING)
+            for s, name in sorted(fleet.present.items())
+        ]
+        found += [Instance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)]
+        found += [Instance(self._provider_id(group, s), CREATING, failure) for s in fleet.waiting]
+        return messages.instances(found)
+
+    def template_node_info(self, request: bytes) -> bytes:
+        group = self._group(messages.read(pb.NodeGroupTemplateNodeInfoRequest, request).id)
+        resolved, node_hash = group.status.resolved_template, group.status.template_hash or ""
+        if resolved is None:
+            conditions = {c.type: c.message for c in group.status.conditions}
+            why = conditions.get(ConditionType.TEMPLATE_RESOLVED, "it is new")
+            raise _no_template(group, why)
+        known = self._templates.get(group.uid)
+        if known is None or known[0] != node_hash:
+            try:
+                node = template_node(
+                    resolved,
+                    group=group.name,
+                    uid=group.uid,
+                    provider_id_prefix=self._store.provider_id_prefix,
+                )
+            except TemplateError as error:
+                raise _no_template(group, str(error)) from error
+            known = self._templates[group.uid] = (node_hash, messages.template(node))
+        self._told[group.uid] = node_hash
+        return known[1]
+
+    def get_options(self, request: bytes) -> bytes:
+        asked = messages.options_request(request)
+        group = self._group(asked.id)
+        options = group.spec.autoscaling.options if group.spec.autoscaling else None
+        if options is None:
+            raise _NO_OPTIONS
+        return messages.options(merged_options(asked.defaults, options))
+
+    def gpu_label(self, _: bytes) -> bytes:
+        self._need_sync()
+        labels = {g.name: label for g in self._store.all_served() if (label := _gpu_label(g))}
+        label = next(iter(labels.values()), "")
+        others = [f"{name} ({other})" for name, other in labels.items() if other != label]
+        if others:
+            logger.warning(
+                "groups disagree on autoscaling.gpuLabel, and cluster-autoscaler knows one: "
+                "taken=%s others=%s",
+                label,
+                ", ".join(others),
+            )
+        return messages.gpu_label(label)
+
+    def gpu_types(self, _: bytes) -> bytes:
+        self._need_sync()
+        return messages.gpu_types(
+            sorted({found for g in self._store.all_served() if (found := _gpu_type(g))})
+        )
+
+    def node_price(self, request: bytes) -> bytes:
+        asked = messages.node_price_request(request)
+        name = asked.node.annotations.get(CA_NODE_GROUP_ANNOTATION, "")
+        group = self._group(name)
+        if group.spec.price is None:
+            raise RpcError(StatusCode.UNIMPLEMENTED, f"group {name} has no spec.price")
+        return messages.price(float(group.spec.price.hourly) * asked.hours)
+
+    def pod_price(self, request: bytes) -> bytes:
+        if not any(group.spec.price for group in self._store.all_served()):
+            raise RpcError(StatusCode.UNIMPLEMENTED, "no group has spec.price")
+        asked = messages.pod_price_request(request)
+        return messages.price(pod_cost_hourly(asked.pod) * asked.hours)
+
+    async def _ask(self, name: str, decide: Decide) -> None:
+        self._group(name)
+        try:
+            await self._writer.ask(name, decide)
+        except RefusedError as error:
+            raise RpcError(_CODES[error.kind], str(error)) from error
+        except GroupGoneError as error:
+            raise RpcError(StatusCode.NOT_FOUND, str(error)) from error
+        except BusyError as error:
+            raise RpcError(StatusCode.ABORTED, str(error)) from error
+        except ForbiddenError as error:
+            raise RpcError(StatusCode.PERMISSION_DENIED, str(error)) from error
+        except KwokOperatorError as error:
+            raise RpcError(StatusCode.UNAVAILABLE, str(error)) from error
+
+    def _group(self, name: str) -> GroupObject:
+        self._need_sync()
+        group = self._store.served(name)
+        if group is not None:
+            return group
+        known = self._store.known(name)
+        if known is None:
+            raise RpcError(StatusCode.NOT_FOUND, f"there is no group {name}")
+        why = "is paused" if known.spec.paused else "is not for cluster-autoscaler"
+        remedy = "set spec.paused to false" if known.spec.paused else "give it spec.autoscaling"
+        raise RpcError(StatusCode.NOT_FOUND, f"group {name} {why}; {remedy}")
+
+    def _need_sync(self) -> None:
+        if not self._store.synced:
+            raise RpcError(StatusCode.UNAVAILABLE, "groups and nodes are still being listed")
+
+    def _victim(self, group: GroupObject, node: pb.ExternalGrpcNode) -> Victim:
+        name = self._store.node_of(group, node.providerID)
+        if name is None or (node.name not in (name, node.providerID)):
+            raise RpcError(
+                StatusCode.INVALID_ARGUMENT,
+                f"{node.name} ({node.providerID}) is no node of group {group.name}; none goes",
+            )
+        return Victim(name, failed=node.annotations.get(FAKE_NODE_REASON) == CREATE_ERROR)
+
+    def _provider_id(self, group: GroupObject, serial: int) -> str:
+        node = self._store.node(group, serial)
+        if node is not None:
+            return node.provider_id
+        return f"{self._store.provider_id_prefix}{group.names.name(serial)}"
+
+    def _is_empty(self, group: GroupObject) -> bool:
+        fleet = self._store.fleet(group)
+        return not (fleet.target or fleet.present or fleet.leaving or fleet.pending)
+
+
+def _node_group(group: GroupObject) -> pb.NodeGroup:
+    bounds = group.spec.autoscaling
+    assert bounds is not None
+    most = _INT32_MAX if bounds.max_size is None else bounds.max_size
+    ready = f"{group.status.ready_replicas} of {group.status.target_size or 0} nodes are Ready"
+    return pb.NodeGroup(id=group.name, minSize=bounds.min_size, maxSize=most, debug=ready)
+
+
+def _instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
+    """The instance's name; a placeholder of cluster-autoscaler is called like its providerID."""
+    if node.name == node.providerID:
+        return node.providerID.removeprefix(store.provider_id_prefix)
+    return str(node.name)
+
+
+def _failure(group: GroupObject) -> Failure | None:
+    """Why no instance of the group can be created at present, if that is so."""
+    for condition in group.status.conditions:
+        if condition.type == ConditionType.STALLED and condition.status == "True":
+            refused = condition.reason == "Refused"
+            return Failure(condition.reason, condition.message) if refused else None
+    return None
+
+
+def _no_template(group: GroupObject, why: str) -> RpcError:
+    return RpcError(StatusCode.FAILED_PRECONDITION, f"group {group.name} has no template: {why}")
+
+
+def _gpu_label(group: GroupObject) -> str:
+    return (group.spec.autoscaling.gpu_label or "") if group.spec.autoscaling else ""
+
+
+def _gpu_type(group: GroupObject) -> str:
+    """The value of the GPU label on the group's nodes."""
+    metadata = (group.status.resolved_template or {}).get("metadata") or {}
+    return str((metadata.get("labels") or {}).get(_gpu_label(group)) or "")

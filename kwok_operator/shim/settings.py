@@ -1,0 +1,214 @@
+"""The flags of `kwok-operator shim` and `kwok-operator cloud-config`, as values.
+
+What a flag means stands in its help text, and nowhere else.
+"""
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from kwok_operator.errors import SettingsError
+from kwok_operator.settings import (
+    DEFAULT_PROVIDER_ID_PREFIX,
+    LOG_FORMATS,
+    LOG_LEVELS,
+    Values,
+    address,
+    one_of,
+    provider_id_prefix,
+)
+
+DEFAULT_LISTEN = "127.0.0.1:8086"
+_DISCOVERY_PREFIXES = ("kwok:", "clusterapi:")
+_LABEL = re.compile(r"[^=,\s]+=[^=,\s]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the gRPC server listens: a socket file, or a host and a port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody but this machine, or this pod, gets there."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files of PEM data: the server's certificate and key, and the CA of its clients."""
+
+    cert: str
+    key: str
+    cacert: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Labels of the groups that are served: all of them, of one of the alternatives."""
+
+    alternatives: tuple[Mapping[str, str], ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return not self.alternatives or any(
+            all(labels.get(key) == value for key, value in wanted.items())
+            for wanted in self.alternatives
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShimSettings:
+    """What `shim` was asked for."""
+
+    kubeconfig: str | None
+    context: str | None
+    listen: Address
+    certificates: Certificates | None
+    selector: Selector
+    provider_id_prefix: str
+    metrics_listen: tuple[str, int] | None
+    log_format: str
+    log_level: str
+
+
+def add_listen_flags(parser: argparse.ArgumentParser) -> None:
+    """Where cluster-autoscaler finds the shim; `cloud-config` needs no others."""
+    server = parser.add_argument_group("the gRPC server")
+    server.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help=f"HOST:PORT, or unix:/PATH for a socket file (default {DEFAULT_LISTEN})",
+    )
+    server.add_argument("--cert", metavar="FILE", help="the server's certificate, for mutual TLS")
+    server.add_argument("--key", metavar="FILE", help="its private key")
+    server.add_argument("--cacert", metavar="FILE", help="the CA of the clients' certificates")
+
+
+def add_shim_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags. Values are checked by `shim_settings`, wherever they come from."""
+    cluster = parser.add_argument_group("which cluster, which groups")
+    cluster.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="kubeconfig to use; by default the pod's service account, else $KUBECONFIG, else "
+        "~/.kube/config",
+    )
+    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    cluster.add_argument(
+        "--node-group-auto-discovery",
+        metavar="kwok:LABEL=VALUE,...",
+        action="append",
+        help="serve the groups with these labels only; several flags are alternatives (default: "
+        "all groups with spec.autoscaling)",
+    )
+    cluster.add_argument(
+        "--provider-id-prefix",
+        metavar="TEXT",
+        help=f'as the operator has it (default "{DEFAULT_PROVIDER_ID_PREFIX}")',
+    )
+    add_listen_flags(parser)
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        default=None,
+        help="serve without TLS on an address that others can reach",
+    )
+    running = parser.add_argument_group("running")
+    running.add_argument(
+        "--metrics-listen",
+        metavar="ADDRESS",
+        help="[HOST]:PORT of /healthz, /readyz and /metrics; 0 switches them off (default :8087)",
+    )
+    running.add_argument("--log-format", metavar="text|json", help="default text")
+    running.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+
+
+def listen_settings(values: Values) -> tuple[Address, Certificates | None]:
+    """Raises SettingsError naming flag, value, remedy."""
+    where: Address = values.read("listen", DEFAULT_LISTEN, parse_address)
+    files = {name: values.read(name, "", str) for name in ("cert", "key", "cacert")}
+    missing = [f"--{name}" for name, file in files.items() if not file]
+    if len(missing) == len(files):
+        return where, None
+    if missing:
+        raise SettingsError(f"--cert, --key and --cacert go together: {missing[0]} is missing")
+    return where, Certificates(**files)
+
+
+def shim_settings(
+    flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> ShimSettings:
+    """Flags, else environment, else defaults; raises SettingsError naming flag, value, remedy."""
+    values = Values(flags, environ)
+    where, certificates = listen_settings(values)
+    insecure = flags.insecure or values.variable("KWOK_OPERATOR_INSECURE", "", str) == "true"
+    if certificates is None and not where.is_local and not insecure:
+        raise SettingsError(
+            f"--listen {where}: others can reach this address, and could scale the groups; give "
+            "--cert, --key and --cacert, or --insecure if that is meant"
+        )
+    discovery = flags.node_group_auto_discovery
+    if discovery is None:
+        discovery = values.variable("KWOK_OPERATOR_NODE_GROUP_AUTO_DISCOVERY", "", str).split()
+    return ShimSettings(
+        kubeconfig=values.read("kubeconfig", "", str) or None,
+        context=values.read("context", "", str) or None,
+        listen=where,
+        certificates=certificates,
+        selector=Selector(tuple(_labels(text) for text in discovery)),
+        provider_id_prefix=values.read(
+            "provider-id-prefix", DEFAULT_PROVIDER_ID_PREFIX, provider_id_prefix
+        ),
+        metrics_listen=values.read("metrics-listen", ":8087", address),
+        log_format=values.read("log-format", "text", one_of(*LOG_FORMATS)),
+        log_level=values.read("log-level", "info", one_of(*LOG_LEVELS)),
+    )
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT or unix:/PATH; raises ValueError with the remedy."""
+    scheme, colon, path = text.partition(":")
+    if scheme == "unix" and colon:
+        if not path.startswith("/"):
+            raise ValueError("is not a socket file such as unix:/run/kwok/shim.sock")
+        if len(os.fsencode(path)) > 100:
+            raise ValueError("is too long: the path of a socket file may have 100 bytes")
+        return Address(path=path)
+    try:
+        found = address(text)
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValueError("is not an address such as 127.0.0.1:8086 or unix:/run/kwok/shim.sock")
+    return Address(host=found[0], port=found[1])
+
+
+def _labels(text: str) -> Mapping[str, str]:
+    """`kwok:team=a,stage=b`, in the syntax of cluster-autoscaler's Cluster API provider."""
+    for prefix in _DISCOVERY_PREFIXES:
+        text_of_labels = text.removeprefix(prefix)
+        if text_of_labels != text:
+            break
+    pairs = text_of_labels.split(",")
+    if not all(_LABEL.fullmatch(pair) for pair in pairs):
+        raise SettingsError(
+            f"--node-group-auto-discovery: {text!r} is not a list of labels such as "
+            "kwok:team=a,stage=test"
+        )
+    return dict(pair.split("=", 1) for pair in pairs)

@@ -1,0 +1,269 @@
+"""The groups that cluster-autoscaler (CA) may drive, and their nodes, in memory.
+
+    reflectors (groups, nodes) ──> Store ──> service (every read)
+    our own writes ────────────────^
+
+Every read of CA is answered from here. What we wrote is entered with the API server's answer, and
+an object that is older by its resourceVersion never takes its place: CA reads its own writes.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.core.autoscaler import Fleet
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.status import batches_of
+from kwok_operator.kube.decode import NodeView
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.shim.settings import Selector
+
+
+@dataclass(frozen=True, slots=True)
+class GroupObject:
+    """A KwokNodeGroup as last seen."""
+
+    name: str
+    uid: str
+    generation: int
+    resource_version: int
+    deleting: bool
+    labels: Mapping[str, str]
+    names: NodeNames
+    spec: KwokNodeGroupSpec
+    status: KwokNodeGroupStatus
+    has_scale_down: bool
+    """Whether the object has spec.scaleDown, so that something can be put into it."""
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> "GroupObject":
+        """Raises ValueError or KeyError for what is no KwokNodeGroup."""
+        metadata = body["metadata"]
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata.get("generation", 0),
+            resource_version=int(metadata["resourceVersion"]),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            labels=metadata.get("labels") or {},
+            names=NodeNames.of(metadata["name"], metadata["uid"]),
+            spec=KwokNodeGroupSpec.model_validate(body.get("spec")),
+            status=KwokNodeGroupStatus.model_validate(body.get("status")),
+            has_scale_down=isinstance((body.get("spec") or {}).get("scaleDown"), Mapping),
+        )
+
+
+@dataclass(slots=True)
+class Node:
+    """A node of a group."""
+
+    name: str
+    provider_id: str
+    deleting: bool
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """The nodes of one group by serial, the serials of those that are gone, the highest ever."""
+
+    there: dict[int, Node] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    highest: int = -1
+
+
+class Store:
+    """Groups and nodes. `groups` and `nodes` are the sinks of reflectors."""
+
+    def __init__(self, *, selector: Selector, provider_id_prefix: str) -> None:
+        self.provider_id_prefix = provider_id_prefix
+        self.groups = GroupSink(self)
+        self.nodes = NodeSink(self)
+        self._selector = selector
+        self._groups: dict[str, GroupObject] = {}
+        self._by_prefix: dict[str, GroupObject] = {}
+        self._nodes: dict[str, _Nodes] = {}
+        self._group_of: dict[str, tuple[str, int]] = {}
+        """The uid and the serial of a node, by its providerID."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything has been listed once."""
+        return self.groups.synced.is_set() and self.nodes.synced.is_set()
+
+    def served(self, name: str) -> GroupObject | None:
+        """The group of that name, if CA may drive it."""
+        group = self._groups.get(name)
+        return group if group is not None and self._is_served(group) else None
+
+    def all_served(self) -> Iterator[GroupObject]:
+        """Groups that CA may drive, by name."""
+        return (self._groups[n] for n in sorted(self._groups) if self._is_served(self._groups[n]))
+
+    def known(self, name: str) -> GroupObject | None:
+        """The group of that name, served or not."""
+        return self._groups.get(name)
+
+    def group_for(self, provider_id: str, name: str) -> GroupObject | None:
+        """The served group that an instance belongs to; None for everything that is not ours.
+
+        A name alone makes nothing ours: it has to be one that a group gave out, and a node there
+        is has to be owned by that group.
+        """
+        prefix = name[: name.rfind("-") + 1]
+        group = self._by_prefix.get(prefix)
+        if group is None or not self._is_served(group):
+            return None
+        found = self._group_of.get(provider_id)
+        if found is not None:
+            return group if found == (group.uid, group.names.serial(name)) else None
+        serial = group.names.serial(name)
+        fits = provider_id == f"{self.provider_id_prefix}{name}"
+        return group if fits and serial is not None and serial < self._next_serial(group) else None
+
+    def node(self, group: GroupObject, serial: int) -> Node | None:
+        nodes = self._nodes.get(group.uid)
+        return nodes.there.get(serial) if nodes else None
+
+    def node_of(self, group: GroupObject, provider_id: str) -> str | None:
+        """The name of the instance that has this providerID, with a Node or without."""
+        found = self._group_of.get(provider_id)
+        if found is not None and found[0] == group.uid:
+            return group.names.name(found[1])
+        name = provider_id.removeprefix(self.provider_id_prefix)
+        return None if name == provider_id else name
+
+    def fleet(self, group: GroupObject) -> Fleet:
+        """A group and its instances as they are now."""
+        nodes = self._nodes.get(group.uid) or _Nodes()
+        pending = tuple(
+            serial
+            for batch in batches_of(group.status)
+            for serial in batch
+            if serial not in nodes.there and serial not in nodes.gone
+        )
+        return Fleet(
+            group=group.name,
+            names=group.names,
+            spec=group.spec,
+            status=group.status,
+            present={s: n.name for s, n in nodes.there.items() if not n.deleting},
+            leaving=frozenset(s for s, n in nodes.there.items() if n.deleting),
+            pending=pending,
+            next_serial=self._next_serial(group),
+        )
+
+    def put_group(self, group: GroupObject) -> bool:
+        """Takes what was seen or written; False where something newer is known."""
+        known = self._groups.get(group.name)
+        if known is not None and known.resource_version >= group.resource_version:
+            return False
+        if known is not None and known.uid != group.uid:
+            self.drop_group(known)
+        self._groups[group.name] = self._by_prefix[group.names.prefix] = group
+        if not group.status.pending and (nodes := self._nodes.get(group.uid)):
+            nodes.gone.clear()
+        return True
+
+    def drop_group(self, group: GroupObject) -> None:
+        known = self._groups.get(group.name)
+        if known is not None and known.uid == group.uid:
+            del self._groups[group.name]
+            self._by_prefix.pop(known.names.prefix, None)
+
+    def replace_groups(self, groups: Sequence[GroupObject], version: int) -> None:
+        listed = {group.name for group in groups}
+        for known in list(self._groups.values()):
+            if known.name not in listed and known.resource_version <= version:
+                self.drop_group(known)
+        for group in groups:
+            self.put_group(group)
+
+    def put_node(self, view: NodeView) -> None:
+        place = _place(view)
+        if place is None:
+            self.drop_node(view)
+            return
+        uid, serial = place
+        nodes = self._nodes.setdefault(uid, _Nodes())
+        nodes.there[serial] = Node(view.name, view.provider_id, view.deleting)
+        nodes.highest = max(nodes.highest, serial)
+        self._group_of[view.provider_id] = place
+
+    def drop_node(self, view: NodeView) -> None:
+        place = self._group_of.pop(view.provider_id, None)
+        if place is None:
+            return
+        nodes = self._nodes[place[0]]
+        nodes.there.pop(place[1], None)
+        nodes.gone.add(place[1])
+
+    def replace_nodes(self, views: Sequence[NodeView]) -> None:
+        listed = {view.provider_id for view in views}
+        for provider_id in self._group_of.keys() - listed:
+            uid, serial = self._group_of.pop(provider_id)
+            self._nodes[uid].there.pop(serial, None)
+            self._nodes[uid].gone.add(serial)
+        for view in views:
+            self.put_node(view)
+
+    def _is_served(self, group: GroupObject) -> bool:
+        return (
+            group.spec.autoscaling is not None
+            and not group.spec.paused
+            and not group.deleting
+            and self._selector.matches(group.labels)
+        )
+
+    def _next_serial(self, group: GroupObject) -> int:
+        """What has been given out is below this, as far as we can see."""
+        nodes = self._nodes.get(group.uid)
+        return max(group.status.next_serial, nodes.highest + 1 if nodes else 0)
+
+
+def _place(view: NodeView) -> tuple[str, int] | None:
+    """The uid of the group that owns a node, and its serial; None where it is nobody's."""
+    uid = view.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
+    if not uid or uid not in view.owner_uids:
+        return None
+    group = view.labels.get(constants.NODE_GROUP_LABEL, "")
+    serial = NodeNames.of(group, uid).serial(view.name)
+    return None if serial is None else (uid, serial)
+
+
+class GroupSink:
+    """Where a reflector tells of groups."""
+
+    def __init__(self, store: Store) -> None:
+        self.synced = asyncio.Event()
+        self._store = store
+
+    def replace(self, items: Sequence[GroupObject], resource_version: int) -> None:
+        self._store.replace_groups(items, resource_version)
+        self.synced.set()
+
+    def upsert(self, item: GroupObject) -> None:
+        self._store.put_group(item)
+
+    def remove(self, item: GroupObject) -> None:
+        self._store.drop_group(item)
+
+
+class NodeSink:
+    """Where a reflector tells of nodes."""
+
+    def __init__(self, store: Store) -> None:
+        self.synced = asyncio.Event()
+        self._store = store
+
+    def replace(self, items: Sequence[NodeView], resource_version: int) -> None:
+        self._store.replace_nodes(items)
+        self.synced.set()
+
+    def upsert(self, item: NodeView) -> None:
+        self._store.put_node(item)
+
+    def remove(self, item: NodeView) -> None:
+        self._store.drop_node(item)

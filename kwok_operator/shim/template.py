@@ -1,0 +1,220 @@
+"""The node that a group's next node would be, as cluster-autoscaler wants it: core/v1 in protobuf.
+
+    resolved template --core.template.render--> JSON of a Node --encode_node--> bytes
+    bytes --decode_node--> the same in JSON
+
+What a node of a group looks like is for core.template to say. Here is only how JSON becomes
+protobuf, for any kind of object in kubernetes.proto: fields are called alike in both, so the
+message's own descriptor says what belongs where. What it doesn't name is left out, as a program
+does that was built for an older Kubernetes.
+
+The bytes are those of the Node alone, without the envelope in which an API server sends one.
+"""
+
+import copy
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError as ProtobufError
+from google.protobuf.message import Message
+
+from kwok_operator import constants
+from kwok_operator.core.cleaning import section, taint_list
+from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.template import KubeletEndpoint, render
+from kwok_operator.errors import DecodeError, TemplateError
+from kwok_operator.shim.proto import kubernetes_pb2 as k8s
+
+_Field = Any
+"""A FieldDescriptor, of which the library has two classes, one of them private."""
+
+FIELD: Final = "status.resolvedTemplate"
+
+_NO_TIME: Final = "1970-01-01T00:00:00Z"
+"""A Time of zero seconds is none at all to who reads it, and a template has no age."""
+_NO_ENDPOINT: Final = KubeletEndpoint(addresses=(), port=0)
+"""With one, a node is rendered Ready; a template's has nobody to talk to."""
+_ADDED_LABELS: Final = {
+    "beta.kubernetes.io/arch": constants.ARCH_LABEL,
+    "beta.kubernetes.io/os": constants.OS_LABEL,
+}
+"""Kubernetes' node lifecycle controller sees to it that each node has these, and that they agree.
+
+Pods may still choose nodes by them.
+"""
+_MOST: Final = Fraction(2**63 - 1)
+_DECIMAL_UNITS: Final = {-3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_BINARY_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_EXPONENT: Final = re.compile(r"[eE][+-]?[0-9]+$")
+
+
+def template_node(
+    resolved: Mapping[str, Any], *, group: str, uid: str, provider_id_prefix: str
+) -> bytes:
+    """The bytes of a Ready node of the group, called `template-<group>`; never empty.
+
+    `uid` is the group's. The same template gives the same bytes. Raises TemplateError where the
+    template can't be a Node.
+    """
+    node = copy.deepcopy(dict(resolved))
+    metadata = section(node, "metadata", field=FIELD)
+    for part in ("labels", "annotations"):
+        section(metadata, part, field=f"{FIELD}.metadata")
+    section(node, "status", field=FIELD)
+    spec = section(node, "spec", field=FIELD)
+    spec["taints"] = taint_list(spec, field=FIELD)
+    rendered = render(
+        node, group=group, uid=uid, provider_id_prefix=provider_id_prefix, endpoint=_NO_ENDPOINT
+    )
+    body = rendered.body(f"template-{group}", requested_at=_NO_TIME, now=_NO_TIME, ready=True)
+    manifest = json.loads(body)
+    del manifest["metadata"]["annotations"][constants.REQUESTED_AT_ANNOTATION]
+    labels = manifest["metadata"]["labels"]
+    labels |= {old: labels[new] for old, new in _ADDED_LABELS.items() if new in labels}
+    return encode_node(manifest)
+
+
+def encode_node(manifest: Mapping[str, Any]) -> bytes:
+    """A Node's JSON in protobuf. Raises TemplateError, which names the field that doesn't fit."""
+    node = k8s.Node()
+    _fill(node, manifest, FIELD)
+    return node.SerializeToString(deterministic=True)
+
+
+def decode_node(data: bytes) -> dict[str, Any]:
+    """A Node's JSON, without apiVersion and kind, and without whatever is empty.
+
+    Raises DecodeError for bytes that are no Node.
+    """
+    try:
+        plain: dict[str, Any] = _plain(k8s.Node.FromString(data))
+    except (ProtobufError, ValueError, OverflowError, OSError) as error:
+        raise DecodeError(f"reading a Node of {len(data)} bytes: {error}") from error
+    return plain
+
+
+def canonical_quantity(value: object) -> str:
+    """A node's resource as an API server writes it: "1500m" for "1.5", "2Gi" for "2048Mi".
+
+    What is less than a thousandth is rounded up there. Raises ValueError for what is no quantity.
+    """
+    text, amount = str(value), parse_quantity(value)
+    sign = -1 if amount < 0 else 1
+    binary = text.endswith("i")
+    if binary:
+        amount = sign * min(abs(amount), _MOST)
+    milli = math.ceil(abs(amount) * 1000)
+    if binary and milli >= 1024 * 1000 and milli % 1000 == 0:
+        number, unit = milli // 1000, 0
+        while number % 1024 == 0:
+            number, unit = number // 1024, unit + 1
+        return f"{sign * number}{_BINARY_UNITS[unit]}"
+    with_exponent = _EXPONENT.search(text) is not None
+    number, exponent = milli, -3
+    while number and number % 1000 == 0 and (with_exponent or exponent < max(_DECIMAL_UNITS)):
+        number, exponent = number // 1000, exponent + 3
+    if not number:
+        return "0"
+    if with_exponent:
+        return f"{sign * number}e{exponent}" if exponent else str(sign * number)
+    return f"{sign * number}{_DECIMAL_UNITS[exponent]}"
+
+
+def _fill(message: Message, value: Any, path: str) -> None:
+    """Writes JSON into an empty message."""
+    if isinstance(message, k8s.Time):
+        with _named(path, value):
+            message.seconds = _seconds(value)
+    elif isinstance(message, k8s.Quantity):
+        with _named(path, value):
+            message.string = canonical_quantity(value)
+    else:
+        for field in message.DESCRIPTOR.fields:
+            given = _typed(value, Mapping, path).get(field.name)
+            if given is not None:
+                _fill_field(message, field, given, f"{path}.{field.name}")
+
+
+def _fill_field(message: Message, field: _Field, given: Any, path: str) -> None:
+    target = getattr(message, field.name)
+    if _is_map(field):
+        for key, value in _typed(given, Mapping, path).items():
+            with _named(f"{path}.{key}", value):
+                if _has_messages(field.message_type.fields_by_name["value"]):
+                    _fill(target[key], value, f"{path}.{key}")
+                else:
+                    target[key] = value
+    elif field.is_repeated:
+        for i, value in enumerate(_typed(given, list, path)):
+            with _named(f"{path}[{i}]", value):
+                if _has_messages(field):
+                    _fill(target.add(), value, f"{path}[{i}]")
+                else:
+                    target.append(value)
+    elif _has_messages(field):
+        target.SetInParent()
+        _fill(target, given, path)
+    else:
+        with _named(path, given):
+            setattr(message, field.name, given)
+
+
+@contextmanager
+def _named(path: str, value: Any) -> Iterator[None]:
+    """What the library finds wrong with a value gets the name of the field."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise TemplateError(
+            field=path, value=value, problem=f"can't be written into a Node: {error}"
+        ) from error
+
+
+def _typed(value: Any, kind: type, path: str) -> Any:
+    if not isinstance(value, kind):
+        name = "a list" if kind is list else "an object of keys and values"
+        raise TemplateError(field=path, value=value, problem=f"must be {name}")
+    return value
+
+
+def _plain(message: Message) -> Any:
+    """A message as JSON; None or an empty object where it says nothing."""
+    if isinstance(message, k8s.Time):
+        if not message.seconds:
+            return None
+        return datetime.fromtimestamp(message.seconds, UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(message, k8s.Quantity):
+        return message.string
+    plain = {field.name: _plain_field(field, value) for field, value in message.ListFields()}
+    return {name: value for name, value in plain.items() if value not in (None, {})}
+
+
+def _plain_field(field: _Field, value: Any) -> Any:
+    if _is_map(field):
+        return {key: _plain(v) if isinstance(v, Message) else v for key, v in value.items()}
+    if field.is_repeated:
+        return [_plain(v) if isinstance(v, Message) else v for v in value]
+    return _plain(value) if isinstance(value, Message) else value
+
+
+def _has_messages(field: _Field) -> bool:
+    return field.message_type is not None
+
+
+def _is_map(field: _Field) -> bool:
+    return _has_messages(field) and field.message_type.GetOptions().map_entry
+
+
+def _seconds(value: Any) -> int:
+    if not isinstance(value, str):
+        raise TypeError("it is no time such as 2026-01-02T03:04:05Z")
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
+        raise ValueError("it names no time zone; Z stands for UTC")
+    return math.floor(time.timestamp())

@@ -1,0 +1,220 @@
+"""Changes of groups: decided on what is known, written under a test, decided anew when it fails.
+
+    ask(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if all is as known
+                           (several at once)        ^──── read anew ──┘ if it is not
+
+A change is written only onto the generation that it was decided on: no increase and no victim is
+lost or counted twice, whoever else writes. Status writes don't change the generation, and so never
+get in the way. What is asked of one group while a write is under way is decided together and
+written in one.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.core.autoscaler import Change, Fleet
+from kwok_operator.errors import (
+    InvalidError,
+    KwokOperatorError,
+    NotFoundError,
+)
+from kwok_operator.kube.client import JSON_PATCH, KubeClient
+from kwok_operator.kube.decode import decode_dict
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.shim.store import GroupObject, Store
+
+logger = logging.getLogger(__name__)
+
+GROUPS_PATH: Final = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{constants.PLURAL}"
+FIELD_MANAGER: Final = "kwok-operator-shim"
+PATIENCE: Final = 4.0
+"""Seconds for one ask: cluster-autoscaler gives up after 5."""
+FIRST_PAUSE: Final = 0.01
+LAST_PAUSE: Final = 0.2
+
+Decide = Callable[[Fleet], Change | None]
+
+
+class GroupGoneError(KwokOperatorError):
+    """There is no such group any more, or it is not served."""
+
+
+class BusyError(KwokOperatorError):
+    """Others kept changing the group for as long as cluster-autoscaler waits."""
+
+
+@dataclass(slots=True)
+class _Ask:
+    decide: Decide
+    done: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What waits to be written to one group, and whether somebody writes."""
+
+    waiting: list[_Ask] = field(default_factory=list)
+    writing: bool = False
+
+
+class GroupWriter:
+    """Writes spec.targetSize and spec.scaleDown.nodesToDelete, and nothing else."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        store: Store,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self._sleep = sleep
+        self._draw = draw
+        self._turns: dict[str, _Turn] = {}
+
+    async def ask(self, group: str, decide: Decide) -> None:
+        """Has a change made. Returns when the API server has it, and the store knows it.
+
+        Raises what `decide` raises, GroupGoneError, BusyError, and KwokOperatorError where the API
+        server can't be asked: then nobody knows whether the change was made.
+        """
+        turn = self._turns.setdefault(group, _Turn())
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn.waiting.append(_Ask(decide, done))
+        if not turn.writing:
+            turn.writing = True
+            task = asyncio.create_task(self._take_turns(group, turn), name=f"write {group}")
+            task.add_done_callback(_tell_failure)
+        await done
+
+    async def _take_turns(self, group: str, turn: _Turn) -> None:
+        # One turn of the loop, so that calls which came together are written together.
+        await asyncio.sleep(0)
+        try:
+            while turn.waiting:
+                asks, turn.waiting = turn.waiting, []
+                try:
+                    await self._write(group, asks)
+                except Exception as error:
+                    for ask in asks:
+                        if not ask.done.done():
+                            ask.done.set_exception(error)
+        finally:
+            turn.writing = False
+            if self._turns.get(group) is turn:
+                del self._turns[group]
+
+    async def _write(self, name: str, asks: list[_Ask]) -> None:
+        give_up = self._clock() + PATIENCE
+        pause = FIRST_PAUSE
+        while True:
+            group = self._store.served(name)
+            if group is None:
+                raise GroupGoneError(f"there is no group {name} that may be scaled")
+            fleet = self._store.fleet(group)
+            accepted, after = _decide(fleet, [ask for ask in asks if not ask.done.done()])
+            patch = _patch(group, after.spec)
+            if not patch or await self._patch(group, patch):
+                for ask in accepted:
+                    ask.done.set_result(None)
+                return
+            if self._clock() >= give_up:
+                raise BusyError(f"group {name} was changed by others again and again; try again")
+            await self._read(group)
+            await self._sleep(pause * (0.5 + self._draw()))
+            pause = min(LAST_PAUSE, 2 * pause)
+
+    async def _patch(self, group: GroupObject, patch: list[dict[str, Any]]) -> bool:
+        """False where the group is not as it was any more."""
+        tests = [
+            {"op": "test", "path": "/metadata/uid", "value": group.uid},
+            {"op": "test", "path": "/metadata/generation", "value": group.generation},
+        ]
+        try:
+            answer = await self._client.request(
+                "PATCH",
+                f"{GROUPS_PATH}/{group.name}",
+                params={"fieldManager": FIELD_MANAGER},
+                body=[*tests, *patch],
+                content_type=JSON_PATCH,
+                timeout=PATIENCE,
+                # A second one would find its own change, take it for another's, and add to it.
+                resend=False,
+            )
+        except NotFoundError as error:
+            raise GroupGoneError(f"group {group.name} is gone") from error
+        except InvalidError:
+            return False
+        self._store.put_group(GroupObject.parse(decode_dict(answer)))
+        return True
+
+    async def _read(self, group: GroupObject) -> None:
+        path = f"{GROUPS_PATH}/{group.name}"
+        try:
+            answer = await self._client.request("GET", path, timeout=PATIENCE)
+        except NotFoundError as error:
+            self._store.drop_group(group)
+            raise GroupGoneError(f"group {group.name} is gone") from error
+        self._store.put_group(GroupObject.parse(decode_dict(answer)))
+
+
+def _decide(fleet: Fleet, asks: list[_Ask]) -> tuple[list[_Ask], Fleet]:
+    """Takes one ask after the other, each on what the ones before made of the group.
+
+    One that is refused is told so at once, and changes nothing for the others.
+    """
+    accepted = []
+    for ask in asks:
+        try:
+            change = ask.decide(fleet)
+        except KwokOperatorError as error:
+            ask.done.set_exception(error)
+            continue
+        accepted.append(ask)
+        if change is not None:
+            fleet = _changed(fleet, change)
+    return accepted, fleet
+
+
+def _changed(fleet: Fleet, change: Change) -> Fleet:
+    spec = fleet.spec.model_copy(update={"target_size": change.target})
+    if change.names is not None:
+        scale_down = spec.scale_down.model_copy(update={"nodes_to_delete": change.names})
+        spec = spec.model_copy(update={"scale_down": scale_down})
+    return Fleet(
+        group=fleet.group,
+        names=fleet.names,
+        spec=spec,
+        status=fleet.status,
+        present=fleet.present,
+        leaving=fleet.leaving,
+        pending=fleet.pending,
+        next_serial=fleet.next_serial,
+    )
+
+
+def _patch(group: GroupObject, spec: KwokNodeGroupSpec) -> list[dict[str, Any]]:
+    """The difference in the two fields that are ours to write."""
+    patch: list[dict[str, Any]] = []
+    if spec.target_size != group.spec.target_size:
+        patch.append({"op": "add", "path": "/spec/targetSize", "value": spec.target_size})
+    names = spec.scale_down.nodes_to_delete
+    if names != group.spec.scale_down.nodes_to_delete:
+        if not group.has_scale_down:
+            patch.append({"op": "add", "path": "/spec/scaleDown", "value": {}})
+        patch.append({"op": "add", "path": "/spec/scaleDown/nodesToDelete", "value": sorted(names)})
+    return patch
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("writing has failed", exc_info=task.exception())

@@ -1,0 +1,215 @@
+"""cluster-autoscaler as the e2e tests play it: its calls, over its protocol, and its placeholders.
+
+`Shim` runs `kwok-operator shim` as its service account, over a socket file. `Autoscaler` is a
+client of it that does what cluster-autoscaler does in a loop: what is asked, in which order, with
+which nodes, is taken from how it behaves, not from how the shim is made.
+"""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from tests.e2e.groups import nodes_of
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import NAMESPACE, PROGRAM
+
+RBAC = Path(__file__).parents[2] / "deploy" / "base" / "shim-rbac.yaml"
+ACCOUNT = "kwok-operator-shim"
+SERVICE = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
+FAKE_NODE_REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
+STATES = {1: "Running", 2: "Creating", 3: "Deleting"}
+
+
+class Shim:
+    """Runs of the shim, one at a time."""
+
+    def __init__(self, *, kubeconfig: Path, directory: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.socket = directory / "shim.sock"
+        self._directory = directory
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return (self._directory / "shim.log").read_text()
+
+    def start(self, *flags: str) -> None:
+        self.stop()
+        with (self._directory / "shim.log").open("ab") as output:
+            self._popen = subprocess.Popen(
+                [
+                    str(PROGRAM),
+                    "shim",
+                    f"--kubeconfig={self.kubeconfig}",
+                    f"--listen=unix:{self.socket}",
+                    "--metrics-listen=0",
+                    *flags,
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill(self) -> None:
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        if self._popen is None:
+            return 0
+        self._popen.send_signal(signal.SIGTERM)
+        code = self._popen.wait(20)
+        self._popen = None
+        return code
+
+
+class Autoscaler:
+    """The calls of cluster-autoscaler."""
+
+    def __init__(self, socket: Path) -> None:
+        self._channel = grpc.insecure_channel(f"unix:{socket}")
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def call(self, name: str, request: Any, answer: Any, *, timeout: float = 5.0) -> Any:
+        method = self._channel.unary_unary(
+            f"{SERVICE}{name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        return method(request, timeout=timeout)
+
+    def refresh(self) -> None:
+        self.call("Refresh", pb.RefreshRequest(), pb.RefreshResponse)
+
+    def groups(self) -> dict[str, tuple[int, int]]:
+        found = self.call("NodeGroups", pb.NodeGroupsRequest(), pb.NodeGroupsResponse)
+        return {group.id: (group.minSize, group.maxSize) for group in found.nodeGroups}
+
+    def loop(self) -> dict[str, tuple[int, int]]:
+        """The start of a loop."""
+        self.refresh()
+        return self.groups()
+
+    def target(self, group: str) -> int:
+        request = pb.NodeGroupTargetSizeRequest(id=group)
+        answer = self.call("NodeGroupTargetSize", request, pb.NodeGroupTargetSizeResponse)
+        return int(answer.targetSize)
+
+    def instances(self, group: str) -> dict[str, str]:
+        request = pb.NodeGroupNodesRequest(id=group)
+        answer = self.call("NodeGroupNodes", request, pb.NodeGroupNodesResponse)
+        return {i.id: STATES[i.status.instanceState] for i in answer.instances}
+
+    def increase(self, group: str, delta: int) -> None:
+        request = pb.NodeGroupIncreaseSizeRequest(id=group, delta=delta)
+        self.call("NodeGroupIncreaseSize", request, pb.NodeGroupIncreaseSizeResponse)
+
+    def decrease(self, group: str, delta: int) -> None:
+        request = pb.NodeGroupDecreaseTargetSizeRequest(id=group, delta=delta)
+        self.call("NodeGroupDecreaseTargetSize", request, pb.NodeGroupDecreaseTargetSizeResponse)
+
+    def delete(self, group: str, *nodes: pb.ExternalGrpcNode) -> None:
+        request = pb.NodeGroupDeleteNodesRequest(id=group, nodes=nodes)
+        self.call("NodeGroupDeleteNodes", request, pb.NodeGroupDeleteNodesResponse)
+
+    def group_of(self, node: pb.ExternalGrpcNode) -> str:
+        request = pb.NodeGroupForNodeRequest(node=node)
+        answer = self.call("NodeGroupForNode", request, pb.NodeGroupForNodeResponse)
+        return str(answer.nodeGroup.id)
+
+    def template(self, group: str) -> bytes:
+        request = pb.NodeGroupTemplateNodeInfoRequest(id=group)
+        answer = self.call(
+            "NodeGroupTemplateNodeInfo", request, pb.NodeGroupTemplateNodeInfoResponse
+        )
+        return bytes(answer.nodeBytes)
+
+
+def as_node(node: dict[str, Any]) -> pb.ExternalGrpcNode:
+    """A Node as cluster-autoscaler sends it."""
+    metadata = node["metadata"]
+    return pb.ExternalGrpcNode(
+        providerID=node["spec"].get("providerID", ""),
+        name=metadata["name"],
+        labels=metadata.get("labels", {}),
+        annotations=metadata.get("annotations", {}),
+    )
+
+
+def placeholder(provider_id: str, reason: str = "unregistered") -> pb.ExternalGrpcNode:
+    """What stands for an instance without a Node."""
+    return pb.ExternalGrpcNode(
+        providerID=provider_id, name=provider_id, annotations={FAKE_NODE_REASON: reason}
+    )
+
+
+def code_of(call: Any, *arguments: Any) -> tuple[str, str]:
+    """The status code and the sentence of a call that fails."""
+    with pytest.raises(grpc.RpcError) as failed:
+        call(*arguments)
+    error: Any = failed.value
+    return error.code().name, error.details()
+
+
+def registered(kubectl: Kubectl, group: str) -> list[pb.ExternalGrpcNode]:
+    return [as_node(node) for node in nodes_of(kubectl, group)]
+
+
+@pytest.fixture(scope="session")
+def shim_kubeconfig(
+    kubectl: Kubectl,
+    crds: None,
+    operator_kubeconfig: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The kubeconfig of the shim's service account."""
+    kubectl("apply", f"--filename={RBAC}")
+    token = kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=6h").strip()
+    config = json.loads(operator_kubeconfig.read_text())
+    config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
+    config["contexts"][0]["context"]["user"] = ACCOUNT
+    file = tmp_path_factory.mktemp("shim") / "kubeconfig"
+    file.write_text(json.dumps(config))
+    account = f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    eventually(
+        lambda: kubectl("auth", "can-i", "patch", "kng", account),
+        describe="the shim has its rights",
+    )
+    return file
+
+
+@pytest.fixture
+def shim(shim_kubeconfig: Path, tmp_path: Path, crds: None) -> Iterator[Shim]:
+    """The shim runs."""
+    shim = Shim(kubeconfig=shim_kubeconfig, directory=tmp_path)
+    shim.start()
+    yield shim
+    shim.stop()
+
+
+@pytest.fixture
+def autoscaler(shim: Shim) -> Iterator[Autoscaler]:
+    """A client whose first loop has gone through."""
+    client = Autoscaler(shim.socket)
+
+    def ready() -> bool:
+        try:
+            client.refresh()
+        except grpc.RpcError as error:
+            raise AssertionError(f"{error}\n{shim.log}") from error
+        return True
+
+    eventually(ready, describe="the shim is ready", timeout=30)
+    yield client
+    client.close()

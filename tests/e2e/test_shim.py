@@ -1,0 +1,280 @@
+"""The shim with the operator behind it, driven as cluster-autoscaler drives it.
+
+- a whole life: from zero, scaled up, registered, scaled down one node at a time, all at once
+- what doesn't come: taken back, given back, and what arrives meanwhile stays
+- other people's nodes, at once and with an empty answer; groups that come, go, or are paused
+- every refusal has the right code and a sentence; nothing is lost with many writers at once
+- the shim killed in mid-scale, and cluster-autoscaler started again: nothing changes
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kwok_operator.shim.template import decode_node
+from tests.e2e.autoscaler import (
+    Autoscaler,
+    Shim,
+    as_node,
+    code_of,
+    placeholder,
+    registered,
+)
+from tests.e2e.groups import (
+    apply_group,
+    group_of,
+    nodes_of,
+    patch_group,
+    scale,
+    status_of,
+    stopped,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Process
+from tests.e2e.sources import RealNodes
+
+BOUNDS = {"minSize": 0, "maxSize": 20}
+
+
+@pytest.fixture
+def group(kubectl: Kubectl, operator: Process, autoscaler: Autoscaler, group_name: str) -> str:
+    """A group of no nodes that the shim serves."""
+    apply_group(kubectl, group_name, targetSize=0, autoscaling=BOUNDS)
+    wait_ready(kubectl, group_name)
+    eventually(lambda: group_name in autoscaler.loop(), describe="the shim serves the group")
+    return group_name
+
+
+def wait_instances(autoscaler: Autoscaler, group: str, count: int, state: str = "Running") -> Any:
+    return eventually(
+        lambda: autoscaler.instances(group),
+        lambda found: list(found.values()) == [state] * count,
+        describe=f"{count} instances are {state}",
+    )
+
+
+def test_a_whole_life(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> None:
+    assert autoscaler.loop()[group] == (0, 20)
+    node = decode_node(autoscaler.template(group))
+    assert node["status"]["allocatable"]["cpu"] == "32"
+
+    autoscaler.increase(group, 5)
+    assert autoscaler.target(group) == 5, "read your writes"
+    wait_ready(kubectl, group)
+    instances = wait_instances(autoscaler, group, 5)
+    nodes = registered(kubectl, group)
+    assert {node.providerID for node in nodes} == set(instances)
+    assert {autoscaler.group_of(node) for node in nodes} == {group}
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda node: autoscaler.delete(group, node), nodes[:3]))
+    assert autoscaler.target(group) == 2
+    eventually(lambda: len(nodes_of(kubectl, group)) == 2, describe="exactly these are gone")
+    assert [n.providerID for n in registered(kubectl, group)] == [n.providerID for n in nodes[3:]]
+    autoscaler.delete(group, nodes[0])
+    assert autoscaler.target(group) == 2, "what is gone lowers nothing"
+    autoscaler.delete(group, *nodes[3:])
+    assert autoscaler.target(group) == 0
+    wait_instances(autoscaler, group, 0)
+    wait_ready(kubectl, group)
+
+
+def test_instances_that_do_not_come(
+    operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group: str
+) -> None:
+    """The operator has asked for them, and stands still: they are Creating, and can be taken back
+    or given back; what comes afterwards is what was left."""
+    autoscaler.increase(group, 1)
+    wait_ready(kubectl, group)
+    patch_group(kubectl, group, template={"node": {"status": {"capacity": {"a.b/c": "0.5"}}}})
+    autoscaler.increase(group, 4)
+    wait_instances(autoscaler, group, 1)
+    autoscaler.decrease(group, -2)
+    assert autoscaler.target(group) == 3
+    autoscaler.decrease(group, -9)
+    assert autoscaler.target(group) == 1, "clamped to what is there"
+    patch_group(kubectl, group, template={"node": None})
+    wait_ready(kubectl, group)
+    assert len(nodes_of(kubectl, group)) == 1
+
+
+def test_pending_instances_have_names(
+    operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group: str
+) -> None:
+    """A hand-written status says what the operator, killed at that instant, would have left."""
+    scale(kubectl, group, 1)
+    wait_ready(kubectl, group)
+    with stopped(operator.pid):
+        status = status_of(kubectl, group)
+        batch = {"first": 1, "last": 3, "requestedAt": "2026-01-02T03:04:05Z"}
+        status |= {"pending": [batch], "nextSerial": 4}
+        autoscaler.increase(group, 3)
+        kubectl(
+            "patch",
+            "kng",
+            group,
+            "--subresource=status",
+            "--type=merge",
+            f"--patch={as_text({'status': status})}",
+        )
+        found = eventually(
+            lambda: autoscaler.instances(group),
+            lambda i: sorted(i.values()) == ["Creating"] * 3 + ["Running"],
+            describe="three are Creating",
+        )
+        creating = sorted(i for i, state in found.items() if state == "Creating")
+        for provider_id in creating:
+            assert autoscaler.group_of(placeholder(provider_id)) == group
+        autoscaler.delete(group, placeholder(creating[0]))
+        autoscaler.delete(group, placeholder(creating[0]))
+        autoscaler.decrease(group, -1)
+        assert autoscaler.target(group) == 2
+        assert sorted(autoscaler.instances(group).values()) == ["Creating", "Running"]
+    wait_ready(kubectl, group)
+    names = [n["spec"]["providerID"] for n in nodes_of(kubectl, group)]
+    assert creating[1] in names and creating[0] not in names and creating[2] not in names
+
+
+def as_text(value: Any) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def test_the_nodes_of_others(
+    autoscaler: Autoscaler, kubectl: Kubectl, group: str, real_nodes: RealNodes
+) -> None:
+    autoscaler.increase(group, 1)
+    wait_ready(kubectl, group)
+    wait_instances(autoscaler, group, 1)
+    (ours,) = nodes_of(kubectl, group)
+    real_nodes.add(f"{group}-r1", labels={"pool": "a"})
+    cloud = as_node(kubectl.json("get", "node", f"{group}-r1"))
+    assert autoscaler.group_of(cloud) == ""
+    imposter = as_node(ours)
+    imposter.name = imposter.providerID = "i-0123456789"
+    assert autoscaler.group_of(imposter) == ""
+    not_given_out = as_node(ours)
+    name = f"{ours['metadata']['name'][:-6]}999999"
+    not_given_out.name, not_given_out.providerID = name, f"kwok:{name}"
+    assert autoscaler.group_of(not_given_out) == ""
+    for node in (cloud, imposter, not_given_out):
+        code, sentence = code_of(autoscaler.delete, group, node)
+        assert code == "INVALID_ARGUMENT"
+        assert group in sentence
+    assert autoscaler.target(group) == 1
+
+
+def test_every_refusal_has_a_code_and_a_sentence(
+    autoscaler: Autoscaler, kubectl: Kubectl, group: str
+) -> None:
+    assert code_of(autoscaler.increase, group, 21)[0] == "OUT_OF_RANGE"
+    assert "maximum of 20" in code_of(autoscaler.increase, group, 21)[1]
+    assert code_of(autoscaler.increase, group, 0)[0] == "INVALID_ARGUMENT"
+    assert code_of(autoscaler.increase, group, -1)[0] == "INVALID_ARGUMENT"
+    assert code_of(autoscaler.decrease, group, 1)[0] == "INVALID_ARGUMENT"
+    assert code_of(autoscaler.increase, "no-such-group", 1)[0] == "NOT_FOUND"
+    assert code_of(autoscaler.target, "../../secrets")[0] == "NOT_FOUND"
+    patch_group(kubectl, group, autoscaling={"minSize": 2})
+    wait_ready(kubectl, group)
+    wait_instances(autoscaler, group, 2)
+    code, sentence = code_of(autoscaler.delete, group, registered(kubectl, group)[0])
+    assert (code, "minimum of 2" in sentence) == ("FAILED_PRECONDITION", True)
+    patch_group(kubectl, group, paused=True)
+    eventually(lambda: group not in autoscaler.loop(), describe="a paused group is not served")
+    code, sentence = code_of(autoscaler.increase, group, 1)
+    assert (code, "is paused" in sentence) == ("NOT_FOUND", True)
+    patch_group(kubectl, group, paused=None, autoscaling=None)
+    eventually(
+        lambda: code_of(autoscaler.target, group)[1],
+        lambda said: "give it spec.autoscaling" in said,
+        describe="a group without consent is not served",
+    )
+
+
+def test_many_writers_lose_nothing(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> None:
+    """Twenty callers, and somebody who writes the group's status all the while."""
+    patch_group(kubectl, group, autoscaling={"maxSize": 1000}, paused=True)
+    patch_group(kubectl, group, paused=False)
+    eventually(lambda: autoscaler.loop().get(group) == (0, 1000), describe="the bound is known")
+    done = threading.Event()
+
+    def storm() -> None:
+        while not done.is_set():
+            kubectl("annotate", "kng", group, "--overwrite", "example.com/n=1")
+            kubectl("annotate", "kng", group, "example.com/n-")
+
+    writer = threading.Thread(target=storm)
+    writer.start()
+    try:
+        with ThreadPoolExecutor(20) as pool:
+            list(pool.map(lambda _: autoscaler.increase(group, 2), range(100)))
+    finally:
+        done.set()
+        writer.join()
+    assert autoscaler.target(group) == group_of(kubectl, group)["spec"]["targetSize"] == 200
+    scale(kubectl, group, 0)
+
+
+def test_a_template_changed_at_zero_reaches_cluster_autoscaler(
+    autoscaler: Autoscaler, kubectl: Kubectl, group: str
+) -> None:
+    """It copies a group's last node for years: left out for one loop, the group is asked anew."""
+    autoscaler.template(group)
+    autoscaler.loop()
+    patch_group(kubectl, group, template={"shape": {"cpu": 7}})
+    wait_ready(kubectl, group)
+    seen = [group in autoscaler.loop() for _ in range(30)]
+    eventually(
+        lambda: (seen.append(group in autoscaler.loop()), seen)[1],
+        lambda loops: loops.count(False) == 1 and loops[-1],
+        describe="it was left out once, and is back",
+    )
+    assert decode_node(autoscaler.template(group))["status"]["capacity"]["cpu"] == "7"
+
+
+def test_the_shim_killed_and_another_cluster_autoscaler(
+    shim: Shim, autoscaler: Autoscaler, kubectl: Kubectl, group: str
+) -> None:
+    autoscaler.increase(group, 4)
+    shim.kill()
+    shim.start()
+    again = Autoscaler(shim.socket)
+    eventually(lambda: try_target(again, group) == 4, describe="it knows the target")
+    wait_ready(kubectl, group)
+    wait_instances(again, group, 4)
+    assert shim.stop() == 0
+    again.close()
+    assert len(nodes_of(kubectl, group)) == 4
+
+
+def try_target(autoscaler: Autoscaler, group: str) -> int:
+    import grpc
+
+    try:
+        return autoscaler.target(group)
+    except grpc.RpcError:
+        return -1
+
+
+def test_the_shim_may_write_groups_and_nothing_else(kubectl: Kubectl, shim: Shim) -> None:
+    account = "--as=system:serviceaccount:kwok-operator:kwok-operator-shim"
+    for verb, what in (
+        ("delete", "nodes"),
+        ("create", "nodes"),
+        ("create", "kng"),
+        ("get", "secrets"),
+    ):
+        assert "no" in kubectl_can(kubectl, verb, what, account)
+
+
+def kubectl_can(kubectl: Kubectl, verb: str, what: str, account: str) -> str:
+    from tests.e2e.kubectl import KubectlError
+
+    try:
+        return kubectl("auth", "can-i", verb, what, account)
+    except KubectlError as error:
+        return str(error)
