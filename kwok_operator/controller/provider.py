@@ -141,10 +141,16 @@ class Provider:
             self._dirty.clear()
             try:
                 await self._pass()
-            except KwokOperatorError as error:
+            except Exception as error:  # whatever users wrote, groups made by hand go on
                 delay = backoff(failures, draw=self._draw)
                 failures += 1
-                logger.warning("provider config: retry_in=%.1fs error=%s", delay, error)
+                expected = isinstance(error, KwokOperatorError)
+                logger.warning(
+                    "provider config: retry_in=%.1fs error=%s",
+                    delay,
+                    error if expected else repr(error),
+                    exc_info=None if expected else error,
+                )
                 await self._sleep(delay)
                 self._dirty.set()
             else:
