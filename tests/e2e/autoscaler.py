@@ -111,6 +111,16 @@ class Autoscaler:
         answer = self.call("NodeGroupNodes", request, pb.NodeGroupNodesResponse)
         return {i.id: STATES[i.status.instanceState] for i in answer.instances}
 
+    def failures(self, group: str) -> dict[str, str]:
+        """Why instances failed, by id."""
+        request = pb.NodeGroupNodesRequest(id=group)
+        answer = self.call("NodeGroupNodes", request, pb.NodeGroupNodesResponse)
+        return {
+            i.id: i.status.errorInfo.errorMessage
+            for i in answer.instances
+            if i.status.errorInfo.errorCode and i.status.instanceState == 2
+        }
+
     def increase(self, group: str, delta: int) -> None:
         request = pb.NodeGroupIncreaseSizeRequest(id=group, delta=delta)
         self.call("NodeGroupIncreaseSize", request, pb.NodeGroupIncreaseSizeResponse)

@@ -8,11 +8,13 @@
 """
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.shim.template import decode_node
 from tests.e2e.autoscaler import (
     Autoscaler,
@@ -142,6 +144,63 @@ def as_text(value: Any) -> str:
     import json
 
     return json.dumps(value)
+
+
+POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: {name}}}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - {{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [nodes]}}
+  matchConditions:
+    - {{name: ours, expression: "object.metadata.?labels[?'{label}'].orValue('') == '{name}'"}}
+  validations:
+    - {{expression: "request.dryRun", message: "sold out"}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: {name}}}
+spec: {{policyName: {name}, validationActions: [Deny]}}
+"""
+
+
+def test_failed_instances_are_told_with_the_reason_and_given_back(
+    autoscaler: Autoscaler, kubectl: Kubectl, group: str
+) -> None:
+    """The API server takes the template, and refuses the nodes."""
+    policy = POLICY.format(name=group, label=NODE_GROUP_LABEL)
+    kubectl.apply(policy)
+    try:
+        eventually(
+            lambda: kubectl("get", "validatingadmissionpolicy", group, "--output=json"),
+            describe="the policy is there",
+        )
+        time.sleep(2)  # nothing tells when it is in force
+        autoscaler.increase(group, 3)
+        failed = eventually(
+            lambda: autoscaler.failures(group),
+            lambda found: len(found) == 3,
+            describe="three instances have failed",
+        )
+        assert all("sold out" in message for message in failed.values())
+        autoscaler.delete(group, *(placeholder(i, "create-error") for i in failed))
+        assert autoscaler.target(group) == 0
+        wait_instances(autoscaler, group, 0)
+        patch_group(kubectl, group, autoscaling={"minSize": 1})
+        failed = eventually(
+            lambda: autoscaler.failures(group),
+            lambda found: len(found) == 1,
+            describe="the one of the minimum has failed",
+        )
+        autoscaler.delete(group, placeholder(next(iter(failed)), "create-error"))
+        assert autoscaler.target(group) == 1, "the group tries again"
+    finally:
+        kubectl("delete", "--filename=-", stdin=policy)
+    wait_ready(kubectl, group)
+    assert len(nodes_of(kubectl, group)) == 1
 
 
 def test_the_nodes_of_others(

@@ -180,6 +180,13 @@ def test_the_guard_taint_is_switched_off() -> None:
     assert group.manifest["spec"]["guardTaint"] == {"enabled": False}
 
 
+def test_the_gpu_label_is_known_to_the_groups() -> None:
+    using = config(ReadNodesFrom.CONFIGMAP, gpu_label_key="example.com/gpu-type")
+    (group,) = derived(node(), using=using).groups
+    bounds = {"minSize": 0, "maxSize": 200}
+    assert group.manifest["spec"]["autoscaling"] == bounds | {"gpuLabel": "example.com/gpu-type"}
+
+
 def test_two_values_of_one_name() -> None:
     name = group_name("Standard_D4s_v3")
     derivation = derived(node("a", "Standard_D4s_v3"), node("b", name))

@@ -1,0 +1,151 @@
+"""The shim while the API server is away, and with as many nodes as there can be.
+
+- reads are answered from memory; writes are UNAVAILABLE, and say why
+- when it is back, writes go through, and what happened meanwhile is known
+- 50,000 instances with the longest names fit into what cluster-autoscaler takes, and 10,000 of them
+  can be given back in one call
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import NODES as NODE_DECODER
+from kwok_operator.kube.decode import OBJECTS, NodeView
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.service import SERVICE, CloudProvider
+from kwok_operator.shim.settings import Selector
+from kwok_operator.shim.status import RpcError, StatusCode
+from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.writer import GroupWriter
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.reflecting import Naps
+from tests.fakes.waiting import until
+
+CLIENT_LIMIT = 4 * 2**20
+"""Bytes of one answer that a Go client takes."""
+
+
+class World:
+    def __init__(self, client: KubeClient) -> None:
+        self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
+        writer = GroupWriter(client=client, store=self.store, clock=time.monotonic)
+        self._handlers = CloudProvider(store=self.store, writer=writer).handlers()
+
+    async def call(self, name: str, request: Any) -> bytes:
+        answer = self._handlers[f"{SERVICE}{name}"](request.SerializeToString())
+        return answer if isinstance(answer, bytes) else await answer
+
+    async def target(self, group: str) -> int:
+        request = pb.NodeGroupTargetSizeRequest(id=group)
+        answer = await self.call("NodeGroupTargetSize", request)
+        return pb.NodeGroupTargetSizeResponse.FromString(answer).targetSize
+
+    async def increase(self, group: str, delta: int) -> None:
+        request = pb.NodeGroupIncreaseSizeRequest(id=group, delta=delta)
+        await self.call("NodeGroupIncreaseSize", request)
+
+
+def group(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kwok-operator.io/v1alpha1",
+        "kind": "KwokNodeGroup",
+        "metadata": {"name": name},
+        "spec": {"autoscaling": {"minSize": 0}, **spec},
+    }
+
+
+@asynccontextmanager
+async def following(server: FakeApiServer, client: KubeClient) -> AsyncIterator[World]:
+    world = World(client)
+    options: dict[str, Any] = {"client": client, "sleep": Naps(), "draw": lambda: 0.5}
+    parts = [
+        Reflector(
+            path=GROUPS,
+            decoder=OBJECTS.then(GroupObject.parse),
+            sink=world.store.groups,
+            **options,
+        ).run(),
+        Reflector(path=NODES, decoder=NODE_DECODER, sink=world.store.nodes, **options).run(),
+    ]
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await until(lambda: world.store.synced)
+        yield world
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_api_server_that_is_away_and_comes_back() -> None:
+    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
+        server.create(GROUPS, group("web", targetSize=3))
+        async with following(server, client) as world:
+            await world.increase("web", 1)
+            port = int(server.url.rpartition(":")[2])
+            await server.stop()
+            assert await world.target("web") == 4
+            with pytest.raises(RpcError) as failed:
+                await world.increase("web", 1)
+            assert failed.value.code is StatusCode.UNAVAILABLE
+            assert "no answer from" in failed.value.message
+            assert await world.target("web") == 4
+            await server.start(port)
+            server.create(GROUPS, group("other", targetSize=1))
+            await until(lambda: world.store.served("other") is not None)
+            await world.increase("web", 1)
+            assert await world.target("web") == 5
+
+
+async def test_before_the_first_listing_nothing_is_known() -> None:
+    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
+        with pytest.raises(RpcError) as failed:
+            await World(client).target("web")
+        assert failed.value.code is StatusCode.UNAVAILABLE
+
+
+async def test_fifty_thousand_instances() -> None:
+    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
+        name = "a" * 50
+        body = server.create(GROUPS, group(name, targetSize=50_000))
+        async with following(server, client) as world:
+            served = world.store.served(name)
+            assert served is not None
+            names = [served.names.name(serial) for serial in range(50_000)]
+            uid = body["metadata"]["uid"]
+            for node in names:
+                world.store.put_node(_node(node, group=name, uid=uid))
+            request = pb.NodeGroupNodesRequest(id=name)
+            answer = await world.call("NodeGroupNodes", request)
+            assert len(pb.NodeGroupNodesResponse.FromString(answer).instances) == 50_000
+            assert len(answer) < CLIENT_LIMIT
+            victims = [pb.ExternalGrpcNode(name=n, providerID=f"kwok:{n}") for n in names[:10_000]]
+            asked = pb.NodeGroupDeleteNodesRequest(id=name, nodes=victims)
+            await world.call("NodeGroupDeleteNodes", asked)
+            assert await world.target(name) == 40_000
+            assert server.calls["patch", "kwoknodegroups"] == 1
+
+
+def _node(name: str, *, group: str, uid: str) -> NodeView:
+    return NodeView(
+        name=name,
+        uid=name,
+        resource_version=1,
+        created=0.0,
+        labels={"kwok-operator.io/node-group": group},
+        annotations={"kwok-operator.io/node-group-uid": uid},
+        owner_uids=(uid,),
+        finalizers=(),
+        deleting=False,
+        ready=True,
+        addresses=(),
+        kubelet_port=0,
+        provider_id=f"kwok:{name}",
+    )
