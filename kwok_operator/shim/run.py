@@ -12,10 +12,8 @@ writes say so. On SIGTERM calls under way end first.
 import asyncio
 import logging
 import signal
-import ssl
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Final
 
 from kwok_operator import __version__, constants
@@ -29,16 +27,15 @@ from kwok_operator.shim.describe import health_handlers, reflection_streams
 from kwok_operator.shim.grpcserver import GrpcServer
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import CloudProvider
-from kwok_operator.shim.settings import Certificates, ShimSettings
+from kwok_operator.shim.settings import ShimSettings
 from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.tls import Tls
 from kwok_operator.shim.writer import GROUPS_PATH, GroupWriter
 
 logger = logging.getLogger(__name__)
 
 NODES_PATH: Final = "/api/v1/nodes"
 STOP_GRACE: Final = 5.0
-CERTIFICATE_CHECK: Final = 10.0
-"""Seconds between two looks at the certificate files, which are renewed in place."""
 
 
 async def run(settings: ShimSettings) -> None:
@@ -64,16 +61,14 @@ async def run(settings: ShimSettings) -> None:
         if settings.metrics_listen:
             await health.start(*settings.metrics_listen)
         stack.push_async_callback(health.close)
-        context = _context(settings.certificates) if settings.certificates else None
-        await _listen(server, settings, context)
+        tls = Tls(settings.certificates) if settings.certificates else None
+        await _listen(server, settings, tls)
         stack.push_async_callback(server.stop, STOP_GRACE)
-        await _work(settings, client, store, context)
+        await _work(client, store, tls)
         logger.info("stopping: calls under way end, nodes and groups stay")
 
 
-async def _work(
-    settings: ShimSettings, client: KubeClient, store: Store, context: ssl.SSLContext | None
-) -> None:
+async def _work(client: KubeClient, store: Store, tls: Tls | None) -> None:
     """Follows groups and nodes until a signal."""
     groups = Reflector(
         client=client,
@@ -93,8 +88,8 @@ async def _work(
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signalled.set)
     parts = [groups.run(), nodes.run(), _tell_ready(store)]
-    if settings.certificates is not None and context is not None:
-        parts.append(_renew(settings.certificates, context))
+    if tls is not None:
+        parts.append(tls.keep_looking())
     tasks = [asyncio.create_task(part) for part in parts]
     waiting = asyncio.create_task(signalled.wait())
     try:
@@ -107,20 +102,18 @@ async def _work(
         await asyncio.gather(*tasks, waiting, return_exceptions=True)
 
 
-async def _listen(
-    server: GrpcServer, settings: ShimSettings, context: ssl.SSLContext | None
-) -> None:
+async def _listen(server: GrpcServer, settings: ShimSettings, tls: Tls | None) -> None:
     where = settings.listen
     try:
         if where.path:
             await server.listen_unix(where.path)
         else:
-            await server.listen_tcp(where.host, where.port, ssl=context)
+            await server.listen_tcp(where.host, where.port, ssl=tls.context if tls else None)
     except OSError as error:
         raise SettingsError(
             f"--listen {where}: {error.strerror or error}; give another address"
         ) from error
-    logger.info("listening: address=%s tls=%s", where, context is not None)
+    logger.info("listening: address=%s tls=%s", where, tls is not None)
 
 
 async def _tell_ready(store: Store) -> None:
@@ -129,45 +122,6 @@ async def _tell_ready(store: Store) -> None:
     names = [group.name for group in store.all_served()]
     logger.info("ready: groups=%d", len(names))
     await asyncio.Event().wait()
-
-
-async def _renew(certificates: Certificates, context: ssl.SSLContext) -> None:
-    """Takes renewed files over; connections that are open keep what they have."""
-    before = _stamp(certificates)
-    while True:
-        await asyncio.sleep(CERTIFICATE_CHECK)
-        now = _stamp(certificates)
-        if now == before:
-            continue
-        try:
-            _load(context, certificates)
-        except SettingsError as error:
-            logger.warning("certificates not renewed, the old ones stay: error=%s", error)
-        else:
-            before = now
-            logger.info("certificates renewed")
-
-
-def _context(certificates: Certificates) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols(["h2"])
-    _load(context, certificates)
-    return context
-
-
-def _load(context: ssl.SSLContext, certificates: Certificates) -> None:
-    try:
-        context.load_cert_chain(certificates.cert, certificates.key)
-        context.load_verify_locations(certificates.cacert)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"--cert, --key, --cacert: can't be used: {error}") from error
-
-
-def _stamp(certificates: Certificates) -> tuple[int, ...]:
-    paths = (Path(certificates.cert), Path(certificates.key), Path(certificates.cacert))
-    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
 
 def _unready(store: Store) -> str | None:

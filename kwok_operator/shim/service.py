@@ -48,7 +48,6 @@ _CODES: Final = {
 _EMPTY: Final = b""
 _OF_NO_GROUP: Final = messages.node_group_for_node(None)
 _INT32_MAX: Final = 2**31 - 1
-_NO_OPTIONS: Final = RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
 
 
 class CloudProvider:
@@ -127,6 +126,10 @@ class CloudProvider:
 
     async def increase_size(self, request: bytes) -> bytes:
         asked = messages.read(pb.NodeGroupIncreaseSizeRequest, request)
+        group = self._group(asked.id)
+        if (why := _unusable_template(group)) is not None:
+            # An instance without a serial could tell no error, and CA would wait for it in vain.
+            raise _no_template(group, why)
         await self._ask(asked.id, lambda fleet: increase(fleet, asked.delta))
         logger.info("scaled up: group=%s nodes=%d", asked.id, asked.delta)
         return _EMPTY
@@ -175,15 +178,18 @@ class CloudProvider:
             except TemplateError as error:
                 raise _no_template(group, str(error)) from error
             known = self._templates[group.uid] = (node_hash, messages.template(node))
-        self._told[group.uid] = node_hash
+        # With nodes, cluster-autoscaler goes on copying one of them.
+        if self._is_empty(group):
+            self._told[group.uid] = node_hash
         return known[1]
 
     def get_options(self, request: bytes) -> bytes:
         asked = messages.options_request(request)
         group = self._group(asked.id)
         options = group.spec.autoscaling.options if group.spec.autoscaling else None
-        if options is None:
-            raise _NO_OPTIONS
+        # Any answer costs CA >= 1.35 its MaxNodeStartupTime: none is given without need.
+        if options is None or not options.model_fields_set:
+            raise RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
         return messages.options(merged_options(asked.defaults, options))
 
     def gpu_label(self, _: bytes) -> bytes:
@@ -295,8 +301,18 @@ def _failure(group: GroupObject) -> Failure | None:
     return None
 
 
+def _unusable_template(group: GroupObject) -> str | None:
+    """Why the group's template makes no nodes at present, if that is so."""
+    for condition in group.status.conditions:
+        if condition.type == ConditionType.TEMPLATE_RESOLVED and condition.status == "False":
+            return condition.message
+    return None
+
+
 def _no_template(group: GroupObject, why: str) -> RpcError:
-    return RpcError(StatusCode.FAILED_PRECONDITION, f"group {group.name} has no template: {why}")
+    return RpcError(
+        StatusCode.FAILED_PRECONDITION, f"group {group.name} has no usable template: {why}"
+    )
 
 
 def _gpu_label(group: GroupObject) -> str:

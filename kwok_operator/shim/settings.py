@@ -23,7 +23,7 @@ from kwok_operator.settings import (
 
 DEFAULT_LISTEN = "127.0.0.1:8086"
 _DISCOVERY_PREFIXES = ("kwok:", "clusterapi:")
-_LABEL = re.compile(r"[^=,\s]+=[^=,\s]*")
+_LABEL = re.compile(r"[^=:,\s]+=[^=,\s]*")
 
 
 @dataclass(frozen=True, slots=True)

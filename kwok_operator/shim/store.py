@@ -83,6 +83,8 @@ class Store:
         self.nodes = NodeSink(self)
         self._selector = selector
         self._groups: dict[str, GroupObject] = {}
+        self._gone: set[str] = set()
+        """uids of groups that were deleted: an answer to a write may come after that news."""
         self._by_prefix: dict[str, GroupObject] = {}
         self._nodes: dict[str, _Nodes] = {}
         self._group_of: dict[str, tuple[str, int]] = {}
@@ -158,6 +160,8 @@ class Store:
     def put_group(self, group: GroupObject) -> bool:
         """Takes what was seen or written; False where something newer is known."""
         known = self._groups.get(group.name)
+        if group.uid in self._gone:
+            return False
         if known is not None and known.resource_version >= group.resource_version:
             return False
         if known is not None and known.uid != group.uid:
@@ -168,6 +172,7 @@ class Store:
         return True
 
     def drop_group(self, group: GroupObject) -> None:
+        self._gone.add(group.uid)
         known = self._groups.get(group.name)
         if known is not None and known.uid == group.uid:
             del self._groups[group.name]
@@ -193,15 +198,20 @@ class Store:
         self._group_of[view.provider_id] = place
 
     def drop_node(self, view: NodeView) -> None:
-        place = self._group_of.pop(view.provider_id, None)
+        place = self._group_of.get(view.provider_id)
         if place is None:
             return
         nodes = self._nodes[place[0]]
+        # Anybody can make a node with the providerID of one of ours.
+        known = nodes.there.get(place[1])
+        if known is not None and known.name != view.name:
+            return
+        del self._group_of[view.provider_id]
         nodes.there.pop(place[1], None)
         nodes.gone.add(place[1])
 
     def replace_nodes(self, views: Sequence[NodeView]) -> None:
-        listed = {view.provider_id for view in views}
+        listed = {view.provider_id for view in views if _place(view)}
         for provider_id in self._group_of.keys() - listed:
             uid, serial = self._group_of.pop(provider_id)
             self._nodes[uid].there.pop(serial, None)

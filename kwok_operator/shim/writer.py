@@ -125,7 +125,8 @@ class GroupWriter:
             patch = _patch(group, after.spec)
             if not patch or await self._patch(group, patch):
                 for ask in accepted:
-                    ask.done.set_result(None)
+                    if not ask.done.done():  # who asked may have gone, and what is done is done
+                        ask.done.set_result(None)
                 return
             if self._clock() >= give_up:
                 raise BusyError(f"group {name} was changed by others again and again; try again")

@@ -84,23 +84,43 @@ def test_a_whole_life(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> N
     wait_ready(kubectl, group)
 
 
-def test_instances_that_do_not_come(
+def test_what_has_no_name_yet_can_be_taken_back(
     operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:
-    """The operator has asked for them, and stands still: they are Creating, and can be taken back
-    or given back; what comes afterwards is what was left."""
+    """The operator stands still, so nothing is asked for but the number."""
     autoscaler.increase(group, 1)
     wait_ready(kubectl, group)
-    patch_group(kubectl, group, template={"node": {"status": {"capacity": {"a.b/c": "0.5"}}}})
-    autoscaler.increase(group, 4)
-    wait_instances(autoscaler, group, 1)
-    autoscaler.decrease(group, -2)
-    assert autoscaler.target(group) == 3
-    autoscaler.decrease(group, -9)
-    assert autoscaler.target(group) == 1, "clamped to what is there"
-    patch_group(kubectl, group, template={"node": None})
+    with stopped(operator.pid):
+        autoscaler.increase(group, 4)
+        wait_instances(autoscaler, group, 1)
+        autoscaler.decrease(group, -2)
+        assert autoscaler.target(group) == 3
+        autoscaler.decrease(group, -9)
+        assert autoscaler.target(group) == 1, "clamped to what is there"
     wait_ready(kubectl, group)
     assert len(nodes_of(kubectl, group)) == 1
+
+
+def test_a_template_that_makes_no_nodes_is_told_when_more_are_asked_for(
+    autoscaler: Autoscaler, kubectl: Kubectl, group: str
+) -> None:
+    """cluster-autoscaler then turns to another group, and does not wait for nodes in vain."""
+    patch_group(kubectl, group, template={"node": {"status": {"capacity": {"a.b/c": "0.5"}}}})
+    _, sentence = eventually(
+        lambda: code_of(autoscaler.increase, group, 25),
+        lambda said: said[0] == "FAILED_PRECONDITION",
+        describe="an increase is refused because of the template",
+    )
+    assert "no usable template" in sentence and "a.b/c" in sentence
+    patch_group(kubectl, group, template={"node": None})
+    wait_ready(kubectl, group)
+    eventually(
+        lambda: code_of(autoscaler.increase, group, 25)[0],
+        lambda code: code == "OUT_OF_RANGE",
+        describe="the corrected one is used",
+    )
+    autoscaler.increase(group, 1)
+    wait_ready(kubectl, group)
 
 
 def test_pending_instances_have_names(
@@ -286,12 +306,14 @@ def test_a_template_changed_at_zero_reaches_cluster_autoscaler(
     autoscaler.loop()
     patch_group(kubectl, group, template={"shape": {"cpu": 7}})
     wait_ready(kubectl, group)
-    seen = [group in autoscaler.loop() for _ in range(30)]
-    eventually(
-        lambda: (seen.append(group in autoscaler.loop()), seen)[1],
-        lambda loops: loops.count(False) == 1 and loops[-1],
-        describe="it was left out once, and is back",
-    )
+    loops: list[bool] = []
+
+    def another_loop() -> list[bool]:
+        loops.append(group in autoscaler.loop())
+        return loops
+
+    eventually(another_loop, lambda seen: False in seen and seen[-1], describe="it is back")
+    assert loops.count(False) == 1, "it was left out of one loop"
     assert decode_node(autoscaler.template(group))["status"]["capacity"]["cpu"] == "7"
 
 

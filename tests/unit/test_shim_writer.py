@@ -187,6 +187,26 @@ async def test_a_lost_answer_is_an_error_and_no_second_write(world: World) -> No
     assert world.body["spec"]["targetSize"] == 16
 
 
+async def test_one_who_goes_away_takes_nobody_along(world: World) -> None:
+    """The call's deadline has passed: before the write it counts for nothing, after it as done."""
+    early = asyncio.create_task(world.writer.ask(NAME, lambda fleet: increase(fleet, 100)))
+    other = asyncio.create_task(world.writer.ask(NAME, lambda fleet: increase(fleet, 1)))
+    await asyncio.sleep(0)
+    early.cancel()
+    await other
+    assert world.body["spec"]["targetSize"] == 11
+
+    def asked(fleet: Fleet) -> Change | None:
+        asyncio.get_running_loop().call_soon(late.cancel)
+        return increase(fleet, 10)
+
+    late = asyncio.create_task(world.writer.ask(NAME, asked))
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
+    assert world.body["spec"]["targetSize"] == 22
+
+
 async def test_a_group_that_is_gone(world: World) -> None:
     with pytest.raises(GroupGoneError):
         await world.writer.ask("another", lambda fleet: increase(fleet, 1))

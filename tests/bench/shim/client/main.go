@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"kwok-operator/tests/bench/shim/raw"
 )
@@ -32,6 +34,7 @@ func main() {
 	request := flag.Int("request", 300, "bytes of a request")
 	reply := flag.Int("reply", 24, "bytes that a reply must have")
 	timeout := flag.Duration("timeout", 5*time.Second, "deadline of each call; 0 for none")
+	unimplemented := flag.Bool("unimplemented", false, "call what is answered with that code")
 	flag.Parse()
 
 	options := []grpc.DialOption{
@@ -44,6 +47,10 @@ func main() {
 	}
 	defer connection.Close()
 
+	method, expected := raw.Method, codes.OK
+	if *unimplemented {
+		method, expected, *reply = raw.Unimplemented, codes.Unimplemented, 0
+	}
 	message := []byte(strings.Repeat("r", *request))
 	call := func() time.Duration {
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
@@ -53,10 +60,11 @@ func main() {
 		defer cancel()
 		var answer []byte
 		started := time.Now()
-		if err := connection.Invoke(ctx, raw.Method, &message, &answer); err != nil {
-			log.Fatal(err)
-		}
+		err := connection.Invoke(ctx, method, &message, &answer)
 		took := time.Since(started)
+		if status.Code(err) != expected {
+			log.Fatalf("%v, not %v", err, expected)
+		}
 		if len(answer) != *reply {
 			log.Fatalf("%d bytes, not %d", len(answer), *reply)
 		}

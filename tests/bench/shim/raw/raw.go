@@ -4,8 +4,12 @@ package raw
 
 import "fmt"
 
-// Method is what the client calls and the server answers.
-const Method = "/kwok.bench.Shim/NodeGroupForNode"
+const (
+	// Method is what the client calls and the server answers.
+	Method = "/kwok.bench.Shim/NodeGroupForNode"
+	// Unimplemented is answered with that code, and a sentence.
+	Unimplemented = "/kwok.bench.Shim/NodeGroupGetOptions"
+)
 
 // Codec is for grpc.ForceCodec and grpc.ForceServerCodec; messages are *[]byte.
 type Codec struct{}

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"path"
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"kwok-operator/tests/bench/shim/raw"
 )
@@ -26,6 +29,14 @@ func answer(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServer
 	return &reply, nil
 }
 
+func refuse(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	var request []byte
+	if err := decode(&request); err != nil {
+		return nil, err
+	}
+	return nil, status.Error(codes.Unimplemented, "the group sets no options of its own")
+}
+
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "host:port or unix:/path")
 	request := flag.Int("request", 300, "bytes of a request")
@@ -34,18 +45,21 @@ func main() {
 
 	answers[strings.Repeat("r", *request)] = []byte(strings.Repeat("a", *reply))
 	network, address := "tcp", *listen
-	if path, ok := strings.CutPrefix(*listen, "unix:"); ok {
-		network, address = "unix", path
+	if file, ok := strings.CutPrefix(*listen, "unix:"); ok {
+		network, address = "unix", file
 	}
 	listener, err := net.Listen(network, address)
 	if err != nil {
 		log.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.ForceServerCodec(raw.Codec{}))
-	service, method, _ := strings.Cut(strings.TrimPrefix(raw.Method, "/"), "/")
+	service, _, _ := strings.Cut(strings.TrimPrefix(raw.Method, "/"), "/")
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: service,
-		Methods:     []grpc.MethodDesc{{MethodName: method, Handler: answer}},
+		Methods: []grpc.MethodDesc{
+			{MethodName: path.Base(raw.Method), Handler: answer},
+			{MethodName: path.Base(raw.Unimplemented), Handler: refuse},
+		},
 	}, nil)
 	fmt.Println("listening", listener.Addr())
 	log.Fatal(server.Serve(listener))

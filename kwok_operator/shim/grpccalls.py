@@ -1,0 +1,333 @@
+"""One client's calls: from HTTP/2 events to handlers, and their answers back.
+
+A handler that returns bytes is answered in the same turn of the event loop, in one write with all
+the others of that turn. One that returns an awaitable gets a task, which ends with the call: at its
+deadline, when the client cancels, or with the connection.
+
+    data_received -> Connection.receive -> events -> handlers -> Connection.respond -> one write
+
+A client that doesn't read isn't read either, and its answers wait where they cost nothing.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from time import monotonic
+from typing import Any, Final, cast
+
+from kwok_operator.shim import grpcwire
+from kwok_operator.shim.grpcservice import UNKNOWN_METHOD, Call, Service
+from kwok_operator.shim.grpcwire import HEAD, OK_TRAILERS, PREFIX, MessageReader
+from kwok_operator.shim.http2.connection import Connection
+from kwok_operator.shim.http2.events import DataReceived, RequestReceived, StreamReset
+from kwok_operator.shim.status import Handler, RpcError, StatusCode, StreamHandler
+
+MAX_HELD: Final = 2**26
+"""Bytes of requests that one connection may have waiting."""
+_GRPC: Final = b"application/grpc"
+_SMALL: Final = 16_000
+"""Answers up to this are copied into one frame with their prefix; larger ones are not copied."""
+
+
+class ClientProtocol(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._connection = Connection(clock=monotonic)
+        self._calls: dict[int, Call] = {}
+        self._new: list[Call] = []
+        self._held = 0
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+        self._leaving = False
+        self.closed = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._service.connections.add(self)
+        if self._service.stopping:
+            self.leave()
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end_all()
+        self._service.connections.discard(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        # Who doesn't read answers may not ask for more of them.
+        self._paused = True
+        if self._transport:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._transport and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._connection.receive(data):
+            if isinstance(event, RequestReceived):
+                self._requested(event)
+            elif isinstance(event, DataReceived):
+                if call := self._calls.get(event.stream_id):
+                    self._body(call, event.data, event.end_stream)
+            elif isinstance(event, StreamReset):
+                if call := self._calls.get(event.stream_id):
+                    self._over(call, StatusCode.CANCELLED)
+            else:
+                self._end_all()
+                self._leaving = True
+        if self._new:
+            self._set_timers()
+        self._flush()
+
+    def leave(self) -> None:
+        """Take no new calls, and close when those under way have ended."""
+        self._leaving = True
+        self._connection.leave("the server stops")
+        self._flush()
+
+    def abort(self) -> None:
+        self._end_all()
+        if self._transport:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        while not self._paused and (data := self._connection.data_to_send()):
+            transport.write(data)
+        if self._leaving and not self._paused and self._connection.idle:
+            transport.close()
+
+    def _requested(self, event: RequestReceived) -> None:
+        stream_id, head, ends = event
+        path = head[b":path"]
+        service = self._service
+        if found := service.handlers.get(path):
+            call = Call(stream_id, found[0])
+            call.handler = found[1]
+        elif streaming := service.streams.get(path):
+            call = Call(stream_id, streaming[0])
+            call.stream_handler = streaming[1]
+        else:
+            call = Call(stream_id, UNKNOWN_METHOD)
+        self._calls[stream_id] = call
+        if not self._acceptable(call, head):
+            return
+        if (timeout := head.get(b"grpc-timeout")) is not None:
+            try:
+                call.timeout = grpcwire.parse_timeout(timeout)
+            except RpcError as error:
+                self._fail(call, error)
+                return
+            if call.timeout <= 0:
+                self._fail(call, _late())
+                return
+            self._new.append(call)
+        if call.stream_handler is not None:
+            call.messages = asyncio.Queue()
+            call.task = self._loop.create_task(self._converse(call, call.stream_handler))
+        if ends:
+            self._body(call, b"", True)
+
+    def _acceptable(self, call: Call, head: Mapping[bytes, bytes]) -> bool:
+        """Whether the call goes on; if not, it is answered."""
+        if not _is_grpc(head.get(b"content-type", b"")):
+            self._end(call, grpcwire.http_error(415), StatusCode.UNKNOWN)
+        elif head[b":method"] != b"POST":
+            self._end(call, grpcwire.http_error(405), StatusCode.UNKNOWN)
+        elif call.handler is None and call.stream_handler is None:
+            path = head[b":path"][:200].decode("ascii", "replace")
+            sentence = f"there is no method {path} here"
+            self._fail(call, RpcError(StatusCode.UNIMPLEMENTED, sentence))
+        elif head.get(b"grpc-encoding", b"identity") != b"identity":
+            self._end(call, grpcwire.ENCODING_REFUSED, StatusCode.UNIMPLEMENTED)
+        else:
+            return True
+        return False
+
+    def _set_timers(self) -> None:
+        # Most calls are answered by now, and need none.
+        for call in self._new:
+            if call.timeout is not None and not call.over:
+                call.timer = self._loop.call_later(call.timeout, self._expire, call)
+        self._new.clear()
+
+    def _expire(self, call: Call) -> None:
+        self._fail(call, _late())
+        self._flush()
+
+    def _body(self, call: Call, data: bytes, ends: bool) -> None:
+        """A part of the request."""
+        size = len(data)
+        if (
+            ends
+            and call.handler is not None
+            and call.reader is None
+            and PREFIX <= size <= self._service.max_message_bytes
+            and not data[0]
+            and int.from_bytes(data[1:PREFIX], "big") == size - PREFIX
+        ):
+            self._dispatch(call, call.handler, data[PREFIX:])
+            return
+        try:
+            messages = self._read(call, data, ends)
+            if call.messages is not None:
+                for message in messages:
+                    call.messages.put_nowait(message)
+                if ends:
+                    call.messages.put_nowait(None)
+                return
+            self._collect(call, messages, size, ends)
+        except RpcError as error:
+            self._fail(call, error)
+
+    def _read(self, call: Call, data: bytes, ends: bool) -> list[bytes]:
+        if call.reader is None:
+            call.reader = MessageReader(max_bytes=self._service.max_message_bytes)
+        call.held += len(data)
+        self._held += len(data)
+        if self._held > MAX_HELD:
+            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, "too much waits on this connection")
+        messages = call.reader.feed(data)
+        if ends:
+            call.reader.finish()
+        return messages
+
+    def _collect(self, call: Call, messages: list[bytes], size: int, ends: bool) -> None:
+        """For unary calls: one message, and no more."""
+        for message in messages:
+            if call.message is not None:
+                raise RpcError(StatusCode.INTERNAL, "more than one message in a unary call")
+            call.message = message
+        if not ends:
+            self._connection.consumed(call.stream_id, size)
+        elif call.message is None:
+            raise RpcError(StatusCode.INTERNAL, "no message in a unary call")
+        elif call.handler is not None:
+            self._dispatch(call, call.handler, call.message)
+
+    def _dispatch(self, call: Call, handler: Handler, message: bytes) -> None:
+        try:
+            answer = handler(message)
+        except Exception as error:
+            self._fail(call, self._told(call, error))
+        else:
+            if isinstance(answer, bytes):
+                self._answer(call, answer)
+            else:
+                call.task = asyncio.ensure_future(answer)
+                call.task.add_done_callback(partial(self._finished, call))
+
+    def _finished(self, call: Call, task: asyncio.Future[bytes]) -> None:
+        error = _error_of(task)
+        if call.over:
+            # What it says on its way out is of no use to anybody.
+            return
+        if error is not None:
+            self._fail(call, self._told(call, error))
+        elif isinstance(message := task.result(), bytes):
+            self._answer(call, message)
+        else:
+            self._fail(
+                call, self._service.failed(call.method, TypeError(f"not bytes: {message!r}"))
+            )
+        self._flush()
+
+    async def _converse(self, call: Call, handler: StreamHandler) -> None:
+        """Answers the messages of a stream one after the other."""
+        assert call.messages is not None
+        connection, stream_id = self._connection, call.stream_id
+        try:
+            while (message := await call.messages.get()) is not None:
+                answer = await handler(message)
+                if call.over:
+                    return
+                self._begin(call)
+                connection.send_data(stream_id, grpcwire.prefix(answer) + answer)
+                self._release(call, PREFIX + len(message))
+                connection.consumed(stream_id, PREFIX + len(message))
+                self._flush()
+            self._begin(call)
+            self._end(call, OK_TRAILERS, StatusCode.OK)
+        except (Exception, asyncio.CancelledError) as error:
+            if call.over:
+                return
+            self._fail(call, self._told(call, error))
+        self._flush()
+
+    def _begin(self, call: Call) -> None:
+        if not call.begun:
+            call.begun = True
+            self._connection.send_headers(call.stream_id, HEAD)
+
+    def _told(self, call: Call, error: BaseException) -> RpcError:
+        """What the client is told of an error."""
+        if isinstance(error, RpcError):
+            return error
+        if isinstance(error, asyncio.CancelledError):
+            return RpcError(StatusCode.CANCELLED, "the server gave up this call")
+        return self._service.failed(call.method, error)
+
+    def _answer(self, call: Call, message: bytes) -> None:
+        connection, stream_id = self._connection, call.stream_id
+        size = len(message)
+        if size <= _SMALL:
+            body = b"\0" + size.to_bytes(4, "big") + message
+            connection.respond(stream_id, head=HEAD, body=body, trailers=OK_TRAILERS)
+        else:
+            connection.send_headers(stream_id, HEAD)
+            connection.send_data(stream_id, grpcwire.prefix(message))
+            connection.send_data(stream_id, message)
+            connection.end_stream(stream_id, OK_TRAILERS)
+        self._over(call, StatusCode.OK)
+
+    def _fail(self, call: Call, error: RpcError) -> None:
+        block = grpcwire.trailers if call.begun else grpcwire.trailers_only
+        self._end(call, block(error.code, error.message), error.code)
+
+    def _end(self, call: Call, block: bytes, code: StatusCode) -> None:
+        self._connection.end_stream(call.stream_id, block)
+        self._over(call, code)
+
+    def _over(self, call: Call, code: StatusCode) -> None:
+        call.over = True
+        del self._calls[call.stream_id]
+        if call.held:
+            self._release(call, call.held)
+        if call.timer is not None:
+            call.timer.cancel()
+        if call.task is not None:
+            # For a task that ends its own call, this comes too late to matter.
+            call.task.cancel()
+        if self._service.observe is not None:
+            self._service.observe(call.method, code, monotonic() - call.started)
+
+    def _release(self, call: Call, count: int) -> None:
+        call.held -= count
+        self._held -= count
+
+    def _end_all(self) -> None:
+        for call in list(self._calls.values()):
+            self._over(call, StatusCode.CANCELLED)
+
+
+def _is_grpc(kind: bytes) -> bool:
+    # Not application/grpc-web, which is another protocol.
+    return kind == _GRPC or kind.startswith((_GRPC + b"+", _GRPC + b";"))
+
+
+def _error_of(task: asyncio.Future[Any]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+def _late() -> RpcError:
+    return RpcError(StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")

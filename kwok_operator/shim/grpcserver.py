@@ -1,0 +1,140 @@
+"""A gRPC server for methods known by their paths: where it listens, and how it stops.
+
+What is on the wire is for http2/ and grpcwire.py, calls are for grpccalls.py. TCP, with or without
+TLS, and unix sockets; any number of them at once.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from ssl import SSLContext
+from typing import Final
+
+from kwok_operator.shim.grpccalls import ClientProtocol
+from kwok_operator.shim.grpcservice import Connected, Service
+from kwok_operator.shim.status import Handler, StatusCode, StreamHandler
+
+DEFAULT_MAX_MESSAGE_BYTES: Final = 4 * 2**20
+BACKLOG: Final = 128
+_ABORT_WAIT: Final = 1.0
+
+
+class GrpcServer:
+    """Handlers by full path, such as /package.Service/Method.
+
+    `observe` gets each call's path, code and seconds, when it is over; paths without a handler are
+    all called "unknown". Messages of clients are at most max_message_bytes long.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        streams: Mapping[str, StreamHandler] | None = None,
+        observe: Callable[[str, StatusCode, float], None] | None = None,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    ) -> None:
+        self._service = Service(
+            handlers={path.encode(): (path, handler) for path, handler in handlers.items()},
+            streams={path.encode(): (path, handler) for path, handler in (streams or {}).items()},
+            observe=observe,
+            max_message_bytes=max_message_bytes,
+        )
+        self._servers: list[asyncio.Server] = []
+        self._sockets: list[tuple[Path, int]] = []
+
+    async def listen_tcp(self, host: str, port: int, *, ssl: SSLContext | None = None) -> int:
+        """The port, which matters where 0 was asked for. Raises OSError."""
+        if ssl is not None:
+            ssl.set_alpn_protocols(["h2"])
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._accept, host, port, ssl=ssl, backlog=BACKLOG)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def listen_unix(self, path: str | Path, *, mode: int = 0o660) -> None:
+        """Makes the socket file, for whom `mode` allows. One that nobody listens on is replaced.
+
+        Raises OSError: a server is there already, or something that is no socket.
+        """
+        path = Path(path)
+        _make_way(path)
+        sock = _bound(path, mode=mode)
+        try:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_unix_server(self._accept, sock=sock, backlog=BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        self._servers.append(server)
+        self._sockets.append((path, path.lstat().st_ino))
+
+    async def stop(self, grace: float) -> None:
+        """Take no new calls, let those under way end within `grace` seconds, then close all."""
+        self._service.stopping = True
+        for path, inode in self._sockets:
+            # Somebody else's may have been put there meanwhile.
+            with suppress(OSError):
+                if path.lstat().st_ino == inode:
+                    path.unlink()
+        for server in self._servers:
+            server.close()
+        connections = self._service.connections
+        for connection in list(connections):
+            connection.leave()
+        await _all_closed(connections, grace)
+        for connection in list(connections):
+            connection.abort()
+        await _all_closed(connections, _ABORT_WAIT)
+        self._servers.clear()
+        self._sockets.clear()
+
+    def _accept(self) -> asyncio.Protocol:
+        return ClientProtocol(self._service)
+
+
+async def _all_closed(connections: set[Connected], seconds: float) -> None:
+    if waiting := [connection.closed for connection in connections]:
+        await asyncio.wait(waiting, timeout=seconds)
+
+
+def _make_way(path: Path) -> None:
+    """Removes what a server that died has left. Raises OSError where that isn't it."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(
+            errno.EEXIST, "something that is no socket is there; remove it or take another path"
+        )
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError:
+            # Not for us, or too busy to answer: somebody is there.
+            pass
+    raise OSError(errno.EADDRINUSE, "another server listens on this socket")
+
+
+def _bound(path: Path, *, mode: int) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        # The file is never open to more than `mode`: Linux makes it with what the socket has.
+        with suppress(OSError):
+            os.fchmod(sock.fileno(), mode)
+        sock.bind(str(path))
+        path.chmod(mode)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

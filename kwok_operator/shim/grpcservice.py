@@ -1,0 +1,92 @@
+"""What the connections of a server share, and one call of a client: values for grpccalls.py."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from kwok_operator.shim.grpcwire import MessageReader
+from kwok_operator.shim.status import Handler, RpcError, StatusCode, StreamHandler
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_METHOD: Final = "unknown"
+"""What is observed for paths that clients make up, so that there is no end to them."""
+
+_FAILED: Final = "the server failed while it answered; its log says why"
+
+
+class Connected(Protocol):
+    """A connection, for whoever stops the server."""
+
+    closed: asyncio.Future[None]
+
+    def leave(self) -> None:
+        """Take no new calls, and close when those under way have ended."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """What all connections of a server share."""
+
+    handlers: Mapping[bytes, tuple[str, Handler]]
+    streams: Mapping[bytes, tuple[str, StreamHandler]]
+    observe: Callable[[str, StatusCode, float], None] | None
+    max_message_bytes: int
+    connections: set["Connected"] = field(default_factory=set)
+    logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
+    stopping: bool = False
+
+    def failed(self, method: str, error: BaseException) -> RpcError:
+        """A handler's mistake: with its traceback the first time, as each call may make it."""
+        seen = (method, type(error))
+        if seen in self.logged:
+            logger.error("call failed: method=%s error=%r", method, error)
+        else:
+            self.logged.add(seen)
+            logger.error("call failed: method=%s error=%r", method, error, exc_info=error)
+        return RpcError(StatusCode.INTERNAL, _FAILED)
+
+
+class Call:
+    """One call that is not answered yet."""
+
+    __slots__ = (
+        "begun",
+        "handler",
+        "held",
+        "message",
+        "messages",
+        "method",
+        "over",
+        "reader",
+        "started",
+        "stream_handler",
+        "stream_id",
+        "task",
+        "timeout",
+        "timer",
+    )
+
+    def __init__(self, stream_id: int, method: str) -> None:
+        self.stream_id = stream_id
+        self.method = method
+        self.started = monotonic()
+        self.handler: Handler | None = None
+        self.stream_handler: StreamHandler | None = None
+        self.reader: MessageReader | None = None
+        self.message: bytes | None = None
+        self.messages: asyncio.Queue[bytes | None] | None = None
+        """For streams; None is their end."""
+        self.held = 0
+        self.timeout: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Future[Any] | None = None
+        self.begun = False
+        """Part of the answer is on its way, so that its end can't begin with a head."""
+        self.over = False

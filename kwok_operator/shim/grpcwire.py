@@ -1,0 +1,122 @@
+"""gRPC as it stands in HTTP/2: messages within bodies, statuses within trailers, timeouts. Pure.
+
+Header blocks for all answers are made once: they depend on the status alone.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from kwok_operator.shim.http2.headers import Field, encode
+from kwok_operator.shim.status import RpcError, StatusCode
+
+PREFIX: Final = 5
+"""Bytes before each message: whether it is compressed, and its length."""
+MAX_STATUS_MESSAGE: Final = 4096
+"""Bytes on the wire. Some clients refuse trailers of 8 KiB."""
+
+_HEAD: Final[list[Field]] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+HEAD: Final = encode(_HEAD)
+OK_TRAILERS: Final = encode([(b"grpc-status", b"0")])
+
+_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_SECONDS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+class MessageReader:
+    """Messages of one body, which comes in pieces."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are complete now. Raises RpcError."""
+        self._rest += data
+        messages = []
+        at = 0
+        while len(self._rest) - at >= PREFIX:
+            compressed, length = self._rest[at], int.from_bytes(self._rest[at + 1 : at + PREFIX])
+            if compressed:
+                raise RpcError(
+                    StatusCode.INTERNAL, "a compressed message, though none were agreed on"
+                )
+            if length > self._max_bytes:
+                raise RpcError(
+                    StatusCode.RESOURCE_EXHAUSTED,
+                    f"a message of {length} bytes; at most {self._max_bytes} are taken",
+                )
+            end = at + PREFIX + length
+            if end > len(self._rest):
+                break
+            messages.append(bytes(self._rest[at + PREFIX : end]))
+            at = end
+        del self._rest[:at]
+        return messages
+
+    def finish(self) -> None:
+        """Raises RpcError when the body ends within a message."""
+        if self._rest:
+            raise RpcError(StatusCode.INTERNAL, "the request ends within a message")
+
+
+def prefix(message: bytes) -> bytes:
+    return b"\0" + len(message).to_bytes(4, "big")
+
+
+def parse_timeout(value: bytes) -> float:
+    """`grpc-timeout` in seconds. Raises RpcError."""
+    match = _TIMEOUT.fullmatch(value)
+    if not match:
+        raise RpcError(StatusCode.INTERNAL, "grpc-timeout is not at most 8 digits and a unit")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+@lru_cache(maxsize=256)
+def trailers(code: StatusCode, message: str) -> bytes:
+    """The end of a call that has begun to answer."""
+    return encode(_status_fields(code, message))
+
+
+@lru_cache(maxsize=256)
+def trailers_only(code: StatusCode, message: str) -> bytes:
+    """The whole answer of a call that has none but its status."""
+    return encode([*_HEAD, *_status_fields(code, message)])
+
+
+ENCODING_REFUSED: Final = encode(
+    [
+        *_HEAD,
+        (b"grpc-accept-encoding", b"identity"),
+        (b"grpc-status", b"%d" % StatusCode.UNIMPLEMENTED),
+        (b"grpc-message", b"messages are taken uncompressed only"),
+    ]
+)
+
+
+@lru_cache(maxsize=16)
+def http_error(status: int) -> bytes:
+    """For what is no gRPC at all."""
+    return encode([(b":status", b"%d" % status)])
+
+
+def _status_fields(code: StatusCode, message: str) -> list[Field]:
+    fields = [(b"grpc-status", b"%d" % code)]
+    if message:
+        fields.append((b"grpc-message", percent_encoded(message)))
+    return fields
+
+
+def percent_encoded(message: str) -> bytes:
+    """Printable ASCII as it is, other bytes of its UTF-8 as %XX; cut where it is too long."""
+    out = bytearray()
+    for character in message:
+        raw = character.encode("utf-8", "replace")
+        if len(raw) == 1 and 0x20 <= raw[0] <= 0x7E and raw != b"%":
+            encoded = raw
+        else:
+            encoded = b"".join(b"%%%02X" % byte for byte in raw)
+        if len(out) + len(encoded) > MAX_STATUS_MESSAGE:
+            return bytes(out)
+        out += encoded
+    return bytes(out)

@@ -1,0 +1,369 @@
+"""One client's connection: bytes in, events out; answers in, bytes out. No input or output here.
+
+`receive` never raises: what breaks the protocol ends the stream or the connection as RFC 9113 says,
+and the reason goes to the client with GOAWAY. Answers for streams that are over are dropped, so
+that whoever answers need not know what the client did meanwhile.
+
+What a client sends is bounded before it is kept: frames by the frame size, headers by size and
+number of frames, bodies by windows, streams by number, and frames that get nothing done by
+`Patience`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kwok_operator.shim.http2 import frames
+from kwok_operator.shim.http2.events import (
+    ConnectionEnded,
+    DataReceived,
+    Event,
+    RequestReceived,
+    StreamReset,
+)
+from kwok_operator.shim.http2.frames import (
+    ACK,
+    DEFAULT_WINDOW,
+    END_STREAM,
+    MAX_MAX_FRAME_SIZE,
+    MAX_WINDOW,
+    MIN_MAX_FRAME_SIZE,
+    PADDED,
+    SETTINGS,
+    WINDOW_UPDATE,
+    ConnectionError,
+    ErrorCode,
+    Setting,
+    StreamError,
+    protocol_error,
+    size_error,
+)
+from kwok_operator.shim.http2.headers import HeaderDecoder
+from kwok_operator.shim.http2.incoming import FrameReader
+from kwok_operator.shim.http2.limits import Limits, Patience
+from kwok_operator.shim.http2.outgoing import Outgoing, Stream
+from kwok_operator.shim.http2.requests import (
+    MalformedRequest,
+    check_trailers,
+    content_length,
+    read_head,
+)
+
+_REMEMBERED: Final = 512
+_REMEMBERED_LENGTH: Final = 512
+
+
+class Connection:
+    """The server's side. `clock` gives seconds that never go back."""
+
+    def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
+        self._limits = limits = limits or Limits()
+        self._patience = Patience(limits, clock=clock)
+        self._reader = FrameReader(limits)
+        self._decoder = HeaderDecoder(max_list_size=limits.header_list)
+        # A client's headers are few, even with their timeouts: most calls find theirs here.
+        self._heads: dict[bytes, Mapping[bytes, bytes]] = {}
+        self._outgoing = Outgoing(ended=self._sent_all)
+        self._streams: dict[int, Stream] = {}
+        # What a client sent before it heard of a reset is no mistake. Oldest first, bounded.
+        self._reset: dict[int, None] = {}
+        self._highest = 0
+        self._window = limits.connection_window
+        self._leaving = False
+        self._ended = False
+        self._handlers = (
+            self._data,
+            self._headers,
+            self._priority,
+            self._rst_stream,
+            self._settings,
+            self._push_promise,
+            self._ping,
+            self._goaway,
+            self._window_update,
+        )
+        self._greet()
+
+    @property
+    def idle(self) -> bool:
+        """No stream is open."""
+        return not self._streams
+
+    def receive(self, data: bytes) -> list[Event]:
+        """What the next bytes mean."""
+        events: list[Event] = []
+        if not self._ended:
+            try:
+                for kind, flags, stream_id, payload in self._reader.feed(data):
+                    self._frame(kind, flags, stream_id, payload, events)
+            except ConnectionError as error:
+                self._fail(error)
+                events.append(ConnectionEnded(error.code, error.reason))
+        return events
+
+    def data_to_send(self) -> bytes:
+        """What can go now; call it again until it is empty, or the transport is full."""
+        return self._outgoing.take()
+
+    def respond(self, stream_id: int, *, head: bytes, body: bytes, trailers: bytes) -> None:
+        """A whole response. Blocks are those of headers.encode, at most 16,384 bytes each."""
+        if stream := self._streams.get(stream_id):
+            self._outgoing.respond(stream, head, body, trailers)
+
+    def send_headers(self, stream_id: int, block: bytes) -> None:
+        if stream := self._streams.get(stream_id):
+            self._outgoing.headers(stream, block)
+
+    def send_data(self, stream_id: int, body: bytes) -> None:
+        """Goes when the client's windows allow; the bytes are kept, not copied."""
+        if stream := self._streams.get(stream_id):
+            self._outgoing.data(stream, body)
+
+    def end_stream(self, stream_id: int, block: bytes) -> None:
+        """The last headers: trailers, or the only ones."""
+        if stream := self._streams.get(stream_id):
+            self._outgoing.trailers(stream, block)
+
+    def consumed(self, stream_id: int, count: int) -> None:
+        """So many bytes of the body need no place any more: the client may send as many again."""
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.remote_ended:
+            return
+        stream.consumed += count
+        if stream.consumed >= self._limits.stream_window // 2:
+            self._outgoing.control(frames.window_frame(stream_id, stream.consumed))
+            stream.receive_window += stream.consumed
+            stream.consumed = 0
+
+    def leave(self, reason: str) -> None:
+        """Take no new streams; those that are open go on to their end."""
+        if not self._leaving and not self._ended:
+            self._leaving = True
+            self._outgoing.control(frames.goaway_frame(self._highest, ErrorCode.NO_ERROR, reason))
+
+    def _greet(self) -> None:
+        limits, control = self._limits, self._outgoing.control
+        settings = {
+            Setting.HEADER_TABLE_SIZE: 0,
+            Setting.MAX_CONCURRENT_STREAMS: limits.streams,
+            Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
+            Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
+        }
+        control(frames.settings_frame(settings))
+        control(frames.window_frame(0, limits.connection_window - DEFAULT_WINDOW))
+
+    def _fail(self, error: ConnectionError) -> None:
+        self._ended = True
+        self._streams.clear()
+        self._outgoing.clear()
+        self._outgoing.control(frames.goaway_frame(self._highest, error.code, error.reason))
+
+    def _frame(
+        self, kind: int, flags: int, stream_id: int, payload: bytes, events: list[Event]
+    ) -> None:
+        if kind > WINDOW_UPDATE:
+            self._patience.spend()
+            return
+        try:
+            self._handlers[kind](flags, stream_id, payload, events)
+        except StreamError as error:
+            self._patience.spend()
+            self._outgoing.control(frames.reset_frame(error.stream_id, error.code))
+            if self._drop(error.stream_id):
+                events.append(StreamReset(error.stream_id, error.code))
+            self._remember_reset(error.stream_id)
+
+    def _data(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+        length = len(payload)
+        self._window -= length
+        if self._window < 0:
+            raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more data than the window allows")
+        full = self._limits.connection_window
+        if self._window < full // 2:
+            self._outgoing.control(frames.window_frame(0, full - self._window))
+            self._window = full
+        data = frames.unpadded(payload, flags) if flags & PADDED else payload
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            self._check_reset(stream_id)
+            self._patience.spend()
+            return
+        if stream.remote_ended:
+            raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "data after the end")
+        stream.receive_window -= length
+        if stream.receive_window < 0:
+            raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more than the window")
+        ends = bool(flags & END_STREAM)
+        if stream.expected is not None:
+            stream.expected -= len(data)
+            if stream.expected < 0:
+                raise _malformed(stream_id, "more data than content-length says")
+        if ends:
+            self._remote_end(stream)
+        else:
+            if not data:
+                self._patience.spend()
+            if length > len(data):
+                self.consumed(stream_id, length - len(data))
+        events.append(DataReceived(stream_id, data, ends))
+
+    def _headers(self, flags: int, stream_id: int, block: bytes, events: list[Event]) -> None:
+        if not stream_id & 1:
+            raise protocol_error("headers on a stream that clients don't open")
+        ends = bool(flags & END_STREAM)
+        try:
+            if stream_id > self._highest:
+                self._highest = stream_id
+                head = self._heads.get(block) or self._read_head(block)
+                if self._leaving or len(self._streams) >= self._limits.streams:
+                    raise StreamError(stream_id, ErrorCode.REFUSED_STREAM, "no more streams")
+                self._open(stream_id, ends, content_length(head))
+                events.append(RequestReceived(stream_id, head, ends))
+                return
+            # Decoded in any case: later blocks build on the table that this one leaves.
+            fields = self._decoder.decode(block)
+            stream = self._streams.get(stream_id)
+            if stream is None:
+                self._check_reset(stream_id)
+                return
+            if stream.remote_ended:
+                raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "headers after the end")
+            if not ends:
+                raise MalformedRequest("headers amid the body")
+            check_trailers(fields)
+            self._remote_end(stream)
+            events.append(DataReceived(stream_id, b"", True))
+        except MalformedRequest as error:
+            raise _malformed(stream_id, str(error)) from error
+
+    def _read_head(self, block: bytes) -> Mapping[bytes, bytes]:
+        head = read_head(self._decoder.decode(block))
+        if self._decoder.stateless and len(block) <= _REMEMBERED_LENGTH:
+            if len(self._heads) >= _REMEMBERED:
+                self._heads.clear()
+            self._heads[block] = head
+        return head
+
+    def _open(self, stream_id: int, ends: bool, length: int | None) -> None:
+        stream = Stream(
+            stream_id,
+            send_window=self._outgoing.initial_window,
+            receive_window=self._limits.stream_window,
+        )
+        stream.expected = length
+        if ends:
+            self._remote_end(stream)
+        self._streams[stream_id] = stream
+
+    @staticmethod
+    def _remote_end(stream: Stream) -> None:
+        stream.remote_ended = True
+        if stream.expected:
+            raise _malformed(stream.id, "less data than content-length says")
+
+    def _priority(self, _: int, stream_id: int, payload: bytes, __: list[Event]) -> None:
+        if not stream_id:
+            raise protocol_error("a priority for no stream")
+        if len(payload) != 5:
+            raise size_error("PRIORITY is of 5 bytes")
+        self._patience.spend()
+
+    def _rst_stream(self, _: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+        if len(payload) != 4:
+            raise size_error("RST_STREAM is of 4 bytes")
+        self._check_opened(stream_id)
+        self._patience.spend()
+        if self._drop(stream_id):
+            events.append(StreamReset(stream_id, int.from_bytes(payload, "big")))
+
+    def _settings(self, flags: int, stream_id: int, payload: bytes, _: list[Event]) -> None:
+        if stream_id:
+            raise protocol_error("SETTINGS on a stream")
+        if len(payload) % 6 or (flags & ACK and payload):
+            raise size_error("SETTINGS of a wrong length")
+        if flags & ACK:
+            self._decoder.limit_table(0)
+            return
+        self._patience.spend()
+        windows = None
+        for key, value in frames.parsed_settings(payload):
+            if key == Setting.ENABLE_PUSH and value > 1:
+                raise protocol_error("ENABLE_PUSH is 0 or 1")
+            if key == Setting.INITIAL_WINDOW_SIZE:
+                if value > MAX_WINDOW:
+                    raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+                windows = value
+            if key == Setting.MAX_FRAME_SIZE:
+                if not MIN_MAX_FRAME_SIZE <= value <= MAX_MAX_FRAME_SIZE:
+                    raise protocol_error("MAX_FRAME_SIZE is out of bounds")
+                self._outgoing.change_frame_size(value)
+        if windows is not None:
+            # Once per frame: it is work for each stream, and a frame holds thousands of settings.
+            self._outgoing.change_initial_window(windows, list(self._streams.values()))
+        self._outgoing.control(frames.frame(SETTINGS, ACK, 0))
+
+    def _push_promise(self, *_: object) -> None:
+        raise protocol_error("a client can't push")
+
+    def _ping(self, flags: int, stream_id: int, payload: bytes, _: list[Event]) -> None:
+        if stream_id:
+            raise protocol_error("PING on a stream")
+        if len(payload) != 8:
+            raise size_error("PING is of 8 bytes")
+        self._patience.spend()
+        if not flags & ACK:
+            self._outgoing.control(frames.frame(frames.PING, ACK, 0, payload))
+
+    def _goaway(self, _: int, stream_id: int, payload: bytes, __: list[Event]) -> None:
+        # The client opens no more streams and closes when it has its answers: nothing to do here.
+        if stream_id:
+            raise protocol_error("GOAWAY on a stream")
+        if len(payload) < 8:
+            raise size_error("GOAWAY is of 8 bytes or more")
+        self._patience.spend()
+
+    def _window_update(self, _: int, stream_id: int, payload: bytes, __: list[Event]) -> None:
+        if len(payload) != 4:
+            raise size_error("WINDOW_UPDATE is of 4 bytes")
+        increment = int.from_bytes(payload, "big") & MAX_WINDOW
+        if not stream_id:
+            if not increment:
+                raise protocol_error("a window that is opened by 0")
+            self._outgoing.open_window(None, increment)
+            return
+        self._check_opened(stream_id)
+        if not increment:
+            raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "a window opened by 0")
+        if stream := self._streams.get(stream_id):
+            self._outgoing.open_window(stream, increment)
+
+    def _check_opened(self, stream_id: int) -> None:
+        if not stream_id & 1 or stream_id > self._highest:
+            raise protocol_error(f"stream {stream_id} was never opened")
+
+    def _check_reset(self, stream_id: int) -> None:
+        """For data and headers of a stream that isn't open: fine only after a reset of ours."""
+        self._check_opened(stream_id)
+        if stream_id not in self._reset:
+            raise ConnectionError(ErrorCode.STREAM_CLOSED, f"stream {stream_id} is over")
+
+    def _sent_all(self, stream: Stream) -> None:
+        del self._streams[stream.id]
+        self._patience.earn()
+        if not stream.remote_ended:
+            self._outgoing.control(frames.reset_frame(stream.id, ErrorCode.NO_ERROR))
+            self._remember_reset(stream.id)
+
+    def _drop(self, stream_id: int) -> bool:
+        stream = self._streams.pop(stream_id, None)
+        if stream:
+            self._outgoing.forget(stream)
+        return stream is not None
+
+    def _remember_reset(self, stream_id: int) -> None:
+        self._reset[stream_id] = None
+        if len(self._reset) > 2 * self._limits.streams:
+            del self._reset[next(iter(self._reset))]
+
+
+def _malformed(stream_id: int, reason: str) -> StreamError:
+    return StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, reason)

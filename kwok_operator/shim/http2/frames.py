@@ -1,0 +1,155 @@
+"""Frames as they stand on the wire: numbers, layouts, and the two ways to break the protocol.
+
+Frames are built here and taken apart by the connection, which looks at each byte once; there are no
+objects for frames.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+HEADER_SIZE: Final = 9
+FRAME_HEADER: Final = Struct(">HBBBI")
+"""Length in two parts (16 and 8 bits), type, flags, stream."""
+
+DATA: Final = 0
+HEADERS: Final = 1
+PRIORITY: Final = 2
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PUSH_PROMISE: Final = 5
+PING: Final = 6
+GOAWAY: Final = 7
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
+
+END_STREAM: Final = 0x1
+ACK: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITIZED: Final = 0x20
+
+DEFAULT_WINDOW: Final = 65_535
+MAX_WINDOW: Final = 2**31 - 1
+MIN_MAX_FRAME_SIZE: Final = 16_384
+MAX_MAX_FRAME_SIZE: Final = 2**24 - 1
+STREAM_BITS: Final = 0x7FFFFFFF
+
+
+class ErrorCode(IntEnum):
+    NO_ERROR = 0x0
+    PROTOCOL_ERROR = 0x1
+    INTERNAL_ERROR = 0x2
+    FLOW_CONTROL_ERROR = 0x3
+    SETTINGS_TIMEOUT = 0x4
+    STREAM_CLOSED = 0x5
+    FRAME_SIZE_ERROR = 0x6
+    REFUSED_STREAM = 0x7
+    CANCEL = 0x8
+    COMPRESSION_ERROR = 0x9
+    CONNECT_ERROR = 0xA
+    ENHANCE_YOUR_CALM = 0xB
+    INADEQUATE_SECURITY = 0xC
+    HTTP_1_1_REQUIRED = 0xD
+
+
+class Setting(IntEnum):
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class ConnectionError(Exception):
+    """The client broke a rule that the whole connection depends on; it gets a GOAWAY."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class StreamError(Exception):
+    """The client broke a rule within one stream, which gets a RST_STREAM; the others go on."""
+
+    def __init__(self, stream_id: int, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.stream_id = stream_id
+        self.code = code
+        self.reason = reason
+
+
+def protocol_error(reason: str) -> ConnectionError:
+    return ConnectionError(ErrorCode.PROTOCOL_ERROR, reason)
+
+
+def size_error(reason: str) -> ConnectionError:
+    return ConnectionError(ErrorCode.FRAME_SIZE_ERROR, reason)
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    length = len(payload)
+    return FRAME_HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id) + payload
+
+
+def settings_frame(settings: Mapping[Setting, int]) -> bytes:
+    payload = b"".join(
+        key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in settings.items()
+    )
+    return frame(SETTINGS, 0, 0, payload)
+
+
+def reset_frame(stream_id: int, code: ErrorCode) -> bytes:
+    return frame(RST_STREAM, 0, stream_id, code.to_bytes(4, "big"))
+
+
+def window_frame(stream_id: int, increment: int) -> bytes:
+    return frame(WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big"))
+
+
+def goaway_frame(last_stream_id: int, code: ErrorCode, reason: str) -> bytes:
+    payload = last_stream_id.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode()
+    return frame(GOAWAY, 0, 0, payload)
+
+
+def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
+    """HEADERS, and CONTINUATION where the block is longer than every peer takes in one frame."""
+    end = END_STREAM if end_stream else 0
+    if len(block) <= MIN_MAX_FRAME_SIZE:
+        return frame(HEADERS, END_HEADERS | end, stream_id, block)
+    parts = [
+        block[start : start + MIN_MAX_FRAME_SIZE]
+        for start in range(0, len(block), MIN_MAX_FRAME_SIZE)
+    ]
+    frames = [frame(HEADERS, end, stream_id, parts[0])]
+    frames += [frame(CONTINUATION, 0, stream_id, part) for part in parts[1:-1]]
+    frames.append(frame(CONTINUATION, END_HEADERS, stream_id, parts[-1]))
+    return b"".join(frames)
+
+
+def parsed_settings(payload: bytes) -> Iterable[tuple[int, int]]:
+    """(identifier, value); the payload's length is a multiple of six."""
+    return (
+        (
+            int.from_bytes(payload[at : at + 2], "big"),
+            int.from_bytes(payload[at + 2 : at + 6], "big"),
+        )
+        for at in range(0, len(payload), 6)
+    )
+
+
+def unpadded(payload: bytes, flags: int) -> bytes:
+    """Without the padding. Raises ConnectionError where there is more of it than payload."""
+    if not flags & PADDED:
+        return payload
+    if not payload:
+        raise size_error("a padded frame without a pad length")
+    padding = payload[0]
+    if padding >= len(payload):
+        raise protocol_error("more padding than payload")
+    return payload[1 : len(payload) - padding]

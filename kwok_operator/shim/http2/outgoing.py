@@ -1,0 +1,194 @@
+"""What waits to be sent, and how much of it the client will take (RFC 9113, section 5.2).
+
+Header and control frames go out at once. Data waits in its stream, uncopied, until the stream's
+window, the connection's window and the limit on one write leave room; streams take turns. Trailers
+follow the last byte.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kwok_operator.shim.http2 import frames
+from kwok_operator.shim.http2.frames import (
+    DATA,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    MAX_WINDOW,
+    MIN_MAX_FRAME_SIZE,
+    ConnectionError,
+    ErrorCode,
+    StreamError,
+)
+
+MAX_FRAME: Final = 65_536
+"""Larger frames than this gain nothing, and keep the other streams waiting."""
+MAX_WRITE: Final = 262_144
+"""Data of one `take`: the rest waits here, where it costs no copy, for the client to read."""
+
+_pack = frames.FRAME_HEADER.pack
+
+
+class Stream:
+    """One call that is not over. What we have ended is over, whatever the client still sends."""
+
+    __slots__ = (
+        "consumed",
+        "expected",
+        "id",
+        "in_turn",
+        "receive_window",
+        "remote_ended",
+        "send_window",
+        "trailers",
+        "waiting",
+    )
+
+    def __init__(self, stream_id: int, *, send_window: int, receive_window: int) -> None:
+        self.id = stream_id
+        self.send_window = send_window
+        self.receive_window = receive_window
+        self.consumed = 0
+        self.expected: int | None = None
+        """Bytes of the body still to come, where the client said how many."""
+        self.remote_ended = False
+        self.waiting: deque[memoryview] = deque()
+        self.trailers: bytes | None = None
+        self.in_turn = False
+
+
+class Outgoing:
+    """`ended` is called with each stream whose last frame has been made."""
+
+    def __init__(self, *, ended: Callable[[Stream], None]) -> None:
+        self._ended = ended
+        self._out: list[bytes | memoryview] = []
+        self._size = 0
+        self._turns: deque[Stream] = deque()
+        self._window = DEFAULT_WINDOW
+        self._frame_size = MIN_MAX_FRAME_SIZE
+        self.initial_window = DEFAULT_WINDOW
+
+    def control(self, frame: bytes) -> None:
+        self._out.append(frame)
+
+    def respond(self, stream: Stream, head: bytes, body: bytes, trailers: bytes) -> None:
+        """A whole response; blocks as of headers.encode, each at most 16,384 bytes."""
+        size = len(body)
+        if (
+            stream.waiting
+            or size > self._frame_size
+            or size > self._window
+            or size > stream.send_window
+            or self._size > MAX_WRITE
+        ):
+            self.headers(stream, head)
+            self.data(stream, body)
+            self.trailers(stream, trailers)
+            return
+        stream_id = stream.id
+        self._window -= size
+        self._size += size
+        self._out += (
+            _pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, stream_id),
+            head,
+            _pack(size >> 8, size & 0xFF, DATA, 0, stream_id),
+            body,
+            _pack(
+                len(trailers) >> 8,
+                len(trailers) & 0xFF,
+                HEADERS,
+                END_HEADERS | END_STREAM,
+                stream_id,
+            ),
+            trailers,
+        )
+        self._ended(stream)
+
+    def headers(self, stream: Stream, block: bytes) -> None:
+        self._out.append(frames.header_frames(stream.id, block, end_stream=False))
+
+    def data(self, stream: Stream, body: bytes) -> None:
+        if body:
+            stream.waiting.append(memoryview(body))
+            self._queue(stream)
+
+    def trailers(self, stream: Stream, block: bytes) -> None:
+        """The stream's end, when what waits before it has gone."""
+        stream.trailers = block
+        if not stream.waiting:
+            self._end(stream)
+
+    def forget(self, stream: Stream) -> None:
+        stream.waiting.clear()
+
+    def clear(self) -> None:
+        """No data goes any more."""
+        self._turns.clear()
+
+    def open_window(self, stream: Stream | None, increment: int) -> None:
+        """Of the connection, where there is no stream. Raises ConnectionError, StreamError."""
+        if stream is None:
+            self._window += increment
+            if self._window > MAX_WINDOW:
+                raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+            return
+        stream.send_window += increment
+        if stream.send_window > MAX_WINDOW:
+            raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+        self._queue(stream)
+
+    def change_initial_window(self, value: int, streams: list[Stream]) -> None:
+        """For streams to come, and by the difference for those there are."""
+        difference = value - self.initial_window
+        self.initial_window = value
+        for stream in streams:
+            stream.send_window += difference
+            if stream.send_window > MAX_WINDOW:
+                raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
+            self._queue(stream)
+
+    def change_frame_size(self, value: int) -> None:
+        self._frame_size = min(value, MAX_FRAME)
+
+    def take(self) -> bytes:
+        """What can be sent now; empty when there is nothing."""
+        while self._turns and self._window > 0 and self._size < MAX_WRITE:
+            stream = self._turns.popleft()
+            stream.in_turn = False
+            self._send_some(stream)
+        if not self._out:
+            return b""
+        out = b"".join(self._out)
+        self._out.clear()
+        self._size = 0
+        return out
+
+    def _queue(self, stream: Stream) -> None:
+        if stream.waiting and stream.send_window > 0 and not stream.in_turn:
+            stream.in_turn = True
+            self._turns.append(stream)
+
+    def _send_some(self, stream: Stream) -> None:
+        """One frame."""
+        if not stream.waiting or stream.send_window <= 0:
+            return
+        first = stream.waiting.popleft()
+        size = min(len(first), self._frame_size, self._window, stream.send_window)
+        if size < len(first):
+            stream.waiting.appendleft(first[size:])
+        self._window -= size
+        stream.send_window -= size
+        self._size += size
+        self._out += (_pack(size >> 8, size & 0xFF, DATA, 0, stream.id), first[:size])
+        if stream.waiting:
+            self._queue(stream)
+        elif stream.trailers is not None:
+            self._end(stream)
+
+    def _end(self, stream: Stream) -> None:
+        assert stream.trailers is not None
+        self._out.append(frames.header_frames(stream.id, stream.trailers, end_stream=True))
+        self._ended(stream)

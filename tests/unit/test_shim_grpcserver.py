@@ -1,0 +1,285 @@
+"""The server with grpcio's clients, the blocking one and the asyncio one.
+
+- unary calls, small and 3 MiB each way, one after the other and many at once
+- statuses: RpcError, unknown methods, mistakes of handlers (logged), deadlines, cancelling
+- streams that answer each message; many connections
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.status import Handler, RpcError, StatusCode, StreamHandler
+
+MESSAGES: list[tuple[str, int | bool]] = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+]
+EOF = vars(grpc.aio)["EOF"]
+OBSERVED = list[tuple[str, StatusCode]]
+
+
+class Slow:
+    """A handler that waits until it is let go on, and knows whether it was cancelled."""
+
+    def __init__(self) -> None:
+        self.started, self.go_on = asyncio.Event(), asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def __call__(self, message: bytes) -> bytes:
+        self.started.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return message
+
+
+def refuse(_: bytes) -> bytes:
+    raise RpcError(StatusCode.FAILED_PRECONDITION, "100 % schön:\nno")
+
+
+async def refuse_later(_: bytes) -> bytes:
+    await asyncio.sleep(0)
+    raise RpcError(StatusCode.NOT_FOUND, "no such group")
+
+
+def mistake(_: bytes) -> bytes:
+    raise ZeroDivisionError("a secret")
+
+
+async def mistake_later(_: bytes) -> bytes:
+    raise ZeroDivisionError("a secret")
+
+
+async def later(message: bytes) -> bytes:
+    await asyncio.sleep(0)
+    return message[::-1]
+
+
+class Serving:
+    """A server with the methods of these tests, and what it has observed."""
+
+    def __init__(self) -> None:
+        self.slow = Slow()
+        self.observed: OBSERVED = []
+        handlers: dict[str, Handler] = {
+            "/test.Test/Echo": lambda message: message,
+            "/test.Test/Later": later,
+            "/test.Test/Slow": self.slow,
+            "/test.Test/Refuse": refuse,
+            "/test.Test/RefuseLater": refuse_later,
+            "/test.Test/Mistake": mistake,
+            "/test.Test/MistakeLater": mistake_later,
+        }
+        streams: dict[str, StreamHandler] = {
+            "/test.Test/Stream": later,
+            "/test.Test/StreamRefuse": refuse_later,
+            "/test.Test/StreamMistake": mistake_later,
+            "/test.Test/StreamSlow": self.slow,
+        }
+        self.server = GrpcServer(handlers, streams=streams, observe=self._observe)
+        self.target = ""
+
+    def _observe(self, method: str, code: StatusCode, seconds: float) -> None:
+        assert 0 <= seconds < 60
+        self.observed.append((method, code))
+
+
+@pytest.fixture
+async def serving() -> AsyncIterator[Serving]:
+    """On TCP."""
+    found = Serving()
+    found.target = f"127.0.0.1:{await found.server.listen_tcp('127.0.0.1', 0)}"
+    yield found
+    await found.server.stop(0)
+
+
+@pytest.fixture
+async def channel(serving: Serving) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(serving.target, options=MESSAGES) as found:
+        yield found
+
+
+def unary(channel: grpc.aio.Channel, name: str) -> Any:
+    return channel.unary_unary(f"/test.Test/{name}", bytes, bytes)
+
+
+def stream_of(channel: grpc.aio.Channel, name: str) -> Any:
+    return channel.stream_stream(f"/test.Test/{name}", bytes, bytes)
+
+
+async def status_of(call: Awaitable[bytes]) -> tuple[grpc.StatusCode, str | None]:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call
+    return error.value.code(), error.value.details()
+
+
+@pytest.mark.parametrize("message", [b"", b"x", b"x" * 300, bytes(3 * 2**20)], ids=len)
+@pytest.mark.parametrize("name", ["Echo", "Later"])
+async def test_unary(channel: grpc.aio.Channel, name: str, message: bytes) -> None:
+    for _ in range(3):
+        assert await unary(channel, name)(message) == message
+
+
+async def test_what_is_observed(channel: grpc.aio.Channel, serving: Serving) -> None:
+    await unary(channel, "Later")(b"")
+    await status_of(unary(channel, "Refuse")(b""))
+    await status_of(unary(channel, "Nothing")(b""))
+    assert serving.observed == [
+        ("/test.Test/Later", StatusCode.OK),
+        ("/test.Test/Refuse", StatusCode.FAILED_PRECONDITION),
+        ("unknown", StatusCode.UNIMPLEMENTED),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "sentence"),
+    [
+        ("Refuse", grpc.StatusCode.FAILED_PRECONDITION, "100 % schön:\nno"),
+        ("RefuseLater", grpc.StatusCode.NOT_FOUND, "no such group"),
+        ("Nothing", grpc.StatusCode.UNIMPLEMENTED, "there is no method /test.Test/Nothing here"),
+    ],
+)
+async def test_refusals(
+    channel: grpc.aio.Channel, name: str, code: grpc.StatusCode, sentence: str
+) -> None:
+    assert await status_of(unary(channel, name)(b"")) == (code, sentence)
+    assert await unary(channel, "Echo")(b"still there") == b"still there"
+
+
+@pytest.mark.parametrize("name", ["Mistake", "MistakeLater"])
+async def test_a_mistake_is_logged_and_not_told(
+    channel: grpc.aio.Channel, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2):
+            code, sentence = await status_of(unary(channel, name)(b""))
+            assert code == grpc.StatusCode.INTERNAL
+            assert "secret" not in (sentence or "")
+    ours = [record for record in caplog.records if record.name.startswith("kwok_operator")]
+    assert [bool(record.exc_info) for record in ours] == [True, False]
+    assert all(f"method=/test.Test/{name}" in record.getMessage() for record in ours)
+
+
+async def test_a_deadline(channel: grpc.aio.Channel, serving: Serving) -> None:
+    code, _ = await status_of(unary(channel, "Slow")(b"", timeout=0.05))
+    assert code == grpc.StatusCode.DEADLINE_EXCEEDED
+    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)
+    assert await unary(channel, "Echo")(b"x", timeout=5) == b"x"
+
+
+async def test_cancelling(channel: grpc.aio.Channel, serving: Serving) -> None:
+    call = unary(channel, "Slow")(b"")
+    await serving.slow.started.wait()
+    call.cancel()
+    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)
+    assert serving.observed == [("/test.Test/Slow", StatusCode.CANCELLED)]
+
+
+async def test_a_client_that_goes_away(serving: Serving) -> None:
+    async with grpc.aio.insecure_channel(serving.target) as channel:
+        call = unary(channel, "Slow")(b"")
+        await serving.slow.started.wait()
+    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)
+    assert call.done()
+
+
+async def test_too_long_a_message(channel: grpc.aio.Channel) -> None:
+    code, sentence = await status_of(unary(channel, "Echo")(bytes(4 * 2**20 + 1)))
+    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "4194305 bytes; at most 4194304" in (sentence or "")
+    assert len(await unary(channel, "Echo")(bytes(4 * 2**20))) == 4 * 2**20
+
+
+async def test_compression_is_refused(serving: Serving) -> None:
+    gzip = grpc.Compression.Gzip
+    async with grpc.aio.insecure_channel(serving.target, compression=gzip) as channel:
+        code, _ = await status_of(unary(channel, "Echo")(b"x" * 1000))
+    assert code == grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_many_calls_at_once(channel: grpc.aio.Channel) -> None:
+    for name, size in (("Echo", 10), ("Later", 70_000)):
+        sent = [bytes([number % 256]) * size for number in range(300)]
+        assert await asyncio.gather(*(unary(channel, name)(each) for each in sent)) == sent
+
+
+async def test_many_connections(serving: Serving) -> None:
+    async def one(number: int) -> bytes:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(serving.target, options=options) as channel:
+            answer: bytes = await unary(channel, "Later")(b"%d" % number)
+            return answer
+
+    got = await asyncio.gather(*(one(number) for number in range(50)))
+    assert got == [(b"%d" % number)[::-1] for number in range(50)]
+
+
+async def test_the_blocking_client_from_many_threads(serving: Serving) -> None:
+    def calls(number: int) -> bool:
+        with grpc.insecure_channel(serving.target) as channel:
+            call = channel.unary_unary("/test.Test/Later", bytes, bytes)
+            sent = [b"%d %d" % (number, turn) for turn in range(50)]
+            return [call(each, timeout=5) for each in sent] == [each[::-1] for each in sent]
+
+    with ThreadPoolExecutor(8) as pool:
+        loop = asyncio.get_running_loop()
+        assert all(await asyncio.gather(*(loop.run_in_executor(pool, calls, n) for n in range(8))))
+
+
+async def test_streams(channel: grpc.aio.Channel, serving: Serving) -> None:
+    stream = stream_of(channel, "Stream")()
+    for message in (b"ab", b"", bytes(200_000) + b"x"):
+        await stream.write(message)
+        assert await stream.read() == message[::-1]
+    await stream.done_writing()
+    assert await stream.read() is EOF
+    assert await stream.code() == grpc.StatusCode.OK
+    assert serving.observed == [("/test.Test/Stream", StatusCode.OK)]
+
+
+async def test_a_stream_without_messages(channel: grpc.aio.Channel) -> None:
+    stream = stream_of(channel, "Stream")()
+    await stream.done_writing()
+    assert await stream.code() == grpc.StatusCode.OK
+
+
+async def test_a_stream_of_many_messages_ahead(channel: grpc.aio.Channel) -> None:
+    def messages() -> Iterator[bytes]:
+        for number in range(500):
+            yield b"%d" % number * 1000
+
+    stream = stream_of(channel, "Stream")(messages())
+    assert [answer async for answer in stream] == [each[::-1] for each in messages()]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("StreamRefuse", grpc.StatusCode.NOT_FOUND),
+        ("StreamMistake", grpc.StatusCode.INTERNAL),
+    ],
+)
+async def test_a_stream_that_fails(
+    channel: grpc.aio.Channel, name: str, code: grpc.StatusCode
+) -> None:
+    stream = stream_of(channel, name)()
+    await stream.write(b"x")
+    assert await stream.code() == code
+
+
+async def test_a_stream_that_is_cancelled(channel: grpc.aio.Channel, serving: Serving) -> None:
+    stream = stream_of(channel, "StreamSlow")()
+    await stream.write(b"x")
+    await serving.slow.started.wait()
+    stream.cancel()
+    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)

@@ -1,0 +1,234 @@
+"""Where the gRPC server listens, and how it stops.
+
+- unix sockets: their mode, stale ones, ones in use, things that are no sockets
+- TLS with clients' certificates, and without
+- on uvloop, as it is deployed, in a thread of its own
+- stopping: calls under way end, new ones aren't taken, what doesn't end is cut off
+"""
+
+import asyncio
+import os
+import socket
+import stat
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import uvloop
+
+from kwok_operator.shim.grpcserver import GrpcServer
+from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
+
+
+def echo(message: bytes) -> bytes:
+    return message
+
+
+def server(handler: Callable[[bytes], bytes | Awaitable[bytes]] = echo) -> GrpcServer:
+    return GrpcServer({"/test.Test/Echo": handler})
+
+
+async def call(target: str, message: bytes = b"x") -> bytes:
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    async with grpc.aio.insecure_channel(target, options=options) as channel:
+        answer: bytes = await channel.unary_unary("/test.Test/Echo", bytes, bytes)(message)
+        return answer
+
+
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    path, running = tmp_path / "s.sock", server()
+    before = os.umask(0o077)
+    try:
+        await running.listen_unix(path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert await call(f"unix:{path}", b"hello") == b"hello"
+    await running.stop(1)
+    assert not path.exists()
+
+
+async def test_a_unix_socket_for_its_owner_only(tmp_path: Path) -> None:
+    path, running = tmp_path / "s.sock", server()
+    await running.listen_unix(path, mode=0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    await running.stop(0)
+
+
+async def test_what_a_dead_server_left_is_replaced(tmp_path: Path) -> None:
+    path, running = tmp_path / "s.sock", server()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    await running.listen_unix(path)
+    assert await call(f"unix:{path}") == b"x"
+    await running.stop(0)
+
+
+async def test_a_socket_in_use_is_left_alone(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "s.sock", server(), server()
+    await first.listen_unix(path)
+    with pytest.raises(OSError, match="another server listens"):
+        await second.listen_unix(path)
+    await second.stop(0)
+    assert await call(f"unix:{path}") == b"x"
+    await first.stop(0)
+
+
+async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(FileExistsError, match="no socket"):
+        await server().listen_unix(path)
+    assert path.read_text() == "data"
+
+
+async def test_a_successors_socket_is_not_removed(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "s.sock", server(), server()
+    await first.listen_unix(path)
+    path.rename(tmp_path / "moved")
+    await second.listen_unix(path)
+    await first.stop(0)
+    assert await call(f"unix:{path}") == b"x"
+    await second.stop(0)
+
+
+async def test_a_port_in_use(tmp_path: Path) -> None:
+    first, second = server(), server()
+    port = await first.listen_tcp("127.0.0.1", 0)
+    with pytest.raises(OSError, match="in use"):
+        await second.listen_tcp("127.0.0.1", port)
+    await first.stop(0)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+async def secure_call(target: str, credentials: grpc.ChannelCredentials, message: bytes) -> bytes:
+    options = [("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.enable_retries", 0)]
+    async with grpc.aio.secure_channel(target, credentials, options=options) as channel:
+        answer: bytes = await channel.unary_unary("/test.Test/Echo", bytes, bytes)(
+            message, timeout=5
+        )
+        return answer
+
+
+async def test_tls_on_both_sides(certificates: Certificates) -> None:
+    running = server()
+    context = certificates.server_context(ask_for_client=True)
+    target = f"127.0.0.1:{await running.listen_tcp('127.0.0.1', 0, ssl=context)}"
+    known = grpc.ssl_channel_credentials(
+        *(certificates.text(name).encode() for name in ("ca.crt", "client.key", "client.crt"))
+    )
+    message = bytes(3 * 2**20)
+    assert await secure_call(target, known, message) == message
+
+    unknown = grpc.ssl_channel_credentials(certificates.text("ca.crt").encode())
+    for stranger in (secure_call(target, unknown, b"x"), call(target)):
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await stranger
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    await running.stop(1)
+
+
+class Slow:
+    def __init__(self) -> None:
+        self.started, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, message: bytes) -> bytes:
+        self.started.set()
+        await self.go_on.wait()
+        return message
+
+
+async def test_stopping_lets_calls_end(tmp_path: Path) -> None:
+    slow = Slow()
+    running = server(slow)
+    target = f"unix:{tmp_path}/s.sock"
+    await running.listen_unix(tmp_path / "s.sock")
+    under_way = asyncio.create_task(call(target))
+    await slow.started.wait()
+    stopping = asyncio.create_task(running.stop(5))
+    await asyncio.sleep(0.05)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call(target)
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert not stopping.done()
+    slow.go_on.set()
+    assert await under_way == b"x"
+    await asyncio.wait_for(stopping, 1)
+
+
+async def test_stopping_cuts_off_what_does_not_end() -> None:
+    slow = Slow()
+    running = server(slow)
+    target = f"127.0.0.1:{await running.listen_tcp('127.0.0.1', 0)}"
+    under_way = asyncio.create_task(call(target))
+    await slow.started.wait()
+    await asyncio.wait_for(running.stop(0.05), 1)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await under_way
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_stopping_with_idle_clients_is_quick() -> None:
+    running = server()
+    target = f"127.0.0.1:{await running.listen_tcp('127.0.0.1', 0)}"
+    async with grpc.aio.insecure_channel(target) as channel:
+        await channel.unary_unary("/test.Test/Echo", bytes, bytes)(b"x")
+        await asyncio.wait_for(running.stop(30), 1)
+
+
+async def test_stopping_what_never_listened() -> None:
+    await server().stop(1)
+
+
+@contextmanager
+def on_uvloop(path: Path) -> Iterator[None]:
+    """A server in a thread."""
+    slow, ready = Slow(), threading.Event()
+    running = GrpcServer({"/test.Test/Echo": echo, "/test.Test/Slow": slow})
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        await running.listen_unix(path)
+        ready.set()
+        await stop.wait()
+        await running.stop(1)
+
+    def run(runner: asyncio.Runner) -> None:
+        runner.run(serve())
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        thread = threading.Thread(target=run, args=(runner,))
+        thread.start()
+        assert ready.wait(5)
+        try:
+            yield
+        finally:
+            runner.get_loop().call_soon_threadsafe(stop.set)
+            thread.join()
+
+
+def test_on_uvloop(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    with on_uvloop(path), grpc.insecure_channel(f"unix:{path}") as channel:
+        call = channel.unary_unary("/test.Test/Echo", bytes, bytes)
+        for message in (b"", b"x" * 300, bytes(3 * 2**20)):
+            assert call(message, timeout=5) == message
+        slow = channel.unary_unary("/test.Test/Slow", bytes, bytes)
+        under_way: Any = slow.future(b"", timeout=10**8)
+        with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
+            slow(b"", timeout=0.05)
+        with ThreadPoolExecutor(8) as pool:
+            sent = [b"%d" % number * 5_000 for number in range(200)]
+            assert list(pool.map(call, sent)) == sent
+        assert under_way.cancel()
+    assert not path.exists()

@@ -1,0 +1,368 @@
+"""Calls as they stand on the wire: the h2 library as a client that does what grpcio never would.
+
+- one turn, one write; answers of handlers that wait come when they are there
+- what is no gRPC, no whole message, more than one, compressed, too long, too late
+- bodies in any pieces; a client that doesn't read isn't read; broken connections end their calls
+- timeouts and messages of statuses, by themselves
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+from urllib.parse import unquote_to_bytes
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.shim import grpccalls
+from kwok_operator.shim.grpccalls import ClientProtocol
+from kwok_operator.shim.grpcservice import Service
+from kwok_operator.shim.grpcwire import MessageReader, parse_timeout, percent_encoded, prefix
+from kwok_operator.shim.http2.connection import Connection
+from kwok_operator.shim.http2.events import Event
+from kwok_operator.shim.status import RpcError, StatusCode
+from tests.fakes.http2 import REQUEST, Client
+
+Fields = list[tuple[bytes, bytes]]
+
+
+class Transport(asyncio.Transport):
+    """Remembers what is written, and whether it is read from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.reading = True
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Slow:
+    def __init__(self) -> None:
+        self.go_on, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, message: bytes) -> bytes:
+        try:
+            await self.go_on.wait()
+        finally:
+            self.ended.set()
+        return message
+
+
+async def or_wait(message: bytes) -> bytes:
+    if message == b"wait":
+        await asyncio.Event().wait()
+    return message
+
+
+class Wire:
+    """A connection with its protocol, and h2 at the other end."""
+
+    def __init__(self, handler: Callable[[bytes], bytes | Awaitable[bytes]] = bytes) -> None:
+        self.observed: list[StatusCode] = []
+        self.transport = Transport()
+        self.protocol = ClientProtocol(
+            Service(
+                handlers={b"/package.Service/Method": ("/package.Service/Method", handler)},
+                streams={b"/package.Service/Stream": ("/package.Service/Stream", or_wait)},
+                observe=lambda _, code, __: self.observed.append(code),
+                max_message_bytes=100_000,
+            )
+        )
+        # The client speaks to the protocol as it would to a connection.
+        self.client = Client(cast(Connection, self))
+        self.protocol.connection_made(self.transport)
+        self.client.exchange()
+
+    def receive(self, data: bytes) -> list[Event]:
+        if data and not self.transport.closed:
+            self.protocol.data_received(data)
+        return []
+
+    def data_to_send(self) -> bytes:
+        data = b"".join(self.transport.written)
+        self.transport.written.clear()
+        return data
+
+    def call(self, body: bytes = prefix(b""), **changed: str | None) -> int:
+        """With header fields changed, or left out where they are None."""
+        new = {name.replace("_", "-").encode(): value for name, value in changed.items()}
+        new = {b":" + name if b":" + name in dict(REQUEST) else name: new[name] for name in new}
+        fields: Fields = [
+            (name, (new[name] or "").encode() if name in new else value)
+            for name, value in REQUEST
+            if new.get(name, "") is not None
+        ]
+        fields += [(n, v.encode()) for n, v in new.items() if v and n not in dict(REQUEST)]
+        return self.client.request(body, headers=fields)
+
+    def status(self, stream_id: int) -> int:
+        self.client.exchange()
+        found = self.client.trailers.get(stream_id) or self.client.heads[stream_id]
+        return int(found[b"grpc-status"])
+
+
+async def test_one_turn_one_write() -> None:
+    wire = Wire()
+    for number in range(3):
+        wire.call(prefix(b"x") + b"%d" % number)
+    wire.protocol.data_received(wire.client.h2.data_to_send())
+    assert len(wire.transport.written) == 1
+    wire.client.exchange()
+    assert wire.client.bodies == {1: b"\0\0\0\0\x010", 3: b"\0\0\0\0\x011", 5: b"\0\0\0\0\x012"}
+
+
+async def test_what_waits_comes_later() -> None:
+    slow = Slow()
+    wire = Wire(slow)
+    stream_id = wire.call(prefix(b"x") + b"x")
+    wire.client.exchange()
+    assert stream_id not in wire.client.heads
+    slow.go_on.set()
+    await slow.ended.wait()
+    await asyncio.sleep(0)
+    assert wire.status(stream_id) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"content_type": "application/json"}, b"415"),
+        ({"content_type": "application/grpc-web"}, b"415"),
+        ({"content_type": None}, b"415"),
+        ({"method": "GET"}, b"405"),
+    ],
+)
+async def test_what_is_no_grpc(changed: dict[str, str | None], status: bytes) -> None:
+    wire = Wire()
+    stream_id = wire.call(prefix(b""), **changed)
+    wire.client.exchange()
+    assert wire.client.heads[stream_id] == {b":status": status}
+    assert wire.observed == [StatusCode.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/grpc", "application/grpc+proto", "application/grpc;x"]
+)
+async def test_what_is_grpc(kind: str) -> None:
+    wire = Wire()
+    assert wire.status(wire.call(content_type=kind, grpc_encoding="identity")) == 0
+
+
+async def test_an_unknown_encoding() -> None:
+    wire = Wire()
+    stream_id = wire.call(grpc_encoding="gzip")
+    assert wire.status(stream_id) == StatusCode.UNIMPLEMENTED
+    assert wire.client.heads[stream_id][b"grpc-accept-encoding"] == b"identity"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", StatusCode.INTERNAL),
+        (b"\0\0", StatusCode.INTERNAL),
+        (b"\0\0\0\0\x05four", StatusCode.INTERNAL),
+        (b"\0\0\0\0\x03four", StatusCode.INTERNAL),
+        (prefix(b"") * 2, StatusCode.INTERNAL),
+        (b"\x01\0\0\0\0", StatusCode.INTERNAL),
+        (b"\0\x7f\0\0\0", StatusCode.RESOURCE_EXHAUSTED),
+        (b"\0\0\x01\x86\xa1", StatusCode.RESOURCE_EXHAUSTED),
+    ],
+    ids=repr,
+)
+async def test_bodies_that_are_not_one_message(body: bytes, code: StatusCode) -> None:
+    wire = Wire()
+    assert wire.status(wire.call(body)) == code
+    assert wire.status(wire.call(prefix(b"fine") + b"fine")) == 0
+    assert wire.observed == [code, StatusCode.OK]
+
+
+async def test_a_length_is_refused_before_the_bytes_come() -> None:
+    wire = Wire()
+    stream_id = wire.client.h2.get_next_available_stream_id()
+    wire.client.h2.send_headers(stream_id, REQUEST)
+    wire.client.h2.send_data(stream_id, b"\0\xff\xff\xff\xff")
+    assert wire.status(stream_id) == StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("0n", StatusCode.DEADLINE_EXCEEDED),
+        ("5S", StatusCode.OK),
+        ("99999999H", StatusCode.OK),
+        ("5", StatusCode.INTERNAL),
+        ("123456789n", StatusCode.INTERNAL),
+        ("-5S", StatusCode.INTERNAL),
+    ],
+)
+async def test_timeouts(value: str, code: StatusCode) -> None:
+    wire = Wire()
+    assert wire.status(wire.call(grpc_timeout=value)) == code
+
+
+async def test_a_deadline_counts_from_the_headers_on() -> None:
+    wire = Wire()
+    stream_id = wire.client.h2.get_next_available_stream_id()
+    wire.client.h2.send_headers(stream_id, [*REQUEST, (b"grpc-timeout", b"10m")])
+    wire.client.exchange()
+    await asyncio.sleep(0.05)
+    assert wire.status(stream_id) == StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_deadline_amid_a_stream() -> None:
+    wire = Wire()
+    body = prefix(b"x") + b"x" + prefix(b"wait") + b"wait"
+    stream_id = wire.call(body, path="/package.Service/Stream", grpc_timeout="50m")
+    wire.client.exchange()
+    await asyncio.sleep(0.02)
+    wire.client.exchange()
+    assert wire.client.bodies[stream_id] == prefix(b"x") + b"x"
+    await asyncio.sleep(0.1)
+    assert wire.status(stream_id) == StatusCode.DEADLINE_EXCEEDED
+    assert wire.observed == [StatusCode.DEADLINE_EXCEEDED]
+
+
+async def test_too_much_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpccalls, "MAX_HELD", 150)
+    wire = Wire()
+    streams = [wire.client.h2.get_next_available_stream_id()]
+    for stream_id in (streams[0], streams[0] + 2):
+        wire.client.h2.send_headers(stream_id, REQUEST)
+        wire.client.h2.send_data(stream_id, b"\0\0\0\0\x80" + bytes(75))
+    assert wire.status(streams[0] + 2) == StatusCode.RESOURCE_EXHAUSTED
+    wire.client.h2.send_data(streams[0], bytes(53), end_stream=True)
+    assert wire.status(streams[0]) == 0
+    assert wire.status(wire.call(prefix(bytes(140)) + bytes(140))) == 0
+
+
+async def test_who_does_not_read_is_not_read() -> None:
+    wire = Wire()
+    wire.protocol.pause_writing()
+    assert not wire.transport.reading
+    stream_id = wire.call()
+    wire.protocol.data_received(wire.client.h2.data_to_send())
+    assert wire.transport.written == []
+    wire.protocol.resume_writing()
+    assert wire.transport.reading
+    assert wire.status(stream_id) == 0
+
+
+@pytest.mark.parametrize("how", ["lost", "broken", "cancelled"])
+async def test_calls_end_with_their_connection(how: str) -> None:
+    slow = Slow()
+    wire = Wire(slow)
+    stream_id = wire.call()
+    wire.client.exchange()
+    await asyncio.sleep(0)
+    if how == "lost":
+        wire.protocol.connection_lost(ConnectionResetError())
+    elif how == "broken":
+        wire.protocol.data_received(b"\xff" * 9)
+        assert wire.transport.closed
+    else:
+        wire.client.h2.reset_stream(stream_id)
+        wire.client.exchange()
+    await asyncio.wait_for(slow.ended.wait(), 1)
+    assert wire.observed == [StatusCode.CANCELLED]
+
+
+async def test_a_call_cancelled_in_the_turn_it_came_in() -> None:
+    wire = Wire(Slow())
+    stream_id = wire.call()
+    wire.client.h2.reset_stream(stream_id)
+    wire.client.exchange()
+    await asyncio.sleep(0)
+    assert wire.observed == [StatusCode.CANCELLED]
+
+
+async def given_up(_: bytes) -> bytes:
+    raise asyncio.CancelledError
+
+
+async def no_bytes(_: bytes) -> bytes:
+    return cast(bytes, None)
+
+
+@pytest.mark.parametrize(
+    ("handler", "code"), [(given_up, StatusCode.CANCELLED), (no_bytes, StatusCode.INTERNAL)]
+)
+async def test_handlers_that_go_wrong(
+    handler: Callable[[bytes], Awaitable[bytes]], code: StatusCode
+) -> None:
+    wire = Wire(handler)
+    stream_id = wire.call()
+    wire.client.exchange()
+    await asyncio.sleep(0.01)
+    assert wire.status(stream_id) == code
+
+
+async def test_leaving_sends_what_there_is_before_it_closes() -> None:
+    wire = Wire()
+    wire.protocol.pause_writing()
+    stream_id = wire.call()
+    wire.protocol.data_received(wire.client.h2.data_to_send())
+    wire.protocol.leave()
+    assert not wire.transport.closed
+    wire.protocol.resume_writing()
+    assert wire.transport.closed
+    assert wire.status(stream_id) == 0
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.integers(1, 50))
+def test_messages_in_any_pieces(messages: list[bytes], size: int) -> None:
+    body = b"".join(prefix(each) + each for each in messages)
+    reader, found = MessageReader(max_bytes=40), []
+    for at in range(0, len(body), size):
+        found += reader.feed(body[at : at + size])
+    reader.finish()
+    assert found == messages
+
+
+@given(st.binary(max_size=60))
+def test_any_body(body: bytes) -> None:
+    reader = MessageReader(max_bytes=20)
+    try:
+        found = reader.feed(body)
+        reader.finish()
+    except RpcError:
+        return
+    assert b"".join(prefix(each) + each for each in found) == body
+
+
+@given(st.text(max_size=100))
+def test_status_messages(text: str) -> None:
+    encoded = percent_encoded(text)
+    assert all(0x20 <= byte <= 0x7E for byte in encoded)
+    assert unquote_to_bytes(encoded) == text.encode("utf-8", "replace")
+
+
+def test_long_status_messages_are_cut_between_characters() -> None:
+    encoded = percent_encoded("ö" * 5_000)
+    assert len(encoded) <= 4096
+    assert unquote_to_bytes(encoded).decode() == "ö" * (len(encoded) // 6)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(b"2H", 7200), (b"3M", 180), (b"4S", 4), (b"5m", 0.005), (b"6u", 6e-6), (b"7n", 7e-9)],
+)
+def test_units(value: bytes, seconds: float) -> None:
+    assert parse_timeout(value) == pytest.approx(seconds)
