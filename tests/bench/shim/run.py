@@ -8,7 +8,7 @@ one from a dict of bytes, or UNIMPLEMENTED, as that of NodeGroupGetOptions mostl
 has a process of its own; they are measured in turns, and the figure is the median over the rounds,
 next to that of the best round: on a machine with few cores, what wakes whom makes calls twice as
 fast or slow for seconds, whatever the server. Servers: go, ours (on uvloop), asyncio (ours without
-uvloop), grpcio.
+uvloop), grpcio, and the shim with so many nodes.
 
 The Go programs are built from Go modules into the cache outside the checkout.
 """
@@ -34,8 +34,8 @@ from hack.controlplane.settings import Settings
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[2]
 GO: Final = (1, 26, 0)
-REQUEST, REPLY = 300, 24
-SERVERS: Final = ("go", "ours", "asyncio", "grpcio")
+REQUEST, REPLY = 300, 40
+SERVERS: Final = ("go", "ours", "asyncio", "grpcio", "shim-10", "shim-1000", "shim-10000")
 TRANSPORTS: Final = ("unix", "tcp")
 CALLS: Final[dict[str, list[str]]] = {"answer": [], "refusal": ["-unimplemented"]}
 
@@ -104,7 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--calls", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--servers", default="go,ours,asyncio", help=", ".join(SERVERS))
+    parser.add_argument(
+        "--servers", default="go,ours,shim-10,shim-1000,shim-10000", help=", ".join(SERVERS)
+    )
     arguments = parser.parse_args()
     servers = arguments.servers.split(",")
     if unknown := set(servers) - set(SERVERS):

@@ -1,0 +1,73 @@
+"""cluster-autoscaler's calls that only read, on a store to put things into."""
+
+from typing import Any
+
+import pytest
+
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.service import SERVICE, CloudProvider
+from kwok_operator.shim.status import RpcError
+from kwok_operator.shim.store import GroupObject
+from tests.fakes.shimstore import group_of, store_of
+
+TEMPLATE = {
+    "metadata": {"labels": {"a.b/gpu": "h100", "kubernetes.io/arch": "amd64"}},
+    "status": {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7"}},
+}
+STATES = {1: "Running", 2: "Creating", 3: "Deleting"}
+
+
+class Shim:
+    """A store to put things into, and the calls on it."""
+
+    def __init__(self, *groups: GroupObject, synced: bool = True) -> None:
+        self.store = store_of(*groups, synced=synced)
+        writer: Any = None
+        self.calls = CloudProvider(store=self.store, writer=writer).handlers()
+
+    def raw(self, name: str, request: bytes) -> bytes:
+        answer = self.calls[f"{SERVICE}{name}"](request)
+        assert isinstance(answer, bytes)
+        return answer
+
+    def ask(self, name: str, request: Any, answer: Any) -> Any:
+        return answer.FromString(self.raw(name, request.SerializeToString()))
+
+    def groups(self) -> dict[str, tuple[int, int]]:
+        found = self.ask("NodeGroups", pb.NodeGroupsRequest(), pb.NodeGroupsResponse).nodeGroups
+        return {group.id: (group.minSize, group.maxSize) for group in found}
+
+    def loop(self) -> dict[str, tuple[int, int]]:
+        assert self.raw("Refresh", b"") == b""
+        return self.groups()
+
+    def group_of(self, **node: Any) -> str:
+        request = pb.NodeGroupForNodeRequest(node=pb.ExternalGrpcNode(**node))
+        found = self.ask("NodeGroupForNode", request, pb.NodeGroupForNodeResponse)
+        return str(found.nodeGroup.id)
+
+    def instances(self, group: str = "web") -> dict[str, str]:
+        request = pb.NodeGroupNodesRequest(id=group)
+        found = self.ask("NodeGroupNodes", request, pb.NodeGroupNodesResponse).instances
+        return {i.id: STATES[i.status.instanceState] for i in found}
+
+    def template(self, group: str = "web") -> pb.NodeGroupTemplateNodeInfoResponse:
+        request = pb.NodeGroupTemplateNodeInfoRequest(id=group)
+        found = self.ask("NodeGroupTemplateNodeInfo", request, pb.NodeGroupTemplateNodeInfoResponse)
+        assert isinstance(found, pb.NodeGroupTemplateNodeInfoResponse)
+        return found
+
+    def label(self) -> str:
+        return str(self.ask("GPULabel", pb.GPULabelRequest(), pb.GPULabelResponse).label)
+
+
+def code_of(call: Any, *arguments: Any, **named: Any) -> tuple[str, str]:
+    with pytest.raises(RpcError) as refused:
+        call(*arguments, **named)
+    assert "\n" not in refused.value.message
+    return refused.value.code.name, refused.value.message
+
+
+def with_template(hash_: str, **more: Any) -> GroupObject:
+    status = {"resolvedTemplate": TEMPLATE, "templateHash": hash_, **more.pop("status", {})}
+    return group_of(status=status, **more)
