@@ -88,6 +88,10 @@ lint: venv ## Check style and format
 types: venv ## Check types
 	$(VENV)/bin/mypy
 
+.PHONY: bench
+bench: venv ## Measure the shim's calls, side by side with a Go server (3 minutes; needs Go)
+	$(PYTHON) -m tests.bench.shim.run
+
 ##@ Change
 
 .PHONY: format

@@ -31,6 +31,10 @@ def selecting(requirement: Any) -> Manifest:
     return source(nodes={"selector": {"matchExpressions": [requirement]}})
 
 
+def options(**fields: Any) -> Manifest:
+    return group({"autoscaling": {"options": fields}})
+
+
 GOOD: dict[str, Manifest] = {
     "no spec": group(),
     "empty spec": group({}),
@@ -70,6 +74,23 @@ GOOD: dict[str, Manifest] = {
     "rolling by share": group({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}),
     "victims": group({"scaleDown": {"nodesToDelete": ["batch-abcd-000001"], "pods": "Delete"}}),
     "guard taint": group({"guardTaint": {"enabled": False, "key": "a.b/c", "value": ""}}),
+    "all options": options(
+        scaleDownUtilizationThreshold="0.5",
+        scaleDownGpuUtilizationThreshold="1.0",
+        scaleDownUnneededTime="90s",
+        scaleDownUnreadyTime="1h30m",
+        maxNodeProvisionTime="0s",
+        zeroOrMaxNodeScaling=False,
+        ignoreDaemonSetsUtilization=True,
+    ),
+    "no options": options(),
+    "option that is null": options(scaleDownUnneededTime=None),
+    "shares at the ends": options(
+        scaleDownUtilizationThreshold="0", scaleDownGpuUtilizationThreshold="1"
+    ),
+    "gpu label": group({"autoscaling": {"gpuLabel": "k8s.amazonaws.com/accelerator"}}),
+    "price": group({"price": {"hourly": "32.77"}}),
+    "price of nothing": group({"price": {"hourly": "0"}}),
 }
 
 BAD: dict[str, tuple[Manifest, str]] = {
@@ -170,4 +191,33 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "guard taint": (group({"guardTaint": {"effect": "No"}}), "spec.guardTaint.effect"),
     "null in a list": (group({"scaleDown": {"nodesToDelete": [None]}}), "nodesToDelete[0]"),
     "null where something is needed": (shape(gpu={"count": None}), "gpu.count"),
+    "share above one": (
+        options(scaleDownUtilizationThreshold="1.5"),
+        "must be a share from 0 to 1",
+    ),
+    "share in percent": (
+        options(scaleDownGpuUtilizationThreshold="50%"),
+        "must be a share from 0 to 1",
+    ),
+    "negative share": (
+        options(scaleDownUtilizationThreshold="-0.5"),
+        "must be a share from 0 to 1",
+    ),
+    "share that is a number": (
+        options(scaleDownUtilizationThreshold=0.5),
+        "options.scaleDownUtilizationThreshold",
+    ),
+    "time without a unit": (options(scaleDownUnneededTime="90"), "must be a time in hours"),
+    "time in milliseconds": (options(scaleDownUnreadyTime="500ms"), "must be a time in hours"),
+    "time out of order": (options(maxNodeProvisionTime="30s5m"), "must be a time in hours"),
+    "negative time": (options(maxNodeProvisionTime="-5m"), "must be a time in hours"),
+    "time that is a number": (options(scaleDownUnneededTime=90), "options.scaleDownUnneededTime"),
+    "flag that is text": (options(zeroOrMaxNodeScaling="no"), "options.zeroOrMaxNodeScaling"),
+    "unknown option": (options(scaleDownUneededTime="5m"), "scaleDownUneededTime"),
+    "gpu label with a blank": (group({"autoscaling": {"gpuLabel": "a b"}}), "must be a name"),
+    "empty gpu label": (group({"autoscaling": {"gpuLabel": ""}}), "autoscaling.gpuLabel"),
+    "price without an amount": (group({"price": {}}), "hourly"),
+    "negative price": (group({"price": {"hourly": "-1"}}), "must be an amount"),
+    "price in a currency": (group({"price": {"hourly": "$3"}}), "must be an amount"),
+    "price that is a number": (group({"price": {"hourly": 3}}), "price.hourly"),
 }

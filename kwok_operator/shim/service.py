@@ -20,7 +20,7 @@ from kwok_operator.core.autoscaler import (
     delete,
     increase,
 )
-from kwok_operator.errors import ForbiddenError, KwokOperatorError, TemplateError
+from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError, TemplateError
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
 from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Failure, Instance
@@ -221,6 +221,7 @@ class CloudProvider:
         return messages.price(float(group.spec.price.hourly) * asked.hours)
 
     def pod_price(self, request: bytes) -> bytes:
+        self._need_sync()
         if not any(group.spec.price for group in self._store.all_served()):
             raise RpcError(StatusCode.UNIMPLEMENTED, "no group has spec.price")
         asked = messages.pod_price_request(request)
@@ -236,6 +237,8 @@ class CloudProvider:
             raise RpcError(StatusCode.NOT_FOUND, str(error)) from error
         except BusyError as error:
             raise RpcError(StatusCode.ABORTED, str(error)) from error
+        except InvalidError as error:
+            raise RpcError(StatusCode.FAILED_PRECONDITION, error.message) from error
         except ForbiddenError as error:
             raise RpcError(StatusCode.PERMISSION_DENIED, str(error)) from error
         except KwokOperatorError as error:

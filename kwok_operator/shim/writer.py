@@ -34,6 +34,7 @@ GROUPS_PATH: Final = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{cons
 FIELD_MANAGER: Final = "kwok-operator-shim"
 PATIENCE: Final = 4.0
 """Seconds for one ask: cluster-autoscaler gives up after 5."""
+SHORTEST_REQUEST: Final = 0.3
 FIRST_PAUSE: Final = 0.01
 LAST_PAUSE: Final = 0.2
 
@@ -123,19 +124,25 @@ class GroupWriter:
             fleet = self._store.fleet(group)
             accepted, after = _decide(fleet, [ask for ask in asks if not ask.done.done()])
             patch = _patch(group, after.spec)
-            if not patch or await self._patch(group, patch):
+            refusal = await self._patch(group, patch, until=give_up) if patch else None
+            if refusal is None:
                 for ask in accepted:
                     if not ask.done.done():  # who asked may have gone, and what is done is done
                         ask.done.set_result(None)
                 return
             if self._clock() >= give_up:
                 raise BusyError(f"group {name} was changed by others again and again; try again")
-            await self._read(group)
+            await self._read(group, until=give_up)
+            now = self._store.known(name)
+            if now is not None and (now.uid, now.generation) == (group.uid, group.generation):
+                raise refusal  # nobody was faster: it is the change itself that can't be
             await self._sleep(pause * (0.5 + self._draw()))
             pause = min(LAST_PAUSE, 2 * pause)
 
-    async def _patch(self, group: GroupObject, patch: list[dict[str, Any]]) -> bool:
-        """False where the group is not as it was any more."""
+    async def _patch(
+        self, group: GroupObject, patch: list[dict[str, Any]], *, until: float
+    ) -> InvalidError | None:
+        """What the API server has against it: mostly that the group is not as it was any more."""
         tests = [
             {"op": "test", "path": "/metadata/uid", "value": group.uid},
             {"op": "test", "path": "/metadata/generation", "value": group.generation},
@@ -147,21 +154,25 @@ class GroupWriter:
                 params={"fieldManager": FIELD_MANAGER},
                 body=[*tests, *patch],
                 content_type=JSON_PATCH,
-                timeout=PATIENCE,
+                timeout=self._left(until),
                 # A second one would find its own change, take it for another's, and add to it.
                 resend=False,
             )
         except NotFoundError as error:
             raise GroupGoneError(f"group {group.name} is gone") from error
-        except InvalidError:
-            return False
+        except InvalidError as error:
+            return error
         self._store.put_group(GroupObject.parse(decode_dict(answer)))
-        return True
+        return None
 
-    async def _read(self, group: GroupObject) -> None:
+    def _left(self, until: float) -> float:
+        """Seconds for a request."""
+        return max(SHORTEST_REQUEST, until - self._clock())
+
+    async def _read(self, group: GroupObject, *, until: float) -> None:
         path = f"{GROUPS_PATH}/{group.name}"
         try:
-            answer = await self._client.request("GET", path, timeout=PATIENCE)
+            answer = await self._client.request("GET", path, timeout=self._left(until))
         except NotFoundError as error:
             self._store.drop_group(group)
             raise GroupGoneError(f"group {group.name} is gone") from error

@@ -2,8 +2,8 @@
 
 - IncreaseSize, DeleteNodes, DecreaseTargetSize: what they ask for is what is written, and nothing
   where there is nothing to do
-- a node is named by its providerID, also by a placeholder; what isn't ours is refused with the whole
-  call
+- a node is named by its providerID, also by a placeholder; what isn't ours is refused, and with
+  it the whole call
 - every refusal has its code, and a sentence for CA's events
 - what the writer can't do has its code too
 """
@@ -116,8 +116,8 @@ class TestEach:
         [
             (GroupGoneError("group web is gone"), "NOT_FOUND"),
             (BusyError("try again"), "ABORTED"),
-            (ForbiddenError(403, reason="Forbidden", message="may not"), "PERMISSION_DENIED"),
-            (ApiUnreachableError("no answer"), "UNAVAILABLE"),
+            (ForbiddenError("may not", status=403), "PERMISSION_DENIED"),
+            (ApiUnreachableError(server="k8s", cause="cut"), "UNAVAILABLE"),
             (KwokOperatorError("any other"), "UNAVAILABLE"),
         ],
         ids=lambda value: type(value).__name__,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.core.autoscaler import Change, Fleet, RefusedError, Victim, delete, increase
-from kwok_operator.errors import ApiUnreachableError
+from kwok_operator.errors import ApiUnreachableError, InvalidError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import GroupObject, Store
@@ -168,13 +168,22 @@ async def test_a_status_storm_is_in_nobodys_way(world: World) -> None:
 async def test_it_gives_up_before_cluster_autoscaler_does(world: World) -> None:
     def others_were_faster(fleet: Fleet) -> Change | None:
         world.seconds += 1.0
-        world.body["metadata"]["generation"] += 1
+        metadata = world.body["metadata"]
+        metadata["generation"] += 1
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
         return increase(fleet, 1)
 
     world.seconds = 1.0
     with pytest.raises(BusyError, match="try again"):
         await world.writer.ask(NAME, others_were_faster)
     assert world.seconds <= 7.0
+
+
+async def test_what_the_api_server_refuses_is_told_at_once(world: World) -> None:
+    world.server.fail(422, verb="patch", message="targetSize must not be greater than maxSize")
+    with pytest.raises(InvalidError, match="must not be greater than maxSize"):
+        await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
+    assert world.patches() == 1
 
 
 async def test_a_lost_answer_is_an_error_and_no_second_write(world: World) -> None:

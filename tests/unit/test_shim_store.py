@@ -1,0 +1,274 @@
+"""What the shim knows: groups and nodes in memory, by what watches and our own writes tell.
+
+- the newest is what holds, in whatever order news comes: ours, others', old ones
+- a group deleted and made again under its name is another one, with nodes of its own
+- nodes before their group, and after; nodes that merely look like ours are nobody's
+- an instance is ours by what was given out, by its owner, and by its providerID together
+- what is asked for and not there is pending; what has been there and is gone is not
+- a new list takes the place of everything
+- served is what consents, is not paused, is not being deleted, and has the labels
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.shim.settings import Selector
+from kwok_operator.shim.store import GroupObject, Store
+from tests.fakes.shimstore import group_of, node_of, pending, store_of
+
+
+def target(store: Store, name: str = "web") -> int:
+    return store.fleet(served(store, name)).target
+
+
+def served(store: Store, name: str = "web") -> GroupObject:
+    group = store.served(name)
+    assert group is not None
+    return group
+
+
+def owner(store: Store, provider_id: str, name: str = "") -> str | None:
+    group = store.group_for(provider_id, name or provider_id.removeprefix("kwok:"))
+    return group.name if group else None
+
+
+class TestOrder:
+    def test_what_is_older_never_takes_the_place_of_the_newer(self) -> None:
+        store = store_of(group_of(version=7, targetSize=5))
+        assert store.put_group(group_of(version=6, targetSize=4)) is False
+        assert store.put_group(group_of(version=7, targetSize=3)) is False
+        assert target(store) == 5
+        assert store.put_group(group_of(version=8, targetSize=2)) is True
+        assert target(store) == 2
+
+    def test_versions_are_numbers(self) -> None:
+        store = store_of(group_of(version=9, targetSize=1))
+        store.put_group(group_of(version=10, targetSize=2))
+        assert target(store) == 2
+
+    @given(st.permutations(range(1, 7)))
+    def test_any_order_of_news_ends_alike(self, versions: list[int]) -> None:
+        store = store_of(*(group_of(version=v, targetSize=v) for v in versions))
+        assert target(store) == 6
+
+    def test_the_answer_to_a_write_that_comes_after_the_deletion(self) -> None:
+        group = group_of(version=3)
+        store = store_of(group)
+        store.groups.remove(group_of(version=9))
+        assert store.put_group(group_of(version=8, targetSize=5)) is False
+        assert store.known("web") is None
+
+
+class TestMadeAgain:
+    def test_the_new_one_holds_and_has_none_of_the_old_nodes(self) -> None:
+        old = group_of(uid="one", version=5, targetSize=2)
+        store = store_of(old)
+        store.put_node(node_of(old, 0))
+        new = group_of(uid="two", version=9, targetSize=1)
+        store.put_group(new)
+        assert store.fleet(served(store)).present == {}
+        assert owner(store, f"kwok:{old.names.name(0)}") is None
+        store.put_node(node_of(new, 0))
+        assert store.fleet(served(store)).present == {0: new.names.name(0)}
+
+    def test_the_end_of_the_old_one_does_not_end_the_new_one(self) -> None:
+        old, new = group_of(uid="one", version=5), group_of(uid="two", version=9)
+        store = store_of(old, new)
+        store.groups.remove(old)
+        assert served(store).uid == "two"
+
+    def test_late_news_of_the_old_one_is_no_news(self) -> None:
+        store = store_of(group_of(uid="one", version=5), group_of(uid="two", version=9))
+        assert store.put_group(group_of(uid="one", version=8)) is False
+        assert served(store).uid == "two"
+
+
+class TestNodes:
+    @pytest.mark.parametrize("nodes_first", [True, False], ids=["before", "after"])
+    def test_they_may_come_before_their_group_and_after(self, nodes_first: bool) -> None:
+        group, store = group_of(), store_of()
+        if nodes_first:
+            store.put_node(node_of(group, 4))
+        store.put_group(group)
+        if not nodes_first:
+            store.put_node(node_of(group, 4))
+        assert store.fleet(group).present == {4: group.names.name(4)}
+        assert owner(store, f"kwok:{group.names.name(4)}") == "web"
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"owner_uids": ()},
+            {"owner_uids": ("another",)},
+            {"annotations": {}},
+            {"annotations": {"cluster-autoscaler.kwok.nodegroup/name": "web"}},
+            {"labels": {}},
+            {"labels": {"kwok-operator.io/node-group": "db"}},
+            {"name": "ip-10-0-0-1"},
+            {"name": "web-zzzz-000001"},
+        ],
+        ids=repr,
+    )
+    def test_one_that_only_looks_like_ours_is_nobodys(self, changes: dict[str, object]) -> None:
+        group = group_of(status={"nextSerial": 0})
+        store = store_of(group)
+        view = node_of(group, 1, **changes)
+        store.put_node(view)
+        assert store.fleet(group).present == {}
+        assert owner(store, view.provider_id, view.name) is None
+
+    def test_one_that_has_the_providerid_of_ours_takes_nothing_away(self) -> None:
+        group = group_of()
+        store = store_of(group)
+        store.put_node(node_of(group, 1))
+        imposter = node_of(group, 1, name="mine", owner_uids=())
+        for news in (store.nodes.upsert, store.nodes.remove):
+            news(imposter)
+            assert store.fleet(group).present == {1: group.names.name(1)}
+        store.nodes.replace([imposter], 1)
+        assert store.fleet(group).present == {}
+
+    def test_one_that_is_taken_from_its_group_is_nobodys_any_more(self) -> None:
+        group = group_of()
+        store = store_of(group)
+        store.put_node(node_of(group, 1))
+        store.put_node(node_of(group, 1, owner_uids=()))
+        assert store.fleet(group).present == {}
+
+    def test_one_on_its_way_out_is_leaving(self) -> None:
+        group = group_of()
+        store = store_of(group)
+        store.put_node(node_of(group, 1))
+        store.put_node(node_of(group, 1, deleting=True))
+        assert store.fleet(group).present == {}
+        assert store.fleet(group).leaving == {1}
+
+    def test_a_providerid_of_another_form_is_kept_as_it_is(self) -> None:
+        """As of nodes that are older than the present --provider-id-prefix."""
+        group = group_of()
+        store = store_of(group)
+        name = group.names.name(1)
+        store.put_node(node_of(group, 1, provider_id=f"kwok://{name}"))
+        assert owner(store, f"kwok://{name}", name) == "web"
+        assert owner(store, f"kwok:{name}", name) == "web", "it may be a placeholder"
+        assert store.node_of(group, f"kwok://{name}") == name
+
+
+class TestInstances:
+    def test_what_was_given_out_is_ours_with_a_node_or_without(self) -> None:
+        group = group_of(status={"nextSerial": 3})
+        store = store_of(group)
+        assert owner(store, f"kwok:{group.names.name(2)}") == "web"
+        assert owner(store, f"kwok:{group.names.name(3)}") is None
+        store.put_node(node_of(group, 7))
+        assert owner(store, f"kwok:{group.names.name(6)}") == "web", "a lost status is harmless"
+
+    @pytest.mark.parametrize("provider_id", ["", "i-0123", "aws:///eu-west-1b/i-0123", "kwok:"])
+    def test_a_name_alone_is_not_enough(self, provider_id: str) -> None:
+        group = group_of(status={"nextSerial": 3})
+        store = store_of(group)
+        assert owner(store, provider_id, group.names.name(0)) is None
+
+    def test_a_node_has_one_name(self) -> None:
+        group = group_of(status={"nextSerial": 3})
+        store = store_of(group)
+        store.put_node(node_of(group, 1))
+        assert owner(store, f"kwok:{group.names.name(1)}", group.names.name(2)) is None
+
+    def test_groups_whose_names_begin_alike(self) -> None:
+        groups = [group_of(name, status={"nextSerial": 1}) for name in ("a", "a-b", "a-b-c")]
+        store = store_of(*groups)
+        assert [owner(store, f"kwok:{g.names.name(0)}") for g in groups] == ["a", "a-b", "a-b-c"]
+
+    @given(st.text(max_size=80), st.text(max_size=80))
+    def test_whatever_is_asked_is_answered(self, provider_id: str, name: str) -> None:
+        assert owner(store_of(group_of(status={"nextSerial": 3})), provider_id, name or "-") is None
+
+
+class TestPending:
+    def test_what_is_asked_for_and_not_there(self) -> None:
+        group = group_of(status={"nextSerial": 9, "pending": [pending(2, 5, **{"except": "3"})]})
+        store = store_of(group)
+        assert store.fleet(group).pending == (2, 4, 5)
+        store.put_node(node_of(group, 4))
+        assert store.fleet(group).pending == (2, 5)
+
+    def test_a_node_gone_within_an_open_batch_is_not_pending_again(self) -> None:
+        group = group_of(status={"nextSerial": 9, "pending": [pending(2, 4)]})
+        store = store_of(group)
+        store.put_node(node_of(group, 3))
+        store.drop_node(node_of(group, 3))
+        assert store.fleet(group).pending == (2, 4)
+
+    def test_nor_is_one_that_a_new_list_has_not(self) -> None:
+        group = group_of(status={"nextSerial": 9, "pending": [pending(2, 4)]})
+        store = store_of(group)
+        store.put_node(node_of(group, 3))
+        store.nodes.replace([node_of(group, 2)], 1)
+        assert store.fleet(group).pending == (4,)
+        assert set(store.fleet(group).present) == {2}
+
+    def test_a_batch_that_nobody_can_have_written_is_none(self) -> None:
+        group = group_of(status={"pending": [pending(5, 2), pending(0, 10**9)]})
+        assert store_of(group).fleet(group).pending == ()
+
+
+class TestReplace:
+    def test_groups_that_are_not_listed_are_gone(self) -> None:
+        store = store_of(group_of("a", version=3), group_of("b", version=4))
+        store.groups.replace([group_of("b", version=4)], 5)
+        assert [group.name for group in store.all_served()] == ["b"]
+
+    def test_a_list_that_is_older_than_a_write_takes_nothing_away(self) -> None:
+        store = store_of(group_of("a", version=9, targetSize=2))
+        store.groups.replace([group_of("a", version=5, targetSize=1)], 6)
+        assert target(store, "a") == 2
+        store.groups.replace([], 6)
+        assert target(store, "a") == 2
+
+    def test_it_is_synced_when_both_have_been_listed(self) -> None:
+        store = store_of(synced=False)
+        store.groups.replace([], 1)
+        assert not store.synced
+        store.nodes.replace([], 1)
+        assert store.synced
+
+
+class TestServed:
+    @pytest.mark.parametrize(
+        "group",
+        [
+            group_of(autoscaling=None),
+            group_of(paused=True),
+            group_of(deleting=True),
+            group_of(labels={"team": "b"}),
+            group_of(),
+        ],
+        ids=["no-consent", "paused", "deleting", "another-label", "no-label"],
+    )
+    def test_not_served(self, group: GroupObject) -> None:
+        store = store_of(group, selector=Selector(({"team": "a"},)))
+        store.put_node(node_of(group, 0))
+        assert store.served("web") is None
+        assert list(store.all_served()) == []
+        assert owner(store, f"kwok:{group.names.name(0)}") is None
+        assert store.known("web") is group
+
+    def test_an_empty_consent_is_one(self) -> None:
+        assert store_of(group_of(autoscaling={})).served("web") is not None
+
+    def test_labels_are_alternatives_of_sets(self) -> None:
+        selector = Selector(({"team": "a", "stage": "test"}, {"team": "b"}))
+        groups = [
+            group_of("a", labels={"team": "a", "stage": "test", "more": "x"}),
+            group_of("b", labels={"team": "b"}),
+            group_of("c", labels={"team": "a"}),
+            group_of("d"),
+        ]
+        store = store_of(*groups, selector=selector)
+        assert [group.name for group in store.all_served()] == ["a", "b"]
+
+    def test_by_name(self) -> None:
+        store = store_of(*(group_of(name) for name in ("b", "c", "a")))
+        assert [group.name for group in store.all_served()] == ["a", "b", "c"]

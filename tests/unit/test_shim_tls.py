@@ -1,0 +1,219 @@
+"""Mutual TLS of the shim, with files that are renewed while it runs.
+
+- a client with a certificate of the CA gets in; one without, or of another CA, does not
+- renewed files are taken over: new certificate, new CA, and the old CA counts no more
+- a connection that is open stays
+- files that don't fit each other change nothing, until they do
+- files that can't be used at the start are an error that names the flags
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+import uvloop
+
+from kwok_operator.errors import SettingsError
+from kwok_operator.shim import tls as tls_module
+from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.settings import Certificates as Files
+from kwok_operator.shim.tls import Tls
+from tests.fakes import certificates
+from tests.fakes.certificates import SERVER_NAME
+
+Made = certificates.Certificates
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return certificates.make_certificates(tmp_path_factory.mktemp("old"))
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return certificates.make_certificates(tmp_path_factory.mktemp("new"))
+
+
+class Mounted:
+    """The files of the shim, in one place, with a time of change that counts up."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._time = 1_000_000_000
+        self.files = Files(*(str(directory / name) for name in ("tls.crt", "tls.key", "ca.crt")))
+
+    def put(self, made: Made, *names: str) -> None:
+        sources = {"tls.crt": "server.crt", "tls.key": "server.key", "ca.crt": "ca.crt"}
+        for name in names or sources:
+            self._time += 1
+            target = self._directory / name
+            shutil.copy(made.path(sources[name]), target)
+            os.utime(target, (self._time, self._time))
+
+    def remove(self, name: str) -> None:
+        (self._directory / name).unlink()
+
+
+@pytest.fixture
+def mounted(old: Made, tmp_path: Path) -> Mounted:
+    mounted = Mounted(tmp_path)
+    mounted.put(old)
+    return mounted
+
+
+def channel(port: int, trusted: Made, client: Made | None) -> grpc.aio.Channel:
+    """`trusted` is whose CA the client believes, `client` whose certificate it shows."""
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=trusted.text("ca.crt").encode(),
+        private_key=client.text("client.key").encode() if client else None,
+        certificate_chain=client.text("client.crt").encode() if client else None,
+    )
+    options = [
+        ("grpc.ssl_target_name_override", SERVER_NAME),
+        ("grpc.enable_retries", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options)
+
+
+async def call(over: grpc.aio.Channel) -> bool:
+    try:
+        return bytes(await over.unary_unary("/t/Echo", bytes, bytes)(b"x", timeout=5)) == b"x"
+    except grpc.aio.AioRpcError as error:
+        assert error.code() == grpc.StatusCode.UNAVAILABLE
+        return False
+
+
+async def gets_in(port: int, trusted: Made, client: Made | None) -> bool:
+    async with channel(port, trusted, client) as over:
+        return await call(over)
+
+
+async def serving(tls: Tls) -> tuple[GrpcServer, int]:
+    server = GrpcServer({"/t/Echo": lambda message: message})
+    return server, await server.listen_tcp("127.0.0.1", 0, ssl=tls.context)
+
+
+async def test_who_gets_in(mounted: Mounted, old: Made, new: Made) -> None:
+    server, port = await serving(Tls(mounted.files))
+    assert await gets_in(port, old, old)
+    assert not await gets_in(port, old, None)
+    assert not await gets_in(port, old, new)
+    await server.stop(0)
+
+
+async def test_renewed_files_are_taken_over(mounted: Mounted, old: Made, new: Made) -> None:
+    tls = Tls(mounted.files)
+    server, port = await serving(tls)
+    async with channel(port, old, old) as open_one:
+        assert await call(open_one)
+        mounted.put(new)
+        tls.look()
+        assert await gets_in(port, new, new)
+        assert not await gets_in(port, new, old), "the old CA counts no more"
+        assert not await gets_in(port, old, new), "the old certificate is gone"
+        assert await call(open_one), "what is open stays"
+    await server.stop(0)
+
+
+async def test_files_that_do_not_fit_each_other_change_nothing(
+    mounted: Mounted, old: Made, new: Made, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = Tls(mounted.files)
+    server, port = await serving(tls)
+    mounted.put(new, "tls.crt")
+    with caplog.at_level(logging.WARNING):
+        tls.look()
+    assert "certificates not renewed, the old ones stay" in caplog.text
+    assert await gets_in(port, old, old)
+    mounted.put(new, "tls.key", "ca.crt")
+    tls.look()
+    assert await gets_in(port, new, new)
+    await server.stop(0)
+
+
+async def test_files_that_are_gone_change_nothing(mounted: Mounted, old: Made) -> None:
+    tls = Tls(mounted.files)
+    server, port = await serving(tls)
+    mounted.remove("tls.key")
+    tls.look()
+    assert await gets_in(port, old, old)
+    await server.stop(0)
+
+
+async def test_a_client_that_names_no_server_is_served_the_same(
+    mounted: Mounted, new: Made
+) -> None:
+    """As one that connects to an IP address."""
+    tls = Tls(mounted.files)
+    server, port = await serving(tls)
+    mounted.put(new)
+    tls.look()
+    context = ssl.create_default_context(cafile=new.path("ca.crt"))
+    context.check_hostname = False
+    context.load_cert_chain(new.path("client.crt"), new.path("client.key"))
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="")
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    assert ssl.DER_cert_to_PEM_cert(shown).split() == new.text("server.crt").split()
+    writer.close()
+    await server.stop(0)
+
+
+async def test_it_looks_by_itself(
+    mounted: Mounted, new: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_module, "CHECK_INTERVAL", 0.01)
+    tls = Tls(mounted.files)
+    server, port = await serving(tls)
+    looking = asyncio.create_task(tls.keep_looking())
+    mounted.put(new)
+    while not await gets_in(port, new, new):
+        assert not looking.done()
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    await server.stop(0)
+
+
+@pytest.fixture
+def on_uvloop() -> Iterator[Callable[..., None]]:
+    """As it is deployed. gRPC's client has a loop of its own, and is run in a thread."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        yield lambda work: runner.run(work)
+
+
+def test_all_the_same_on_uvloop(
+    on_uvloop: Callable[..., None], mounted: Mounted, old: Made, new: Made
+) -> None:
+    def blocking(port: int, trusted: Made, client: Made) -> bool:
+        return asyncio.run(gets_in(port, trusted, client))
+
+    async def work() -> None:
+        tls = Tls(mounted.files)
+        server, port = await serving(tls)
+        assert await asyncio.to_thread(blocking, port, old, old)
+        mounted.put(new)
+        tls.look()
+        assert await asyncio.to_thread(blocking, port, new, new)
+        assert not await asyncio.to_thread(blocking, port, new, old)
+        await server.stop(0)
+
+    on_uvloop(work())
+
+
+@pytest.mark.parametrize("name", ["cert", "key", "cacert"])
+def test_files_that_cannot_be_used(mounted: Mounted, name: str) -> None:
+    Path(getattr(mounted.files, name)).write_text("no PEM")
+    with pytest.raises(SettingsError, match="--cert, --key, --cacert: can't be used"):
+        Tls(mounted.files)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        Tls(Mounted(tmp_path).files)
