@@ -45,6 +45,8 @@ _CODES: Final = {
     Refusal.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
     Refusal.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
 }
+MAX_ANSWER: Final = 4 * 2**20
+"""Bytes: what cluster-autoscaler's client takes, and what it can't be told to raise."""
 _EMPTY: Final = b""
 _OF_NO_GROUP: Final = messages.node_group_for_node(None)
 _INT32_MAX: Final = 2**31 - 1
@@ -157,7 +159,14 @@ class CloudProvider:
         ]
         found += [Instance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)]
         found += [Instance(self._provider_id(group, s), CREATING, failure) for s in fleet.waiting]
-        return messages.instances(found)
+        answer = messages.instances(found)
+        if len(answer) > MAX_ANSWER:
+            raise RpcError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"the {len(found)} instances of group {group.name} take {len(answer)} bytes, and "
+                f"cluster-autoscaler reads {MAX_ANSWER}; split the group",
+            )
+        return answer
 
     def template_node_info(self, request: bytes) -> bytes:
         group = self._group(messages.read(pb.NodeGroupTemplateNodeInfoRequest, request).id)

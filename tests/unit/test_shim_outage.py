@@ -2,8 +2,8 @@
 
 - reads are answered from memory; writes are UNAVAILABLE, and say why
 - when it is back, writes go through, and what happened meanwhile is known
-- 50,000 instances with the longest names fit into what cluster-autoscaler takes, and 10,000 of them
-  can be given back in one call
+- 50,000 instances with the longest names fit into what cluster-autoscaler takes, what doesn't is
+  said, and 10,000 of them can be given back in one call
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from kwok_operator.kube.decode import NODES as NODE_DECODER
 from kwok_operator.kube.decode import OBJECTS, NodeView
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.service import SERVICE, CloudProvider
+from kwok_operator.shim.service import MAX_ANSWER, SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.status import RpcError, StatusCode
 from kwok_operator.shim.store import GroupObject, Store
@@ -27,9 +27,6 @@ from kwok_operator.shim.writer import GroupWriter
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
 from tests.fakes.waiting import until
-
-CLIENT_LIMIT = 4 * 2**20
-"""Bytes of one answer that a Go client takes."""
 
 
 class World:
@@ -125,7 +122,13 @@ async def test_fifty_thousand_instances() -> None:
             request = pb.NodeGroupNodesRequest(id=name)
             answer = await world.call("NodeGroupNodes", request)
             assert len(pb.NodeGroupNodesResponse.FromString(answer).instances) == 50_000
-            assert len(answer) < CLIENT_LIMIT
+            assert len(answer) < MAX_ANSWER
+            for serial in range(50_000, 60_000):
+                node = served.names.name(serial)
+                world.store.put_node(_node(node, group=name, uid=uid))
+            with pytest.raises(RpcError, match="split the group") as too_large:
+                await world.call("NodeGroupNodes", request)
+            assert too_large.value.code is StatusCode.RESOURCE_EXHAUSTED
             victims = [pb.ExternalGrpcNode(name=n, providerID=f"kwok:{n}") for n in names[:10_000]]
             asked = pb.NodeGroupDeleteNodesRequest(id=name, nodes=victims)
             await world.call("NodeGroupDeleteNodes", asked)
