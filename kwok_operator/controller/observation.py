@@ -7,6 +7,7 @@ that somebody deletes is not made again under its old name while its batch is st
 Losing it in a crash costs nothing but that distinction.
 """
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from kwok_operator.controller.cache import NodeCache, NodeRecord
@@ -33,7 +34,17 @@ class Memory:
     written_at: float = float("-inf")
     seen: set[int] = field(default_factory=set)
     taken: dict[int, str] = field(default_factory=dict)
+    honoured: frozenset[str] = frozenset()
+    """Names in nodesToDelete that were there when they were named."""
     refusal: str | None = None
+
+    def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
+        """Of the names that name nothing now, those that never did: the others have been deleted.
+
+        Whoever names victims, cluster-autoscaler above all, leaves their names for a while.
+        """
+        self.honoured = (self.honoured | (named - frozenset(absent))) & named
+        return tuple(name for name in absent if name not in self.honoured)
 
     def refresh(self, group: Group) -> None:
         """Takes over a status that somebody else has changed since we wrote it."""

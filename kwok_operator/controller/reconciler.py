@@ -12,7 +12,7 @@ Nodes and status are written from here alone; what is decided comes from the cor
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kwok_operator.controller.announcements import announce
@@ -156,13 +156,15 @@ class Reconciler:
     ) -> Plan:
         room = self._parts.budget.room(group.name)
         node_hash = resolution.hash if resolution.node is not None else None
-        return make_plan(
+        plan = make_plan(
             group.spec,
             observed(seen, memory, room=room, template_hash=node_hash),
             names=seen.names,
             now=self._parts.clock.now(),
             may_create=may_create,
         )
+        named = group.spec.scale_down.nodes_to_delete
+        return replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
 
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
         active = may_create and not group.spec.paused

@@ -118,7 +118,8 @@ def increase(fleet: Fleet, delta: int) -> Change:
             f"group {fleet.group} has a target of {fleet.target} and a maximum of "
             f"{fleet.max_size}: {delta} more are too many",
         )
-    return Change(target)
+    pruned = _with_names(fleet, ())
+    return Change(target, pruned if pruned != fleet.named else None)
 
 
 def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:

@@ -63,6 +63,7 @@ class CloudProvider:
         self._told: dict[str, str] = {}
         """The template that cluster-autoscaler may remember of each group, by hash."""
         self._hidden: frozenset[str] = frozenset()
+        self._first_loop = True
 
     def handlers(self) -> Mapping[str, Handler]:
         calls: dict[str, Handler] = {
@@ -89,20 +90,22 @@ class CloudProvider:
 
         cluster-autoscaler copies a group's last node for years, and never asks for the template of
         a group that was scaled to zero and then changed. Left out for one loop, such a group is
-        forgotten, and asked for its template when it is back.
+        forgotten, and asked for its template when it is back. What changed before this process
+        began is not known: so an empty group that has had nodes is left out of its first loop.
         """
         self._need_sync()
         hidden = set()
         told: dict[str, str] = {}
         for group in self._store.all_served():
             current = group.status.template_hash or ""
-            known = self._told.get(group.uid, current)
+            unknown = self._first_loop and group.status.next_serial > 0
+            known = self._told.get(group.uid, "" if unknown else current)
             if known != current and self._is_empty(group):
                 hidden.add(group.uid)
-                logger.info("left out for a loop, its template has changed: group=%s", group.name)
+                logger.info("left out for a loop, its template may be new: group=%s", group.name)
                 known = current
-            told[group.uid] = known
-        self._told, self._hidden = told, frozenset(hidden)
+            told[group.uid] = current if unknown else known
+        self._told, self._hidden, self._first_loop = told, frozenset(hidden), False
         return _EMPTY
 
     def node_groups(self, _: bytes) -> bytes:
@@ -132,22 +135,19 @@ class CloudProvider:
         if (why := _unusable_template(group)) is not None:
             # An instance without a serial could tell no error, and CA would wait for it in vain.
             raise _no_template(group, why)
-        await self._ask(asked.id, lambda fleet: increase(fleet, asked.delta))
-        logger.info("scaled up: group=%s nodes=%d", asked.id, asked.delta)
+        await self._ask(asked.id, lambda fleet: increase(fleet, asked.delta), said="scaled up")
         return _EMPTY
 
     async def delete_nodes(self, request: bytes) -> bytes:
         asked = messages.read(pb.NodeGroupDeleteNodesRequest, request)
         group = self._group(asked.id)
         victims = [self._victim(group, node) for node in asked.nodes]
-        await self._ask(asked.id, lambda fleet: delete(fleet, victims))
-        logger.info("given back: group=%s nodes=%d", asked.id, len(victims))
+        await self._ask(asked.id, lambda fleet: delete(fleet, victims), said="given back")
         return _EMPTY
 
     async def decrease_target_size(self, request: bytes) -> bytes:
         asked = messages.read(pb.NodeGroupDecreaseTargetSizeRequest, request)
-        await self._ask(asked.id, lambda fleet: decrease(fleet, asked.delta))
-        logger.info("taken back: group=%s nodes=%d", asked.id, -asked.delta)
+        await self._ask(asked.id, lambda fleet: decrease(fleet, asked.delta), said="taken back")
         return _EMPTY
 
     def nodes(self, request: bytes) -> bytes:
@@ -236,10 +236,10 @@ class CloudProvider:
         asked = messages.pod_price_request(request)
         return messages.price(pod_cost_hourly(asked.pod) * asked.hours)
 
-    async def _ask(self, name: str, decide: Decide) -> None:
+    async def _ask(self, name: str, decide: Decide, *, said: str) -> None:
         self._group(name)
         try:
-            await self._writer.ask(name, decide)
+            change = await self._writer.ask(name, decide)
         except RefusedError as error:
             raise RpcError(_CODES[error.kind], str(error)) from error
         except GroupGoneError as error:
@@ -252,6 +252,8 @@ class CloudProvider:
             raise RpcError(StatusCode.PERMISSION_DENIED, str(error)) from error
         except KwokOperatorError as error:
             raise RpcError(StatusCode.UNAVAILABLE, str(error)) from error
+        if change is not None:
+            logger.info("%s: group=%s target=%d", said, name, change.target)
 
     def _group(self, name: str) -> GroupObject:
         self._need_sync()

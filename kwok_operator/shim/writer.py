@@ -52,7 +52,7 @@ class BusyError(KwokOperatorError):
 @dataclass(slots=True)
 class _Ask:
     decide: Decide
-    done: asyncio.Future[None]
+    done: asyncio.Future[Change | None]
 
 
 @dataclass(slots=True)
@@ -82,20 +82,20 @@ class GroupWriter:
         self._draw = draw
         self._turns: dict[str, _Turn] = {}
 
-    async def ask(self, group: str, decide: Decide) -> None:
-        """Has a change made. Returns when the API server has it, and the store knows it.
+    async def ask(self, group: str, decide: Decide) -> Change | None:
+        """Has a change made. Returns it when the API server has it, and the store knows it.
 
         Raises what `decide` raises, GroupGoneError, BusyError, and KwokOperatorError where the API
         server can't be asked: then nobody knows whether the change was made.
         """
         turn = self._turns.setdefault(group, _Turn())
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Change | None] = asyncio.get_running_loop().create_future()
         turn.waiting.append(_Ask(decide, done))
         if not turn.writing:
             turn.writing = True
             task = asyncio.create_task(self._take_turns(group, turn), name=f"write {group}")
             task.add_done_callback(_tell_failure)
-        await done
+        return await done
 
     async def _take_turns(self, group: str, turn: _Turn) -> None:
         # One turn of the loop, so that calls which came together are written together.
@@ -126,9 +126,9 @@ class GroupWriter:
             patch = _patch(group, after.spec)
             refusal = await self._patch(group, patch, until=give_up) if patch else None
             if refusal is None:
-                for ask in accepted:
+                for ask, change in accepted:
                     if not ask.done.done():  # who asked may have gone, and what is done is done
-                        ask.done.set_result(None)
+                        ask.done.set_result(change)
                 return
             if self._clock() >= give_up:
                 raise BusyError(f"group {name} was changed by others again and again; try again")
@@ -179,19 +179,19 @@ class GroupWriter:
         self._store.put_group(GroupObject.parse(decode_dict(answer)))
 
 
-def _decide(fleet: Fleet, asks: list[_Ask]) -> tuple[list[_Ask], Fleet]:
+def _decide(fleet: Fleet, asks: list[_Ask]) -> tuple[list[tuple[_Ask, Change | None]], Fleet]:
     """Takes one ask after the other, each on what the ones before made of the group.
 
     One that is refused is told so at once, and changes nothing for the others.
     """
-    accepted = []
+    accepted: list[tuple[_Ask, Change | None]] = []
     for ask in asks:
         try:
             change = ask.decide(fleet)
         except KwokOperatorError as error:
             ask.done.set_exception(error)
             continue
-        accepted.append(ask)
+        accepted.append((ask, change))
         if change is not None:
             fleet = _changed(fleet, change)
     return accepted, fleet

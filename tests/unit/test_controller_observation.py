@@ -257,3 +257,12 @@ class TestMemoryOfStatus:
     def test_what_we_wrote_since_is_not_taken_back(self, world: World, version: int) -> None:
         world.memory.refresh(self.group(version, 41))
         assert (world.memory.status.next_serial, world.memory.status_version) == (0, 5)
+
+
+def test_a_name_that_was_there_is_no_mistake_when_it_is_gone() -> None:
+    """Victims stay named for a while after they have been deleted."""
+    memory = Memory("u", KwokNodeGroupStatus(), 1)
+    assert memory.never_there({"a", "b", "c"}, absent=["c"]) == ("c",)
+    assert memory.never_there({"a", "b", "c"}, absent=["a", "c"]) == ("c",)
+    assert memory.never_there({"c"}, absent=["c"]) == ("c",)
+    assert memory.never_there({"a", "c"}, absent=["a", "c"]) == ("a", "c"), "named anew"

@@ -92,6 +92,10 @@ class TestIncrease:
         assert increase(fleet(0, bounds=(2, 9)), 1) == Change(3)
         assert decrease(fleet(99, nodes=1, bounds=(0, 9)), -2) == Change(7)
 
+    def test_names_that_are_gone_are_taken_out(self) -> None:
+        gone = replace(fleet(4, nodes=4, named=(2, 6)), next_serial=9)
+        assert increase(gone, 1) == Change(5, names(2))
+
     @pytest.mark.parametrize("delta", [0, -1])
     def test_it_must_be_positive(self, delta: int) -> None:
         assert refusal(increase, fleet(3), delta) is Refusal.INVALID

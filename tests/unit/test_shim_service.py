@@ -91,6 +91,15 @@ class TestTemplateChangedAtZero:
         assert shim.groups().keys() == {"web"}, "a loop that has begun goes on as it was"
         assert [shim.loop().keys() == {"web"} for _ in range(4)] == [False, True, True, True]
 
+    def test_what_happened_before_it_started_may_be_a_change(self) -> None:
+        """Only of a group that has had nodes can cluster-autoscaler remember one."""
+        shim = Shim(with_template("one", status={"nextSerial": 3}), group_of("fresh"))
+        assert [sorted(shim.loop()) for _ in range(3)] == [
+            ["fresh"],
+            ["fresh", "web"],
+            ["fresh", "web"],
+        ]
+
     def test_every_question_of_that_loop_has_one_answer(self) -> None:
         shim = Shim(with_template("one"))
         shim.loop()

@@ -120,7 +120,7 @@ async def test_a_refused_one_spoils_no_other(world: World) -> None:
     outcomes = await asyncio.gather(
         *(world.writer.ask(NAME, ask) for ask in asks), return_exceptions=True
     )
-    assert [type(outcome) for outcome in outcomes] == [type(None), RefusedError, type(None)]
+    assert [type(outcome) for outcome in outcomes] == [Change, RefusedError, Change]
     assert world.body["spec"]["targetSize"] == 13
 
 
