@@ -87,7 +87,8 @@ def test_the_config_maps_of_the_chart(
     kubectl.apply(configmap(TEMPLATES, templates=documents(listed)))
     for name in (a, b):
         group = wait_group(kubectl, name)
-        assert group["spec"]["autoscaling"] == {"minSize": 0, "maxSize": 200}
+        bounds = {"minSize": 0, "maxSize": 200, "gpuLabel": "k8s.amazonaws.com/accelerator"}
+        assert group["spec"]["autoscaling"] == bounds
         assert "targetSize" not in group["spec"]
     provider.waits_for("NoEffect", "kwok")
     scale(kubectl, a, 2)
