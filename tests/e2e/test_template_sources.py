@@ -9,6 +9,7 @@
 """
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -158,6 +159,7 @@ def test_the_newest_usable_node_is_taken(
     apply_group(kubectl, group_name, targetSize=1, template=by_type(group_name))
     wait_ready(kubectl, group_name)
     assert cpu_of(kubectl, group_name) == "2"
+    time.sleep(1.1)  # the age of nodes is told in seconds
     real_nodes.add(f"{group_name}-r2", labels=labels, cpu=4, ready=False)
     real_nodes.add(f"{group_name}-r3", labels=labels, cpu=8, unschedulable=True)
     real_nodes.add(f"{group_name}-r4", labels={TYPE: "another"}, cpu=16)
