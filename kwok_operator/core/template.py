@@ -221,7 +221,7 @@ def _check_node_info(info: Mapping[str, Any]) -> None:
             read_back = None
         if read_back != value:
             raise TemplateError(
-                field=f"status.nodeInfo.{key}",
+                field=f"{NODE_FIELD}.status.nodeInfo.{key}",
                 value=value,
                 problem="can't be kept by kwok, which reads it as YAML without quotes",
                 remedy="write it so that it is text without quotes too, such as 6.1.0 for 6.1",
