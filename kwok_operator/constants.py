@@ -10,6 +10,8 @@ API_VERSION: Final = "v1alpha1"
 KIND: Final = "KwokNodeGroup"
 PLURAL: Final = "kwoknodegroups"
 SINGULAR: Final = "kwoknodegroup"
+GROUPS_PATH: Final = f"/apis/{API_GROUP}/{API_VERSION}/{PLURAL}"
+NODES_PATH: Final = "/api/v1/nodes"
 SHORT_NAME: Final = "kng"
 CATEGORY: Final = "kwok"
 

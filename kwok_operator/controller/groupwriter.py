@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.controller.statuswriter import GROUPS_PATH
+from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.errors import ConflictError, InvalidError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, APPLY, JSON_PATCH, MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict

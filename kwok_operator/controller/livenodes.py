@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from kwok_operator import constants
-from kwok_operator.controller.nodes import NODES_PATH
+from kwok_operator.constants import NODES_PATH
 from kwok_operator.core.livenodes import LiveNode, is_leftover, live_node
 from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import KubeClient

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kwok_operator import constants
+from kwok_operator.constants import NODES_PATH
 from kwok_operator.controller.cache import NodeCache, NodeRecord
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.inplace import make_patches
@@ -30,7 +31,6 @@ from kwok_operator.kube.decode import NODES, OBJECTS, NodeView, decode_dict
 
 logger = logging.getLogger(__name__)
 
-NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"
 FIELD_MANAGER = "kwok-operator"
 """Under which the API server notes what we write; without it, it takes the User-Agent's."""

@@ -34,7 +34,7 @@ from kwok_operator.controller.groups import Group, GroupStore
 from kwok_operator.controller.groupwriter import GroupWriter
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.livenodes import NodeLink
-from kwok_operator.controller.nodes import NODES_PATH, NodeWriter
+from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.provider import Provider
 from kwok_operator.controller.queue import WorkQueue
 from kwok_operator.controller.reconciler import Clock, Parts, Reconciler
@@ -129,7 +129,7 @@ class Operator:
         metrics.watch_queue(lambda: self._queue.depth)
         self._reflector = Reflector(
             client=nodes,
-            path=NODES_PATH,
+            path=constants.NODES_PATH,
             decoder=NODES,
             params={"labelSelector": constants.NODE_GROUP_LABEL},
             sink=self._cache,

@@ -136,10 +136,11 @@ class Sources:
     def nodes_changed(self, cluster: RemoteCluster | None, nodes: Sequence[LiveNode]) -> None:
         """Wakes the groups that copy, or could copy now, from one of these nodes; or from any."""
         for group, source in self._followers.items():
-            follows = source.nodes is not None and source.nodes.cluster == cluster
-            if source.nodes is not None and follows:
-                if not nodes or any(matches(node, source.nodes) for node in nodes):
-                    self._wake(group)
+            wanted = source.nodes
+            if wanted is None or wanted.cluster != cluster:
+                continue
+            if not nodes or any(matches(node, wanted) for node in nodes):
+                self._wake(group)
 
     async def _find_node(self, source: NodesSource) -> Found:
         link = self._link(source.cluster)

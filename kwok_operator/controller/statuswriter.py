@@ -7,14 +7,13 @@ one's. The operator is the only writer, so there is nothing else to test.
 
 from typing import Any
 
-from kwok_operator import constants
+from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.controller.groups import Group
 from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
 from kwok_operator.models.status import KwokNodeGroupStatus
 
-GROUPS_PATH = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{constants.PLURAL}"
 _RETRIES = 4
 
 

@@ -26,7 +26,6 @@ class Refusal(StrEnum):
     """Why something can't be done: kinds that a protocol has codes for."""
 
     INVALID = "Invalid"
-    NOT_FOUND = "NotFound"
     OUT_OF_RANGE = "OutOfRange"
     AT_MINIMUM = "AtMinimum"
     TOO_MANY = "TooMany"

@@ -30,11 +30,10 @@ from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.settings import ShimSettings
 from kwok_operator.shim.store import GroupObject, Store
 from kwok_operator.shim.tls import Tls
-from kwok_operator.shim.writer import GROUPS_PATH, GroupWriter
+from kwok_operator.shim.writer import GroupWriter
 
 logger = logging.getLogger(__name__)
 
-NODES_PATH: Final = "/api/v1/nodes"
 STOP_GRACE: Final = 5.0
 
 
@@ -72,14 +71,14 @@ async def _work(client: KubeClient, store: Store, tls: Tls | None) -> None:
     """Follows groups and nodes until a signal."""
     groups = Reflector(
         client=client,
-        path=GROUPS_PATH,
+        path=constants.GROUPS_PATH,
         decoder=OBJECTS.then(GroupObject.parse),
         sink=store.groups,
         page_size=100,
     )
     nodes = Reflector(
         client=client,
-        path=NODES_PATH,
+        path=constants.NODES_PATH,
         decoder=NODES,
         params={"labelSelector": constants.NODE_GROUP_LABEL},
         sink=store.nodes,

@@ -40,7 +40,6 @@ CREATE_ERROR: Final = "create-error"
 
 _CODES: Final = {
     Refusal.INVALID: StatusCode.INVALID_ARGUMENT,
-    Refusal.NOT_FOUND: StatusCode.NOT_FOUND,
     Refusal.OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
     Refusal.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
     Refusal.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
@@ -135,19 +134,20 @@ class CloudProvider:
         if (why := _unusable_template(group)) is not None:
             # An instance without a serial could tell no error, and CA would wait for it in vain.
             raise _no_template(group, why)
-        await self._ask(asked.id, lambda fleet: increase(fleet, asked.delta), said="scaled up")
+        await self._ask(group, lambda fleet: increase(fleet, asked.delta), said="scaled up")
         return _EMPTY
 
     async def delete_nodes(self, request: bytes) -> bytes:
         asked = messages.read(pb.NodeGroupDeleteNodesRequest, request)
         group = self._group(asked.id)
         victims = [self._victim(group, node) for node in asked.nodes]
-        await self._ask(asked.id, lambda fleet: delete(fleet, victims), said="given back")
+        await self._ask(group, lambda fleet: delete(fleet, victims), said="given back")
         return _EMPTY
 
     async def decrease_target_size(self, request: bytes) -> bytes:
         asked = messages.read(pb.NodeGroupDecreaseTargetSizeRequest, request)
-        await self._ask(asked.id, lambda fleet: decrease(fleet, asked.delta), said="taken back")
+        group = self._group(asked.id)
+        await self._ask(group, lambda fleet: decrease(fleet, asked.delta), said="taken back")
         return _EMPTY
 
     def nodes(self, request: bytes) -> bytes:
@@ -236,10 +236,9 @@ class CloudProvider:
         asked = messages.pod_price_request(request)
         return messages.price(pod_cost_hourly(asked.pod) * asked.hours)
 
-    async def _ask(self, name: str, decide: Decide, *, said: str) -> None:
-        self._group(name)
+    async def _ask(self, group: GroupObject, decide: Decide, *, said: str) -> None:
         try:
-            change = await self._writer.ask(name, decide)
+            change = await self._writer.ask(group.name, decide)
         except RefusedError as error:
             raise RpcError(_CODES[error.kind], str(error)) from error
         except GroupGoneError as error:
@@ -253,7 +252,7 @@ class CloudProvider:
         except KwokOperatorError as error:
             raise RpcError(StatusCode.UNAVAILABLE, str(error)) from error
         if change is not None:
-            logger.info("%s: group=%s target=%d", said, name, change.target)
+            logger.info("%s: group=%s target=%d", said, group.name, change.target)
 
     def _group(self, name: str) -> GroupObject:
         self._need_sync()

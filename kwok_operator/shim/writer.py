@@ -13,10 +13,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kwok_operator import constants
+from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.core.autoscaler import Change, Fleet
 from kwok_operator.errors import (
     InvalidError,
@@ -30,7 +30,6 @@ from kwok_operator.shim.store import GroupObject, Store
 
 logger = logging.getLogger(__name__)
 
-GROUPS_PATH: Final = f"/apis/{constants.API_GROUP}/{constants.API_VERSION}/{constants.PLURAL}"
 FIELD_MANAGER: Final = "kwok-operator-shim"
 PATIENCE: Final = 4.0
 """Seconds for one ask: cluster-autoscaler gives up after 5."""
@@ -202,16 +201,7 @@ def _changed(fleet: Fleet, change: Change) -> Fleet:
     if change.names is not None:
         scale_down = spec.scale_down.model_copy(update={"nodes_to_delete": change.names})
         spec = spec.model_copy(update={"scale_down": scale_down})
-    return Fleet(
-        group=fleet.group,
-        names=fleet.names,
-        spec=spec,
-        status=fleet.status,
-        present=fleet.present,
-        leaving=fleet.leaving,
-        pending=fleet.pending,
-        next_serial=fleet.next_serial,
-    )
+    return replace(fleet, spec=spec)
 
 
 def _patch(group: GroupObject, spec: KwokNodeGroupSpec) -> list[dict[str, Any]]:
