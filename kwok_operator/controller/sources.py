@@ -9,18 +9,15 @@ another one until nobody does any more.
 """
 
 import base64
-import hashlib
-import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kwok_operator.controller.configmaps import ConfigMaps, only_key
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.livenodes import LiveNodes, NodeLink, RemoteLink
 from kwok_operator.core.documents import node_name, pick
 from kwok_operator.core.livenodes import LiveNode, choose, in_words, matches
-from kwok_operator.core.template import SourceNode
+from kwok_operator.core.template import SourceNode, template_hash
 from kwok_operator.errors import KwokOperatorError, ManifestError, NotFoundError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import decode_dict
@@ -182,7 +179,7 @@ class Sources:
         async def load() -> tuple[SourceNode, ...]:
             return (SourceNode(f"{place}, Node {name}", node),)
 
-        return Found(_digest(node), f"Node {name} of {place}", load)
+        return Found(template_hash(node), f"Node {name} of {place}", load)
 
     def _link(self, cluster: RemoteCluster | None) -> NodeLink | RemoteLink:
         if cluster is None:
@@ -234,7 +231,3 @@ def _none_fits(nodes: LiveNodes, source: NodesSource, place: str) -> str:
         f"{len(fitting)} nodes of {place} are {in_words(source)}, but none is Ready, schedulable "
         "and states its capacity"
     )
-
-
-def _digest(node: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(node, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,8 +10,9 @@ import re
 from typing import Final
 
 from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
+from kwok_operator.models.base import DNS_NAME
 
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_OBJECT_NAME = re.compile(DNS_NAME)
 _MAX_OBJECT_NAME: Final = 253
 _HASH_LENGTH: Final = 5
 _NOTHING_READABLE: Final = "group"

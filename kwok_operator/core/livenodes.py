@@ -5,8 +5,6 @@
 Heartbeats change nothing here: `digest` stands for what of a node gets into a template.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +12,7 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import clean_node
+from kwok_operator.core.template import template_hash
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.source import NodesSource, SelectorOperator, SelectorRequirement
 
@@ -147,7 +146,7 @@ def _digest(raw: Mapping[str, Any]) -> str:
         cleaned = clean_node(raw, field="Node")
     except TemplateError:
         return f"unusable-{_object(raw.get('metadata')).get('resourceVersion')}"
-    return hashlib.sha256(json.dumps(cleaned, sort_keys=True).encode()).hexdigest()[:16]
+    return template_hash(cleaned)
 
 
 def _object(value: object) -> Mapping[str, Any]:

@@ -21,12 +21,12 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-_DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _SHORT_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_VALUE = rf"^({_SHORT_NAME})?$"
 _LABEL_NAME = rf"^{_SHORT_NAME}$"
-QUALIFIED_NAME = rf"^({_DNS_NAME}/)?{_SHORT_NAME}$"
-EXTENDED_RESOURCE_NAME = rf"^{_DNS_NAME}/{_SHORT_NAME}$"
+QUALIFIED_NAME = rf"^({DNS_NAME}/)?{_SHORT_NAME}$"
+EXTENDED_RESOURCE_NAME = rf"^{DNS_NAME}/{_SHORT_NAME}$"
 _MAX_LABEL_LENGTH = 63
 _MAX_QUALIFIED_NAME_LENGTH = 253 + 1 + 63
 

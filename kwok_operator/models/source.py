@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from kwok_operator.models.base import ApiModel, LabelValue, QualifiedName, matches
+from kwok_operator.models.base import DNS_NAME, ApiModel, LabelValue, QualifiedName, matches
 
-_DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_DNS_SUBDOMAIN = rf"^{DNS_NAME}$"
 _DATA_KEY = r"^[-._a-zA-Z0-9]+$"
 _MAX_NAME_LENGTH = 253
 _MAX_ANNOTATION_VALUE = 4_096
