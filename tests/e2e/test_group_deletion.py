@@ -66,12 +66,13 @@ def wait_gone(kubectl: Kubectl, name: str) -> None:
 
 
 def kept(node: dict[str, Any]) -> dict[str, Any]:
-    """What of a node only the operator might have changed. Taints and other labels come and go."""
+    """What of a node only the operator might have changed. What Kubernetes adds comes and goes."""
     metadata = node["metadata"]
+    annotations = metadata["annotations"].items()
     return {
         "uid": metadata["uid"],
         "label": metadata["labels"][NODE_GROUP_LABEL],
-        "annotations": metadata["annotations"],
+        "annotations": {k: v for k, v in annotations if not k.startswith("node.alpha.kubernetes.io/")},
         "deletionTimestamp": metadata.get("deletionTimestamp"),
         "providerID": node["spec"]["providerID"],
     }
