@@ -72,7 +72,7 @@ def kept(node: dict[str, Any]) -> dict[str, Any]:
     return {
         "uid": metadata["uid"],
         "label": metadata["labels"][NODE_GROUP_LABEL],
-        "annotations": {k: v for k, v in annotations if not k.startswith("node.alpha.kubernetes.io/")},
+        "annotations": {k: v for k, v in annotations if ".alpha.kubernetes.io/" not in k},
         "deletionTimestamp": metadata.get("deletionTimestamp"),
         "providerID": node["spec"]["providerID"],
     }
