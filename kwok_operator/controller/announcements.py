@@ -15,6 +15,7 @@ _WARNINGS = {
     (ConditionType.TEMPLATE_RESOLVED, "Unknown"),
     (ConditionType.STALLED, "True"),
     (ConditionType.FOREIGN_NODES, "True"),
+    (ConditionType.AUTOSCALABLE, "False"),
 }
 _TOLD = {
     *_WARNINGS,

@@ -83,6 +83,7 @@ class GroupStore:
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._groups: dict[str, Group] = {}
+        self._gpu_labels: dict[str, str] = {}
         self._retired: dict[str, Retired] = {}
 
     def get(self, name: str) -> Group | None:
@@ -90,6 +91,11 @@ class GroupStore:
 
     def names(self) -> list[str]:
         return list(self._groups)
+
+    @property
+    def gpu_labels(self) -> Mapping[str, str]:
+        """The GPU labels of groups that cluster-autoscaler may drive and that set one, by name."""
+        return self._gpu_labels
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -104,6 +110,11 @@ class GroupStore:
         if known is not None and known.uid != group.uid:
             self._retire(known)
         self._groups[group.name] = group
+        autoscaling = None if group.spec.paused or group.deleting else group.spec.autoscaling
+        if autoscaling is not None and autoscaling.gpu_label:
+            self._gpu_labels[group.name] = autoscaling.gpu_label
+        else:
+            self._gpu_labels.pop(group.name, None)
         return True
 
     def remove(self, *, name: str, uid: str, retire: bool = True) -> None:
@@ -114,6 +125,7 @@ class GroupStore:
         known = self._groups.get(name)
         if known is not None and known.uid == uid:
             del self._groups[name]
+            self._gpu_labels.pop(name, None)
             if retire:
                 self._retire(known)
 

@@ -27,6 +27,7 @@ from kwok_operator.controller.observation import Memory, Observation, observe, o
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.controller.statuswriter import GroupGoneError, StatusWriter
 from kwok_operator.controller.templates import Resolution, Templates
+from kwok_operator.core.autoscalable import disagreement, hindrance
 from kwok_operator.core.plan import Plan, make_plan
 from kwok_operator.core.status import Facts, make_status
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
@@ -81,6 +82,8 @@ class Reconciler:
         self._parts = parts
         self._wake = wake
         self._memories: dict[str, Memory] = {}
+        self._gpu_labels: dict[str, str] = {}
+        """Those that groups set, by name, while they don't agree."""
         self._closing = False
         self._execution = Execution(
             writer=parts.writer,
@@ -98,6 +101,7 @@ class Reconciler:
     async def reconcile(self, name: str) -> None:
         """One pass. Raises KwokOperatorError where it has to be tried again."""
         parts, started = self._parts, self._parts.clock.monotonic()
+        self._compare_gpu_labels(name)
         await self._sweep_retired(name)
         group = parts.store.get(name)
         if group is None:
@@ -123,6 +127,17 @@ class Reconciler:
             if memory and not await self._parts.writer.exists(node):
                 memory.taken.pop(serial, None)
                 self._wake(name, 0.0)
+
+    def _compare_gpu_labels(self, name: str) -> None:
+        """Has the others looked at again where a group's label makes them agree no more, or again.
+
+        Whatever changes a group, its end too, leads to a pass, and the pass here.
+        """
+        labels = disagreement(self._parts.store.gpu_labels)
+        if labels != self._gpu_labels:
+            for other in (labels.keys() | self._gpu_labels.keys()) - {name}:
+                self._wake(other, 0.0)
+            self._gpu_labels = labels
 
     async def _pass(self, group: Group, memory: Memory) -> None:
         parts = self._parts
@@ -209,6 +224,8 @@ class Reconciler:
             kwok_silent=self._parts.kwok.silent,
             refusal=memory.refusal,
             rollout=plan.rollout,
+            autoscaled=group.spec.autoscaling is not None,
+            hindrance=self._hindrance(group, seen, plan),
         )
         self._parts.metrics.group(
             group.name,
@@ -223,6 +240,19 @@ class Reconciler:
             previous=memory.status,
             resolved=resolved,
             now=self._parts.clock.now(),
+        )
+
+    def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
+        """Why cluster-autoscaler can't drive the group, if it may and can't."""
+        if group.spec.autoscaling is None:
+            return None
+        longest = f"{self._parts.provider_id_prefix}{seen.names.name(plan.next_serial)}"
+        return hindrance(
+            group=group.name,
+            paused=group.spec.paused,
+            instances=len(seen.records) + len(seen.terminating) + len(plan.pending),
+            id_length=len(longest),
+            gpu_labels=self._parts.store.gpu_labels,
         )
 
     async def _publish(

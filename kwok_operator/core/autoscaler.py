@@ -11,13 +11,14 @@ lowers nothing; a decrease only takes back what has no Node yet, as much of it a
 instances can be given back even at the minimum, and the group tries again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kwok_operator.constants import MAX_NODES_TO_DELETE
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.models.autoscaling import Autoscaling
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -70,14 +71,14 @@ class Fleet:
         return self.spec.autoscaling.max_size if self.spec.autoscaling else None
 
     @property
+    def instances(self) -> int:
+        """How many Nodes there are or are asked for, but for those that are terminating."""
+        return len(self.present) + len(self.pending)
+
+    @property
     def target(self) -> int:
         """The number of nodes that is asked for, within the group's bounds."""
-        wanted = self.spec.target_size
-        if wanted is None:
-            known = self.status.target_size
-            wanted = len(self.present) + len(self.pending) if known is None else known
-        wanted = max(wanted, self.min_size)
-        return wanted if self.max_size is None else min(wanted, self.max_size)
+        return target_of(self.spec, self.status, count=lambda: self.instances)
 
     @property
     def waiting(self) -> tuple[int, ...]:
@@ -88,6 +89,19 @@ class Fleet:
     def staying(self) -> int:
         """How many Nodes nobody has named to go."""
         return sum(name not in self.named for name in self.present.values())
+
+
+def target_of(
+    spec: KwokNodeGroupSpec, status: KwokNodeGroupStatus, *, count: Callable[[], int]
+) -> int:
+    """The number of nodes that is asked for, within the group's bounds.
+
+    `count` tells how many instances there are; it is only called where nothing else is known.
+    """
+    wanted = status.target_size if spec.target_size is None else spec.target_size
+    bounds = spec.autoscaling or Autoscaling()
+    wanted = max(count() if wanted is None else wanted, bounds.min_size)
+    return wanted if bounds.max_size is None else min(wanted, bounds.max_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,9 +271,10 @@ class _Deriver:
         return DerivedGroup(name, value, word, manifest, counts.desired)
 
     def _autoscaling(self, counts: Counts) -> dict[str, Any]:
-        label = self._config.gpu_label_key
+        label, types = self._config.gpu_label_key, self._config.gpu_types
         bounds: dict[str, Any] = {"minSize": counts.minimum, "maxSize": counts.maximum}
-        return bounds | ({"gpuLabel": label} if label else {})
+        gpus = {"gpuLabel": label} if label else {}
+        return bounds | gpus | ({"gpuTypes": list(types)} if types else {})
 
     def _nodes_source(self, value: str) -> dict[str, Any]:
         key = self._config.group_key

@@ -13,6 +13,8 @@ import hashlib
 from dataclasses import dataclass
 
 _SERIAL_DIGITS = 6
+_MOST_DIGITS = 18
+"""More than any serial has, and few enough for a number."""
 _HASH_LENGTH = 4
 
 
@@ -39,6 +41,8 @@ class NodeNames:
         """The serial in a name, or None where the name is not one that `name()` gives."""
         digits = name.removeprefix(self.prefix)
         if digits == name or not (digits.isascii() and digits.isdigit()):
+            return None
+        if len(digits) > _MOST_DIGITS:
             return None
         serial = int(digits)
         return serial if self.name(serial) == name else None

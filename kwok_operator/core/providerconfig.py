@@ -17,6 +17,7 @@ from kwok_operator.core.groupnames import is_object_name
 from kwok_operator.core.problems import Problem
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError, one_line
+from kwok_operator.models.autoscaling import MAX_GPU_TYPES
 from kwok_operator.models.base import QUALIFIED_NAME
 from kwok_operator.models.providerconfig import (
     DEFAULT_TEMPLATES_KEY,
@@ -42,6 +43,7 @@ _NO_PLACE_FOR: Final = frozenset({"gpuConfig", *_GPU_KEYS})
 """Taken at the top level because a widespread sample has them there; never suggested there."""
 
 _QUALIFIED_NAME = re.compile(QUALIFIED_NAME)
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _MAX_NAME: Final = 253
 _MAX_QUALIFIED_NAME: Final = 317
@@ -289,19 +291,24 @@ class _Reader:
         label = self._text(merged, "gpuLabelKey", at="nodes.gpuConfig.")
         if label is not None and not _QUALIFIED_NAME.fullmatch(label):
             self._invalid("nodes.gpuConfig.gpuLabelKey", label, "is not the key of a label")
-        return label, self._gpu_types(merged.get("availableGPUTypes")), ()
+        return label, *self._gpu_types(merged.get("availableGPUTypes"))
 
-    def _gpu_types(self, value: object) -> tuple[str, ...]:
+    def _gpu_types(self, value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Types, notes."""
+        field = "nodes.gpuConfig.availableGPUTypes"
         if value is None:
-            return ()
-        if isinstance(value, dict | list) and all(isinstance(name, str) for name in value):
-            return tuple(value)
-        self._invalid(
-            "nodes.gpuConfig.availableGPUTypes",
-            value,
-            "must be an object such as {nvidia-a100: {}}",
-        )
-        return ()
+            return (), ()
+        if not isinstance(value, dict | list) or not all(isinstance(name, str) for name in value):
+            self._invalid(field, value, "must be an object such as {nvidia-a100: {}}")
+            return (), ()
+        types = tuple(dict.fromkeys(name for name in value if _LABEL_VALUE.fullmatch(name)))
+        if len(types) > MAX_GPU_TYPES:
+            self._problem(
+                "InvalidValue", field, f"has {len(types)} types; at most {MAX_GPU_TYPES} are known"
+            )
+        odd = [one_line(repr(n), limit=80) for n in value if not _LABEL_VALUE.fullmatch(n)]
+        note = f"{field}: {names_in_words(odd)} can't be the value of a label: no effect"
+        return types, (note,) if odd else ()
 
     def _configmap(self, section: Mapping[str, Any], source: str) -> tuple[str | None, str | None]:
         name = self._text(section, "name", at="configmap.")

@@ -38,7 +38,8 @@ class Facts:
     it is copied from, `last_template` (reason, sentence) why it is only the last one known.
     `kwok_silent` is the sentence of why no kwok controller seems to be there.
     `refusal` is what the API server said to the last write of a node that it refused. `rollout` is
-    the update that nodes are in for.
+    the update that nodes are in for. `autoscaled` says whether cluster-autoscaler may drive the
+    group, `hindrance` (reason, sentence) why it can't.
     """
 
     generation: int
@@ -61,6 +62,8 @@ class Facts:
     kwok_silent: str | None = None
     refusal: str | None = None
     rollout: Rollout | None = None
+    autoscaled: bool = False
+    hindrance: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
         ConditionType.PAUSED: _paused(facts),
         ConditionType.FOREIGN_NODES: _foreign_nodes(facts),
     }
+    if facts.autoscaled:
+        verdicts[ConditionType.AUTOSCALABLE] = _autoscalable(facts)
     before = {c.type: c for c in previous}
     conditions = []
     for kind, verdict in verdicts.items():
@@ -270,6 +275,12 @@ def _foreign_nodes(facts: Facts) -> _Verdict:
             "else. Not counted.",
         )
     return _Verdict(False, "NoForeignNodes", "No foreign node carries this group's label or names.")
+
+
+def _autoscalable(facts: Facts) -> _Verdict:
+    if facts.hindrance:
+        return _Verdict(False, *facts.hindrance)
+    return _Verdict(True, "Drivable", "cluster-autoscaler can drive this group, through a shim.")
 
 
 def names_in_words(names: Sequence[str]) -> str:

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
+_NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
@@ -49,6 +51,8 @@ class NodeView:
     kubelet_port: int
     """0 where the node states none."""
     provider_id: str
+    not_ready_taint: bool = False
+    """Whether Kubernetes keeps pods off, as it does for a moment with every new node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +125,13 @@ class _NodeStatus(TypedDict, total=False):
     daemonEndpoints: _DaemonEndpoints | None
 
 
+class _Taint(TypedDict, total=False):
+    key: str
+
+
 class _NodeSpec(TypedDict, total=False):
     providerID: str | None
+    taints: list[_Taint] | None
 
 
 class _Node(TypedDict, total=False):
@@ -164,6 +173,7 @@ def _version(text: str | None) -> int:
 
 def _node(raw: _Node) -> NodeView:
     meta: _Meta = raw.get("metadata") or {}
+    spec: _NodeSpec = raw.get("spec") or {}
     status: _NodeStatus = raw.get("status") or {}
     created = meta.get("creationTimestamp")
     endpoints: _DaemonEndpoints = status.get("daemonEndpoints") or {}
@@ -187,7 +197,8 @@ def _node(raw: _Node) -> NodeView:
             [(a.get("type", ""), a.get("address", "")) for a in status.get("addresses") or ()]
         ),
         kubelet_port=(endpoints.get("kubeletEndpoint") or {}).get("Port") or 0,
-        provider_id=(raw.get("spec") or {}).get("providerID") or "",
+        provider_id=spec.get("providerID") or "",
+        not_ready_taint=_NOT_READY_TAINT in [t.get("key") for t in spec.get("taints") or ()],
     )
 
 

@@ -8,9 +8,16 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from kwok_operator.models.base import STORED_DEFAULT, ApiModel, QualifiedName, matches
+from kwok_operator.models.base import (
+    STORED_DEFAULT,
+    ApiModel,
+    LabelName,
+    QualifiedName,
+    matches,
+)
 
 MAX_TARGET_SIZE = 1_000_000
+MAX_GPU_TYPES = 100
 
 _DURATION = r"^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$"
 _SHARE = r"^(0|1|0\.[0-9]{1,6}|1\.0{1,6})$"
@@ -139,4 +146,12 @@ class Autoscaling(ApiModel):
         description="The label whose value is the type of GPU; cluster-autoscaler waits for the"
         " GPUs of a node that has it. It knows one label: give all groups the same. Default: none."
         " Example: k8s.amazonaws.com/accelerator.",
+    )
+    gpu_types: frozenset[LabelName] = Field(
+        default=frozenset(),
+        max_length=MAX_GPU_TYPES,
+        description="Types of GPU that cluster-autoscaler should know of, as values of gpuLabel,"
+        " beside those that the groups' templates carry. A set, at most 100. Default: none."
+        " Example: [nvidia-tesla-k80].",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )

@@ -19,7 +19,10 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 class ConditionType(StrEnum):
-    """The conditions of a group; each is always present once the operator has seen the group."""
+    """The conditions of a group; each is always present once the operator has seen the group.
+
+    Autoscalable alone is there only where there is a `spec.autoscaling`.
+    """
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -28,12 +31,13 @@ class ConditionType(StrEnum):
     SCALING_LIMITED = "ScalingLimited"
     PAUSED = "Paused"
     FOREIGN_NODES = "ForeignNodes"
+    AUTOSCALABLE = "Autoscalable"
 
 
 class Condition(ApiModel):
     type: str = Field(
         description="What the condition is about: Ready, Reconciling, Stalled, TemplateResolved,"
-        " ScalingLimited, Paused or ForeignNodes."
+        " ScalingLimited, Paused, ForeignNodes or, with spec.autoscaling, Autoscalable."
     )
     status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
     reason: str = Field(description="Why, in one word for programs.")

@@ -12,6 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
+from kwok_operator.core.autoscalable import (
+    MAX_ANSWER,
+    disagreement,
+    gpu_label_in_use,
+    too_many_instances,
+)
 from kwok_operator.core.autoscaler import (
     Refusal,
     RefusedError,
@@ -20,11 +26,13 @@ from kwok_operator.core.autoscaler import (
     delete,
     increase,
 )
+from kwok_operator.core.status import names_in_words
 from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError, TemplateError
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
 from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Failure, Instance
-from kwok_operator.shim.pricing import merged_options, pod_cost_hourly
+from kwok_operator.shim.options import gives_way, gpu_labels, gpu_types, merged_options
+from kwok_operator.shim.pricing import pod_cost_hourly
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.status import Handler, RpcError, StatusCode
 from kwok_operator.shim.store import GroupObject, Store
@@ -44,8 +52,6 @@ _CODES: Final = {
     Refusal.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
     Refusal.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
 }
-MAX_ANSWER: Final = 4 * 2**20
-"""Bytes: what cluster-autoscaler's client takes, and what it can't be told to raise."""
 _EMPTY: Final = b""
 _OF_NO_GROUP: Final = messages.node_group_for_node(None)
 _INT32_MAX: Final = 2**31 - 1
@@ -104,6 +110,9 @@ class CloudProvider:
                 logger.info("left out for a loop, its template may be new: group=%s", group.name)
                 known = current
             told[group.uid] = current if unknown else known
+        for uid in (self._for_node.keys() | self._templates.keys()) - told.keys():
+            self._for_node.pop(uid, None)
+            self._templates.pop(uid, None)
         self._told, self._hidden, self._first_loop = told, frozenset(hidden), False
         return _EMPTY
 
@@ -126,7 +135,7 @@ class CloudProvider:
 
     def target_size(self, request: bytes) -> bytes:
         group = self._group(messages.read(pb.NodeGroupTargetSizeRequest, request).id)
-        return messages.target_size(self._store.fleet(group).target)
+        return messages.target_size(self._store.target(group))
 
     async def increase_size(self, request: bytes) -> bytes:
         asked = messages.read(pb.NodeGroupIncreaseSizeRequest, request)
@@ -163,8 +172,7 @@ class CloudProvider:
         if len(answer) > MAX_ANSWER:
             raise RpcError(
                 StatusCode.RESOURCE_EXHAUSTED,
-                f"the {len(found)} instances of group {group.name} take {len(answer)} bytes, and "
-                f"cluster-autoscaler reads {MAX_ANSWER}; split the group",
+                f"group {group.name}: {too_many_instances(len(found), len(answer))}",
             )
         return answer
 
@@ -172,9 +180,8 @@ class CloudProvider:
         group = self._group(messages.read(pb.NodeGroupTemplateNodeInfoRequest, request).id)
         resolved, node_hash = group.status.resolved_template, group.status.template_hash or ""
         if resolved is None:
-            conditions = {c.type: c.message for c in group.status.conditions}
-            why = conditions.get(ConditionType.TEMPLATE_RESOLVED, "it is new")
-            raise _no_template(group, why)
+            said = group.condition(ConditionType.TEMPLATE_RESOLVED)
+            raise _no_template(group, said.message if said else "it is new")
         known = self._templates.get(group.uid)
         if known is None or known[0] != node_hash:
             try:
@@ -199,27 +206,29 @@ class CloudProvider:
         # Any answer costs CA >= 1.35 its MaxNodeStartupTime: none is given without need.
         if options is None or not options.model_fields_set:
             raise RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
-        return messages.options(merged_options(asked.defaults, options))
+        wanted = merged_options(asked.defaults, options)
+        if gives_way(self._store, group, defaults=asked.defaults, wanted=wanted):
+            raise RpcError(StatusCode.UNIMPLEMENTED, "a node of the group is still starting")
+        return messages.options(wanted)
 
     def gpu_label(self, _: bytes) -> bytes:
         self._need_sync()
-        labels = {g.name: label for g in self._store.all_served() if (label := _gpu_label(g))}
-        label = next(iter(labels.values()), "")
-        others = [f"{name} ({other})" for name, other in labels.items() if other != label]
+        labels = gpu_labels(self._store.all_served())
+        label = gpu_label_in_use(labels)
+        differing = disagreement(labels).items()
+        others = [f"{name} ({other})" for name, other in differing if other != label]
         if others:
             logger.warning(
                 "groups disagree on autoscaling.gpuLabel, and cluster-autoscaler knows one: "
                 "taken=%s others=%s",
                 label,
-                ", ".join(others),
+                names_in_words(others),
             )
         return messages.gpu_label(label)
 
     def gpu_types(self, _: bytes) -> bytes:
         self._need_sync()
-        return messages.gpu_types(
-            sorted({found for g in self._store.all_served() if (found := _gpu_type(g))})
-        )
+        return messages.gpu_types(gpu_types(self._store.all_served()))
 
     def node_price(self, request: bytes) -> bytes:
         asked = messages.node_price_request(request)
@@ -307,32 +316,19 @@ def _instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
 
 def _failure(group: GroupObject) -> Failure | None:
     """Why no instance of the group can be created at present, if that is so."""
-    for condition in group.status.conditions:
-        if condition.type == ConditionType.STALLED and condition.status == "True":
-            refused = condition.reason == "Refused"
-            return Failure(condition.reason, condition.message) if refused else None
-    return None
+    stalled = group.condition(ConditionType.STALLED)
+    if stalled is None or stalled.status != "True" or stalled.reason != "Refused":
+        return None
+    return Failure(stalled.reason, stalled.message)
 
 
 def _unusable_template(group: GroupObject) -> str | None:
     """Why the group's template makes no nodes at present, if that is so."""
-    for condition in group.status.conditions:
-        if condition.type == ConditionType.TEMPLATE_RESOLVED and condition.status == "False":
-            return condition.message
-    return None
+    resolved = group.condition(ConditionType.TEMPLATE_RESOLVED)
+    return resolved.message if resolved is not None and resolved.status == "False" else None
 
 
 def _no_template(group: GroupObject, why: str) -> RpcError:
     return RpcError(
         StatusCode.FAILED_PRECONDITION, f"group {group.name} has no usable template: {why}"
     )
-
-
-def _gpu_label(group: GroupObject) -> str:
-    return (group.spec.autoscaling.gpu_label or "") if group.spec.autoscaling else ""
-
-
-def _gpu_type(group: GroupObject) -> str:
-    """The value of the GPU label on the group's nodes."""
-    metadata = (group.status.resolved_template or {}).get("metadata") or {}
-    return str((metadata.get("labels") or {}).get(_gpu_label(group)) or "")

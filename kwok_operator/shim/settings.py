@@ -187,6 +187,9 @@ def parse_address(text: str) -> Address:
     if scheme == "unix" and colon:
         if not path.startswith("/"):
             raise ValueError("is not a socket file such as unix:/run/kwok/shim.sock")
+        # cluster-autoscaler splits the address at its colon, and ends where there are two.
+        if ":" in path:
+            raise ValueError("has a colon in its path: take another, such as /run/kwok/shim.sock")
         if len(os.fsencode(path)) > 100:
             raise ValueError("is too long: the path of a socket file may have 100 bytes")
         return Address(path=path)

@@ -8,18 +8,25 @@ an object that is older by its resourceVersion never takes its place: CA reads i
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.autoscaler import Fleet
+from kwok_operator.core.autoscaler import Fleet, target_of
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 from kwok_operator.shim.settings import Selector
+
+STARTUP_TIME: Final = 15 * 60.0
+"""Seconds that CA gives a node to become Ready, unless its flags say else."""
+GONE_FOR: Final = 60.0
+"""Seconds in which an answer to a write may come after the news that the group was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,10 @@ class GroupObject:
             has_scale_down=isinstance((body.get("spec") or {}).get("scaleDown"), Mapping),
         )
 
+    def condition(self, kind: ConditionType) -> Condition | None:
+        """What the operator says about it, if it has said something yet."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
 
 @dataclass(slots=True)
 class Node:
@@ -67,24 +78,39 @@ class Node:
 
 @dataclass(slots=True)
 class _Nodes:
-    """The nodes of one group by serial, the serials of those that are gone, the highest ever."""
+    """The nodes of one group by serial, the serials of those that are gone, the highest ever.
+
+    `starting` has those that were made a moment ago and don't take pods yet, and when they were.
+    """
 
     there: dict[int, Node] = field(default_factory=dict)
+    starting: dict[int, float] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     highest: int = -1
 
 
 class Store:
-    """Groups and nodes. `groups` and `nodes` are the sinks of reflectors."""
+    """Groups and nodes. `groups` and `nodes` are the sinks of reflectors; `clock` is epoch seconds.
 
-    def __init__(self, *, selector: Selector, provider_id_prefix: str) -> None:
+    What is known of a group goes with it: its nodes, when the last of them has gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        selector: Selector,
+        provider_id_prefix: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.provider_id_prefix = provider_id_prefix
         self.groups = GroupSink(self)
         self.nodes = NodeSink(self)
         self._selector = selector
+        self._clock = clock
         self._groups: dict[str, GroupObject] = {}
-        self._gone: set[str] = set()
-        """uids of groups that were deleted: an answer to a write may come after that news."""
+        self._uids: set[str] = set()
+        self._gone: dict[str, float] = {}
+        """uids of groups that were deleted, and when: an answer to a write may come after that."""
         self._by_prefix: dict[str, GroupObject] = {}
         self._nodes: dict[str, _Nodes] = {}
         self._group_of: dict[str, tuple[str, int]] = {}
@@ -137,6 +163,31 @@ class Store:
         name = provider_id.removeprefix(self.provider_id_prefix)
         return None if name == provider_id else name
 
+    def is_starting(self, group: GroupObject) -> bool:
+        """Whether a node of the group is new and doesn't take pods yet."""
+        nodes, oldest = self._nodes.get(group.uid), self._clock() - STARTUP_TIME
+        # Each call ends at the first young one; an old one is met once, and never again.
+        while nodes and nodes.starting:
+            serial = next(iter(nodes.starting))
+            if nodes.starting[serial] > oldest:
+                return True
+            del nodes.starting[serial]
+        return False
+
+    def waits_longer(self, group: GroupObject, seconds: float) -> bool:
+        """Whether an instance that has no Node yet was asked for longer ago than that."""
+        if not group.status.pending:
+            return False
+        try:
+            asked = datetime.fromisoformat(group.status.pending[0].requested_at).timestamp()
+        except (ValueError, OverflowError):  # somebody else than the operator wrote it
+            return False
+        return asked < self._clock() - seconds
+
+    def target(self, group: GroupObject) -> int:
+        """The target of its fleet, without making one where the group says it."""
+        return target_of(group.spec, group.status, count=lambda: self.fleet(group).instances)
+
     def fleet(self, group: GroupObject) -> Fleet:
         """A group and its instances as they are now."""
         nodes = self._nodes.get(group.uid) or _Nodes()
@@ -167,16 +218,19 @@ class Store:
         if known is not None and known.uid != group.uid:
             self.drop_group(known)
         self._groups[group.name] = self._by_prefix[group.names.prefix] = group
+        self._uids.add(group.uid)
         if not group.status.pending and (nodes := self._nodes.get(group.uid)):
             nodes.gone.clear()
         return True
 
     def drop_group(self, group: GroupObject) -> None:
-        self._gone.add(group.uid)
+        self._remember_gone(group.uid)
         known = self._groups.get(group.name)
         if known is not None and known.uid == group.uid:
             del self._groups[group.name]
             self._by_prefix.pop(known.names.prefix, None)
+            self._uids.discard(group.uid)
+            self._forget_nodes(group.uid)
 
     def replace_groups(self, groups: Sequence[GroupObject], version: int) -> None:
         listed = {group.name for group in groups}
@@ -194,6 +248,10 @@ class Store:
         uid, serial = place
         nodes = self._nodes.setdefault(uid, _Nodes())
         nodes.there[serial] = Node(view.name, view.provider_id, view.deleting)
+        if view.deleting or (view.ready and not view.not_ready_taint):
+            nodes.starting.pop(serial, None)
+        elif view.created > self._clock() - STARTUP_TIME:
+            nodes.starting[serial] = view.created
         nodes.highest = max(nodes.highest, serial)
         self._group_of[view.provider_id] = place
 
@@ -201,23 +259,43 @@ class Store:
         place = self._group_of.get(view.provider_id)
         if place is None:
             return
-        nodes = self._nodes[place[0]]
+        nodes = self._nodes.get(place[0])
         # Anybody can make a node with the providerID of one of ours.
-        known = nodes.there.get(place[1])
+        known = nodes.there.get(place[1]) if nodes else None
         if known is not None and known.name != view.name:
             return
-        del self._group_of[view.provider_id]
-        nodes.there.pop(place[1], None)
-        nodes.gone.add(place[1])
+        self._node_gone(view.provider_id)
 
     def replace_nodes(self, views: Sequence[NodeView]) -> None:
         listed = {view.provider_id for view in views if _place(view)}
         for provider_id in self._group_of.keys() - listed:
-            uid, serial = self._group_of.pop(provider_id)
-            self._nodes[uid].there.pop(serial, None)
-            self._nodes[uid].gone.add(serial)
+            self._node_gone(provider_id)
         for view in views:
             self.put_node(view)
+
+    def _node_gone(self, provider_id: str) -> None:
+        uid, serial = self._group_of.pop(provider_id)
+        nodes = self._nodes.get(uid)
+        if nodes is not None:
+            nodes.there.pop(serial, None)
+            nodes.starting.pop(serial, None)
+            nodes.gone.add(serial)
+            self._forget_nodes(uid)
+
+    def _remember_gone(self, uid: str) -> None:
+        now = self._clock()
+        while self._gone:
+            first = next(iter(self._gone))
+            if now - self._gone[first] < GONE_FOR:
+                break
+            del self._gone[first]
+        self._gone[uid] = now
+
+    def _forget_nodes(self, uid: str) -> None:
+        """Lets go what was known of a group's nodes once it and they are gone."""
+        nodes = self._nodes.get(uid)
+        if nodes is not None and not nodes.there and uid not in self._uids:
+            del self._nodes[uid]
 
     def _is_served(self, group: GroupObject) -> bool:
         return (

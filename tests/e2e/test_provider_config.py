@@ -22,6 +22,7 @@ from tests.e2e.operator import NAMESPACE, Harness, Process
 from tests.e2e.sources import CA, CONFIG, TEMPLATES, Provider, configmap, documents, template
 
 KEY = "kwok-nodegroup"
+GPU_KEY = "k8s.amazonaws.com/accelerator"
 
 pytestmark = pytest.mark.usefixtures("provider")
 
@@ -87,8 +88,8 @@ def test_the_config_maps_of_the_chart(
     kubectl.apply(configmap(TEMPLATES, templates=documents(listed)))
     for name in (a, b):
         group = wait_group(kubectl, name)
-        bounds = {"minSize": 0, "maxSize": 200, "gpuLabel": "k8s.amazonaws.com/accelerator"}
-        assert group["spec"]["autoscaling"] == bounds
+        gpus = {"gpuLabel": GPU_KEY, "gpuTypes": ["nvidia-tesla-k80", "nvidia-tesla-p100"]}
+        assert group["spec"]["autoscaling"] == {"minSize": 0, "maxSize": 200, **gpus}
         assert "targetSize" not in group["spec"]
     provider.waits_for("NoEffect", "kwok")
     scale(kubectl, a, 2)

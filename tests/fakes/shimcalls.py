@@ -1,5 +1,7 @@
 """cluster-autoscaler's calls that only read, on a store to put things into."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,10 +22,16 @@ STATES = {1: "Running", 2: "Creating", 3: "Deleting"}
 class Shim:
     """A store to put things into, and the calls on it."""
 
-    def __init__(self, *groups: GroupObject, synced: bool = True) -> None:
-        self.store = store_of(*groups, synced=synced)
+    def __init__(
+        self,
+        *groups: GroupObject,
+        synced: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store = store_of(*groups, synced=synced, clock=clock)
         writer: Any = None
-        self.calls = CloudProvider(store=self.store, writer=writer).handlers()
+        self.provider = CloudProvider(store=self.store, writer=writer)
+        self.calls = self.provider.handlers()
 
     def raw(self, name: str, request: bytes) -> bytes:
         answer = self.calls[f"{SERVICE}{name}"](request)

@@ -1,7 +1,8 @@
 """Groups and nodes as the shim's reflectors would tell of them, and a store to put them into."""
 
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kwok_operator import constants
@@ -71,9 +72,14 @@ def pending(first: int, last: int, **more: Any) -> dict[str, Any]:
     return {"first": first, "last": last, "requestedAt": "2026-01-02T03:04:05Z", **more}
 
 
-def store_of(*groups: GroupObject, selector: Selector | None = None, synced: bool = True) -> Store:
+def store_of(
+    *groups: GroupObject,
+    selector: Selector | None = None,
+    synced: bool = True,
+    clock: Callable[[], float] = time.time,
+) -> Store:
     """What a shim knows that has seen these groups, and no node yet."""
-    store = Store(selector=selector or Selector(), provider_id_prefix="kwok:")
+    store = Store(selector=selector or Selector(), provider_id_prefix="kwok:", clock=clock)
     for group in groups:
         store.put_group(group)
     if synced:

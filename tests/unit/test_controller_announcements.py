@@ -168,6 +168,18 @@ class TestNamesThatNameNothing:
         assert "and 4995 more" in message
 
 
+class TestWhatKeepsClusterAutoscalerAway:
+    def test_a_hindrance_is_told_once(self, passes: Passes) -> None:
+        why = ("GPULabelsDisagree", "another group sets another")
+        assert passes.next(autoscaled=True, hindrance=why) == [("Warning", "GPULabelsDisagree")]
+        assert passes.next() == []
+
+    def test_a_pause_is_told_as_a_pause(self, passes: Passes) -> None:
+        why = ("SpecPaused", "the group is paused")
+        paused = passes.next(autoscaled=True, paused=True, hindrance=why)
+        assert paused == [("Normal", "SpecPaused")]
+
+
 class TestConditions:
     @pytest.mark.parametrize(
         ("changes", "told"),

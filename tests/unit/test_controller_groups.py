@@ -6,6 +6,7 @@
 - a group that is gone is remembered for a minute, so that its late nodes can go as well, unless it
   was orphaned or is only to be forgotten; it does not come back by a late event
 - a full listing tells which are gone
+- GPU labels are known of the groups that cluster-autoscaler may drive, and go with them
 """
 
 import dataclasses
@@ -249,3 +250,33 @@ class TestReplace:
 def test_a_group_can_not_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         group().name = "other"  # type: ignore[misc]
+
+
+class TestGpuLabels:
+    def test_of_those_that_set_one_and_may_be_driven(self, store: GroupStore) -> None:
+        specs: dict[str, Any] = {
+            "a": {"autoscaling": {"gpuLabel": "x"}},
+            "b": {"autoscaling": {}},
+            "c": {},
+            "d": {"autoscaling": {"gpuLabel": "x"}, "paused": True},
+        }
+        for name, spec in specs.items():
+            store.put(group(name, uid=name, spec=spec))
+        leaving = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+        store.put(group("e", uid="e", metadata=leaving, spec=specs["a"]))
+        assert store.gpu_labels == {"a": "x"}
+
+    @pytest.mark.parametrize("end", ["removed", "not listed", "made again", "without", "paused"])
+    def test_they_go(self, store: GroupStore, end: str) -> None:
+        spec: dict[str, Any] = {"autoscaling": {"gpuLabel": "x"}}
+        store.put(group(spec=spec))
+        if end == "removed":
+            store.remove(name="web", uid="u-1")
+        elif end == "not listed":
+            store.replace([], version=9)
+        elif end == "made again":
+            store.put(group(uid="u-2", version=2))
+        else:
+            new = {"autoscaling": {}} if end == "without" else spec | {"paused": True}
+            store.put(group(version=2, spec=new))
+        assert store.gpu_labels == {}

@@ -180,11 +180,11 @@ def test_the_guard_taint_is_switched_off() -> None:
     assert group.manifest["spec"]["guardTaint"] == {"enabled": False}
 
 
-def test_the_gpu_label_is_known_to_the_groups() -> None:
-    using = config(ReadNodesFrom.CONFIGMAP, gpu_label_key="example.com/gpu-type")
+def test_the_gpu_label_and_types_are_known_to_the_groups() -> None:
+    using = config(ReadNodesFrom.CONFIGMAP, gpu_label_key="a.b/gpu", gpu_types=("b", "a"))
     (group,) = derived(node(), using=using).groups
-    bounds = {"minSize": 0, "maxSize": 200}
-    assert group.manifest["spec"]["autoscaling"] == bounds | {"gpuLabel": "example.com/gpu-type"}
+    gpus = {"gpuLabel": "a.b/gpu", "gpuTypes": ["b", "a"]}
+    assert group.manifest["spec"]["autoscaling"] == {"minSize": 0, "maxSize": 200} | gpus
 
 
 def test_two_values_of_one_name() -> None:

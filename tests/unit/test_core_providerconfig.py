@@ -155,6 +155,15 @@ def test_gpu_config_wherever_the_samples_have_it(changes: dict[str, Any]) -> Non
     assert config.notes == ()
 
 
+def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
+    gpu = GPU | {"availableGPUTypes": {"k80": {}, "a b": {}, "": {}, "p100\n": {}}}
+    config = read(config_text(nodes={"gpuConfig": gpu}))
+    assert config.gpu_types == ("k80",)
+    where = "nodes.gpuConfig.availableGPUTypes"
+    said = "'', 'a b', 'p100\\n' can't be the value of a label: no effect"
+    assert config.notes == (f"{where}: {said}",)
+
+
 @pytest.mark.parametrize(
     ("text", "reason", "sentence"),
     [
@@ -235,6 +244,11 @@ def test_gpu_config_wherever_the_samples_have_it(changes: dict[str, Any]) -> Non
             config_text(nodes={"gpuConfig": GPU | {"availableGPUTypes": "k80"}}),
             "InvalidValue",
             "nodes.gpuConfig.availableGPUTypes: 'k80' must be an object",
+        ),
+        (
+            config_text(nodes={"gpuConfig": GPU | {"availableGPUTypes": [*map(str, range(101))]}}),
+            "InvalidValue",
+            "nodes.gpuConfig.availableGPUTypes: has 101 types; at most 100 are known",
         ),
         (
             config_text(nodes={"gpuConfig": GPU | {"gpuLabelKey": "a b"}}),

@@ -1,7 +1,7 @@
 """What a group's status says of what is known: counts, conditions, and when they changed.
 
 - counts and bookkeeping are told as they are; the template in use stays where there is no new one
-- every condition is always there, with the generation that it was computed from
+- every condition is always there (but Autoscalable, see test_core_autoscalable.py), with generation
 - which conditions hold and why, for each thing that can happen to a group, alone and together
 - Ready is true only when the target in force is reached, nothing leaves and every node is Ready
 - a group is never Reconciling and Stalled, or Reconciling and Ready (kstatus, Flux, Argo)
@@ -28,7 +28,7 @@ LATER = "2026-01-02T03:09:00Z"
 MIN_SIZE = Limit("MinSize", "autoscaling.minSize is 3; 1 would be fewer.")
 MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
 NODE_LIMIT = Limit("NodeLimit", "All groups together may have --max-total-nodes; 6 of 9 wait.")
-ALL = [str(kind) for kind in ConditionType]
+ALL = [str(kind) for kind in ConditionType if kind is not ConditionType.AUTOSCALABLE]
 IN_PLACE = {"rollout": Rollout(UpdateStrategyType.IN_PLACE), "updated": 1}
 ROLLING = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2), "updated": 1}
 HELD = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2, held=True), "updated": 1}

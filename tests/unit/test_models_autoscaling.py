@@ -31,6 +31,7 @@ def test_all_of_it() -> None:
                 "minSize": 1,
                 "maxSize": 9,
                 "gpuLabel": "a.b/gpu",
+                "gpuTypes": ["k80", "p100", "k80"],
                 "options": OPTIONS,
             },
             "price": {"hourly": "0.192"},
@@ -39,6 +40,7 @@ def test_all_of_it() -> None:
     assert spec.price == Price(hourly="0.192")
     assert spec.autoscaling is not None
     assert spec.autoscaling.gpu_label == "a.b/gpu"
+    assert spec.autoscaling.gpu_types == {"k80", "p100"}
     assert spec.autoscaling.options is not None
     assert spec.autoscaling.options.dump() == OPTIONS
 
@@ -46,7 +48,7 @@ def test_all_of_it() -> None:
 @pytest.mark.parametrize("given", [None, {}], ids=repr)
 def test_an_empty_one_is_a_consent_without_limits(given: Any) -> None:
     assert Autoscaling.model_validate(given) == Autoscaling(
-        min_size=0, max_size=None, options=None, gpu_label=None
+        min_size=0, max_size=None, options=None, gpu_label=None, gpu_types=frozenset()
     )
 
 
@@ -97,3 +99,11 @@ def test_prices_that_are_refused(price: Any) -> None:
 def test_gpu_labels_that_are_refused(label: str) -> None:
     with pytest.raises(ValidationError):
         Autoscaling(gpu_label=label)
+
+
+@pytest.mark.parametrize(
+    "types", [[""], ["a b"], ["x" * 64], [7], "k80", [f"t{n}" for n in range(101)]], ids=repr
+)
+def test_gpu_types_that_are_refused(types: Any) -> None:
+    with pytest.raises(ValidationError):
+        Autoscaling(gpu_types=types)

@@ -154,7 +154,7 @@ def test_fields_are_those_of_the_contract() -> None:
     assert set(ALL[".spec.template"]["properties"]) == {"from", "node", "shape", "keepImages"}
     assert set(ALL[".spec.template.from"]["properties"]) == {"configMap", "nodes"}
     assert set(ALL[".spec.scaleDown"]["properties"]) == {"order", "nodesToDelete", "pods"}
-    fields = {"minSize", "maxSize", "options", "gpuLabel"}
+    fields = {"minSize", "maxSize", "options", "gpuLabel", "gpuTypes"}
     assert set(ALL[".spec.autoscaling"]["properties"]) == fields
     assert "required" not in ALL[".spec"]
     assert ".spec.template.shape.gpu.count" in FIELDS

@@ -83,7 +83,8 @@ def test_a_batch_without_exceptions_has_no_such_field(nothing: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["Ready", "Reconciling", "Stalled", "TemplateResolved", "ScalingLimited", "Paused"]
+    "name",
+    "Ready Reconciling Stalled TemplateResolved ScalingLimited Paused Autoscalable".split(),
 )
 def test_condition_types_of_the_contract_are_there(name: str) -> None:
     assert ConditionType(name) == name

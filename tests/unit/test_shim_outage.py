@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.core.autoscalable import MAX_ANSWER
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
 from kwok_operator.kube.decode import OBJECTS, NodeView
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.service import MAX_ANSWER, SERVICE, CloudProvider
+from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.status import RpcError, StatusCode
 from kwok_operator.shim.store import GroupObject, Store

@@ -7,6 +7,7 @@
 - NodeGroupForNode: real nodes get an empty id, placeholders are known by their providerID
 - NodeGroupNodes: ids are providerIDs; Running, Creating, Deleting, and why not
 - Cleanup does nothing
+- of groups that are gone nothing is kept
 
 What else a group says is in test_shim_service_answers.py, what changes one in
 test_shim_service_writes.py.
@@ -273,6 +274,22 @@ def test_target_size_is_that_within_the_bounds() -> None:
         for name in "abc"
     ]
     assert targets == [3, 10, 0]
+
+
+def test_of_groups_that_are_gone_nothing_is_kept() -> None:
+    shim, found = Shim(), []
+    for turn in range(50):
+        group = with_template("one", uid=f"u{turn}", status={"nextSerial": 1})
+        shim.store.put_group(group)
+        name = group.names.name(0)
+        shim.loop()
+        assert shim.group_of(name=name, providerID=f"kwok:{name}") == "web"
+        assert shim.template().nodeBytes
+        shim.store.drop_group(group)
+        shim.loop()
+        kept = [v for v in vars(shim.provider).values() if isinstance(v, dict | set | frozenset)]
+        found.append(sum(map(len, kept)))
+    assert found == [0] * 50
 
 
 def test_status_codes_are_those_of_grpc() -> None:

@@ -206,6 +206,19 @@ class TestGpus:
         shim = Shim(gpu_group("a", "a.b/gpu"), gpu_group("b", "a.b/gpu"), gpu_group("c", None))
         assert (shim.label(), self.types(shim)) == ("a.b/gpu", {"h100"})
 
+    def test_types_that_groups_name_and_those_on_their_nodes(self) -> None:
+        named = group_of("b", autoscaling={"gpuLabel": "a.b/gpu", "gpuTypes": ["a100", "h100"]})
+        unlabelled = group_of("c", autoscaling={"gpuTypes": ["k80"]})
+        shim = Shim(gpu_group("a", "a.b/gpu"), named, unlabelled)
+        assert self.types(shim) == {"a100", "h100", "k80"}
+
+    @pytest.mark.parametrize(
+        "template", [{"metadata": 5}, {"metadata": {"labels": [1]}}, {}], ids=repr
+    )
+    def test_a_status_that_somebody_else_wrote_has_none(self, template: dict[str, Any]) -> None:
+        status = {"resolvedTemplate": template, "templateHash": "one"}
+        assert self.types(Shim(group_of(autoscaling={"gpuLabel": "x"}, status=status))) == set()
+
     def test_groups_that_disagree_are_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
         shim = Shim(gpu_group("a", "a.b/gpu"), gpu_group("b", "other"), gpu_group("c", "a.b/gpu"))
         with caplog.at_level(logging.WARNING):

@@ -6,6 +6,8 @@
 - an instance is ours by what was given out, by its owner, and by its providerID together
 - what is asked for and not there is pending; what has been there and is gone is not
 - a new list takes the place of everything
+- the target is that of the fleet, also where no fleet is made for it
+- what goes is forgotten, sooner or later, and leaves nothing behind
 - served is what consents, is not paused, is not being deleted, and has the labels
 """
 
@@ -212,6 +214,71 @@ class TestPending:
     def test_a_batch_that_nobody_can_have_written_is_none(self) -> None:
         group = group_of(status={"pending": [pending(5, 2), pending(0, 10**9)]})
         assert store_of(group).fleet(group).pending == ()
+
+
+sizes = st.none() | st.integers(0, 9)
+
+
+@given(
+    wanted=sizes,
+    held=sizes,
+    bounds=st.none() | st.tuples(sizes, sizes),
+    nodes=st.integers(0, 4),
+    leaving=st.integers(0, 2),
+    missing=st.integers(0, 3),
+)
+def test_the_target_is_that_of_the_fleet(
+    wanted: int | None,
+    held: int | None,
+    bounds: tuple[int | None, int | None] | None,
+    nodes: int,
+    leaving: int,
+    missing: int,
+) -> None:
+    there = nodes + leaving
+    batches = [pending(there, there + missing - 1)] if missing else []
+    group = group_of(
+        targetSize=wanted,
+        autoscaling=None if bounds is None else {"minSize": bounds[0], "maxSize": bounds[1]},
+        status={"targetSize": held, "pending": batches},
+    )
+    store = store_of(group)
+    for serial in range(there):
+        store.put_node(node_of(group, serial, deleting=serial >= nodes))
+    assert store.target(group) == store.fleet(group).target
+
+
+@pytest.mark.parametrize("nodes_go_first", [True, False])
+def test_what_goes_leaves_nothing_behind(nodes_go_first: bool) -> None:
+    """Whoever tries things out makes groups by the thousand, and deletes them."""
+    clock = iter(range(0, 10**6, 2))
+    store = store_of(clock=lambda: float(next(clock)))
+    found = []
+    for turn in range(300):
+        group = group_of(f"g{turn}", uid=f"u{turn}")
+        view = node_of(group, 0, ready=False)
+        store.groups.upsert(group)
+        store.nodes.upsert(view)
+        going = [lambda v=view: store.nodes.remove(v), lambda g=group: store.groups.remove(g)]
+        for go in going if nodes_go_first else reversed(going):
+            go()
+        found.append(entries(store))
+    assert found[-1] == found[200] < 50
+
+
+def test_a_new_list_of_nodes_leaves_nothing_of_groups_that_are_gone() -> None:
+    store = store_of()
+    before = entries(store)
+    group = group_of()
+    store.nodes.replace([node_of(group, serial) for serial in range(5)], 1)
+    store.nodes.replace([], 2)
+    assert entries(store) == before
+
+
+def entries(thing: object) -> int:
+    """How much an object keeps."""
+    kept = [each for each in vars(thing).values() if isinstance(each, dict | set | frozenset)]
+    return sum(len(each) for each in kept)
 
 
 class TestReplace:

@@ -1,0 +1,79 @@
+"""What a group says to cluster-autoscaler (CA) about its options and its GPUs.
+
+    CA's defaults + spec.autoscaling.options  --merged_options, gives_way-->  options, or none
+    spec.autoscaling, status.resolvedTemplate  --gpu_labels, gpu_types-->  the label, the types
+
+Which label counts where groups disagree is the core's rule, which the operator tells of too.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from kwok_operator.core.durations import parse_duration
+from kwok_operator.models import autoscaling
+from kwok_operator.shim.messages import SECOND, AutoscalingOptions
+from kwok_operator.shim.store import GroupObject, Store
+
+_SHARES: Final = frozenset(
+    {"scale_down_utilization_threshold", "scale_down_gpu_utilization_threshold"}
+)
+_TIMES: Final = frozenset(
+    {"scale_down_unneeded_time", "scale_down_unready_time", "max_node_provision_time"}
+)
+
+
+def merged_options(
+    defaults: AutoscalingOptions, wanted: autoscaling.AutoscalingOptions
+) -> AutoscalingOptions:
+    """What holds for all groups, with what this one sets."""
+    changes: dict[str, Any] = wanted.model_dump(exclude_none=True)
+    for field in _SHARES & changes.keys():
+        changes[field] = float(changes[field])
+    for field in _TIMES & changes.keys():
+        changes[field] = parse_duration(changes[field]) * SECOND
+    return replace(defaults, **changes)
+
+
+def gives_way(
+    store: Store, group: GroupObject, *, defaults: AutoscalingOptions, wanted: AutoscalingOptions
+) -> bool:
+    """Whether CA had better take its own flags for a moment, instead of the group's options.
+
+    From any answer CA 1.35 and later take that nodes have no time to become Ready, and replace
+    those that are just starting. But an instance that may take longer to come than the flags say
+    would be given up: then the options stay.
+    """
+    if not store.is_starting(group):
+        return False
+    patience = defaults.max_node_provision_time
+    longer = wanted.max_node_provision_time > patience
+    return not (longer and store.waits_longer(group, patience / SECOND))
+
+
+def gpu_labels(groups: Iterable[GroupObject]) -> dict[str, str]:
+    """The labels that groups set, by the groups' names."""
+    return {group.name: label for group in groups if (label := _gpu_label(group))}
+
+
+def gpu_types(groups: Iterable[GroupObject]) -> list[str]:
+    """The types that groups name, and the values of their GPU label on their nodes."""
+    types: set[str] = set()
+    for group in groups:
+        if group.spec.autoscaling is not None:
+            types |= group.spec.autoscaling.gpu_types
+        if label := _gpu_label(group):
+            types.add(_label_of_template(group, label))
+    return sorted(types - {""})
+
+
+def _label_of_template(group: GroupObject, key: str) -> str:
+    """Empty where there is none; what somebody else wrote into status can be anything."""
+    part: object = group.status.resolved_template
+    for step in ("metadata", "labels", key):
+        part = part.get(step) if isinstance(part, dict) else None
+    return part if isinstance(part, str) else ""
+
+
+def _gpu_label(group: GroupObject) -> str:
+    return (group.spec.autoscaling.gpu_label or "") if group.spec.autoscaling else ""

@@ -1,0 +1,347 @@
+"""The traps of cluster-autoscaler's externalgrpc protocol, one after the other: what is written.
+
+Each story is what cluster-autoscaler (CA) does when nodes come, don't come, or come otherwise than
+asked for, with the calls it makes then. The test plays the operator: it gives out serials and has
+nodes come.
+
+- the bytes of the calls that write, from a negative delta to a node within a list
+- A: nothing comes, and all is given back; A2: one of three comes, and stays; B: what is Creating is
+  given back twice; C: what can't be created is given back by name; D: somebody else raises the
+  target; E: there are more nodes than asked for
+- deleting: one node a call, all calls at once, some of them again
+- the minimum holds for nodes and for what is merely late, and not for what can't be created
+- Cleanup takes nothing away; and while the API server is away, no loop starts without groups
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.service import SERVICE, CloudProvider
+from kwok_operator.shim.settings import Selector
+from kwok_operator.shim.status import RpcError
+from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.writer import GroupWriter
+from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.shimcalls import STATES
+from tests.fakes.shimstore import node_of, pending
+from tests.unit.test_shim_messages import put
+
+REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
+REFUSED = {
+    "type": "Stalled",
+    "status": "True",
+    "reason": "Refused",
+    "message": "sold out",
+    "lastTransitionTime": "2026-01-02T03:04:05Z",
+}
+
+
+class Story:
+    """A group `web` on an API server, an operator to be played, and a shim."""
+
+    def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
+        self.server = server
+        self.client = client
+        self.nodes: set[int] = set()
+        body = {
+            "apiVersion": "kwok-operator.io/v1alpha1",
+            "kind": "KwokNodeGroup",
+            "metadata": {"name": "web"},
+            "spec": {"targetSize": 0, "autoscaling": {"minSize": 0, "maxSize": 100}},
+        }
+        server.create(GROUPS, body)
+        self.start_shim()
+
+    def start_shim(self) -> None:
+        """Another one, that has listed everything."""
+        self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
+        self.store.groups.synced.set()
+        self.store.nodes.synced.set()
+        writer = GroupWriter(
+            client=self.client, store=self.store, clock=asyncio.get_running_loop().time
+        )
+        self.calls = CloudProvider(store=self.store, writer=writer).handlers()
+        self.news()
+        self.come(*self.nodes)
+
+    @property
+    def spec(self) -> Any:
+        return self.server.objects(GROUPS)["web"]["spec"]
+
+    @property
+    def group(self) -> GroupObject:
+        found = self.store.served("web")
+        assert found is not None
+        return found
+
+    def news(self) -> None:
+        """As the watch would tell of the group."""
+        self.store.put_group(GroupObject.parse(self.server.objects(GROUPS)["web"]))
+
+    def change(self, **spec: Any) -> None:
+        """Somebody else does."""
+        self.server.patch(GROUPS, "web", {"spec": spec})
+        self.news()
+
+    def give_out(self, first: int, last: int, **status: Any) -> None:
+        """The operator writes down which serials it is about to create."""
+        status |= {"pending": [pending(first, last)], "nextSerial": last + 1}
+        self.server.patch(GROUPS, "web", {"status": status}, subresource="status")
+        self.news()
+
+    def come(self, *serials: int) -> None:
+        for serial in serials:
+            self.nodes.add(serial)
+            self.store.put_node(node_of(self.group, serial))
+
+    def go(self, *serials: int) -> None:
+        for serial in serials:
+            self.nodes.remove(serial)
+            self.store.drop_node(node_of(self.group, serial))
+
+    async def raw(self, name: str, request: bytes) -> bytes:
+        answer = self.calls[f"{SERVICE}{name}"](request)
+        return answer if isinstance(answer, bytes) else await answer
+
+    async def increase(self, delta: int) -> None:
+        await self.raw("NodeGroupIncreaseSize", put(1, delta) + put(2, "web"))
+
+    async def decrease(self, delta: int) -> None:
+        await self.raw("NodeGroupDecreaseTargetSize", put(1, delta) + put(2, "web"))
+
+    async def delete(self, *serials: int) -> None:
+        """Registered nodes."""
+        nodes = b"".join(
+            put(1, put(1, f"kwok:{name}") + put(2, name)) for name in self.names(*serials)
+        )
+        await self.raw("NodeGroupDeleteNodes", nodes + put(2, "web"))
+
+    async def give_back(self, *serials: int, reason: str) -> None:
+        """Placeholders of instances that have no Node."""
+        why = put(4, put(1, REASON) + put(2, reason))
+        nodes = b"".join(
+            put(1, put(1, f"kwok:{name}") + put(2, f"kwok:{name}") + why)
+            for name in self.names(*serials)
+        )
+        await self.raw("NodeGroupDeleteNodes", nodes + put(2, "web"))
+
+    async def target(self) -> int:
+        answer = await self.raw("NodeGroupTargetSize", put(1, "web"))
+        return pb.NodeGroupTargetSizeResponse.FromString(answer).targetSize
+
+    async def instances(self) -> dict[int | None, str]:
+        """States by serial."""
+        answer = await self.raw("NodeGroupNodes", put(1, "web"))
+        return {
+            self.group.names.serial(i.id.removeprefix("kwok:")): STATES[i.status.instanceState]
+            for i in pb.NodeGroupNodesResponse.FromString(answer).instances
+        }
+
+    def names(self, *serials: int) -> list[str]:
+        return [self.group.names.name(serial) for serial in serials]
+
+    def named(self) -> list[str]:
+        found: list[str] = self.spec.get("scaleDown", {}).get("nodesToDelete", [])
+        return found
+
+
+@pytest.fixture
+async def story() -> AsyncIterator[Story]:
+    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
+        yield Story(server, client)
+
+
+class TestWhatDoesNotCome:
+    async def test_a_nothing_comes(self, story: Story) -> None:
+        """The operator is away. After --max-node-provision-time CA gives back all it asked for."""
+        await story.increase(3)
+        assert (await story.target(), await story.instances()) == (3, {})
+        await story.decrease(-3)
+        assert (await story.target(), story.spec["targetSize"], story.named()) == (0, 0, [])
+        await story.decrease(-3)
+        assert await story.target() == 0, "a second time there is nothing to give back"
+
+    async def test_a2_one_comes_and_stays(self, story: Story) -> None:
+        """CA gives back its whole request, and then what is still too many: neither is refused."""
+        await story.increase(3)
+        story.give_out(0, 2)
+        story.come(0)
+        await story.decrease(-3)
+        assert await story.target() == 1
+        assert await story.instances() == {0: "Running"}
+        assert story.named() == story.names(1, 2)
+        await story.decrease(-2)
+        assert await story.target() == 1
+
+    async def test_b_what_is_creating_is_given_back_twice(self, story: Story) -> None:
+        """First by number, and a loop later by name: it counts once, and does not linger."""
+        await story.increase(3)
+        story.give_out(0, 2)
+        assert await story.instances() == {0: "Creating", 1: "Creating", 2: "Creating"}
+        await story.decrease(-3)
+        assert (await story.target(), await story.instances()) == (0, {})
+        for serial in range(3):
+            await story.give_back(serial, reason="unregistered")
+        assert await story.target() == 0
+        story.come(1)
+        assert await story.instances() == {1: "Deleting"}, "one that comes all the same has to go"
+
+    async def test_b_the_other_way_round(self, story: Story) -> None:
+        await story.increase(3)
+        story.give_out(0, 2)
+        await story.give_back(0, 2, reason="unregistered")
+        assert (await story.target(), await story.instances()) == (1, {1: "Creating"})
+        await story.decrease(-3)
+        assert (await story.target(), await story.instances()) == (0, {})
+
+    async def test_c_what_cannot_be_created_is_given_back_by_name(self, story: Story) -> None:
+        """All in one call and in the next loop; CA turns to another group at once."""
+        await story.increase(4)
+        story.give_out(0, 3, conditions=[REFUSED])
+        story.come(0)
+        answer = await story.raw("NodeGroupNodes", put(1, "web"))
+        told = pb.NodeGroupNodesResponse.FromString(answer).instances
+        assert [i.status.errorInfo.errorCode for i in told] == ["", "Refused", "Refused", "Refused"]
+        await story.give_back(1, 2, 3, reason="create-error")
+        assert (await story.target(), await story.instances()) == (1, {0: "Running"})
+        await story.give_back(1, 2, 3, reason="create-error")
+        assert await story.target() == 1, "CA may have looked at the instances before"
+
+    async def test_what_is_given_back_and_asked_for_again_is_new(self, story: Story) -> None:
+        await story.increase(2)
+        story.give_out(0, 1)
+        await story.decrease(-2)
+        await story.increase(2)
+        story.give_out(2, 3)
+        assert await story.target() == 2
+        assert await story.instances() == {2: "Creating", 3: "Creating"}
+
+
+class TestTargetsOfOthers:
+    async def test_d_a_target_raised_by_somebody_else(self, story: Story) -> None:
+        """As with kubectl scale: CA sees it at once, and counts from there."""
+        story.change(targetSize=5)
+        assert (await story.target(), await story.instances()) == (5, {})
+        await story.increase(2)
+        assert await story.target() == 7
+        story.give_out(0, 6)
+        story.come(0, 1)
+        await story.decrease(-2)
+        assert await story.target() == 5, "what CA takes for missing"
+        assert story.named() == story.names(5, 6)
+
+    async def test_d_a_shim_and_a_ca_that_begin_anew_in_the_midst(self, story: Story) -> None:
+        """Neither remembers who asked for what; what is asked for stands in the group."""
+        await story.increase(3)
+        story.give_out(0, 2)
+        story.come(0)
+        before = await story.target(), await story.instances()
+        story.start_shim()
+        assert (await story.target(), await story.instances()) == before
+        await story.decrease(-2)
+        assert (await story.target(), await story.instances()) == (1, {0: "Running"})
+
+    async def test_e_more_nodes_than_asked_for(self, story: Story) -> None:
+        """They are told of as they are; none is named, for CA doesn't know which should go."""
+        story.give_out(0, 2)
+        story.come(0, 1, 2)
+        story.change(targetSize=1)
+        assert await story.target() == 1
+        assert set((await story.instances()).values()) == {"Running"}
+        await story.decrease(-1)
+        assert (await story.target(), story.named()) == (1, [])
+
+
+class TestDeleting:
+    async def test_victims_and_target_are_one_write(self, story: Story) -> None:
+        """Target first, and another node would go; node first, and it would be made again."""
+        story.change(targetSize=3)
+        story.give_out(0, 2)
+        story.come(0, 1, 2)
+        await story.delete(1)
+        assert story.server.calls["patch", "kwoknodegroups"] == 1
+        assert (story.spec["targetSize"], story.named()) == (2, story.names(1))
+
+    async def test_one_node_a_call_and_all_calls_at_once(self, story: Story) -> None:
+        story.change(targetSize=12)
+        story.give_out(0, 11)
+        story.come(*range(12))
+        await asyncio.gather(*(story.delete(serial) for serial in range(10)))
+        assert (story.spec["targetSize"], story.named()) == (2, story.names(*range(10)))
+        assert await story.target() == 2
+
+    async def test_again_while_it_goes_and_when_it_is_gone(self, story: Story) -> None:
+        story.change(targetSize=3)
+        story.give_out(0, 2)
+        story.come(0, 1, 2)
+        await asyncio.gather(*(story.delete(0) for _ in range(5)))
+        assert await story.target() == 2
+        story.go(0)
+        await story.delete(0)
+        await story.give_back(0, reason="unregistered")
+        assert await story.target() == 2
+        await story.delete(0, 1)
+        assert await story.target() == 1, "the one that is there counts"
+
+    async def test_increases_and_deletions_at_once(self, story: Story) -> None:
+        story.change(targetSize=4)
+        story.give_out(0, 3)
+        story.come(*range(4))
+        await asyncio.gather(
+            story.increase(5), story.delete(0), story.increase(1), story.delete(3), story.delete(0)
+        )
+        assert (await story.target(), story.named()) == (8, story.names(0, 3))
+
+
+class TestTheMinimum:
+    @pytest.fixture(autouse=True)
+    def at_minimum(self, story: Story) -> None:
+        story.change(targetSize=2, autoscaling={"minSize": 2, "maxSize": 9})
+        story.give_out(0, 1)
+        story.come(0)
+
+    async def test_a_node_stays(self, story: Story) -> None:
+        with pytest.raises(RpcError, match="a minimum of 2"):
+            await story.delete(0)
+        assert (await story.target(), story.named()) == (2, [])
+
+    async def test_what_is_merely_late_stays(self, story: Story) -> None:
+        """CA looks at the minimum itself before it gives these back."""
+        with pytest.raises(RpcError, match="a minimum of 2"):
+            await story.give_back(1, reason="unregistered")
+        assert await story.instances() == {0: "Running", 1: "Creating"}
+
+    async def test_what_cannot_be_created_goes_and_is_tried_again(self, story: Story) -> None:
+        """CA does not look at the minimum here, and would ask for ever."""
+        await story.give_back(1, reason="create-error")
+        assert await story.instances() == {0: "Running"}
+        assert await story.target() == 2
+
+
+async def test_cleanup_takes_nothing_away(story: Story) -> None:
+    story.change(targetSize=2)
+    story.give_out(0, 1)
+    story.come(0, 1)
+    before = dict(story.spec)
+    assert await story.raw("Cleanup", b"") == b""
+    assert story.spec == before
+    assert set((await story.instances()).values()) == {"Running"}
+
+
+async def test_no_loop_starts_without_groups_while_the_api_server_is_away(story: Story) -> None:
+    """CA takes an error of NodeGroups for an empty list, and forgets the templates of all."""
+    story.give_out(0, 0)
+    story.come(0)
+    await story.server.stop()
+    assert await story.raw("Refresh", b"") == b""
+    listed = pb.NodeGroupsResponse.FromString(await story.raw("NodeGroups", b""))
+    assert [group.id for group in listed.nodeGroups] == ["web"]
+    (name,) = story.names(0)
+    owner = await story.raw("NodeGroupForNode", put(1, put(1, f"kwok:{name}") + put(2, name)))
+    assert pb.NodeGroupForNodeResponse.FromString(owner).nodeGroup.id == "web"
+    assert await story.instances() == {0: "Running"}
