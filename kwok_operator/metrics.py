@@ -53,13 +53,39 @@ class Metrics:
             ["group", "state"],
             registry=self.registry,
         )
-
         self._provider_problems = Gauge(
             "kwok_operator_provider_config_problems",
             "What is wrong with the provider config at present, by reason.",
             ["reason"],
             registry=self.registry,
         )
+        self._set_up_pace()
+
+    def _set_up_pace(self) -> None:
+        """What tells whether the API server, or the operator itself, is slow."""
+        self.node_writes_throttled = Counter(
+            "kwok_operator_node_writes_throttled",
+            "Writes of nodes that the API server asked to come back with later.",
+            registry=self.registry,
+        )
+        self.node_write_retries = Counter(
+            "kwok_operator_node_write_retries",
+            "Writes of nodes that were tried again, for whatever reason.",
+            registry=self.registry,
+        )
+        self._loop_lag = Histogram(
+            "kwok_operator_event_loop_lag_seconds",
+            "How long the event loop was busy in one turn, and heard nobody.",
+            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+            registry=self.registry,
+        )
+        self._longest_lag = Gauge(
+            "kwok_operator_event_loop_lag_longest_seconds",
+            "The longest turn of the event loop since the start: as time passed, and of the CPU.",
+            ["clock"],
+            registry=self.registry,
+        )
+        self._longest = {"wall": 0.0, "cpu": 0.0}
 
     def provider_problems(self, counts: Mapping[str, int]) -> None:
         """Sets the number of problems of the provider config; what is not named is none."""
@@ -76,9 +102,26 @@ class Metrics:
         )
         gauge.set_function(depth)
 
+    def watch_write_limit(self, limit: Callable[[], int]) -> None:
+        """Tells how many nodes may be written at once, whenever it is asked for."""
+        gauge = Gauge(
+            "kwok_operator_node_write_limit",
+            "Writes of nodes that may be in flight: --node-concurrency, less when throttled.",
+            registry=self.registry,
+        )
+        gauge.set_function(limit)
+
     def request(self, method: str, code: int, seconds: float) -> None:
         """Notes one exchange with the API server."""
         self._requests.labels(method, str(code)).observe(seconds)
+
+    def loop_turn(self, wall: float, cpu: float) -> None:
+        """Notes one turn of the event loop: seconds that passed, and seconds of the CPU."""
+        self._loop_lag.observe(wall)
+        for clock, seconds in (("wall", wall), ("cpu", cpu)):
+            if seconds > self._longest[clock]:
+                self._longest[clock] = seconds
+                self._longest_lag.labels(clock).set(seconds)
 
     def reconciled(self, seconds: float) -> None:
         """Notes one pass over a group."""

@@ -19,6 +19,10 @@ PROVIDER_CONFIG_VARIABLE = "KWOK_PROVIDER_CONFIGMAP"
 """As cluster-autoscaler's kwok provider calls it."""
 DEFAULT_PROVIDER_CONFIG = "kwok-provider-config"
 DEFAULT_PROVIDER_ID_PREFIX = "kwok:"
+DEFAULT_NODE_CONCURRENCY = 32
+"""An API server is at its best here."""
+MAX_NODE_CONCURRENCY = 64
+"""As many connections as the client has."""
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -31,6 +35,9 @@ class RunSettings:
     context: str | None
     max_total_nodes: int
     provider_id_prefix: str
+    node_concurrency: int
+    max_qps: float
+    """Requests that write nodes, per second; 0 means as many as the API server takes."""
     listen: tuple[str, int] | None
     resync_interval: float
     namespace: str | None
@@ -63,6 +70,20 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help='what stands before the node name in spec.providerID (default "kwok:"; some cloud '
         'controllers insist on "kwok://")',
+    )
+    sharing = parser.add_argument_group("sharing a cluster")
+    sharing.add_argument(
+        "--node-concurrency",
+        metavar="N",
+        help="most nodes that are written at once, over all groups; fewer when the API server asks "
+        f"to slow down, and then slowly more again (default {DEFAULT_NODE_CONCURRENCY}; more is "
+        "hardly faster, fewer leaves more of the API server to others)",
+    )
+    sharing.add_argument(
+        "--max-qps",
+        metavar="N",
+        help="most requests per second that write nodes, and the pods that go with them; may be a "
+        "fraction (default 0: as many as the API server takes)",
     )
     sources = parser.add_argument_group("templates and provider config")
     sources.add_argument(
@@ -127,6 +148,8 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
         provider_id_prefix=read(
             "provider-id-prefix", DEFAULT_PROVIDER_ID_PREFIX, provider_id_prefix
         ),
+        node_concurrency=read("node-concurrency", str(DEFAULT_NODE_CONCURRENCY), _concurrency),
+        max_qps=read("max-qps", "0", _rate),
         listen=read("listen", ":8080", address),
         resync_interval=read("resync-interval", "300", _seconds),
         namespace=values.variable("POD_NAMESPACE", "", _namespace) or None,
@@ -143,6 +166,28 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise ValueError("is not a number of nodes, such as 10000")
     return int(text)
+
+
+def _concurrency(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_NODE_CONCURRENCY:
+        raise ValueError(
+            f"is not a number of writes from 1 to {MAX_NODE_CONCURRENCY}, such as "
+            f"{DEFAULT_NODE_CONCURRENCY}"
+        )
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if rate != 0 and not 0.01 <= rate <= 100_000:
+        raise ValueError(
+            "is not a number of requests per second from 0.01 to 100000, such as 50, nor 0 for as "
+            "many as the API server takes"
+        )
+    return rate
 
 
 def _seconds(text: str) -> float:

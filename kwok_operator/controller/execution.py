@@ -86,7 +86,7 @@ class Execution:
         endpoint = await self._endpoint(work.seen)
         rendered = self._render(group, node, endpoint)
 
-        async def create(serial: int) -> bool:
+        async def create(serial: int) -> None:
             name, ready = names.name(serial), endpoint is not None
             asked = asked_at[serial]
             body = rendered.body(name, requested_at=asked, now=self._now(), ready=ready)
@@ -98,20 +98,20 @@ class Execution:
                 self._metrics.nodes_created.labels(group.name).inc()
             else:
                 work.memory.taken[serial] = name
-            return made
 
         if endpoint is None and self._kwok.wants_scout():
             # The plan goes on in the next pass, which knows whether kwok has answered.
             async with self._kwok.scouting:
                 if self._kwok.wants_scout() and await self._endpoint(work.seen) is None:
                     first = plan.create[0]
-                    await self._kwok.scout(names.name(first), lambda: create(first))
+
+                    async def post() -> bool:
+                        await self._executor.run([first], create, stop=work.stop)
+                        return first in work.memory.seen
+
+                    await self._kwok.scout(names.name(first), post)
             return
-
-        async def call(serial: int) -> None:
-            await create(serial)
-
-        await self._executor.run(plan.create[:WRITES_PER_PASS], call, stop=work.stop)
+        await self._executor.run(plan.create[:WRITES_PER_PASS], create, stop=work.stop)
 
     async def _update(self, work: Work, node: Node) -> None:
         group, by_name = work.group, _by_name(work.seen)

@@ -5,13 +5,16 @@
     delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
 
 404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the
-cache. A POST may be repeated: the name makes it harmless, because a second one only finds the
-first's node.
+cache.
+
+What the executor calls (create, update and the deletes) makes each request once: after a 429, a
+5xx or no answer the executor has the whole of it done again, when it is due. That is harmless. A
+second POST only finds the first's node, as the name tells; a second DELETE finds nothing.
 """
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kwok_operator import constants
@@ -34,17 +37,21 @@ logger = logging.getLogger(__name__)
 PODS_PATH = "/api/v1/pods"
 FIELD_MANAGER = "kwok-operator"
 """Under which the API server notes what we write; without it, it takes the User-Agent's."""
-_WRITE_RETRIES = 4
+_RETRIES = 4
+"""Of requests that stand alone."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
 
 
 class NodeWriter:
-    """Writes nodes; one request each."""
+    """Writes nodes; one request each, or few: `spend` is told of each but the first."""
 
-    def __init__(self, *, client: KubeClient, cache: NodeCache) -> None:
+    def __init__(
+        self, *, client: KubeClient, cache: NodeCache, spend: Callable[[], None] = lambda: None
+    ) -> None:
         self._client = client
         self._cache = cache
+        self._spend = spend
 
     async def check(self, body: bytes) -> None:
         """A strict dry run of a POST: nothing is created.
@@ -54,7 +61,7 @@ class NodeWriter:
         params = {"dryRun": "All", "fieldValidation": "Strict"}
         try:
             await self._client.request(
-                "POST", NODES_PATH, params=params, body=body, retries=_WRITE_RETRIES
+                "POST", NODES_PATH, params=params, body=body, retries=_RETRIES
             )
         except ConflictError:
             return  # the name is taken, which is only found out after the node was found valid
@@ -70,7 +77,6 @@ class NodeWriter:
                 params={"fieldManager": FIELD_MANAGER},
                 body=body,
                 accept=ACCEPT_METADATA,
-                retries=_WRITE_RETRIES,
             )
         except ConflictError:
             return await self._adopt(name, group=group, uid=uid)
@@ -117,6 +123,7 @@ class NodeWriter:
                 continue
             version = str(node.resource_version) if node else metadata["resourceVersion"]
             guard = {"resourceVersion": version}
+            self._spend()
             answer = await self._client.request(
                 "PATCH",
                 path + subresource,
@@ -124,7 +131,6 @@ class NodeWriter:
                 body={**patch, "metadata": {**patch.get("metadata", {}), **guard}},
                 content_type=MERGE_PATCH,
                 accept=ACCEPT_METADATA,
-                retries=_WRITE_RETRIES,
             )
             node = NODES.one(answer)
         return node
@@ -147,6 +153,7 @@ class NodeWriter:
                 if pods:
                     await self._delete_pods(record.name)
                 return
+            self._spend()
             node = await self._read(record.name)
             if node is None or node.uid != record.uid or owner not in node.owner_uids:
                 return
@@ -159,7 +166,6 @@ class NodeWriter:
                 f"{NODES_PATH}/{record.name}",
                 body={"preconditions": preconditions},
                 accept=ACCEPT_METADATA,
-                retries=_WRITE_RETRIES,
             )
         except NotFoundError:
             self._cache.deleted(record.name, gone=True)
@@ -170,6 +176,7 @@ class NodeWriter:
         return True
 
     async def _adopt(self, name: str, *, group: str, uid: str) -> bool:
+        self._spend()
         node = await self._read(name)
         ours = node is not None and _belongs(node, uid=uid)
         if node is not None and ours:
@@ -178,37 +185,37 @@ class NodeWriter:
             logger.info("name is taken: group=%s node=%s", group, name)
         return ours
 
-    async def _read(self, name: str) -> NodeView | None:
+    async def _read(self, name: str, *, retries: int = 0) -> NodeView | None:
         try:
-            return NODES.one(await self._get(name))
+            return NODES.one(await self._get(name, retries=retries))
         except NotFoundError:
             return None
 
-    async def _get(self, name: str) -> bytes:
-        return await self._client.request("GET", f"{NODES_PATH}/{name}", retries=_WRITE_RETRIES)
+    async def _get(self, name: str, *, retries: int = 0) -> bytes:
+        return await self._client.request("GET", f"{NODES_PATH}/{name}", retries=retries)
 
     async def exists(self, name: str) -> bool:
-        return await self._read(name) is not None
+        return await self._read(name, retries=_RETRIES) is not None
 
     async def _delete_pods(self, node: str) -> None:
+        self._spend()
         answer = await self._client.request(
             "GET",
             PODS_PATH,
             params={"fieldSelector": f"spec.nodeName={node}"},
             accept=ACCEPT_METADATA_LIST,
-            retries=_WRITE_RETRIES,
         )
         for pod in OBJECTS.page(answer).items:
             await self._delete_pod(pod["metadata"])
 
     async def _delete_pod(self, pod: Mapping[str, Any]) -> None:
+        self._spend()
         try:
             await self._client.request(
                 "DELETE",
                 f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}",
                 body={"gracePeriodSeconds": 0, "preconditions": {"uid": pod["uid"]}},
                 accept=ACCEPT_METADATA,
-                retries=_WRITE_RETRIES,
             )
         except (NotFoundError, ConflictError):
             return  # gone, or another pod of that name already

@@ -14,12 +14,18 @@ from collections.abc import Iterable
 import pytest
 
 from kwok_operator.controller.executor import Executor
+from kwok_operator.controller.pacing import Pace
+from kwok_operator.metrics import Metrics
 
 JOBS = list(range(50))
 
 
 def never() -> bool:
     return False
+
+
+def executor_of(most: int) -> Executor:
+    return Executor(Pace(most=most), metrics=Metrics())
 
 
 class Calls:
@@ -47,7 +53,7 @@ class Calls:
 
 async def test_every_job_is_done_once_and_begun_in_order() -> None:
     calls = Calls()
-    await Executor(concurrency=4).run(JOBS, calls, stop=never)
+    await executor_of(4).run(JOBS, calls, stop=never)
     assert calls.begun == JOBS
     assert sorted(calls.ended) == JOBS
 
@@ -55,21 +61,32 @@ async def test_every_job_is_done_once_and_begun_in_order() -> None:
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
 async def test_all_slots_are_used_and_no_more(concurrency: int) -> None:
     calls = Calls()
-    await Executor(concurrency=concurrency).run(JOBS, calls, stop=never)
+    await executor_of(concurrency).run(JOBS, calls, stop=never)
     assert calls.most == concurrency
 
 
 async def test_all_plans_share_the_slots() -> None:
-    executor, calls = Executor(concurrency=4), Calls()
+    executor, calls = executor_of(4), Calls()
     await asyncio.gather(*(executor.run(JOBS, calls, stop=never) for _ in range(5)))
     assert calls.most == 4
     assert sorted(calls.ended) == sorted(JOBS * 5)
 
 
-async def test_no_jobs_are_no_work() -> None:
-    calls = Calls()
-    await Executor(concurrency=4).run([], calls, stop=never)
-    assert calls.begun == []
+async def test_no_jobs_are_no_work_and_no_wait() -> None:
+    executor, busy, calls = executor_of(1), Calls(), Calls()
+    plan = asyncio.create_task(executor.run(JOBS, busy, stop=never))
+    await asyncio.sleep(0)
+    await executor.run([], calls, stop=never)
+    assert (calls.begun, len(busy.begun)) == ([], 0)
+    await plan
+
+
+async def test_a_plan_ends_with_its_last_call() -> None:
+    executor, long, short = executor_of(1), Calls(), Calls()
+    plan = asyncio.create_task(executor.run(JOBS, long, stop=never))
+    await executor.run([0], short, stop=never)
+    assert len(long.begun) <= 2
+    await plan
 
 
 async def test_jobs_are_taken_one_by_one() -> None:
@@ -81,38 +98,38 @@ async def test_jobs_are_taken_one_by_one() -> None:
             taken.append(job)
             yield job
 
-    await Executor(concurrency=2).run(jobs(), calls, stop=lambda: len(calls.begun) >= 4)
+    await executor_of(2).run(jobs(), calls, stop=lambda: len(calls.begun) >= 4)
     assert len(taken) < 10
 
 
 async def test_a_short_plan_gets_its_turn_between_the_calls_of_a_long_one() -> None:
-    executor, long, short = Executor(concurrency=4), Calls(), Calls()
-    plan = asyncio.create_task(executor.run(range(1_000), long, stop=never))
+    executor, long, short = executor_of(4), Calls(), Calls()
+    plan = asyncio.create_task(executor.run(range(10_000), long, stop=never))
     for _ in range(40):
         await asyncio.sleep(0)
     assert long.ended
     before = len(long.begun)
-    await executor.run(range(8), short, stop=never)
-    # Turn by turn: for each call of the short plan about one of the long one.
-    assert len(long.begun) - before <= 3 * 8
+    await executor.run(range(10), short, stop=never)
+    # Turn by turn: for each call of the short plan one of the long one, and those in flight.
+    assert len(long.begun) - before <= 10 + 2 * 4
     await plan
-    assert len(long.ended) == 1_000
+    assert len(long.ended) == 10_000
 
 
 class TestStop:
     async def test_nothing_new_is_begun_and_what_is_in_flight_ends(self) -> None:
         calls = Calls()
-        await Executor(concurrency=4).run(JOBS, calls, stop=lambda: len(calls.begun) >= 10)
+        await executor_of(4).run(JOBS, calls, stop=lambda: len(calls.begun) >= 10)
         assert 10 <= len(calls.begun) < 14
         assert sorted(calls.ended) == calls.begun
 
     async def test_stopped_before_it_begins_a_plan_does_nothing(self) -> None:
         calls = Calls()
-        await Executor(concurrency=4).run(JOBS, calls, stop=lambda: True)
+        await executor_of(4).run(JOBS, calls, stop=lambda: True)
         assert calls.begun == []
 
     async def test_another_plan_goes_on(self) -> None:
-        executor, stopped, other = Executor(concurrency=4), Calls(), Calls()
+        executor, stopped, other = executor_of(4), Calls(), Calls()
         await asyncio.gather(
             executor.run(JOBS, stopped, stop=lambda: len(stopped.begun) >= 3),
             executor.run(JOBS, other, stop=never),
@@ -125,12 +142,12 @@ class TestErrors:
     async def test_the_first_is_raised_once_nothing_is_in_flight(self) -> None:
         calls = Calls(fails=[5, 6, 7])
         with pytest.raises(ValueError, match="5"):
-            await Executor(concurrency=4).run(JOBS, calls, stop=never)
+            await executor_of(4).run(JOBS, calls, stop=never)
         assert calls.in_flight == 0
         assert len(calls.begun) <= 5 + 4
 
     async def test_another_plan_goes_on(self) -> None:
-        executor, bad, good = Executor(concurrency=4), Calls(fails=[0]), Calls()
+        executor, bad, good = executor_of(4), Calls(fails=[0]), Calls()
         outcome = await asyncio.gather(
             executor.run(JOBS, bad, stop=never),
             executor.run(JOBS, good, stop=never),
@@ -140,7 +157,7 @@ class TestErrors:
         assert sorted(good.ended) == JOBS
 
     async def test_slots_come_back(self) -> None:
-        executor, calls = Executor(concurrency=2), Calls()
+        executor, calls = executor_of(2), Calls()
         for _ in range(3):
             with pytest.raises(ValueError, match="1"):
                 await executor.run(JOBS, Calls(fails=[1]), stop=never)
@@ -149,7 +166,7 @@ class TestErrors:
 
 
 async def test_a_cancelled_plan_gives_its_slots_back() -> None:
-    executor, calls = Executor(concurrency=2), Calls()
+    executor, calls = executor_of(2), Calls()
 
     async def hang(_: int) -> None:
         await asyncio.Event().wait()

@@ -3,7 +3,7 @@
 - nothing given: the defaults; every flag has a variable, and a flag wins over it
 - an empty variable is none, an empty flag is a value
 - every value that can't be used is one line that names the flag or the variable, value and remedy
-- addresses, seconds, counts and choices are read as people write them
+- addresses, seconds, counts, rates and choices are read as people write them
 - help mentions every flag with its default
 """
 
@@ -23,6 +23,8 @@ DEFAULTS = RunSettings(
     context=None,
     max_total_nodes=10_000,
     provider_id_prefix="kwok:",
+    node_concurrency=32,
+    max_qps=0.0,
     listen=("0.0.0.0", 8080),
     resync_interval=300.0,
     namespace=None,
@@ -38,6 +40,8 @@ GOOD: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     "context": (("kind-a", "kind-a"), ("b", "b")),
     "max-total-nodes": (("50000", 50_000), ("0", 0)),
     "provider-id-prefix": (("kwok://", "kwok://"), ("aws:///a/", "aws:///a/")),
+    "node-concurrency": (("1", 1), ("64", 64)),
+    "max-qps": (("50", 50.0), ("0.5", 0.5)),
     "listen": (("127.0.0.1:9000", ("127.0.0.1", 9000)), ("0", None)),
     "resync-interval": (("60", 60.0), ("1.5", 1.5)),
     "provider-config-namespace": (("kube-system", "kube-system"), ("b", "b")),
@@ -51,6 +55,17 @@ BAD = [
     ("max-total-nodes", "1.5"),
     ("max-total-nodes", " 5 "),
     ("provider-id-prefix", " "),
+    ("node-concurrency", "0"),
+    ("node-concurrency", "-1"),
+    ("node-concurrency", "65"),
+    ("node-concurrency", "1" * 5_000),
+    ("node-concurrency", "many"),
+    ("max-qps", "-1"),
+    ("max-qps", "0.001"),
+    ("max-qps", "1e6"),
+    ("max-qps", "nan"),
+    ("max-qps", "inf"),
+    ("max-qps", "50/s"),
     ("listen", "8080"),
     ("listen", "localhost"),
     ("listen", ":0"),
@@ -159,6 +174,8 @@ def test_a_bad_variable_is_one_line_that_names_it(flag: str, text: str) -> None:
     [
         ("max-total-nodes", "such as 10000"),
         ("provider-id-prefix", 'such as "kwok:"'),
+        ("node-concurrency", "from 1 to 64, such as 32"),
+        ("max-qps", "such as 50, nor 0 for as many as the API server takes"),
         ("listen", "such as :8080 or 127.0.0.1:8080, nor 0 for none"),
         ("resync-interval", "from 1 to 86400"),
         ("log-format", "none of text, json"),
@@ -211,5 +228,5 @@ def test_help_tells_of_every_flag_and_default() -> None:
     add_run_flags(parser)
     text = " ".join(parser.format_help().split())
     assert [flag for flag in GOOD if f"--{flag}" not in text] == []
-    for default in ("default 10000", 'default "kwok:"', "default :8080", "default 300"):
-        assert f"({default}" in text
+    for default in ("10000", '"kwok:"', "32", "0", ":8080", "300"):
+        assert f"(default {default}" in text

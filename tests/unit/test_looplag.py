@@ -1,0 +1,86 @@
+"""How long the event loop is busy at a time.
+
+- every turn is observed; a stall shows at full length, however it is made up
+- time that passed is told apart from what the CPU was used for
+- a loop that has nothing to do is not woken
+- a loop that shows nothing is told of
+- the metrics: turns by length, and the longest ones
+"""
+
+import asyncio
+import time
+
+import pytest
+import uvloop
+
+from kwok_operator.looplag import watch_turns
+from kwok_operator.metrics import Metrics
+
+
+async def observed() -> list[float]:
+    """What is observed from now on."""
+    turns: list[float] = []
+    watch_turns(asyncio.get_running_loop(), lambda wall, cpu: turns.append(wall))
+    await asyncio.sleep(0)
+    turns.clear()
+    return turns
+
+
+async def test_a_stall_shows_at_full_length() -> None:
+    turns = await observed()
+    time.sleep(0.06)  # noqa: ASYNC251 - this is the stall
+    await asyncio.sleep(0)
+    assert max(turns) >= 0.06
+
+
+async def test_sleep_is_no_work_and_work_is() -> None:
+    turns: list[tuple[float, float]] = []
+    watch_turns(asyncio.get_running_loop(), lambda wall, cpu: turns.append((wall, cpu)))
+    time.sleep(0.06)  # noqa: ASYNC251
+    await asyncio.sleep(0)
+    wall, cpu = max(turns)
+    assert wall >= 0.06 > 0.03 > cpu
+    turns.clear()
+    until = time.thread_time() + 0.06
+    while time.thread_time() < until:
+        pass
+    await asyncio.sleep(0)
+    wall, cpu = max(turns)
+    assert cpu >= 0.06 and wall >= 0.06
+
+
+async def test_many_short_pieces_in_one_turn_are_one_stall() -> None:
+    turns = await observed()
+    for _ in range(6):
+        asyncio.get_running_loop().call_soon(time.sleep, 0.01)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert max(turns) >= 0.06
+
+
+async def test_waiting_is_no_stall_and_nothing_wakes_an_idle_loop() -> None:
+    turns = await observed()
+    await asyncio.sleep(0.2)
+    assert len(turns) <= 3
+    assert sum(turns) < 0.1
+
+
+def test_a_loop_that_shows_nothing_is_told_of() -> None:
+    loop = uvloop.new_event_loop()
+    try:
+        with pytest.raises(TypeError, match="Loop shows no selector"):
+            watch_turns(loop, print)
+    finally:
+        loop.close()
+
+
+def test_metrics_tell_turns_by_length_and_the_longest() -> None:
+    metrics = Metrics()
+    for wall, cpu in ((0.0004, 0.0004), (0.07, 0.01), (0.02, 0.02)):
+        metrics.loop_turn(wall, cpu)
+    get = metrics.registry.get_sample_value
+    name = "kwok_operator_event_loop_lag"
+    assert get(f"{name}_longest_seconds", {"clock": "wall"}) == 0.07
+    assert get(f"{name}_longest_seconds", {"clock": "cpu"}) == 0.02
+    assert get(f"{name}_seconds_bucket", {"le": "0.05"}) == 2
+    assert get(f"{name}_seconds_count") == 3
