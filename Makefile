@@ -89,8 +89,8 @@ types: venv ## Check types
 	$(VENV)/bin/mypy
 
 .PHONY: bench
-bench: venv ## Measure the shim's calls, side by side with a Go server (3 minutes; needs Go)
-	$(PYTHON) -m tests.bench.shim.run
+bench: venv tools ## Measure time, memory and API calls beside the peers (CASES=, SIZES=, BENCH_ARGS=)
+	$(PYTHON) -m tests.bench $(CASES) $(if $(SIZES),--sizes $(SIZES)) $(BENCH_ARGS)
 
 ##@ Change
 

@@ -1,6 +1,6 @@
 """What a unary call costs with this project's gRPC server, next to Go's, in the same run.
 
-    python -m tests.bench.shim.run [--calls N] [--rounds N] [--servers go,ours,...]
+    python -m tests.bench.shim.run [--calls N] [--rounds N] [--servers go,ours,...] [--json FILE]
 
 One Go client makes calls one after the other over one connection, each with a deadline of 5 s, as
 cluster-autoscaler does. The request is as long as one of NodeGroupForNode; the answer is a short
@@ -107,12 +107,14 @@ def main() -> None:
     parser.add_argument(
         "--servers", default="go,ours,shim-10,shim-1000,shim-10000", help=", ".join(SERVERS)
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     arguments = parser.parse_args()
     servers = arguments.servers.split(",")
     if unknown := set(servers) - set(SERVERS):
         parser.error(f"--servers: no {', '.join(sorted(unknown))}; there are {', '.join(SERVERS)}")
     programs = build(Settings.from_environ(os.environ))
     load = os.getloadavg()[0]
+    found_by_all: list[dict[str, object]] = []
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {load:.1f}")
     for transport in TRANSPORTS:
         figures: dict[str, dict[str, list[Figures]]] = {call: {} for call in CALLS}
@@ -127,6 +129,12 @@ def main() -> None:
                 figures[call].setdefault(name, []).append(found)
         for call, of_call in figures.items():
             report(transport, call, of_call)
+            found_by_all += [
+                {"transport": transport, "call": call, "server": name, "rounds": rounds}
+                for name, rounds in of_call.items()
+            ]
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found_by_all, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

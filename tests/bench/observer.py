@@ -1,0 +1,205 @@
+"""Sees when the last node is Ready and when the last one is gone: the same eyes for all rivals.
+
+A thread reads a watch as admin and looks for a few bytes in each line instead of decoding it, about
+2 us a line; so its cost is the same for every rival, and small. The API server's JSON has its
+fields in the order of its types, which is what makes that possible.
+
+The time of an event is that of its arrival. What the bench waits for is said before the clock
+starts (`expect`), so that no event is missed and none has to be kept.
+"""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from kwok_operator.constants import GROUPS_PATH
+from tests.bench.api import Api, ApiError
+
+NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/namespaces/default/pods"
+NODE_IS_READY: Final = b'"type":"Ready","status":"True"'
+POD_RUNS: Final = b'"phase":"Running"'
+
+_WATCH = (
+    "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    "&allowWatchBookmarks=true&timeoutSeconds=86400"
+)
+_TYPE_AT = len(b'{"type":"')
+_NAME = b'"metadata":{"name":"'
+_POLL = 0.25
+
+
+class Unfinished(Exception):
+    """What was expected did not happen in time."""
+
+
+class View(Protocol):
+    """What is made of the lines of a watch."""
+
+    synced: bool
+
+    def line(self, line: bytes, now: float) -> None: ...
+
+
+V = TypeVar("V", bound=View)
+
+
+class Sight:
+    """What the lines of a watch tell: which objects there are and which of them are ready. Pure."""
+
+    def __init__(self, marker: bytes) -> None:
+        self._marker = marker
+        self._objects: dict[bytes, bool] = {}
+        self.first_seen: dict[bytes, float] = {}
+        self.first_ready: dict[bytes, float] = {}
+        self.ready = 0
+        self.synced = False
+
+    @property
+    def present(self) -> int:
+        return len(self._objects)
+
+    def forget_times(self) -> None:
+        """Names that are seen from now on count as first seen."""
+        self.first_seen.clear()
+        self.first_ready.clear()
+
+    def line(self, line: bytes, now: float) -> None:
+        """Take one event; raises ValueError where the watch has to begin anew."""
+        kind = line[_TYPE_AT : line.index(b'"', _TYPE_AT)]
+        if kind == b"BOOKMARK":
+            self.synced = self.synced or b"k8s.io/initial-events-end" in line
+            return
+        if kind == b"ERROR":
+            raise ValueError(line[:300].decode(errors="replace"))
+        start = line.index(_NAME) + len(_NAME)
+        name = line[start : line.index(b'"', start)]
+        if kind == b"DELETED":
+            self.ready -= self._objects.pop(name, False)
+            return
+        ready = self._marker in line
+        before = self._objects.get(name)
+        if before is None:
+            self.first_seen.setdefault(name, now)
+        if ready and not before:
+            self.first_ready.setdefault(name, now)
+        self._objects[name] = ready
+        self.ready += ready - bool(before)
+
+    def __str__(self) -> str:
+        return f"{self.present} are there, {self.ready} ready"
+
+
+class Targets:
+    """The target of each group, as the API server has it; there are few such events. Pure."""
+
+    def __init__(self) -> None:
+        self.targets: dict[str, int] = {}
+        self.synced = False
+
+    def line(self, line: bytes, now: float) -> None:
+        """Take one event; raises ValueError where the watch has to begin anew."""
+        event = json.loads(line)
+        if event["type"] == "BOOKMARK":
+            self.synced = self.synced or b"k8s.io/initial-events-end" in line
+        elif event["type"] == "ERROR":
+            raise ValueError(line[:300].decode(errors="replace"))
+        else:
+            group = event["object"]
+            self.targets[group["metadata"]["name"]] = group.get("spec", {}).get("targetSize", -1)
+
+    def __str__(self) -> str:
+        return f"targets are {self.targets}"
+
+
+def nodes_of(api: Api) -> "Observer[Sight]":
+    """All nodes, and which of them are Ready."""
+    return Observer(api, path=NODES, view=lambda: Sight(NODE_IS_READY))
+
+
+def pods_of(api: Api) -> "Observer[Sight]":
+    """The pods in the namespace default, and which of them run."""
+    return Observer(api, path=PODS, view=lambda: Sight(POD_RUNS))
+
+
+def targets_of(api: Api) -> "Observer[Targets]":
+    """The targets of all groups."""
+    return Observer(api, path=GROUPS_PATH, view=Targets)
+
+
+class Observer(Generic[V]):
+    """A watch in a thread, and what is made of it: `sight`."""
+
+    def __init__(self, api: Api, *, path: str, view: Callable[[], V]) -> None:
+        self._api = api.another()
+        self._path = path
+        self._view = view
+        self._condition = threading.Condition()
+        self._goal: Callable[[V], bool] | None = None
+        self._reached: float | None = None
+        self._error: Exception | None = None
+        self._closed = False
+        self.sight = view()
+        self._thread = threading.Thread(target=self._run, name=f"observe {path}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed = True
+        self._api.close()
+
+    def wait_synced(self, seconds: float = 60) -> None:
+        self.expect(lambda sight: sight.synced)
+        self.wait(seconds)
+
+    def expect(self, goal: Callable[[V], bool]) -> None:
+        """From now on, look out for this."""
+        with self._condition:
+            self._goal = goal
+            self._reached = time.monotonic() if goal(self.sight) else None
+
+    def wait(self, seconds: float, *, tick: Callable[[V], None] | None = None) -> float:
+        """The time, by the monotonic clock, at which what is expected had arrived.
+
+        Raises Unfinished after so many seconds.
+        """
+        deadline = time.monotonic() + seconds
+        with self._condition:
+            while self._reached is None:
+                self._condition.wait(_POLL)
+                if time.monotonic() > deadline:
+                    trouble = f" (last error: {self._error})" if self._error else ""
+                    raise Unfinished(f"{self._path} after {seconds:.0f} s: {self.sight}{trouble}")
+                if tick is not None:
+                    tick(self.sight)
+            return self._reached
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self._watch()
+            except (ApiError, OSError, ValueError, http.client.HTTPException) as error:
+                # A new resource is served a moment later, and a watch is ended for many reasons.
+                self._error = error
+            except AttributeError:
+                # The connection was closed while it was read from.
+                if not self._closed:
+                    raise
+            time.sleep(_POLL)
+            with self._condition:
+                # Begun anew: what was deleted meanwhile is not told.
+                self.sight = self._view()
+
+    def _watch(self) -> None:
+        rest = b""
+        for chunk in self._api.chunks(f"{self._path}?{_WATCH}"):
+            now = time.monotonic()
+            *lines, rest = (rest + chunk).split(b"\n")
+            with self._condition:
+                for line in lines:
+                    self.sight.line(line, now)
+                    if self._goal is not None and self._reached is None and self._goal(self.sight):
+                        self._reached = now
+                        self._condition.notify_all()

@@ -1,0 +1,337 @@
+"""What the benchmarks make of what they measure, without a cluster and without a clock.
+
+- ratios, rounds in ABBA order, percentiles, the cost of one more node
+- the table, the results file
+- the command line
+- what a watch, the metrics of the API server and /proc tell
+- the load generator's nodes and its concurrency
+"""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.core.template import KubeletEndpoint
+from tests.bench import body, measures, prometheus, results
+from tests.bench.cases import changes
+from tests.bench.generator import body_of, spread
+from tests.bench.measures import Measure
+from tests.bench.observer import NODE_IS_READY, Sight, Targets
+from tests.bench.options import Options, parse
+from tests.bench.procfs import Usage
+from tests.bench.procfs import parse as parse_usage
+from tests.bench.progress import bar
+
+FACTS = {"machine": {"cores": 2}, "versions": {"kwok": "v1"}}
+CASES = {"scale": "up and down", "one": "one more"}
+
+
+def measure(who: str, *values: float, n: int = 1000, **fields: Any) -> Measure:
+    given = {"case": "scale", "work": "create", "figure": "seconds", "unit": "s", **fields}
+    return Measure(who=who, n=n, values=values, **given)
+
+
+class TestMeasures:
+    def test_a_ratio_is_of_medians(self) -> None:
+        operator, ceiling = measure("operator", 3.0, 90.0, 1.0), measure("ceiling", 2.0, 1.0, 9.0)
+        assert measures.ratio(operator, [operator, ceiling]) == 1.5
+
+    def test_the_reference_has_no_ratio(self) -> None:
+        ceiling = measure("ceiling", 2.0)
+        assert measures.ratio(ceiling, [ceiling]) is None
+
+    @pytest.mark.parametrize(
+        "other", [{"n": 10}, {"work": "delete"}, {"figure": "CPU"}, {"case": "groups"}]
+    )
+    def test_only_the_same_is_compared(self, other: dict[str, Any]) -> None:
+        operator, ceiling = measure("operator", 3.0), measure("ceiling", 2.0, **other)
+        assert measures.ratio(operator, [operator, ceiling]) is None
+
+    def test_a_reference_of_nothing_gives_no_ratio(self) -> None:
+        operator, ceiling = measure("operator", 3.0), measure("ceiling", 0.0)
+        assert measures.ratio(operator, [operator, ceiling]) is None
+
+    def test_a_measure_names_its_own_reference(self) -> None:
+        shim, go = measure("shim", 3.0, reference="go"), measure("go", 1.0, reference="go")
+        assert measures.ratio(shim, [shim, go, measure("ceiling", 2.0)]) == 3.0
+
+    def test_rounds_go_there_and_back(self) -> None:
+        order = [who for _, who in measures.abba(["a", "b", "c"], 3)]
+        assert order == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
+
+    @pytest.mark.parametrize(
+        ("share", "expected"), [(0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100), (0.0, 1)]
+    )
+    def test_percentiles_are_values_that_were_there(self, share: float, expected: float) -> None:
+        assert measures.percentile([float(each) for each in range(100, 0, -1)], share) == expected
+
+    def test_the_only_value_is_every_percentile(self) -> None:
+        assert measures.percentile([7.0], 0.99) == 7.0
+
+    def test_the_cost_of_one_more_node_and_what_comes_on_top(self) -> None:
+        slope, constant = measures.line_through([(100, 107), (1000, 1007), (10_000, 10_007)])
+        assert (round(slope, 9), round(constant, 6)) == (1.0, 7.0)
+
+    def test_with_one_size_there_is_no_constant(self) -> None:
+        assert measures.line_through([(100, 107)]) == (1.07, 0.0)
+
+    def test_rounds_are_joined_in_their_order(self) -> None:
+        (joined,) = measures.gathered([measure("operator", 2.0), measure("operator", 1.0)])
+        assert joined.values == (2.0, 1.0)
+
+    def test_json_and_back(self) -> None:
+        one = measure("operator", 1.5, 2.0, reference="go")
+        assert Measure.from_json(json.loads(json.dumps(one.as_json()))) == one
+
+
+class TestTable:
+    def test_rivals_stand_together_with_rate_and_ratio(self) -> None:
+        text = measures.table(
+            [measure("operator", 2.0, 4.0), measure("peer", 30.0), measure("ceiling", 2.0)]
+        )
+        head, operator, peer, ceiling = (line.split() for line in text.splitlines())
+        assert head == ["work", "nodes", "figure", "who", "median", "spread", "nodes/s", "ratio"]
+        assert operator == (
+            "create 1,000 seconds operator 3.00 s 2.00 to 4.00 333 1.50 x ceiling".split()
+        )
+        assert peer == "peer 30.0 s 33.3 15.00 x ceiling".split()
+        assert ceiling == "ceiling 2.00 s 500".split()
+
+    def test_what_is_compared_is_told_once_even_if_found_in_turns(self) -> None:
+        found = [
+            measure("operator", 1.0, work="up"),
+            measure("operator", 1.0, work="down"),
+            measure("ceiling", 1.0, work="up"),
+            measure("ceiling", 1.0, work="down"),
+        ]
+        first_words = [line.split()[0] for line in measures.table(found).splitlines()]
+        assert first_words == ["work", "up", "ceiling", "down", "ceiling"]
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [(0.01234, "0.0123"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1,234"), (0.0, "0.0000")],
+    )
+    def test_three_digits_are_enough(self, value: float, text: str) -> None:
+        assert measures.shown(value) == text
+
+
+class TestResults:
+    def found(self, *found: Measure) -> results.Found:
+        return results.Found(
+            title="t", began="now", seconds=61.0, options={}, notes=["a note"], measures=found
+        )
+
+    def test_a_case_alone_leaves_the_others(self, tmp_path: Path) -> None:
+        for case in ("scale", "one", "scale"):
+            found = self.found(measure("operator", 1.0, case=case))
+            results.store(tmp_path, facts=FACTS, case=case, found=found)
+        assert [m.case for m in results.load(tmp_path / results.FILE)] == ["scale", "one"]
+        assert json.loads((tmp_path / results.FILE).read_text())["machine"] == {"cores": 2}
+
+    def test_results_of_another_format_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "r.json").write_text('{"format": 0, "cases": {}}')
+        with pytest.raises(ValueError, match="format 0, not 1"):
+            results.load(tmp_path / "r.json")
+
+    def test_notes_stand_below_the_table(self) -> None:
+        text = self.found(measure("operator", 1.0)).as_text("scale")
+        assert text.startswith("scale: t (1 min)")
+        assert text.rstrip().endswith("note: a note")
+
+
+class TestOptions:
+    def test_all_cases_unless_some_are_named(self) -> None:
+        assert parse([], cases=CASES).cases == ("scale", "one")
+        assert parse(["one", "one"], cases=CASES).cases == ("one",)
+
+    def test_sizes(self) -> None:
+        assert parse(["--sizes", "10000,1_000"], cases=CASES).sizes == (1_000, 10_000)
+
+    def test_a_flag_wins_over_quick(self) -> None:
+        options = parse(["--quick", "--rounds", "7"], cases=CASES)
+        assert options.rounds == 7
+        assert max(options.sizes) <= 100
+
+    def test_rivals_can_be_skipped_but_the_operator(self) -> None:
+        options = parse(["--skip", "kwokctl"], cases=CASES)
+        assert options.rivals("operator", "kwokctl") == ["operator"]
+        with pytest.raises(SystemExit):
+            parse(["--skip", "operator"], cases=CASES)
+
+    def test_flags_of_the_operator(self) -> None:
+        options = parse(["--operator-flags", "--log-level debug"], cases=CASES)
+        assert options.operator_flags == ("--log-level", "debug")
+
+    @pytest.mark.parametrize(
+        ("argv", "complaint"),
+        [
+            (["scales"], "no case scales; there are scale, one"),
+            (["--sizes", "0"], "less than 1"),
+            (["--sizes", "many"], "--sizes"),
+            (["--pods", "10", "--pod-nodes", "3"], "not a multiple"),
+            (["--idle", "-1"], "not a time"),
+        ],
+    )
+    def test_what_makes_no_sense(
+        self, argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit):
+            parse(argv, cases=CASES)
+        assert complaint in capsys.readouterr().err
+
+    def test_the_defaults_are_those_of_the_requirement(self) -> None:
+        options = Options(cases=())
+        assert {1_000, 10_000} <= set(options.sizes)
+        assert {1_000, 10_000, 50_000} <= set(options.memory_sizes)
+        assert (options.singles, options.idle) == (100, 120.0)
+        assert (options.pods, options.pod_nodes) == (10_000, 1_000)
+
+
+def event(kind: str, name: str = "n-1", *, ready: bool = False) -> bytes:
+    """A line of a watch, as the API server writes it."""
+    conditions = [{"type": "MemoryPressure", "status": "False"}]
+    conditions.append({"type": "Ready", "status": "True" if ready else "Unknown"})
+    written = {"f:status": {'k:{"type":"Ready","status":"True"}': "x"}}
+    node = {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "uid": "u", "managedFields": [{"fieldsV1": written}]},
+        "status": {"conditions": conditions},
+    }
+    return json.dumps({"type": kind, "object": node}, separators=(",", ":")).encode()
+
+
+class TestSight:
+    def see(self, *lines: bytes) -> Sight:
+        sight = Sight(NODE_IS_READY)
+        for now, line in enumerate(lines):
+            sight.line(line, float(now))
+        return sight
+
+    def test_nodes_come_and_turn_ready(self) -> None:
+        sight = self.see(
+            event("ADDED"), event("ADDED", "n-2", ready=True), event("MODIFIED", ready=True)
+        )
+        assert (sight.present, sight.ready) == (2, 2)
+        assert sight.first_seen == {b"n-1": 0.0, b"n-2": 1.0}
+        assert sight.first_ready == {b"n-1": 2.0, b"n-2": 1.0}
+
+    def test_a_heartbeat_changes_nothing(self) -> None:
+        sight = self.see(*[event("ADDED", ready=True), *[event("MODIFIED", ready=True)] * 3])
+        assert (sight.present, sight.ready) == (1, 1)
+        assert sight.first_ready == {b"n-1": 0.0}
+
+    def test_what_is_in_managed_fields_is_no_condition(self) -> None:
+        assert self.see(event("ADDED")).ready == 0
+
+    def test_nodes_turn_unready_and_go(self) -> None:
+        sight = self.see(event("ADDED", ready=True), event("MODIFIED"))
+        assert (sight.present, sight.ready) == (1, 0)
+        sight = self.see(event("ADDED", ready=True), event("DELETED", ready=True))
+        assert (sight.present, sight.ready) == (0, 0)
+
+    def test_it_is_synced_at_the_bookmark(self) -> None:
+        bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"annotations":{"%s":"true"}}}}'
+        assert not self.see(bookmark % b"other").synced
+        assert self.see(bookmark % b"k8s.io/initial-events-end").synced
+
+    def test_an_error_ends_the_watch(self) -> None:
+        with pytest.raises(ValueError, match="too old"):
+            self.see(b'{"type":"ERROR","object":{"message":"too old"}}')
+
+
+class TestTargets:
+    def test_the_target_of_each_group(self) -> None:
+        view = Targets()
+        for name, spec in (("a", {"targetSize": 3}), ("b", {}), ("a", {"targetSize": 5})):
+            group = {"metadata": {"name": name}, "spec": spec}
+            view.line(json.dumps({"type": "MODIFIED", "object": group}).encode(), 0.0)
+        assert view.targets == {"a": 5, "b": -1}
+
+    def test_an_error_ends_the_watch(self) -> None:
+        with pytest.raises(ValueError, match="too old"):
+            Targets().line(b'{"type":"ERROR","object":{"message":"too old"}}', 0.0)
+
+
+class TestMetrics:
+    TEXT = """\
+# HELP apiserver_request_total Requests.
+apiserver_request_total{code="201",resource="nodes",verb="POST",v="a} b\\"c"} 20
+apiserver_request_total{code="409",resource="nodes",verb="POST"} 1.5e+01
+apiserver_request_total{code="200",resource="pods",verb="POST"} 7
+apiserver_request_total_other{resource="nodes",verb="POST"} 100
+plain 3
+"""
+
+    def test_samples_are_summed_by_label(self) -> None:
+        metric = "apiserver_request_total"
+        assert prometheus.total(self.TEXT, metric, verb="POST", resource="nodes") == 35
+        assert prometheus.total(self.TEXT, metric) == 42
+        assert prometheus.total(self.TEXT, "plain") == 3
+        assert prometheus.total(self.TEXT, "absent") == 0
+
+    def test_the_largest_of_a_gauge(self) -> None:
+        assert prometheus.largest('lag{a="1"} 0.1\nlag{a="2"} 0.3\n', "lag") == 0.3
+
+    def test_the_largest_of_a_histogram_is_the_bound_of_its_bucket(self) -> None:
+        rows = ((0.1, 5), (0.25, 9), (1.0, 9), ("+Inf", 9))
+        text = "".join(f'lag_bucket{{le="{le}"}} {count}\n' for le, count in rows)
+        assert prometheus.largest(text, "lag") == 0.25
+
+    def test_nothing_observed_is_not_zero(self) -> None:
+        assert prometheus.largest("", "lag") is None
+        assert prometheus.largest('lag_bucket{le="+Inf"} 0\n', "lag") is None
+
+
+def test_memory_and_cpu_of_a_process_with_blanks_in_its_name() -> None:
+    status = "Name:\ta) b\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n"
+    stat = "7 (a) b) S 1 7 7 0 -1 4194304 900 0 0 0 150 50 0 0 20 0 3 0 12345"
+    assert parse_usage(status=status, stat=stat, ticks=100) == Usage(rss=10, peak=20, cpu=2)
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "text"),
+    [(0, 4, "[....................] 0/4"), (2, 4, "[##########..........] 2/4"), (9, 4, "4/4")],
+)
+def test_the_bar_shows_finished_steps(done: int, total: int, text: str) -> None:
+    assert bar(done, total).endswith(text)
+
+
+class TestLoad:
+    def test_the_load_generator_posts_the_operators_node(self) -> None:
+        endpoint = KubeletEndpoint(addresses=(("Hostname", "localhost"),), port=1234)
+        parts = body.parts(group="ceiling", uid="u-1", endpoint=endpoint, max_pods=10)
+        node = json.loads(body_of([part.encode() for part in parts], b"ceiling-0001"))
+        assert node["metadata"]["name"] == "ceiling-0001"
+        assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "ceiling-0001"
+        assert node["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+        assert node["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+        assert node["spec"]["providerID"] == "kwok:ceiling-0001"
+        assert node["status"]["capacity"]["pods"] == "10"
+        assert {"Ready": "True"}.items() <= {
+            c["type"]: c["status"] for c in node["status"]["conditions"]
+        }.items()
+
+    async def test_so_many_calls_at_once_and_one_for_each_name(self) -> None:
+        running, most, called = 0, 0, Counter[str]()
+
+        async def call(name: str) -> int:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            called[name] += 1
+            return 201 if name != "n7" else 409
+
+        names = [f"n{each}" for each in range(50)]
+        assert await spread(names, call, concurrency=8) == {201: 49, 409: 1}
+        assert (most, set(called.values()), len(called)) == (8, {1}, 50)
+
+    def test_a_target_changes_ten_times_and_ends_where_it_should(self) -> None:
+        assert len(changes.UP) == len(changes.DOWN) == 10
+        assert (changes.UP[-1], changes.DOWN[-1]) == (1.0, 0.0)
