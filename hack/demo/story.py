@@ -57,7 +57,9 @@ class Story:
             "service account. On a cluster of your own it is the same.",
         )
         kubectl.show("apply", "-f", "crds/", "-f", "deploy/base/rbac.yaml")
-        kubectl.read("wait", "--for=condition=Established", _CRD, "--timeout=60s")
+        # A CRD has no conditions in its first moment, and kubectl wait doesn't wait for them.
+        accepted = f"--for=jsonpath={{.status.acceptedNames.plural}}={PLURAL}"
+        kubectl.read("wait", accepted, _CRD, "--timeout=60s")
         self._operator.start(kubectl, self._screen)
         self._screen.passed(f"it runs as {NAMESPACE}/{ACCOUNT}, its log is {self._operator.log}")
         remove_what_is_left(kubectl)

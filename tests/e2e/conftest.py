@@ -19,9 +19,9 @@ import pytest
 
 from hack.controlplane import Cluster, create, delete
 from kwok_operator.constants import PLURAL
-from kwok_operator.models.crd import CRD_FILE, CRD_NAME
 from tests.e2e.autoscaler import autoscaler, shim, shim_kubeconfig  # noqa: F401
-from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.groups import install_crds
+from tests.e2e.kubectl import Kubectl
 from tests.e2e.operator import _harness, harness, operator, operator_kubeconfig  # noqa: F401
 from tests.e2e.sources import provider, real_nodes  # noqa: F401
 
@@ -58,10 +58,7 @@ def kubectl(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Kubec
 @pytest.fixture(scope="session")
 def crds(kubectl: Kubectl) -> None:
     """The CRDs of this checkout are served, and kubectl knows them."""
-    kubectl("apply", f"--filename={CRD_FILE.parent}")
-    kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=30s")
-    # Established comes before discovery and the schema that explain reads.
-    eventually(lambda: kubectl("explain", PLURAL), describe=f"{PLURAL} can be explained")
+    install_crds(kubectl)
 
 
 @pytest.fixture

@@ -14,8 +14,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kwok_operator.constants import API_GROUP, API_VERSION, KIND, NODE_GROUP_LABEL
-from tests.e2e.kubectl import Kubectl, KubectlError, as_text
+from kwok_operator.constants import API_GROUP, API_VERSION, KIND, NODE_GROUP_LABEL, PLURAL
+from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from tests.e2e.kubectl import Kubectl, KubectlError, as_text, eventually
+
+ESTABLISHED = "--for=condition=Established"
+
+
+def install_crds(kubectl: Kubectl) -> None:
+    """The CRDs of this checkout are served, and kubectl knows them."""
+    kubectl("apply", f"--filename={CRD_FILE.parent}")
+    # In its first moment a CRD has no conditions, and kubectl wait doesn't wait for them.
+    eventually(
+        lambda: kubectl("wait", ESTABLISHED, f"crd/{CRD_NAME}", "--timeout=30s"),
+        describe="the CRD is established",
+    )
+    # Established comes before discovery, the schema that explain reads, and the groups.
+    eventually(lambda: kubectl("explain", PLURAL), describe=f"{PLURAL} can be explained")
+    eventually(lambda: kubectl("get", PLURAL) is not None, describe=f"{PLURAL} are served")
 
 
 def group_manifest(name: str, **spec: Any) -> dict[str, Any]:

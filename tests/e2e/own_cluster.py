@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hack.controlplane import Cluster, Settings, create, delete
-from kwok_operator.constants import PLURAL
-from kwok_operator.models.crd import CRD_FILE, CRD_NAME
-from tests.e2e.groups import is_ready
+from tests.e2e.groups import install_crds, is_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness, as_service_account
 
@@ -103,9 +101,7 @@ def own_cluster(
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=directory / "cache"
         )
-        kubectl("apply", f"--filename={CRD_FILE.parent}")
-        kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=30s")
-        eventually(lambda: kubectl("explain", PLURAL), describe=f"{PLURAL} can be explained")
+        install_crds(kubectl)
         kubeconfig = directory / "operator.kubeconfig"
         kubeconfig.write_text(as_service_account(kubectl))
         own = OwnCluster(cluster, kubectl, Harness(kubeconfig=kubeconfig, directory=directory))

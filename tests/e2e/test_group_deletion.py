@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from kwok_operator.models.crd import CRD_NAME
 from tests.e2e.groups import (
     apply_group,
     condition,
     group_of,
+    install_crds,
     names_of,
     nodes_of,
     scale,
@@ -35,13 +36,6 @@ HOLD = "example.com/hold"
 ROLE_BINDING = "clusterrolebinding/kwok-operator"
 
 
-def install_crd(kubectl: Kubectl) -> None:
-    kubectl("apply", f"--filename={CRD_FILE.parent}")
-    kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=60s")
-    # Established comes a moment before the groups are served.
-    eventually(lambda: kubectl("get", "kng") is not None, describe="groups are served")
-
-
 @pytest.fixture
 def everything_comes_back(kubectl: Kubectl, crds: None) -> Iterator[None]:
     """All tests share the CRD and the operator's rights: whoever removes them puts them back."""
@@ -51,7 +45,7 @@ def everything_comes_back(kubectl: Kubectl, crds: None) -> Iterator[None]:
         describe="a CRD that goes is gone",
         timeout=60,
     )
-    install_crd(kubectl)
+    install_crds(kubectl)
     kubectl("apply", f"--filename={RBAC}")
 
 
@@ -279,7 +273,7 @@ def test_missing_crd_is_waited_for(
 
     process = harness.start(ready=False)
     eventually(process.log, lambda log: "waiting for the CRD" in log, describe="it is told")
-    install_crd(kubectl)
+    install_crds(kubectl)
     process.wait_ready()
     wait_until_heard(kubectl, group_name)
 
@@ -294,7 +288,7 @@ def test_groups_work_again_after_the_crd_was_away(
     wait_gone(kubectl, group_name)
     assert operator.running, operator.log()
 
-    install_crd(kubectl)
+    install_crds(kubectl)
     apply_group(kubectl, group_name, targetSize=3)
     wait_ready(kubectl, group_name)
     assert len(names_of(kubectl, group_name)) == 3
@@ -317,7 +311,7 @@ def test_crd_that_came_back_with_its_groups_brings_them_to_their_size(
     old = set(names_of(kubectl, group_name))
 
     kubectl("delete", "crd", CRD_NAME, timeout=120)
-    install_crd(kubectl)
+    install_crds(kubectl)
     apply_group(kubectl, group_name, targetSize=6)
     wait_ready(kubectl, group_name)
     new = eventually(

@@ -315,7 +315,7 @@ def test_a_small_group_is_not_kept_waiting_by_a_large_one(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     large, small = f"{group_name}-large", f"{group_name}-small"
-    apply_group(kubectl, large, targetSize=2000)
+    apply_group(kubectl, large, targetSize=3000)
     eventually(
         lambda: names_of(kubectl, large),
         lambda names: len(names) > 20,
@@ -324,5 +324,8 @@ def test_a_small_group_is_not_kept_waiting_by_a_large_one(
     with stopped(operator.pid):
         apply_group(kubectl, small, targetSize=5)
     wait_ready(kubectl, small)
-    assert len(names_of(kubectl, large)) < 2000
-    assert len(names_of(kubectl, small)) == 5
+    wait_ready(kubectl, large)
+    created = [node["metadata"]["creationTimestamp"] for node in nodes_of(kubectl, small)]
+    assert len(created) == 5
+    others = [node["metadata"]["creationTimestamp"] for node in nodes_of(kubectl, large)]
+    assert sum(other > max(created) for other in others) > 100

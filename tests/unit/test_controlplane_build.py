@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -163,8 +164,16 @@ def test_progress_names_the_packages(tmp_path: Path) -> None:
     assert "etcd: 1 of up to 2 packages, 0s\n" in told.getvalue()
 
 
+@pytest.fixture
+def takes_signals() -> Iterator[None]:
+    """A shell has what it runs in the background ignore SIGINT, and what that starts likewise."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_a_build_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_build_that_is_ended(tmp_path: Path, number: signal.Signals, takes_signals: None) -> None:
     started = tmp_path / "started"
     os.mkfifo(started)
     fake = go(
@@ -186,7 +195,7 @@ def test_a_build_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
     if number == signal.SIGKILL:
         os.kill(builder, signal.SIGKILL)
     else:
-        assert run.returncode == 130
+        assert run.returncode == 130, output
         assert output.endswith("interrupted\n")
         with pytest.raises(ProcessLookupError):
             os.kill(builder, 0)
