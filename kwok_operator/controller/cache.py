@@ -3,21 +3,26 @@
     reflector ──replace, upsert, remove──> NodeCache ──> reconciler (and a wake-up for the group)
     our own writes ──created, updated, deleted─^
 
-A few hundred bytes a node: at 50,000 nodes the objects themselves would be a gigabyte. What we
-wrote is entered as soon as the API server has answered, not when the watch tells, so a plan never
-counts on something that is merely late. That needs no time-outs, because names are never used
+Half a kilobyte a node: at 50,000 nodes the objects themselves would be a gigabyte, and even what is
+decoded of them 80 MB. So the reflector's decoder, `RECORDS`, already makes records. They hold what
+a pass asks of each node, ready to be counted: passes are many, and each looks at all nodes.
+
+What we wrote is entered as soon as the API server has answered, not when the watch tells, so a plan
+never counts on something that is merely late. That needs no time-outs, because names are never used
 twice: a name that is gone stays gone.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from sys import intern
-from typing import Protocol
+from typing import Final, Protocol
 
 from kwok_operator import constants
+from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.template import KubeletEndpoint
-from kwok_operator.kube.decode import NodeView
+from kwok_operator.kube.decode import NODES, NodeView
 
 _REMEMBERED_REMOVALS = 5_000
 
@@ -26,19 +31,61 @@ _REMEMBERED_REMOVALS = 5_000
 class NodeRecord:
     """One node.
 
-    `owner` is the uid of the group that made it, "" where annotation and ownerReference don't agree
-    on one. `deleting` is final. `held` means that a finalizer keeps it from going.
+    `group` is the value of its label. `owner` is the uid of the group that made it, "" where
+    annotation and ownerReference don't agree on one. `serial` is the one in its name, None where
+    that is no name of the owner's. `deleting` is final. `held` means that a finalizer keeps it from
+    going.
     """
 
     name: str
     uid: str
     resource_version: int
+    group: str
     owner: str
+    serial: int | None
     template_hash: str
     ready: bool
     deleting: bool
     held: bool
     endpoint: KubeletEndpoint | None
+
+
+def record_of(node: NodeView) -> NodeRecord:
+    """What is kept of a node."""
+    annotations, group = node.annotations, node.labels.get(constants.NODE_GROUP_LABEL, "")
+    claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
+    owner = claimed if claimed in node.owner_uids else ""
+    endpoint = None
+    if node.ready:  # of a kwok that serves no kubelet API, too: it writes neither
+        endpoint = _shared(KubeletEndpoint(node.addresses, node.kubelet_port))
+    return NodeRecord(
+        name=node.name,
+        uid=node.uid,
+        resource_version=node.resource_version,
+        group=intern(group),
+        owner=intern(owner),
+        serial=_names(group, owner).serial(node.name) if owner else None,
+        template_hash=intern(annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")),
+        ready=node.ready,
+        deleting=node.deleting,
+        held=node.deleting and bool(node.finalizers),
+        endpoint=endpoint,
+    )
+
+
+RECORDS: Final = NODES.then(record_of)
+"""Decodes nodes to records: a list of 50,000 is never there as anything else."""
+
+
+@lru_cache(maxsize=1_000)
+def _names(group: str, owner: str) -> NodeNames:
+    return NodeNames.of(group, owner)
+
+
+@lru_cache(maxsize=1_000)
+def _shared(endpoint: KubeletEndpoint) -> KubeletEndpoint:
+    """The one that stands for all that are equal to it."""
+    return endpoint
 
 
 class Initialised(Protocol):
@@ -62,9 +109,8 @@ class NodeCache:
         self._changed = changed
         self._initialised = initialised
         self._groups: dict[str, dict[str, NodeRecord]] = {}
-        self._group_of: dict[str, str] = {}
+        self._nodes: dict[str, NodeRecord] = {}
         self._removed: OrderedDict[str, int] = OrderedDict()
-        self._endpoints: dict[KubeletEndpoint, KubeletEndpoint] = {}
 
     def group(self, name: str) -> Mapping[str, NodeRecord]:
         """The nodes labelled with a group's name, whoever made them."""
@@ -75,90 +121,76 @@ class NodeCache:
         return sum(not record.deleting for record in self.group(name).values())
 
     def __len__(self) -> int:
-        return len(self._group_of)
+        return len(self._nodes)
 
-    def replace(self, items: Sequence[NodeView], resource_version: int) -> None:
-        """A full listing, as of `resource_version`; nodes entered since then stay."""
-        listed = {item.name for item in items}
-        for group in list(self._groups.values()):
-            for record in list(group.values()):
-                if record.name not in listed and record.resource_version <= resource_version:
-                    self._remove(record.name)
+    def page(self, items: Sequence[NodeRecord | NodeView]) -> None:
+        """A part of a listing: these nodes are there, of others it says nothing."""
         for item in items:
             self.upsert(item)
 
-    def upsert(self, item: NodeView) -> None:
-        group = item.labels.get(constants.NODE_GROUP_LABEL, "")
-        known = self._find(item.name)
-        # Versions are the cluster's: an older one is late, of another node of that name, too.
-        if known is not None and known.resource_version > item.resource_version:
-            return
-        if self._group_of.get(item.name, group) != group:
-            self._remove(item.name)
-        old = self.group(group).get(item.name)
-        self._removed.pop(item.name, None)
-        self._put(group, self._record(item), old)
+    def replace(self, items: Sequence[NodeRecord | NodeView], resource_version: int) -> None:
+        """A full listing, as of `resource_version`; nodes entered since then stay."""
+        listed = {item.name for item in items}
+        for record in list(self._nodes.values()):
+            if record.name not in listed and record.resource_version <= resource_version:
+                self._remove(record.name)
+        for item in items:
+            if self._nodes.get(item.name) is not item:
+                self.upsert(item)
 
-    def remove(self, item: NodeView) -> None:
-        known = self._find(item.name)
+    def upsert(self, item: NodeRecord | NodeView) -> None:
+        new = item if isinstance(item, NodeRecord) else record_of(item)
+        old = self._nodes.get(new.name)
+        if old is not None:
+            # Versions are the cluster's: an older one is late, of another node of that name, too.
+            if old.resource_version > new.resource_version:
+                return
+            if old.group != new.group:
+                self._remove(old.name)
+                old = None
+        self._removed.pop(new.name, None)
+        self._put(new, old)
+
+    def remove(self, item: NodeRecord | NodeView) -> None:
+        known = self._nodes.get(item.name)
         if known is None or known.uid == item.uid or known.resource_version < item.resource_version:
             self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, item: NodeView) -> None:
         """We made this node, or found it made; the watch may already have told of its end."""
-        known = self._find(item.name)
+        known = self._nodes.get(item.name)
         if known is not None and known.uid == item.uid:
             return
         newest = known.resource_version if known is not None else self._removed.get(item.name, -1)
         if newest < item.resource_version:
             self._remove(item.name)
             self._removed.pop(item.name, None)
-            self._put(group, self._record(item), None)
+            new = record_of(item)
+            new.group = intern(group)
+            self._put(new, None)
 
     def deleted(self, name: str, *, gone: bool = False) -> None:
         """The API server took our DELETE; `gone` where it did not know the node any more."""
-        group = self._group_of.get(name)
-        if group is None:
-            return
         if gone:
             self._remove(name)
-        else:
-            self._groups[group][name].deleting = True
+        elif name in self._nodes:
+            self._nodes[name].deleting = True
 
     def updated(self, item: NodeView) -> None:
         """We patched this node; of the answer only the metadata count.
 
         Events from before the patch come too late from now on; its own tells the same and more.
         """
-        known = self._find(item.name)
+        known = self._nodes.get(item.name)
         if known is None or known.uid != item.uid:
             return
         if known.resource_version < item.resource_version:
             known.resource_version = item.resource_version
-            known.template_hash = _template_hash(item)
+            known.template_hash = record_of(item).template_hash
 
-    def _record(self, item: NodeView) -> NodeRecord:
-        claimed = item.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
-        endpoint = None
-        if item.ready:  # of a kwok that serves no kubelet API, too: it writes neither
-            endpoint = KubeletEndpoint(item.addresses, item.kubelet_port)
-            endpoint = self._endpoints.setdefault(endpoint, endpoint)
-        return NodeRecord(
-            name=item.name,
-            uid=item.uid,
-            resource_version=item.resource_version,
-            owner=intern(claimed) if claimed in item.owner_uids else "",
-            template_hash=_template_hash(item),
-            ready=item.ready,
-            deleting=item.deleting,
-            held=item.deleting and bool(item.finalizers),
-            endpoint=endpoint,
-        )
-
-    def _put(self, group: str, new: NodeRecord, old: NodeRecord | None) -> None:
-        group = intern(group)
-        self._groups.setdefault(group, {})[new.name] = new
-        self._group_of[new.name] = group
+    def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
+        self._groups.setdefault(new.group, {})[new.name] = new
+        self._nodes[new.name] = new
         if old is not None and old.uid == new.uid:
             new.deleting |= old.deleting
         else:
@@ -166,27 +198,20 @@ class NodeCache:
         if new.owner and new.endpoint is not None and (old is None or old.endpoint != new.endpoint):
             self._initialised(new.name, new.endpoint, first_sight=old is None)
         if old is None or _told(old) != _told(new):
-            self._changed(group)
-
-    def _find(self, name: str) -> NodeRecord | None:
-        group = self._group_of.get(name)
-        return None if group is None else self._groups[group][name]
+            self._changed(new.group)
 
     def _remove(self, name: str, *, version: int = 0) -> None:
-        group = self._group_of.pop(name, None)
-        if group is None:
+        record = self._nodes.pop(name, None)
+        if record is None:
             return
-        record = self._groups[group].pop(name)
-        if not self._groups[group]:
-            del self._groups[group]
+        group = self._groups[record.group]
+        del group[name]
+        if not group:
+            del self._groups[record.group]
         self._removed[name] = max(version, record.resource_version)
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
-        self._changed(group)
-
-
-def _template_hash(item: NodeView) -> str:
-    return intern(item.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, ""))
+        self._changed(record.group)
 
 
 def _told(record: NodeRecord) -> tuple[object, ...]:

@@ -4,19 +4,24 @@ One event handler, which can't fail and does no work: it hands the object on and
 looked at. No other kind of handler is registered, so kopf adds no finalizers and writes no
 annotations. Nodes are not watched through kopf at all: at thousands of objects its memory and its
 queues don't hold.
+
+kopf is imported here and nowhere else, and without the clients for Kubernetes that it would take in
+if they are installed, for logins and models that are never used: 35 MB.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-import kopf
-from kopf._cogs.structs.references import Insights, Resource
-
 from kwok_operator import constants
+from kwok_operator.controller.absent import absent
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.session import Session
+
+with absent("kubernetes", "kubernetes_asyncio", "pykube"):
+    import kopf
+    from kopf._cogs.structs.references import Insights, Resource
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +33,20 @@ Served = Callable[[], Awaitable[bool]]
 """Says whether the API server serves groups; raises KwokOperatorError where it can't be asked."""
 Login = Callable[[], Awaitable[tuple[str, Session]]]
 """Gives the server's URL and a session that is logged in there."""
+
+
+def watch_groups(
+    *, seen: Seen, login: Login, insights: Insights, ready: asyncio.Event
+) -> Coroutine[Any, Any, None]:
+    """kopf, from its start to its end; `ready` is set once it is up."""
+    return kopf.operator(
+        registry=make_registry(seen=seen, login=login),
+        settings=make_settings(),
+        clusterwide=True,
+        standalone=True,
+        insights=insights,
+        ready_flag=ready,
+    )
 
 
 def make_registry(*, seen: Seen, login: Login) -> kopf.OperatorRegistry:

@@ -7,7 +7,7 @@ that somebody deletes is not made again under its old name while its batch is st
 Losing it in a crash costs nothing but that distinction.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from kwok_operator.controller.cache import NodeCache, NodeRecord
@@ -56,33 +56,34 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The nodes of a group: ours by serial, and those that only look like it."""
+    """The nodes of a group: ours by serial, those of them that are Ready, and those that only look
+    like it.
+    """
 
     names: NodeNames
     records: dict[int, NodeRecord]
+    ready: list[NodeRecord]
     terminating: dict[int, NodeRecord]
     held: tuple[str, ...]
     foreign: tuple[str, ...]
 
-    @property
-    def ready(self) -> list[NodeRecord]:
-        return [record for record in self.records.values() if record.ready]
-
     def count_updated(self, template_hash: str | None) -> int:
-        return sum(record.template_hash == template_hash for record in self.records.values())
+        return len([1 for r in self.records.values() if r.template_hash == template_hash])
 
 
 def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     """Sorts the nodes that carry the group's label; notes in `memory` which have arrived."""
     names = NodeNames.of(group.name, group.uid)
     records: dict[int, NodeRecord] = {}
+    ready: list[NodeRecord] = []
     terminating: dict[int, NodeRecord] = {}
     held: list[str] = []
     foreign = list(memory.taken.values())
     for record in cache.group(group.name).values():
-        serial = names.serial(record.name)
+        serial = record.serial
         if record.owner != group.uid or serial is None:
-            if not record.deleting and not _of_predecessor(group, record):
+            # Those of a former group of this name are the garbage collector's.
+            if not record.deleting and serial is None:
                 foreign.append(record.name)
         elif record.deleting:
             terminating[serial] = record
@@ -90,40 +91,59 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
                 held.append(record.name)
         else:
             records[serial] = record
+            if record.ready:
+                ready.append(record)
     if memory.status.pending:
-        memory.seen |= records.keys() | terminating.keys()
+        memory.seen.update(records, terminating)
     else:
         memory.seen.clear()
-    return Observation(names, records, terminating, tuple(held), tuple(dict.fromkeys(foreign)))
+    return Observation(
+        names, records, ready, terminating, tuple(held), tuple(dict.fromkeys(foreign))
+    )
 
 
-def _of_predecessor(group: Group, record: NodeRecord) -> bool:
-    """Whether a former group of this name owns the node: then it is the garbage collector's."""
-    if record.owner in ("", group.uid):
-        return False
-    return NodeNames.of(group.name, record.owner).serial(record.name) is not None
+class _Names(Mapping[int, str]):
+    """The names of nodes by serial, as they stand in the records: a copy for each pass costs."""
+
+    def __init__(self, records: Mapping[int, NodeRecord]) -> None:
+        self._records = records
+
+    def __getitem__(self, serial: int) -> str:
+        return self._records[serial].name
+
+    def __contains__(self, serial: object) -> bool:
+        return serial in self._records
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
 
 
 def observed(
     seen: Observation, memory: Memory, *, room: int, template_hash: str | None = None
 ) -> Observed:
     """The same for the planner; `template_hash` is None where there is no usable template."""
-    here = seen.records.keys() | seen.terminating.keys()
+    records, terminating = seen.records, seen.terminating
+    outdated = frozenset(
+        [s for s, record in records.items() if record.template_hash != template_hash]
+        if template_hash is not None
+        else ()
+    )
     batches = batches_of(memory.status)
-    highest = max(here, default=-1)
+    highest = max(max(records, default=-1), max(terminating, default=-1))
     asked = max((batch.last for batch in batches), default=-1)
     return Observed(
-        nodes={serial: record.name for serial, record in seen.records.items()},
-        terminating=frozenset(seen.terminating),
-        gone=frozenset(memory.seen - here) | memory.taken.keys(),
+        nodes=_Names(records),
+        terminating=frozenset(terminating),
+        gone=frozenset(
+            [s for s in memory.seen if s not in records and s not in terminating] + [*memory.taken]
+        ),
         batches=batches,
         next_serial=max(memory.next_serial, memory.status.next_serial, highest + 1, asked + 1),
         held=memory.status.target_size,
         room=room,
-        ready=frozenset(serial for serial, record in seen.records.items() if record.ready),
-        outdated=frozenset(
-            serial
-            for serial, record in seen.records.items()
-            if template_hash is not None and record.template_hash != template_hash
-        ),
+        ready=frozenset(s for s, r in records.items() if r.ready) if outdated else frozenset(),
+        outdated=outdated,
     )

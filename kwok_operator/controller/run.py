@@ -21,13 +21,12 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import kopf
 from pydantic import ValidationError
 
 from kwok_operator import __version__, constants
 from kwok_operator.controller import handlers, preflight
 from kwok_operator.controller.budget import NodeBudget
-from kwok_operator.controller.cache import NodeCache
+from kwok_operator.controller.cache import RECORDS, NodeCache
 from kwok_operator.controller.configmaps import CONFIGMAPS, ConfigMaps
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import Group, GroupStore
@@ -35,6 +34,7 @@ from kwok_operator.controller.groupwriter import GroupWriter
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.livenodes import NodeLink
 from kwok_operator.controller.nodes import NodeWriter
+from kwok_operator.controller.pacing import Pace
 from kwok_operator.controller.provider import Provider
 from kwok_operator.controller.queue import WorkQueue
 from kwok_operator.controller.reconciler import Clock, Parts, Reconciler
@@ -48,16 +48,14 @@ from kwok_operator.health import HealthServer
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection, own_namespace
 from kwok_operator.kube.connection import Connection
-from kwok_operator.kube.decode import NODES
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.kube.session import Session, open_session
+from kwok_operator.looplag import watch_turns
 from kwok_operator.metrics import Metrics
 from kwok_operator.settings import RunSettings
 
 logger = logging.getLogger(__name__)
 
-NODE_CONCURRENCY = 32
-"""Writes in flight. More is not faster: the API server is at its best here."""
 SHUTDOWN_GRACE = 5.0
 WAKE_COALESCING = 0.05
 """Seconds in which several changes of a group's nodes make one pass."""
@@ -70,6 +68,7 @@ async def run(settings: RunSettings) -> None:
     """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
     connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     metrics = Metrics()
+    watch_turns(asyncio.get_running_loop(), metrics.loop_turn)
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(
@@ -103,7 +102,9 @@ class Operator:
         self._store = GroupStore(clock=time.monotonic)
         kwok = KwokLink(client=nodes, clock=clock.monotonic, wall=clock.wall)
         self._cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
-        writer = NodeWriter(client=nodes, cache=self._cache)
+        pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
+        executor = Executor(pace, metrics=metrics)
+        writer = NodeWriter(client=nodes, cache=self._cache, spend=executor.spend)
         self._recorder = Recorder(client=groups, wall=clock.wall)
         self._set_up_sources(nodes=nodes, metrics=metrics, clock=clock)
         self._status = StatusWriter(client=groups)
@@ -116,7 +117,7 @@ class Operator:
             templates=Templates(writer=writer, sources=self._sources, provider_id_prefix=prefix),
             kwok=kwok,
             recorder=self._recorder,
-            executor=Executor(concurrency=NODE_CONCURRENCY),
+            executor=executor,
             budget=self._budget,
             status=self._status,
             metrics=metrics,
@@ -130,9 +131,10 @@ class Operator:
         self._reflector = Reflector(
             client=nodes,
             path=constants.NODES_PATH,
-            decoder=NODES,
+            decoder=RECORDS,
             params={"labelSelector": constants.NODE_GROUP_LABEL},
             sink=self._cache,
+            on_page=self._cache.page,
         )
         self._health = HealthServer(
             registry=metrics.registry, healthy=self._unhealthy, ready=self._unready
@@ -211,13 +213,8 @@ class Operator:
         self._spawn("resync", self._resync())
         self._spawn("provider config", self._provider.run())
         kopf_is_up, insights = asyncio.Event(), handlers.make_insights()
-        watch = kopf.operator(
-            registry=handlers.make_registry(seen=self._group_seen, login=self._log_in),
-            settings=handlers.make_settings(),
-            clusterwide=True,
-            standalone=True,
-            insights=insights,
-            ready_flag=kopf_is_up,
+        watch = handlers.watch_groups(
+            seen=self._group_seen, login=self._log_in, insights=insights, ready=kopf_is_up
         )
         self._spawn("watch groups", watch)
         self._spawn("watch the watch", handlers.keep_watching(insights, served=self._status.served))

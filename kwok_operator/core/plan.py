@@ -25,8 +25,8 @@ class Observed:
     there and is not any more, or whose name somebody else holds. `held` is the number of nodes
     that the group keeps where its spec names none: the target last in force. `room` is how many
     nodes it may have before the operator's limit for all groups together is reached. Of the
-    `nodes`, `ready` are Ready, and `outdated` were made from another template than the present one;
-    without a usable template none is.
+    `nodes`, `outdated` were made from another template than the present one; without a usable
+    template none is. `ready` are those that are Ready: only asked for where some are outdated.
     """
 
     nodes: Mapping[int, str]
@@ -130,7 +130,7 @@ def make_plan(
     condemned = {s for s in named.values() if s is not None}
     staying = [s for s in sorted(observed.nodes) if s not in condemned]
     target = bounded_target(spec, observed, staying=len(staying))
-    arrived = observed.nodes.keys() | observed.terminating
+    arrived = observed.terminating.union(observed.nodes)
     batches = compact(observed.batches, here=arrived, gone=observed.gone)
     absent = [s for b in batches for s in b if s not in arrived and s not in observed.gone]
     if spec.paused:
@@ -155,7 +155,7 @@ def make_plan(
         asked = _ask(next_serial, missing, now=now, avoid=condemned)
         pending += list(asked)
         batches, next_serial = (*batches, asked), asked.last + 1
-    going = sorted(condemned & observed.nodes.keys())
+    going = sorted(s for s in condemned if s in observed.nodes)
     patched = staying if may_create and _patches(rollout) else []
     return Plan(
         target=target,

@@ -4,10 +4,10 @@
     service account of a pod ─┼─> Endpoint ──> Connection, which runs this again when it must
     $KUBECONFIG, ~/.kube ─────┘
 
-The choice is kubectl's. kubernetes_asyncio resolves the context, the cluster and the credentials;
-what it lacks is done before it is asked: merging as kubectl merges (kubeconfig.py), exec plugins
-(exec_plugin.py), token files, PEM data without files that stay behind. It is imported where it is
-needed, because it brings 40 MB of models with it; a pod's service account does without.
+The choice is kubectl's, and files are merged as kubectl merges them (kubeconfig.py). Tokens, token
+files, certificates, passwords and exec plugins (exec_plugin.py) are understood here. Only the old
+auth-providers are left to kubernetes_asyncio, which is imported where one is met: it brings 35 MB
+of models with it, that nobody else should carry.
 
 Not supported, and refused with a sentence: SOCKS proxies, auth-providers other than oidc and gcp,
 impersonation of more than a user, a uid and one group.
@@ -115,9 +115,8 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
         credential = await run_plugin(user["exec"], cluster=_told_to_plugin(cluster), environ=env)
     token_file = user.get("tokenFile") if credential.token is None else None
     token = read_token(token_file) if token_file else credential.token
-    resolved = await _resolve(choice, token)
-    scheme, _, token = (resolved.api_key.get("BearerToken") or "Bearer ").partition(" ")
-    server = _with_scheme(resolved.host, cluster, user)
+    server, proxy = _server(cluster, user), cluster.get("proxy-url")
+    scheme, token = ("Bearer", token) if token else await _credentials(choice, server)
     ca_path, ca_data = _path_or_data(cluster, "certificate-authority")
     certificate_path, certificate_data = _path_or_data(user, "client-certificate")
     key_path, key_data = _path_or_data(user, "client-key")
@@ -136,40 +135,49 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
         certificate_data=certificate_data,
         private_key_path=key_path,
         private_key_data=key_data,
-        insecure=not resolved.verify_ssl,
-        tls_server_name=resolved.tls_server_name,
-        proxy=checked(resolved.proxy, "proxy-url") if resolved.proxy else proxy_for(server, env),
+        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        tls_server_name=cluster.get("tls-server-name"),
+        proxy=checked(proxy, "proxy-url") if proxy else proxy_for(server, env),
         scheme=scheme,
-        token=token or None,
+        token=token,
         token_file=token_file,
         expires=credential.expires,
         impersonate=_impersonation(user),
     )
 
 
-async def _resolve(choice: Choice, token: str | None) -> Any:
-    """Let kubernetes_asyncio make sense of cluster and user: Basic, OIDC, GCP, the TLS switches.
+async def _credentials(choice: Choice, server: str) -> tuple[str, str | None]:
+    """The scheme of the Authorization header, and what follows it."""
+    user = choice.user
+    provider = user.get("auth-provider") or {}
+    if not isinstance(provider, dict):
+        raise ConnectionConfigError("auth-provider has no name, or no fields")
+    if provider.get("name"):
+        return "Bearer", await _token_of_provider(choice.name, server, provider)
+    if user.get("token"):
+        return "Bearer", str(user["token"])
+    if "username" in user and "password" in user:
+        pair = f"{user['username']}:{user['password']}"
+        return "Basic", base64.b64encode(pair.encode()).decode()
+    return "Bearer", None
 
-    It isn't given what it would copy to files that stay until the program's end.
-    """
+
+async def _token_of_provider(context: str, server: str, provider: Mapping[str, Any]) -> str:
+    """Let kubernetes_asyncio log in by an OIDC or GCP auth-provider, and take the token."""
+    if provider["name"] not in AUTH_PROVIDERS:
+        raise ConnectionConfigError(
+            f"the auth-provider {provider['name']} is not supported: use its exec plugin, as "
+            "kubectl does"
+        )
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
-    provider = (choice.user.get("auth-provider") or {}).get("name", AUTH_PROVIDERS[0])
-    if provider not in AUTH_PROVIDERS:
-        raise ConnectionConfigError(
-            f"the auth-provider {provider} is not supported: use its exec plugin, as kubectl does"
-        )
-    wanted = ("server", "insecure-skip-tls-verify", "tls-server-name", "proxy-url")
-    cluster = {key: choice.cluster[key] for key in wanted if key in choice.cluster}
-    wanted = ("token", "username", "password", "auth-provider")
-    user = {key: choice.user[key] for key in wanted if key in choice.user}
     loader = KubeConfigLoader(
         {
-            "current-context": choice.name,
-            "contexts": [{"name": choice.name, "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": token} if token else user}],
+            "current-context": context,
+            "contexts": [{"name": context, "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"auth-provider": provider}}],
         }
     )
     configuration = Configuration()
@@ -177,10 +185,15 @@ async def _resolve(choice: Choice, token: str | None) -> Any:
         await loader.load_and_set(configuration)
     except Exception as error:  # its own, KeyError, ValueError, aiohttp's: it doesn't say which
         raise ConnectionConfigError(f"logging in: {one_line(error, limit=300)}") from error
-    return configuration
+    token: str = configuration.api_key["BearerToken"]
+    return token.removeprefix("Bearer ")
 
 
-def _with_scheme(server: str, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
+def _server(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
+    server = cluster["server"]
+    if not isinstance(server, str):
+        raise ConnectionConfigError(f"the server {one_line(server, limit=100)} is not a URL")
+    server = server.rstrip("/")
     if "://" in server:
         return server
     secure = any(key.startswith("certificate-authority") or "tls" in key for key in cluster)

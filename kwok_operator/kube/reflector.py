@@ -10,7 +10,8 @@ vanished while nobody watched is told by replace(), which is the whole truth.
 
 Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
 permissions and CRDs may come later. It lets the event loop breathe between pages and within bursts;
-how long replace() takes is the sink's affair.
+how long replace() takes is the sink's affair. One that would take long over 50,000 objects can have
+each page as it comes, and finds that replace() tells of little that is new.
 """
 
 import asyncio
@@ -105,14 +106,18 @@ class Reflector(Generic[T]):
         sink: Sink[T],
         decoder: Decoder[T],
         params: Mapping[str, str] | None = None,
-        page_size: int = 500,
+        page_size: int = 250,
         inactivity: float = INACTIVITY,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
+        on_page: Callable[[Sequence[T]], None] | None = None,
         on_trouble: Callable[[str | None], None] | None = None,
     ) -> None:
-        """`on_trouble` is told of a trouble in a sentence, and with None that it is over."""
+        """`on_page` is given each page of a list, before the sink's replace() is given all of it.
+
+        `on_trouble` is told of a trouble in a sentence, and with None that it is over.
+        """
         self.synced = asyncio.Event()
         """Set once the sink has been told everything, and never cleared."""
         self.last_contact = clock()
@@ -127,6 +132,7 @@ class Reflector(Generic[T]):
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
+        self._on_page = on_page
         self._on_trouble = on_trouble
         self._version: int | None = None
         self._opened_at: float | None = None
@@ -181,6 +187,8 @@ class Reflector(Generic[T]):
             self.last_contact = self._clock()
             page = self._decoder.page(body)
             items += page.items
+            if self._on_page is not None:
+                self._on_page(page.items)
             # All pages show the state of the first one, and its version is the one to watch from.
             version = version or page.resource_version
             token = page.continue_token

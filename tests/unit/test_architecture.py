@@ -41,7 +41,7 @@ KNOWS: dict[str, frozenset[str]] = {
 _TAKES_NO_LEAVES = frozenset({*_PURE_LEAVES, "models", "core"})
 
 CONFINED: dict[str, tuple[str, ...]] = {
-    "kopf": (f"{PACKAGE}.controller.handlers", f"{PACKAGE}.controller.run"),
+    "kopf": (f"{PACKAGE}.controller.handlers",),
     "kubernetes_asyncio": (f"{PACKAGE}.kube.config",),
     "aiohttp": (f"{PACKAGE}.kube", f"{PACKAGE}.health"),
     "grpc": (f"{PACKAGE}.shim",),
@@ -198,7 +198,7 @@ def test_every_part_is_looked_at() -> None:
         ("metrics", "from kwok_operator.kube import client", "metrics may not know kube"),
         ("constants", "from kwok_operator import errors", "constants may not know errors"),
         ("kube.a", "from tests.unit import x", "not part of the package"),
-        ("controller.reconciler", "import kopf", "may know kopf"),
+        ("controller.run", "import kopf", "may know kopf"),
         ("kube.client", "from kubernetes_asyncio import config", "may know kubernetes_asyncio"),
         ("controller.a", "import aiohttp.web", "may know aiohttp"),
         ("healthy", "import aiohttp", "may know aiohttp"),
@@ -227,7 +227,7 @@ def test_a_wrong_module_is_found(module: str, source: str, problem: str) -> None
         ("core.a", "import hashlib, json, collections.abc"),
         ("kube.config", "import kubernetes_asyncio.config"),
         ("kube.client", "import aiohttp\nimport asyncio\nfrom kwok_operator import metrics"),
-        ("controller.run", "import kopf\nfrom kwok_operator import __version__, health"),
+        ("controller.handlers", "import kopf\nfrom kwok_operator import __version__, health"),
         ("cli", "from kwok_operator.controller import run\nfrom kwok_operator.shim import server"),
         ("metrics", "import prometheus_client\nfrom kwok_operator import constants"),
     ],

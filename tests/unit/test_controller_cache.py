@@ -4,23 +4,28 @@
 - our own writes are there at once; what the watch tells later, or told sooner, makes no difference
 - late and repeated events: an older version changes nothing, "deleting" is never taken back, a name
   that is gone does not come back by our own late answer
-- a full listing is the truth, but for what was entered after it was made
+- a full listing is the truth, but for what was entered after it was made; a page of it says nothing
+  of the others
+- records can come from the decoder as well, and are the same
 - a group is woken when there may be something to do, and not by heartbeats
 - a kubelet endpoint is told when a Ready node has it first, and whether at first sight
 - memory: names that are gone are forgotten in the end, equal endpoints are one object
 """
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import NodeCache
+from kwok_operator.controller.cache import RECORDS, NodeCache, record_of
+from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NodeView
 
 UID = "group-uid"
+NAMES = NodeNames.of("web", UID)
 ENDPOINT = (("Hostname", "localhost"),)
 
 
@@ -121,6 +126,41 @@ class TestWhatIsKept:
         annotations = {constants.NODE_GROUP_UID_ANNOTATION: claimed} if claimed else {}
         cache.upsert(node(annotations=annotations, owner_uids=owners))
         assert cache.group("web")["web-1"].owner == owner
+
+    @pytest.mark.parametrize(
+        ("name", "owner", "serial"),
+        [
+            (NAMES.name(7), UID, 7),
+            (NodeNames.of("gpu", UID).name(7), UID, None),
+            (NodeNames.of("web", "other").name(7), UID, None),
+            (NodeNames.of("web", "other").name(7), "other", 7),
+            ("web-1", UID, None),
+            (NAMES.name(7), "", None),
+        ],
+    )
+    def test_its_serial_is_the_one_that_its_owner_gave_it(
+        self, name: str, owner: str, serial: int | None
+    ) -> None:
+        annotations = {constants.NODE_GROUP_UID_ANNOTATION: owner}
+        owners = (owner,) if owner else ()
+        assert record_of(node(name, annotations=annotations, owner_uids=owners)).serial == serial
+
+    def test_the_decoder_makes_the_same_record(self, cache: NodeCache) -> None:
+        body = json.dumps(
+            {
+                "metadata": {
+                    "name": "web-1",
+                    "uid": "uid-of-web-1",
+                    "resourceVersion": "1",
+                    "labels": {constants.NODE_GROUP_LABEL: "web"},
+                    "annotations": {constants.NODE_GROUP_UID_ANNOTATION: UID},
+                    "ownerReferences": [{"uid": UID}],
+                }
+            }
+        ).encode()
+        assert RECORDS.one(body) == record_of(node("web-1"))
+        cache.upsert(RECORDS.one(body))
+        assert cache.group("web") == {"web-1": record_of(node("web-1"))}
 
     @pytest.mark.parametrize(
         ("deleting", "finalizers", "held"),
@@ -313,6 +353,25 @@ class TestListing:
             10,
         )
         assert sorted(told.since()) == ["less", "more", "other"]
+
+    def test_a_page_of_it_says_nothing_of_other_nodes(self, cache: NodeCache) -> None:
+        cache.upsert(node("web-1"))
+        cache.page([node("web-2"), node("web-3")])
+        assert set(cache.group("web")) == {"web-1", "web-2", "web-3"}
+
+    def test_after_its_pages_the_whole_tells_only_what_is_gone(
+        self, cache: NodeCache, told: Told
+    ) -> None:
+        cache.upsert(node("gone-1", group="gone"))
+        records = [record_of(ready("web-1")), record_of(ready("web-2"))]
+        cache.page(records[:1])
+        cache.page(records[1:])
+        cache.deleted("web-1")
+        told.since()
+        cache.replace(records, 10)
+        assert set(cache.group("web")) == {"web-1", "web-2"}
+        assert cache.group("web")["web-1"].deleting is True
+        assert (told.since(), len(told.endpoints)) == (["gone"], 2)
 
 
 class TestWaking:

@@ -153,6 +153,8 @@ async def test_first_of_a_name_counts_within_a_file(tmp_path: Path) -> None:
         ({"username": "u", "password": "p"}, "Basic " + base64.b64encode(b"u:p").decode()),
         ({"token": "t", "username": "u", "password": "p"}, "Bearer t"),
         ({"token": None, "username": "u", "password": 1}, "Basic dTox"),
+        ({"token": 12}, "Bearer 12"),
+        ({"username": "u"}, None),
     ],
 )
 async def test_users(tmp_path: Path, user: dict[str, str], header: str | None) -> None:
@@ -185,6 +187,17 @@ async def test_valid_oidc_token(tmp_path: Path) -> None:
     provider = {"name": "oidc", "config": {"id-token": f"h.{claims.rstrip('=')}.s"}}
     connection = await load(kubeconfig(tmp_path / "c", user={"auth-provider": provider}))
     assert (await authorization(connection) or "").startswith("Bearer h.")
+
+
+async def test_gcp_token(tmp_path: Path) -> None:
+    provider = {"name": "gcp", "config": {"access-token": "of-gcp"}}
+    connection = await load(kubeconfig(tmp_path / "c", user={"auth-provider": provider}))
+    assert await authorization(connection) == "Bearer of-gcp"
+
+
+async def test_auth_provider_without_a_name_is_left_out(tmp_path: Path) -> None:
+    user = {"token": "t", "auth-provider": {"config": {}}}
+    assert await authorization(await load(kubeconfig(tmp_path / "c", user=user))) == "Bearer t"
 
 
 async def test_impersonation(tmp_path: Path) -> None:
@@ -235,7 +248,12 @@ async def test_server_without_scheme(tmp_path: Path, cluster: dict[str, Any], se
         ({"user": {"client-key-data": "/"}}, "client-key-data is not PEM text in base64"),
         ({"user": {"as-groups": ["a", "b"]}}, "only one of as-groups"),
         ({"user": {"auth-provider": {"name": "azure"}}}, "auth-provider azure is not supported"),
+        (
+            {"user": {"auth-provider": "oidc"}},
+            "context dev: auth-provider has no name, or no field",
+        ),
         ({"user": {"auth-provider": {"name": "oidc"}}}, "logging in: oidc: missing configuration"),
+        ({"server": 6443}, "context dev: the server 6443 is not a URL$"),
         (
             {"user": {"exec": {"command": "nope", "apiVersion": EXEC_V1}}},
             "nope is not installed",

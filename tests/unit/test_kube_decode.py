@@ -159,6 +159,19 @@ def test_ready(conditions: list[dict[str, str]], ready: bool) -> None:
     assert NODES.one(dumps({"status": {"conditions": conditions}})).ready is ready
 
 
+@pytest.mark.parametrize(
+    ("taints", "there"),
+    [
+        ([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}], True),
+        ([{"key": "gpu"}, {"key": "node.kubernetes.io/not-ready"}], True),
+        ([{"key": "node.kubernetes.io/unreachable"}, {}, {"key": ""}], False),
+        (None, False),
+    ],
+)
+def test_the_not_ready_taint(taints: list[dict[str, str]] | None, there: bool) -> None:
+    assert NODES.one(dumps({"spec": {"taints": taints}})).not_ready_taint is there
+
+
 def test_bookmark_has_no_item() -> None:
     event = NODES.event(line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "7"}}))
     assert (event.type, event.item, event.resource_version) == ("BOOKMARK", None, 7)

@@ -1,6 +1,6 @@
 """List and watch, when all goes as it normally does.
 
-- the first list comes in pages, is told at once, and selects by label;
+- the first list comes in pages, is told at once, and selects by label; pages can be had before;
 - what happens between list and watch, and while a watch is cut, is neither lost nor told twice;
 - 410 in all its forms (status, event, while paging) lists anew, and what vanished is gone;
 - a watch that simply ends is no trouble; bookmarks move the version on;
@@ -69,6 +69,18 @@ async def test_list_in_pages(server: FakeApiServer, start: Start, sink: Names) -
     watch = server.seen[-1].query
     assert watch["resourceVersion"] == str(sink.version)
     assert (watch["allowWatchBookmarks"], watch["timeoutSeconds"]) == ("true", "270")
+
+
+async def test_pages_are_told_before_the_whole(
+    server: FakeApiServer, start: Start, sink: Names
+) -> None:
+    for i in range(5):
+        server.create(NODES, node(f"n-{i}"))
+    pages: list[tuple[list[str], int]] = []
+    start(page_size=2, on_page=lambda page: pages.append((list(page), sink.replaced)))
+    await until(lambda: sink.replaced)
+    assert pages == [(["n-0", "n-1"], 0), (["n-2", "n-3"], 0), (["n-4"], 0)]
+    assert sink.names == {f"n-{i}" for i in range(5)}
 
 
 async def test_events(server: FakeApiServer, start: Start, sink: Names) -> None:

@@ -1,0 +1,22 @@
+"""Imports without libraries that another library would take in just because they are installed.
+
+They are absent for as long as the block lasts, and can be imported afterwards.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def absent(*names: str) -> Iterator[None]:
+    """Has `import` of these top-level packages raise ModuleNotFoundError within the block."""
+    before = {name: sys.modules[name] for name in names if name in sys.modules}
+    # None is how Python notes that there is no such module; mypy knows modules only.
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+        sys.modules.update(before)
