@@ -27,6 +27,7 @@ from kwok_operator import __version__
 from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
 from kwok_operator.kube.answers import check_status, describe_failure
 from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.gathering import gather
 from kwok_operator.kube.retry import call_with_retries
 
 logger = logging.getLogger(__name__)
@@ -188,9 +189,11 @@ class KubeClient:
                 opened = True
                 if on_open is not None:
                     on_open()
+                connection = response.connection  # gone once all is read
                 async for chunk in response.content.iter_any():
                     for line in splitter.feed(chunk):
                         yield line
+                    await gather(connection.transport if connection else None)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if opened and isinstance(error, TimeoutError):
                 return
