@@ -18,7 +18,7 @@ from kwok_operator.core.problems import Problem
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.autoscaling import MAX_GPU_TYPES
-from kwok_operator.models.base import QUALIFIED_NAME
+from kwok_operator.models.base import LABEL_NAME, QUALIFIED_NAME
 from kwok_operator.models.providerconfig import (
     DEFAULT_TEMPLATES_KEY,
     ORIGINAL_TEMPLATES_KEY,
@@ -43,7 +43,7 @@ _NO_PLACE_FOR: Final = frozenset({"gpuConfig", *_GPU_KEYS})
 """Taken at the top level because a widespread sample has them there; never suggested there."""
 
 _QUALIFIED_NAME = re.compile(QUALIFIED_NAME)
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_GPU_TYPE = re.compile(LABEL_NAME)
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _MAX_NAME: Final = 253
 _MAX_QUALIFIED_NAME: Final = 317
@@ -301,12 +301,12 @@ class _Reader:
         if not isinstance(value, dict | list) or not all(isinstance(name, str) for name in value):
             self._invalid(field, value, "must be an object such as {nvidia-a100: {}}")
             return (), ()
-        types = tuple(dict.fromkeys(name for name in value if _LABEL_VALUE.fullmatch(name)))
+        types = tuple(dict.fromkeys(name for name in value if _GPU_TYPE.fullmatch(name)))
         if len(types) > MAX_GPU_TYPES:
             self._problem(
                 "InvalidValue", field, f"has {len(types)} types; at most {MAX_GPU_TYPES} are known"
             )
-        odd = [one_line(repr(n), limit=80) for n in value if not _LABEL_VALUE.fullmatch(n)]
+        odd = [one_line(repr(n), limit=80) for n in value if not _GPU_TYPE.fullmatch(n)]
         note = f"{field}: {names_in_words(odd)} can't be the value of a label: no effect"
         return types, (note,) if odd else ()
 

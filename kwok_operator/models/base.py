@@ -24,7 +24,7 @@ from pydantic.alias_generators import to_camel
 DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _SHORT_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_VALUE = rf"^({_SHORT_NAME})?$"
-_LABEL_NAME = rf"^{_SHORT_NAME}$"
+LABEL_NAME = rf"^{_SHORT_NAME}$"
 QUALIFIED_NAME = rf"^({DNS_NAME}/)?{_SHORT_NAME}$"
 EXTENDED_RESOURCE_NAME = rf"^{DNS_NAME}/{_SHORT_NAME}$"
 _MAX_LABEL_LENGTH = 63
@@ -122,8 +122,8 @@ LabelValue = Annotated[
 
 LabelName = Annotated[
     str,
-    StringConstraints(pattern=_LABEL_NAME, max_length=_MAX_LABEL_LENGTH),
-    _schema(max_length=_MAX_LABEL_LENGTH, rule=matches(_LABEL_NAME), message=_LABEL_CHARACTERS),
+    StringConstraints(pattern=LABEL_NAME, max_length=_MAX_LABEL_LENGTH),
+    _schema(max_length=_MAX_LABEL_LENGTH, rule=matches(LABEL_NAME), message=_LABEL_CHARACTERS),
 ]
 """The value of a label that says something, such as a zone; not empty."""
 

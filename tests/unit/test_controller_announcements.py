@@ -15,26 +15,13 @@ from kwok_operator.controller.announcements import announce
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.core.plan import Limit, Plan, Target
-from kwok_operator.core.status import Facts, make_status
+from kwok_operator.core.status import make_status
 from kwok_operator.models.status import KwokNodeGroupStatus
+from tests.fakes.facts import AT_REST
 
 NOW = "2026-01-02T03:04:05Z"
 GROUP = Group.parse({"metadata": {"name": "web", "uid": "u-1"}})
-AT_REST = Facts(
-    generation=1,
-    target=Target(3, 3),
-    paused=False,
-    replicas=3,
-    ready=3,
-    updated=3,
-    pending=0,
-    failed=0,
-    leaving=0,
-    terminating=(),
-    foreign=(),
-    next_serial=3,
-    batches=(),
-)
+SETTLED = dataclasses.replace(AT_REST, generation=1, next_serial=3)
 MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
 
 
@@ -53,7 +40,7 @@ class Passes:
     """A group from pass to pass: what each of them announces."""
 
     def __init__(self) -> None:
-        self.facts = AT_REST
+        self.facts = SETTLED
         self.status = KwokNodeGroupStatus()
 
     def next(self, *, plan: dict[str, Any] | None = None, **changes: Any) -> list[tuple[str, str]]:

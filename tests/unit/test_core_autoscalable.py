@@ -20,10 +20,10 @@ from kwok_operator.core.autoscalable import (
     gpu_label_in_use,
     hindrance,
 )
-from kwok_operator.core.plan import Target
-from kwok_operator.core.status import Facts, make_status
+from kwok_operator.core.status import make_status
 from kwok_operator.models.status import Condition, KwokNodeGroupStatus
 from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Instance, instances
+from tests.fakes.facts import AT_REST
 
 LABELS = st.dictionaries(
     st.text("abc", min_size=1, max_size=2), st.sampled_from(["x", "y"]), max_size=5
@@ -100,23 +100,6 @@ def test_the_worst_comes_first() -> None:
     too_many = why(instances=10**6, gpu_labels=labels)
     assert too_many is not None
     assert too_many[0] == "TooManyInstances"
-
-
-AT_REST = Facts(
-    generation=7,
-    target=Target(3, 3),
-    paused=False,
-    replicas=3,
-    ready=3,
-    updated=3,
-    pending=0,
-    failed=0,
-    leaving=0,
-    terminating=(),
-    foreign=(),
-    next_serial=5,
-    batches=(),
-)
 
 
 def conditions(

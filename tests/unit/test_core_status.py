@@ -22,6 +22,7 @@ from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import Facts, batches_of, make_status, names_in_words
 from kwok_operator.models.nodegroup import UpdateStrategyType
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
+from tests.fakes.facts import AT_REST
 
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:09:00Z"
@@ -36,23 +37,6 @@ HELD = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2, held=True), "up
 
 def target(value: int, limit: Limit | None = None) -> dict[str, Any]:
     return {"target": Target(value, value, limit)}
-
-
-AT_REST = Facts(
-    generation=7,
-    target=Target(3, 3),
-    paused=False,
-    replicas=3,
-    ready=3,
-    updated=3,
-    pending=0,
-    failed=0,
-    leaving=0,
-    terminating=(),
-    foreign=(),
-    next_serial=5,
-    batches=(),
-)
 
 
 def status_of(
