@@ -14,7 +14,6 @@ from typing import Final
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
 from kwok_operator.core.autoscalable import (
     MAX_ANSWER,
-    disagreement,
     gpu_label_in_use,
     too_many_instances,
 )
@@ -215,8 +214,7 @@ class CloudProvider:
         self._need_sync()
         labels = gpu_labels(self._store.all_served())
         label = gpu_label_in_use(labels)
-        differing = disagreement(labels).items()
-        others = [f"{name} ({other})" for name, other in differing if other != label]
+        others = [f"{name} ({other})" for name, other in labels.items() if other != label]
         if others:
             logger.warning(
                 "groups disagree on autoscaling.gpuLabel, and cluster-autoscaler knows one: "
