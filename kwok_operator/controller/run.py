@@ -48,6 +48,7 @@ from kwok_operator.health import HealthServer
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection, own_namespace
 from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.kube.session import Session, open_session
 from kwok_operator.looplag import watch_turns
@@ -135,6 +136,7 @@ class Operator:
             params={"labelSelector": constants.NODE_GROUP_LABEL},
             sink=self._cache,
             on_page=self._cache.page,
+            gather_for=lambda: GATHER if self._queue.depth else GATHER_AT_REST,
         )
         self._health = HealthServer(
             registry=metrics.registry, healthy=self._unhealthy, ready=self._unready

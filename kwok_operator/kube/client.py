@@ -27,7 +27,7 @@ from kwok_operator import __version__
 from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
 from kwok_operator.kube.answers import check_status, describe_failure
 from kwok_operator.kube.connection import Connection
-from kwok_operator.kube.gathering import gather
+from kwok_operator.kube.gathering import GATHER, gather
 from kwok_operator.kube.retry import call_with_retries
 
 logger = logging.getLogger(__name__)
@@ -170,10 +170,12 @@ class KubeClient:
         inactivity: float = 70.0,
         accept: str = JSON,
         on_open: Callable[[], None] | None = None,
+        gather_for: Callable[[], float] = lambda: GATHER,
     ) -> AsyncGenerator[bytes, None]:
         """Give the complete lines of a watch, until the server ends it or is silent for too long.
 
-        An API server sends a bookmark each minute, so 70 s of silence mean a dead connection.
+        After each look, what comes is gathered for `gather_for()` seconds (gathering.py). An API
+        server sends a bookmark each minute, so 70 s of silence mean a dead connection.
         Raises ApiError if the watch is refused, ApiUnreachableError if it can't be opened or is
         cut. A line that was cut off is dropped. Close the iterator (`contextlib.aclosing`) when
         leaving it early.
@@ -193,7 +195,7 @@ class KubeClient:
                 async for chunk in response.content.iter_any():
                     for line in splitter.feed(chunk):
                         yield line
-                    await gather(connection.transport if connection else None)
+                    await gather(connection.transport if connection else None, gather_for())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if opened and isinstance(error, TimeoutError):
                 return

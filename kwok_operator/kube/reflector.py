@@ -32,6 +32,7 @@ from kwok_operator.errors import (
     UnauthorizedError,
 )
 from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.gathering import GATHER
 from kwok_operator.kube.retry import backoff, retry_delay
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class Client(Protocol):
         timeout: float | None = None,
         inactivity: float = ...,
         on_open: Callable[[], None] | None = None,
+        gather_for: Callable[[], float] = ...,
     ) -> AsyncGenerator[bytes, None]: ...
 
 
@@ -113,8 +115,11 @@ class Reflector(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         on_page: Callable[[Sequence[T]], None] | None = None,
         on_trouble: Callable[[str | None], None] | None = None,
+        gather_for: Callable[[], float] = lambda: GATHER,
     ) -> None:
-        """`on_page` is given each page of a list, before the sink's replace() is given all of it.
+        """`gather_for()` tells for how many seconds news may be gathered now (gathering.py).
+
+        `on_page` is given each page of a list, before the sink's replace() is given all of it.
 
         `on_trouble` is told of a trouble in a sentence, and with None that it is over.
         """
@@ -134,6 +139,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._on_page = on_page
         self._on_trouble = on_trouble
+        self._gather_for = gather_for
         self._version: int | None = None
         self._opened_at: float | None = None
         self._failures = 0
@@ -218,6 +224,7 @@ class Reflector(Generic[T]):
             timeout=seconds + WATCH_GRACE,
             inactivity=self._inactivity,
             on_open=self._opened,
+            gather_for=self._gather_for,
         )
         async with contextlib.aclosing(lines) as stream:
             async for line in stream:

@@ -69,6 +69,7 @@ class Script:
         timeout: float | None = None,  # noqa: ASYNC109 - as KubeClient has it
         inactivity: float = 70.0,
         on_open: Callable[[], None] | None = None,
+        gather_for: Callable[[], float] = lambda: 0.0,
     ) -> AsyncGenerator[bytes, None]:
         if not self.streams:
             self.done.set()

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from kwok_operator.kube import gathering
-from kwok_operator.kube.gathering import gather
+from kwok_operator.kube.gathering import GATHER, gather
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -29,7 +29,7 @@ class Transport:
 
 
 def gathered(sock: socket.socket | None) -> "asyncio.Task[None]":
-    return asyncio.create_task(gather(cast(asyncio.BaseTransport, Transport(sock))))
+    return asyncio.create_task(gather(cast(asyncio.BaseTransport, Transport(sock)), GATHER))
 
 
 def readable(sock: socket.socket) -> bool:
@@ -84,5 +84,5 @@ async def test_a_socket_that_is_closed_meanwhile_is_no_error(pair: Pair) -> None
 
 
 async def test_without_a_socket_there_is_nothing_to_wait_for() -> None:
-    await asyncio.wait_for(gather(None), gathering.GATHER / 2)
-    await asyncio.wait_for(gathered(None), gathering.GATHER / 2)
+    await asyncio.wait_for(gather(None, GATHER), GATHER / 2)
+    await asyncio.wait_for(gathered(None), GATHER / 2)

@@ -5,6 +5,7 @@
 - 410 in all its forms (status, event, while paging) lists anew, and what vanished is gone;
 - a watch that simply ends is no trouble; bookmarks move the version on;
 - bursts let the loop breathe, and last_contact follows the server;
+- how long news is gathered is asked anew each time;
 - trouble is told in a sentence when it begins and becomes another one, and that it is over.
 
 What goes wrong is in test_kube_reflector_faults.py.
@@ -310,3 +311,17 @@ async def test_bursts_let_the_loop_breathe(start: Start, sink: Names) -> None:
         ticking.cancel()
     assert len(sink.log) == 1_000
     assert during[0] >= 4
+
+
+async def test_news_is_gathered_for_as_long_as_is_said_at_the_time(
+    server: FakeApiServer, start: Start, sink: Names
+) -> None:
+    pauses = [0.0, 3600.0]
+    start(gather_for=lambda: pauses.pop(0))
+    await until(lambda: server.watchers)
+    for name in ("at-once", "after-none"):
+        server.create(NODES, node(name))
+        await until(lambda name=name: name in sink.names)  # type: ignore[misc]
+    server.create(NODES, node("in-an-hour"))
+    await asyncio.sleep(0.2)
+    assert "in-an-hour" not in sink.names
