@@ -72,6 +72,8 @@ class KwokLink:
         self._leaseless_since: float | None = None
         self.silent: str | None = None
         """Why kwok seems to be missing, in a sentence; None while it is alive or unknown."""
+        self._silent_since: datetime | None = None
+        """An older renewal of a Lease is no sign of life."""
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
         """What to write into a node that is to be born Ready; None if it may not be.
@@ -166,6 +168,8 @@ class KwokLink:
             self._doubted.clear()
             self._send_scout()
         self._holder = lease.holder
+        if self._silent_since is not None and lease.renew_time < self._silent_since:
+            return
         if age <= lease.duration_seconds / 2:
             self._trust()
 
@@ -186,11 +190,12 @@ class KwokLink:
         self._trusted_until = self._clock() + TRUSTED_FOR
         if self.silent is not None:
             logger.info("kwok controller is back")
-            self.silent = None
+            self.silent = self._silent_since = None
 
     def _set_silent(self, why: str) -> None:
         if self.silent is None:
             logger.warning("kwok controller does not answer: %s", why)
+            self._silent_since = self._wall()
         self.silent = SILENT.format(why=why)
 
     async def _has_renewed(self, since: datetime, nodes: Sequence[str]) -> bool:

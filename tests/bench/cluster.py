@@ -28,6 +28,7 @@ from kwok_operator.constants import PLURAL
 from tests.bench import prometheus
 from tests.bench.api import Api
 from tests.bench.observer import Observer, Sight, Targets, nodes_of, targets_of
+from tests.bench.procfs import usage
 from tests.e2e.groups import install_crds
 from tests.e2e.kubectl import Kubectl, eventually
 
@@ -35,6 +36,7 @@ BASE: Final = Path(__file__).parents[2] / "deploy" / "base"
 NAMESPACE: Final = "kwok-operator"
 OPERATOR, CEILING, SHIM = "kwok-operator", "bench-ceiling", "kwok-operator-shim"
 COMPONENTS: Final = ("kube-controller-manager", "kube-scheduler", "kwok-controller")
+"""Those that a control plane can be without for a while."""
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 _TOKEN = "--duration=12h"
@@ -105,6 +107,11 @@ class BenchCluster:
             if labels.get("resource") == "nodes"
             and labels.get("verb") not in ("GET", "LIST", "WATCH")
         )
+
+    def cpu(self) -> dict[str, float]:
+        """The CPU that each part of the control plane has used so far, in seconds."""
+        parts = ("kube-apiserver", "etcd", *COMPONENTS)
+        return {part: usage(self.cluster.pid(part)).cpu for part in parts}
 
     def stop_components(self) -> None:
         """End all but etcd and the API server, for sizes that this machine can't keep alive."""

@@ -90,7 +90,7 @@ def up_and_down(
     with running(actor):
         warm_up(bench, progress, actor)
         for work, target in (("create", size), ("delete", 0)):
-            before = actor.usage()
+            before, others = actor.usage(), bench.cpu()
             timing = timed(
                 bench,
                 progress,
@@ -105,6 +105,9 @@ def up_and_down(
                 cpu = after.cpu - before.cpu
                 context.add(actor.name, "CPU", cpu, work=work, n=size, unit="s")
                 context.add(actor.name, "peak memory", after.peak, work=work, n=size, unit="MB")
+            for component, cpu in bench.cpu().items():
+                used = cpu - others[component]
+                context.add(actor.name, f"CPU of {component}", used, work=work, n=size, unit="s")
             bench.quiet(progress.tick)
         note_lag(context, actor, work="create and delete", n=size)
 

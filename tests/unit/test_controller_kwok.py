@@ -147,6 +147,18 @@ class TestScout:
         assert "the node web-0 was not initialised in 0.01 s" in kwok.silent
         assert "annotation kwok.x-k8s.io/node=fake" in kwok.silent
 
+    async def test_not_answered_a_lease_that_is_still_fresh_does_not_bring_kwok_back(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        world.renew(*NODES, age=1.0)
+        await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
+        world.seconds += TRUSTED_FOR
+        await kwok.look(NODES)
+        assert kwok.silent is not None
+        world.renew("web-2")
+        await kwok.look(NODES)
+        assert kwok.silent is None
+
     async def test_the_next_is_sent_after_a_while(self, kwok: KwokLink, world: World) -> None:
         await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
         world.seconds += SCOUT_AGAIN_AFTER - 1
