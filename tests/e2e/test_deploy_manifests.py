@@ -1,0 +1,512 @@
+"""What deploy/ renders to.
+
+- every overlay renders; components combine with each other in any order, to the same result
+- whatever runs is fit for a shared cluster: rights, resources, probes, and not on fake nodes
+- flags in the manifests are flags of the program
+- namespace, provider config, monitor labels and images each change in one place
+- the Roles in other namespaces stay there
+- balancing covers the labels of the clouds; Helm's values say what the component says
+"""
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kwok_operator.core.validation import validate
+from kwok_operator.settings import add_run_flags, run_settings
+from kwok_operator.shim.settings import add_shim_flags, shim_settings
+from tests.e2e.deploying import (
+    COMPONENTS,
+    DEPLOY,
+    OVERLAYS,
+    ROOT,
+    Container,
+    Key,
+    Object,
+    Tree,
+    by_key,
+    containers,
+    deployments,
+    find,
+    with_what_they_use,
+)
+from tests.e2e.kubectl import Kubectl
+
+NAMESPACE = "kwok-operator"
+ELSEWHERE = {"kube-node-lease", "default"}
+IGNORE = "--balancing-ignore-label="
+EVERYTHING = "everything"
+
+
+@pytest.fixture(scope="module")
+def tree(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return Tree(kubectl=kubectl, directory=tmp_path_factory.mktemp("deploy"))
+
+
+@pytest.fixture(scope="module")
+def everything(tree: Tree) -> list[Object]:
+    """The base with every component."""
+    return tree.render(tree.combine(EVERYTHING, COMPONENTS))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_overlay_renders_what_the_operator_needs(tree: Tree, overlay: str) -> None:
+    kinds = {item["kind"] for item in tree.render(overlay)}
+    assert kinds >= {
+        "Namespace",
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "ClusterRole",
+        "Role",
+        "Deployment",
+        "Service",
+        "PodDisruptionBudget",
+    }
+
+
+@pytest.fixture(scope="module")
+def alone(tree: Tree) -> dict[str, set[Key]]:
+    """What there is with one component, or with it and what it uses."""
+    return {
+        component: set(by_key(tree.render(tree.combine("alone", with_what_they_use(component)))))
+        for component in COMPONENTS
+    }
+
+
+def test_components_add_up(everything: list[Object], alone: dict[str, set[Key]]) -> None:
+    """Each renders without the others, and all of them together: so no two are in conflict."""
+    assert set(by_key(everything)) == set.union(*alone.values())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_components_go_together_in_any_order(
+    tree: Tree, everything: list[Object], alone: dict[str, set[Key]], seed: int
+) -> None:
+    draw = random.Random(seed)
+    order = draw.sample(COMPONENTS, len(COMPONENTS))
+    assert by_key(tree.render(tree.combine("shuffled", order))) == by_key(everything), order
+    some = with_what_they_use(*draw.sample(COMPONENTS, draw.randint(2, len(COMPONENTS) - 1)))
+    together = set(by_key(tree.render(tree.combine("some", some))))
+    assert together == set.union(*(alone[component] for component in some)), some
+
+
+def test_all_objects_can_be_found_by_one_label(everything: list[Object]) -> None:
+    label = "app.kubernetes.io/part-of"
+    assert {item["metadata"]["labels"][label] for item in everything} == {"kwok-operator"}
+
+
+def test_the_namespace_enforces_the_restricted_standard(everything: list[Object]) -> None:
+    labels = find(everything, "Namespace", NAMESPACE)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_containers_can_do_no_more_than_they_need(everything: list[Object]) -> None:
+    for container in containers(everything):
+        pod = container.pod["securityContext"]
+        assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 65532), container
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, container
+        assert container.spec["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, container
+
+
+def test_containers_say_what_they_use(everything: list[Object]) -> None:
+    for container in containers(everything):
+        resources = container.spec["resources"]
+        assert set(resources["requests"]) == {"cpu", "memory"}, container
+        assert set(resources["limits"]) == {"memory"}, container
+
+
+def test_no_pod_of_ours_goes_to_a_fake_node(everything: list[Object]) -> None:
+    for deployment in deployments(everything):
+        pod = deployment["spec"]["template"]["spec"]
+        rule = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        (term,) = rule["nodeSelectorTerms"]
+        assert term["matchExpressions"] == [
+            {"key": "kwok-operator.io/node-group", "operator": "DoesNotExist"},
+            {"key": "type", "operator": "NotIn", "values": ["kwok"]},
+        ]
+
+
+def test_no_variable_is_taken_for_a_flag(everything: list[Object]) -> None:
+    """Kubernetes sets KWOK_OPERATOR_PORT and the like for a Service named kwok-operator."""
+    for deployment in deployments(everything):
+        assert deployment["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_updates_never_leave_a_gap(everything: list[Object]) -> None:
+    for deployment in deployments(everything):
+        strategy = deployment["spec"]["strategy"]["rollingUpdate"]
+        assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
+    operator = next(c for c in containers(everything) if c.spec["name"] == "operator")
+    assert settings_of(operator).leader_elect
+
+
+def settings_of(container: Container) -> Any:
+    """What the program makes of the flags and the environment of a manifest."""
+    command, *flags = container.spec["args"]
+    declare, settings = {
+        "run": (add_run_flags, run_settings),
+        "shim": (add_shim_flags, shim_settings),
+    }[command]
+    parser = argparse.ArgumentParser()
+    declare(parser)
+    values = {"metadata.name": "pod-1", "metadata.namespace": NAMESPACE}
+    environ = {
+        e["name"]: e.get("value") or values[e["valueFrom"]["fieldRef"]["fieldPath"]]
+        for e in container.spec.get("env", ())
+    }
+    return settings(parser.parse_args(flags), environ)
+
+
+def test_probes_ask_where_the_program_listens(everything: list[Object]) -> None:
+    ours = [c for c in containers(everything) if c.is_ours]
+    assert sorted(map(str, ours)) == [
+        "cluster-autoscaler/shim",
+        "kwok-operator-shim/shim",
+        "kwok-operator/operator",
+    ]
+    for container in ours:
+        settings = settings_of(container)
+        address = settings.listen if container.spec["args"][0] == "run" else settings.metrics_listen
+        asked = {}
+        for kind in ("livenessProbe", "readinessProbe"):
+            probe = container.spec[kind]["httpGet"]
+            asked[kind] = (container.port(probe["port"]), probe["path"])
+        assert asked == {
+            "livenessProbe": (address[1], "/healthz"),
+            "readinessProbe": (address[1], "/readyz"),
+        }, container
+
+
+def test_the_operator_knows_its_pod_and_speaks_json(everything: list[Object]) -> None:
+    operator = next(c for c in containers(everything) if c.spec["name"] == "operator")
+    settings = settings_of(operator)
+    assert settings.namespace == NAMESPACE
+    assert settings.log_format == "json"
+    assert settings.provider_config == "kwok-provider-config"
+    assert "POD_NAME" in {e["name"] for e in operator.spec["env"]}
+
+
+def test_the_shim_is_a_sidecar_that_shares_a_socket(everything: list[Object]) -> None:
+    shim, autoscaler = (c for c in containers(everything) if c.workload == "cluster-autoscaler")
+    assert shim.spec["restartPolicy"] == "Always"
+    assert shim.spec["startupProbe"]["httpGet"]["path"] == "/readyz"
+    config = yaml.safe_load(
+        find(everything, "ConfigMap", "cluster-autoscaler-cloud-config")["data"][
+            "cloud-config.yaml"
+        ]
+    )
+    listen = settings_of(shim).listen
+    assert config["address"] == str(listen)
+    for container in (shim, autoscaler):
+        mounts = {m["name"]: m["mountPath"] for m in container.spec["volumeMounts"]}
+        assert mounts["socket"] == str(Path(listen.path).parent)
+
+
+def test_both_sides_of_mutual_tls_have_what_they_need(everything: list[Object]) -> None:
+    shim = next(c for c in containers(everything) if c.workload == "kwok-operator-shim")
+    (mount,) = shim.spec["volumeMounts"]
+    (volume,) = shim.pod["volumes"]
+    certificates = settings_of(shim).certificates
+    for file in (certificates.cert, certificates.key, certificates.cacert):
+        assert str(Path(file).parent) == mount["mountPath"]
+    server = find(everything, "Certificate", "kwok-operator-shim")["spec"]
+    client = find(everything, "Certificate", "kwok-operator-shim-client")["spec"]
+    assert volume["secret"]["secretName"] == server["secretName"]
+    assert ("server auth" in server["usages"], "client auth" in client["usages"]) == (True, True)
+    config = yaml.safe_load(
+        find(everything, "ConfigMap", "kwok-operator-shim-cloud-config")["data"][
+            "cloud-config.yaml"
+        ]
+    )
+    host, _, port = config["address"].partition(":")
+    assert host in server["dnsNames"]
+    service = find(everything, "Service", "kwok-operator-shim")
+    assert int(port) in {p["port"] for p in service["spec"]["ports"]}
+    assert settings_of(shim).listen.port == int(port)
+
+
+def test_two_replicas_stay_apart_where_they_can(tree: Tree) -> None:
+    spec = find(tree.render("ha"), "Deployment", "kwok-operator")["spec"]
+    assert spec["replicas"] == 2
+    pod = spec["template"]["spec"]
+    assert "requiredDuringScheduling" not in str(pod["affinity"]["podAntiAffinity"])
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    budget = find(tree.render("ha"), "PodDisruptionBudget", "kwok-operator")["spec"]
+    assert budget["maxUnavailable"] == 1
+
+
+def test_each_monitor_finds_its_services(everything: list[Object]) -> None:
+    services = [item for item in everything if item["kind"] == "Service"]
+    found: dict[str, set[str]] = {}
+    for monitor in (item for item in everything if item["kind"] == "ServiceMonitor"):
+        labels = monitor["spec"]["selector"]["matchLabels"].items()
+        (endpoint,) = monitor["spec"]["endpoints"]
+        for service in services:
+            if labels <= service["metadata"]["labels"].items():
+                assert endpoint["port"] in {p["name"] for p in service["spec"]["ports"]}
+                found.setdefault(monitor["metadata"]["name"], set()).add(
+                    service["metadata"]["name"]
+                )
+    assert found == {
+        "kwok-operator": {"kwok-operator"},
+        "kwok-operator-shim": {"kwok-operator-shim", "cluster-autoscaler-shim"},
+        "cluster-autoscaler": {"cluster-autoscaler"},
+    }
+
+
+def test_services_reach_their_containers(everything: list[Object]) -> None:
+    for service in (item for item in everything if item["kind"] == "Service"):
+        selector = service["spec"]["selector"].items()
+        (deployment,) = [
+            d
+            for d in deployments(everything)
+            if selector <= d["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        pod = deployment["spec"]["template"]["spec"]
+        ports = [
+            p for c in (*pod.get("initContainers", ()), *pod["containers"]) for p in c["ports"]
+        ]
+        for port in service["spec"]["ports"]:
+            assert port["targetPort"] in {v for p in ports for v in (p["name"], p["containerPort"])}
+
+
+def test_grafana_finds_the_dashboard(everything: list[Object]) -> None:
+    dashboard = find(everything, "ConfigMap", "kwok-operator-dashboard")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    (text,) = dashboard["data"].values()
+    assert yaml.safe_load(text)["title"]
+
+
+def namespaces(items: list[Object]) -> set[str]:
+    """Where the objects are."""
+    return {item["metadata"].get("namespace", "") for item in items} - {""}
+
+
+def placed(items: list[Object]) -> set[Key]:
+    return {key for key in by_key(items) if key[1] in ELSEWHERE}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_objects_of_other_namespaces_stay_there(tree: Tree, overlay: str) -> None:
+    items = tree.render(overlay)
+    own = find(items, "Namespace", "fake-nodes" if overlay == "custom" else NAMESPACE)
+    assert namespaces(items) == {own["metadata"]["name"], *ELSEWHERE}
+    assert placed(items) == {
+        (kind, namespace, "kwok-operator")
+        for kind in ("Role", "RoleBinding")
+        for namespace in ELSEWHERE
+    }
+
+
+def test_kustomizes_own_namespace_field_is_refused(kubectl: Kubectl, tree: Tree) -> None:
+    """It would move the Roles of other namespaces too."""
+    path = tree.path(tree.combine("moved-by-force", [], namespace="other"))
+    assert "namespace transformation produces ID conflict" in kubectl.fails("kustomize", str(path))
+
+
+def settings_patch(**data: str) -> dict[str, Any]:
+    return {
+        "patch": yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "kwok-operator-settings"},
+                "data": data,
+            }
+        )
+    }
+
+
+def strings(value: object) -> Iterator[str]:
+    """Every text in an object."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from (str(key), *strings(item))
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    else:
+        yield str(value)
+
+
+def test_the_namespace_changes_in_one_place(tree: Tree, everything: list[Object]) -> None:
+    patch = settings_patch(namespace="elsewhere")
+    moved = tree.render(tree.combine("moved", COMPONENTS, patches=[patch]))
+    assert namespaces(moved) == {"elsewhere", *ELSEWHERE}
+    assert placed(moved) == placed(everything)
+    for item in moved:
+        for subject in item.get("subjects", ()):
+            assert subject["namespace"] == "elsewhere"
+    for item in moved:
+        if item["kind"] != "CustomResourceDefinition":
+            named = [t for t in strings(item) if ".kwok-operator" in t and "io/" not in t]
+            assert named == [], item["metadata"]["name"]
+    # Nothing else is different.
+    renamed = [
+        (kind, space.replace(NAMESPACE, "elsewhere"), n) for kind, space, n in by_key(everything)
+    ]
+    renamed[renamed.index(("Namespace", "", NAMESPACE))] = ("Namespace", "", "elsewhere")
+    assert set(renamed) == set(by_key(moved))
+
+
+def test_the_provider_config_is_named_in_one_place(tree: Tree) -> None:
+    patch = settings_patch(providerConfig="mine")
+    items = tree.render(tree.combine("mine", ["provider-config"], patches=[patch]))
+    assert find(items, "ConfigMap", "mine")["data"]["config"]
+    (operator,) = containers(items)
+    assert settings_of(operator).provider_config == "mine"
+
+
+def test_the_label_of_monitors_changes_in_one_place(tree: Tree, everything: list[Object]) -> None:
+    patch = {
+        "target": {"group": "monitoring.coreos.com"},
+        "patch": "- {op: add, path: /metadata/labels/release, value: mine}",
+    }
+    changed = tree.render(tree.combine("labelled", COMPONENTS, patches=[patch]))
+    for items, label in ((everything, "prometheus"), (changed, "mine")):
+        monitors = [i for i in items if i["apiVersion"] == "monitoring.coreos.com/v1"]
+        assert {i["kind"] for i in monitors} == {"ServiceMonitor", "PrometheusRule"}
+        assert {i["metadata"]["labels"]["release"] for i in monitors} == {label}
+
+
+def images(items: list[Object]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {"ours": set(), "others": set()}
+    for container in containers(items):
+        ours = "cluster-autoscaler" not in container.spec["image"]
+        found["ours" if ours else "others"].add(container.spec["image"])
+    return found
+
+
+def test_images_change_in_one_place(tree: Tree, everything: list[Object]) -> None:
+    before = images(everything)
+    assert [len(names) for names in before.values()] == [1, 1]
+    assert all(":" in name for names in before.values() for name in names)
+    changed = [
+        {"name": "kwok-operator", "newName": "registry.example.com/op", "newTag": "1.2.3"},
+        {"name": "cluster-autoscaler", "newName": "registry.example.com/cluster-autoscaler"},
+    ]
+    items = tree.render(tree.combine("images", COMPONENTS, images=changed))
+    (autoscaler,) = images(items)["others"]
+    assert autoscaler.startswith("registry.example.com/cluster-autoscaler:")
+    assert images(items)["ours"] == {"registry.example.com/op:1.2.3"}
+
+
+def test_no_manifest_has_a_tag_of_its_own() -> None:
+    """They stand in `images:` of a kustomization, and nowhere else."""
+    files = [*DEPLOY.glob("base/*.yaml"), *DEPLOY.glob("components/*/*.yaml")]
+    tagged = [
+        (file.name, line)
+        for file in files
+        for line in file.read_text().splitlines()
+        if line.strip().startswith("image:") and ":" in line.partition("image:")[2]
+    ]
+    assert tagged == []
+
+
+def test_the_custom_overlay_changes_all_of_it(tree: Tree) -> None:
+    items = tree.render("custom")
+    assert find(items, "Namespace", "fake-nodes")
+    assert find(items, "ConfigMap", "my-provider-config")
+    monitors = [i for i in items if i["apiVersion"] == "monitoring.coreos.com/v1"]
+    assert {i["metadata"]["labels"]["release"] for i in monitors} == {"my-prometheus"}
+    for names in images(items).values():
+        (name,) = names
+        assert name.startswith("registry.example.com/")
+
+
+@pytest.mark.parametrize("what", ["samples", "components/provider-config"])
+def test_groups_and_templates_are_valid(what: str) -> None:
+    report = validate([(file.name, file.read_text()) for file in (DEPLOY / what).glob("*.yaml")])
+    assert report.findings == ()
+    assert len(report.rows) >= 3
+
+
+CLOUDS = ("eks", "aks", "gke", "alibaba", "ibm")
+TOPOLOGY = {
+    # What cluster-autoscaler leaves out of the comparison by itself.
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+}
+PARTS = ("zone", "pool", "nodegroup")
+ABOUT_KIND = {
+    # Not where a node is or which pool it belongs to, but what it is.
+    "eks.amazonaws.com/nodegroup-image",
+    "kubernetes.azure.com/nodepool-type",
+    "karpenter.sh/nodepool-hash",
+    "karpenter.sh/nodepool-hash-version",
+}
+
+
+def ignored(items: list[Object]) -> list[str]:
+    autoscaler = next(c for c in containers(items) if c.spec["name"] == "cluster-autoscaler")
+    return [a.removeprefix(IGNORE) for a in autoscaler.spec["args"] if a.startswith(IGNORE)]
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_balancing_ignores_the_pools_and_zones_of_a_cloud(
+    everything: list[Object], cloud: str
+) -> None:
+    """Nodes of that cloud, as they are copied, in tests/corpus."""
+    labels = {
+        label
+        for file in (ROOT / "tests" / "corpus").glob(f"{cloud}*.clean.yaml")
+        for label in yaml.safe_load(file.read_text())["metadata"]["labels"]
+    }
+    telling = {
+        label
+        for label in labels - TOPOLOGY - ABOUT_KIND
+        if any(part in label.rpartition("/")[2] for part in PARTS)
+    }
+    assert telling
+    assert telling <= set(ignored(everything))
+    assert "kwok-operator.io/node-group" in ignored(everything)
+
+
+def test_helms_values_say_what_the_component_says(everything: list[Object]) -> None:
+    values = yaml.safe_load((DEPLOY / "helm" / "cluster-autoscaler-values.yaml").read_text())
+    shim, autoscaler = (c for c in containers(everything) if c.workload == "cluster-autoscaler")
+    (sidecar,) = values["initContainers"]
+    for field in shim.spec.keys() - {"image"}:
+        assert sidecar[field] == shim.spec[field], field
+    flags = {
+        f"--{name.partition('_')[0]}={str(value).lower() if value is True else value}"
+        for name, value in values["extraArgs"].items()
+    }
+    chart = {
+        "--cloud-provider=externalgrpc",
+        "--namespace=$(POD_NAMESPACE)",
+        "--leader-elect=true",
+    }
+    assert flags | chart == set(autoscaler.spec["args"])
+    assert values["extraVolumeMounts"] == autoscaler.spec["volumeMounts"]
+    assert values["securityContext"] == shim.pod["securityContext"]
+    assert values["containerSecurityContext"] == autoscaler.spec["securityContext"]
+    assert values["affinity"] == shim.pod["affinity"]
+    role = find(everything, "ClusterRole", "kwok-operator-shim")
+    assert values["rbac"]["additionalRules"] == role["rules"]
+    account = values["rbac"]["serviceAccount"]["name"]
+    policy = find(everything, "ValidatingAdmissionPolicy", "kwok-operator-shim")
+    assert account in policy["spec"]["matchConditions"][0]["expression"]
+    (config,) = values["extraObjects"]
+    ours = find(everything, "ConfigMap", "cluster-autoscaler-cloud-config")
+    assert config["data"] == ours["data"]
+    assert config["metadata"]["name"] in str(values["extraVolumes"])
+
+
+def test_the_page_about_installation_names_all_that_there_is() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    samples = [file.stem for file in DEPLOY.glob("samples/*.yaml") if "kustom" not in file.stem]
+    for name in (*OVERLAYS, *COMPONENTS, *samples):
+        assert f"| `{name}` |" in page, name
