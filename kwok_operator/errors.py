@@ -30,8 +30,13 @@ _MAX_TEXT: Final = 2_000
 
 
 def one_line(text: object, *, limit: int = _MAX_TEXT) -> str:
-    """Squeeze white space and newlines, and cut what is too long for one log line."""
+    """Squeeze white space and newlines, and cut what is too long for one log line.
+
+    What a terminal would obey, and what can't be encoded, becomes a question mark.
+    """
     line = " ".join(str(text).split())
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else "?" for char in line)
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

@@ -123,12 +123,12 @@ class NodeCache:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def page(self, items: Sequence[NodeRecord | NodeView]) -> None:
+    def page(self, items: Sequence[NodeRecord]) -> None:
         """A part of a listing: these nodes are there, of others it says nothing."""
         for item in items:
             self.upsert(item)
 
-    def replace(self, items: Sequence[NodeRecord | NodeView], resource_version: int) -> None:
+    def replace(self, items: Sequence[NodeRecord], resource_version: int) -> None:
         """A full listing, as of `resource_version`; nodes entered since then stay."""
         listed = {item.name for item in items}
         for record in list(self._nodes.values()):
@@ -138,8 +138,7 @@ class NodeCache:
             if self._nodes.get(item.name) is not item:
                 self.upsert(item)
 
-    def upsert(self, item: NodeRecord | NodeView) -> None:
-        new = item if isinstance(item, NodeRecord) else record_of(item)
+    def upsert(self, new: NodeRecord) -> None:
         old = self._nodes.get(new.name)
         if old is not None:
             # Versions are the cluster's: an older one is late, of another node of that name, too.
@@ -151,21 +150,20 @@ class NodeCache:
         self._removed.pop(new.name, None)
         self._put(new, old)
 
-    def remove(self, item: NodeRecord | NodeView) -> None:
+    def remove(self, item: NodeRecord) -> None:
         known = self._nodes.get(item.name)
         if known is None or known.uid == item.uid or known.resource_version < item.resource_version:
             self._remove(item.name, version=item.resource_version)
 
-    def created(self, group: str, item: NodeView) -> None:
+    def created(self, group: str, new: NodeRecord) -> None:
         """We made this node, or found it made; the watch may already have told of its end."""
-        known = self._nodes.get(item.name)
-        if known is not None and known.uid == item.uid:
+        known = self._nodes.get(new.name)
+        if known is not None and known.uid == new.uid:
             return
-        newest = known.resource_version if known is not None else self._removed.get(item.name, -1)
-        if newest < item.resource_version:
-            self._remove(item.name)
-            self._removed.pop(item.name, None)
-            new = record_of(item)
+        newest = known.resource_version if known is not None else self._removed.get(new.name, -1)
+        if newest < new.resource_version:
+            self._remove(new.name)
+            self._removed.pop(new.name, None)
             new.group = intern(group)
             self._put(new, None)
 
@@ -176,7 +174,7 @@ class NodeCache:
         elif name in self._nodes:
             self._nodes[name].deleting = True
 
-    def updated(self, item: NodeView) -> None:
+    def updated(self, item: NodeRecord) -> None:
         """We patched this node; of the answer only the metadata count.
 
         Events from before the patch come too late from now on; its own tells the same and more.
@@ -186,7 +184,7 @@ class NodeCache:
             return
         if known.resource_version < item.resource_version:
             known.resource_version = item.resource_version
-            known.template_hash = record_of(item).template_hash
+            known.template_hash = item.template_hash
 
     def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
         self._groups.setdefault(new.group, {})[new.name] = new

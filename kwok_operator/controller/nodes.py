@@ -15,26 +15,20 @@ second POST only finds the first's node, as the name tells; a second DELETE find
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.cache import NodeCache, NodeRecord, record_of
+from kwok_operator.controller.pods import PodRemover
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.inplace import make_patches
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.errors import ConflictError, NotFoundError
-from kwok_operator.kube.client import (
-    ACCEPT_METADATA,
-    ACCEPT_METADATA_LIST,
-    MERGE_PATCH,
-    KubeClient,
-)
-from kwok_operator.kube.decode import NODES, OBJECTS, NodeView, decode_dict
+from kwok_operator.kube.client import ACCEPT_METADATA, MERGE_PATCH, KubeClient
+from kwok_operator.kube.decode import NODES, NodeView, decode_dict
 
 logger = logging.getLogger(__name__)
 
-PODS_PATH = "/api/v1/pods"
 FIELD_MANAGER = "kwok-operator"
 """Under which the API server notes what we write; without it, it takes the User-Agent's."""
 _RETRIES = 4
@@ -44,14 +38,23 @@ _ORPHANING_TRIES = 5
 
 
 class NodeWriter:
-    """Writes nodes; one request each, or few: `spend` is told of each but the first."""
+    """Writes nodes; one request each, or few: `spend` is told of each but the first.
+
+    `pods_refused(group, sentence)` is told once that a group's pods may not be deleted.
+    """
 
     def __init__(
-        self, *, client: KubeClient, cache: NodeCache, spend: Callable[[], None] = lambda: None
+        self,
+        *,
+        client: KubeClient,
+        cache: NodeCache,
+        spend: Callable[[], None] = lambda: None,
+        pods_refused: Callable[[str, str], None] = lambda group, sentence: None,
     ) -> None:
         self._client = client
         self._cache = cache
         self._spend = spend
+        self._pods = PodRemover(client=client, spend=spend, refused=pods_refused)
 
     async def check(self, body: bytes) -> None:
         """A strict dry run of a POST: nothing is created.
@@ -88,7 +91,7 @@ class NodeWriter:
                 addresses=born_ready.addresses,
                 kubelet_port=born_ready.port,
             )
-        self._cache.created(group, node)
+        self._cache.created(group, record_of(node))
         return True
 
     async def update(self, record: NodeRecord, wanted: Node, *, uid: str) -> bool:
@@ -102,10 +105,11 @@ class NodeWriter:
                 live = await self._get(record.name)
                 node = NODES.one(live)
                 if node.uid != record.uid or not _belongs(node, uid=uid):
-                    self._cache.upsert(node)
+                    self._cache.upsert(record_of(node))
                     return False
                 try:
-                    self._cache.updated(await self._patch(decode_dict(live), wanted) or node)
+                    patched = await self._patch(decode_dict(live), wanted)
+                    self._cache.updated(record_of(patched or node))
                     return True
                 except ConflictError:
                     if attempt == _UPDATE_TRIES:
@@ -139,7 +143,7 @@ class NodeWriter:
         """Deletes a node without a drain, then its pods if `pods`."""
         await self._delete(record, {"uid": record.uid})
         if pods:
-            await self._delete_pods(record.name)
+            await self._pods.remove(record.name, group=record.group)
 
     async def delete_owned(self, record: NodeRecord, *, owner: str, pods: bool) -> None:
         """Deletes a node of a group that is gone, unless the group let go of it.
@@ -151,7 +155,7 @@ class NodeWriter:
         for _ in range(_ORPHANING_TRIES):
             if await self._delete(record, {"uid": record.uid, "resourceVersion": version}):
                 if pods:
-                    await self._delete_pods(record.name)
+                    await self._pods.remove(record.name, group=record.group)
                 return
             self._spend()
             node = await self._read(record.name)
@@ -180,7 +184,7 @@ class NodeWriter:
         node = await self._read(name)
         ours = node is not None and _belongs(node, uid=uid)
         if node is not None and ours:
-            self._cache.created(group, node)
+            self._cache.created(group, record_of(node))
         else:
             logger.info("name is taken: group=%s node=%s", group, name)
         return ours
@@ -196,29 +200,6 @@ class NodeWriter:
 
     async def exists(self, name: str) -> bool:
         return await self._read(name, retries=_RETRIES) is not None
-
-    async def _delete_pods(self, node: str) -> None:
-        self._spend()
-        answer = await self._client.request(
-            "GET",
-            PODS_PATH,
-            params={"fieldSelector": f"spec.nodeName={node}"},
-            accept=ACCEPT_METADATA_LIST,
-        )
-        for pod in OBJECTS.page(answer).items:
-            await self._delete_pod(pod["metadata"])
-
-    async def _delete_pod(self, pod: Mapping[str, Any]) -> None:
-        self._spend()
-        try:
-            await self._client.request(
-                "DELETE",
-                f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}",
-                body={"gracePeriodSeconds": 0, "preconditions": {"uid": pod["uid"]}},
-                accept=ACCEPT_METADATA,
-            )
-        except (NotFoundError, ConflictError):
-            return  # gone, or another pod of that name already
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:

@@ -11,6 +11,7 @@ another one until nobody does any more.
 import base64
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kwok_operator.controller.configmaps import ConfigMaps, only_key
 from kwok_operator.controller.groups import Group
@@ -18,7 +19,12 @@ from kwok_operator.controller.livenodes import LiveNodes, NodeLink, RemoteLink
 from kwok_operator.core.documents import node_name, pick
 from kwok_operator.core.livenodes import LiveNode, choose, in_words, matches
 from kwok_operator.core.template import SourceNode, template_hash
-from kwok_operator.errors import KwokOperatorError, ManifestError, NotFoundError
+from kwok_operator.errors import (
+    ForbiddenError,
+    KwokOperatorError,
+    ManifestError,
+    NotFoundError,
+)
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import decode_dict
 from kwok_operator.kube.remote import remote_endpoint
@@ -31,6 +37,9 @@ from kwok_operator.models.source import (
 )
 
 Load = Callable[[], Awaitable[tuple[SourceNode, ...]]]
+
+SECRETS_REMEDY: Final = "kubectl apply -f deploy/components/remote-templates/rbac.yaml"
+"""The right to read Secrets is not among the operator's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +212,10 @@ class Sources:
             data = decode_dict(await self._secrets.request("GET", path, retries=2)).get("data")
         except NotFoundError as error:
             raise ManifestError(f"{where} does not exist") from error
+        except ForbiddenError as error:
+            raise ManifestError(
+                f"{where} may not be read (403: {error.message}); to allow it: {SECRETS_REMEDY}"
+            ) from error
         for key in (cluster.key,) if cluster.key else DEFAULT_KUBECONFIG_KEYS:
             if data and key in data:
                 try:

@@ -62,6 +62,11 @@ def parse_kubeconfig(text: str, *, where: str) -> Kubeconfig:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ConnectionConfigError(f"{where} is not YAML: {one_line(error, limit=300)}") from error
+    return make_kubeconfig(content, where=where)
+
+
+def make_kubeconfig(content: object, *, where: str) -> Kubeconfig:
+    """Understand what a text says, once it has been read as YAML."""
     if not isinstance(content, dict | None):
         raise ConnectionConfigError(f"{where} is not a kubeconfig: it has no fields")
     content = content or {}

@@ -2,7 +2,8 @@
 
 Who may write a Secret is not who may run programs in the operator's pod or read its files: a
 kubeconfig from there may contain data only. Exec plugins, auth-providers and paths are refused,
-which also means that nothing has to be imported to log in.
+which also means that nothing has to be imported to log in. Its text is read as that of ConfigMaps
+is, by a parser that neither nests nor repeats without end (core/yamltext.py).
 """
 
 import base64
@@ -10,10 +11,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from kwok_operator.core.yamltext import DocumentError, load_documents
 from kwok_operator.errors import ConnectionConfigError, one_line
 from kwok_operator.kube.connection import Endpoint
-from kwok_operator.kube.kubeconfig import MAX_NAMES, Choice, Kubeconfig, parse_kubeconfig, pick
+from kwok_operator.kube.kubeconfig import MAX_NAMES, Choice, Kubeconfig, make_kubeconfig, pick
 from kwok_operator.kube.proxy import checked
+
+MAX_LENGTH: Final = 256 * 1024
+"""Characters. A kubeconfig with a hundred contexts and their certificates is smaller, and a long
+text would be read while everything else waits."""
 
 _REFUSED: Final = {
     "exec": "runs a program; put a token, or client-certificate-data and client-key-data",
@@ -22,7 +28,10 @@ _REFUSED: Final = {
     "client-certificate": "is a file; put client-certificate-data",
     "client-key": "is a file; put client-key-data",
     "tokenFile": "is a file; put token",
-    "as": "is not supported; put the credentials of the account itself",
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"),
+        "is not supported; put the credentials of the account itself",
+    ),
 }
 
 
@@ -45,21 +54,25 @@ def remote_endpoint(text: str, *, where: str) -> Endpoint:
         return _endpoint(choice)
     except (ConnectionConfigError, ValueError) as error:
         words = one_line(error, limit=500)
-        raise ConnectionConfigError(f"{where}: context {choice.name}: {words}") from error
+        name = one_line(choice.name, limit=100)
+        raise ConnectionConfigError(f"{where}: context {name}: {words}") from error
 
 
 def _parse(text: str, *, where: str) -> Kubeconfig:
-    # The parser's own words show the lines around a mistake, and credentials may stand there.
+    if len(text) > MAX_LENGTH:
+        raise ConnectionConfigError(
+            f"{where} has {len(text)} characters, {MAX_LENGTH} are the most; leave only the "
+            "context there that is needed"
+        )
     try:
-        return parse_kubeconfig(text, where=where)
-    except ConnectionConfigError as error:
-        if error.__cause__ is None:
-            raise
-        mark = getattr(error.__cause__, "problem_mark", None)
-    except ValueError:  # a tag or a date that can't be
-        mark = None
-    place = f", line {mark.line + 1}, column {mark.column + 1}," if mark else ""
-    raise ConnectionConfigError(f"{where}{place} is not YAML; put a kubeconfig there")
+        documents = load_documents(text, where=where)
+    except DocumentError as error:
+        # Its own words repeat what stands there, and that may be a credential.
+        raise ConnectionConfigError(
+            f"{where}, line {error.line}, column {error.column}, is not plain YAML; put a "
+            "kubeconfig there"
+        ) from None
+    return make_kubeconfig(documents[0] if documents else None, where=where)
 
 
 def _endpoint(choice: Choice) -> Endpoint:
@@ -94,7 +107,7 @@ def _endpoint(choice: Choice) -> Endpoint:
         _check_host(urlsplit(checked(str(proxy), "proxy-url")).hostname, of="proxy-url")
     return Endpoint(
         server=server,
-        description=f"context {choice.name} at {server}",
+        description=f"context {one_line(choice.name, limit=100)} at {server}",
         namespace=choice.namespace,
         ca_data=_pem(choice.cluster, "certificate-authority-data"),
         certificate_data=certificate,

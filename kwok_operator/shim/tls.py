@@ -4,11 +4,15 @@
 
 Files that don't fit each other, as when one of them is renewed and the other is not yet, change
 nothing: the last ones that did stay. Connections that are open keep what they have.
+
+Clients that are turned away are told of in the log: nobody else would, as no call of theirs begins.
 """
 
 import asyncio
 import logging
 import ssl
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +23,20 @@ logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL: Final = 10.0
 """Seconds between two looks at the files."""
+TELL_INTERVAL: Final = 60.0
+"""Seconds in which one cause is told once, however many clients try."""
 
 
 class Tls:
     """Mutual TLS with the files as they are now. Raises SettingsError where they can't be used."""
 
-    def __init__(self, certificates: Certificates) -> None:
+    def __init__(
+        self, certificates: Certificates, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._certificates = certificates
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        """When each cause was last told; OpenSSL knows a few hundred."""
         self._stamp = _stamp(certificates)
         self._current = _context(certificates)
         self.context = _context(certificates)
@@ -33,6 +44,7 @@ class Tls:
         # Called for clients that send no name, too. A context can be given new certificates, but
         # neither can a CA be taken from it nor a certificate be put back that had no key.
         self.context.sni_callback = self._choose
+        self.context.sslobject_class = _telling(self._turned_away)
 
     def look(self) -> None:
         """Takes the files over if they have changed."""
@@ -52,6 +64,12 @@ class Tls:
             await asyncio.sleep(CHECK_INTERVAL)
             self.look()
 
+    def _turned_away(self, error: ssl.SSLError) -> None:
+        cause, now = _in_words(error), self._clock()
+        if now - self._told.get(cause, float("-inf")) >= TELL_INTERVAL:
+            self._told[cause] = now
+            logger.warning("client turned away: error=%s", cause)
+
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
     ) -> None:
@@ -69,6 +87,30 @@ def _context(certificates: Certificates) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise SettingsError(f"--cert, --key, --cacert: can't be used: {error}") from error
     return context
+
+
+def _telling(tell: Callable[[ssl.SSLError], None]) -> type[ssl.SSLObject]:
+    """Connections that tell of a handshake that fails, of which a server hears nothing."""
+
+    class Telling(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except ssl.SSLError as error:
+                tell(error)
+                raise
+
+    return Telling
+
+
+def _in_words(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "it shows no certificate"
+    return (error.reason or "the handshake failed").replace("_", " ").lower()
 
 
 def _stamp(certificates: Certificates) -> tuple[int, ...]:

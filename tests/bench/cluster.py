@@ -31,8 +31,8 @@ from tests.bench.observer import Observer, Sight, Targets, nodes_of, targets_of
 from tests.bench.procfs import usage
 from tests.e2e.groups import install_crds
 from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.rights import apply_rights
 
-BASE: Final = Path(__file__).parents[2] / "deploy" / "base"
 NAMESPACE: Final = "kwok-operator"
 OPERATOR, CEILING, SHIM = "kwok-operator", "bench-ceiling", "kwok-operator-shim"
 COMPONENTS: Final = ("kube-controller-manager", "kube-scheduler", "kwok-controller")
@@ -164,8 +164,7 @@ def _created(name: str, *, extra_args: Sequence[str], settings: Settings) -> Clu
 
 def _prepare(kubectl: Kubectl, *, config: Mapping[str, Any], directory: Path) -> None:
     install_crds(kubectl)
-    for file in ("rbac.yaml", "shim-rbac.yaml"):
-        kubectl("apply", f"--filename={BASE / file}")
+    apply_rights(kubectl, policies=False)
     for manifest in (_account(), _binding(), *map(_flow, (OPERATOR, CEILING, SHIM))):
         kubectl.apply(manifest)
     for account, verb in ((OPERATOR, "create"), (CEILING, "create"), (SHIM, "list")):

@@ -5,7 +5,6 @@ client of it that does what cluster-autoscaler does in a loop: what is asked, in
 which nodes, is taken from how it behaves, not from how the shim is made.
 """
 
-import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -18,9 +17,9 @@ import pytest
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.e2e.groups import nodes_of
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import NAMESPACE, PROGRAM
+from tests.e2e.operator import PROGRAM
+from tests.e2e.rights import kubeconfig_of
 
-RBAC = Path(__file__).parents[2] / "deploy" / "base" / "shim-rbac.yaml"
 ACCOUNT = "kwok-operator-shim"
 SERVICE = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
 FAKE_NODE_REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -184,18 +183,8 @@ def shim_kubeconfig(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """The kubeconfig of the shim's service account."""
-    kubectl("apply", f"--filename={RBAC}")
-    token = kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=6h").strip()
-    config = json.loads(operator_kubeconfig.read_text())
-    config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
-    config["contexts"][0]["context"]["user"] = ACCOUNT
     file = tmp_path_factory.mktemp("shim") / "kubeconfig"
-    file.write_text(json.dumps(config))
-    account = f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-    eventually(
-        lambda: kubectl("auth", "can-i", "patch", "kng", account),
-        describe="the shim has its rights",
-    )
+    file.write_text(kubeconfig_of(kubectl, ACCOUNT))
     return file
 
 

@@ -5,7 +5,6 @@ groups. A test that wants it as usual asks for `operator`; one that wants flags 
 death, asks for `harness`. Either way the next test finds what it asks for.
 """
 
-import json
 import os
 import signal
 import socket
@@ -19,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.rights import apply_rights, kubeconfig_of
 
 PROGRAM = Path(sys.executable).with_name("kwok-operator")
-RBAC = Path(__file__).parents[2] / "deploy" / "base" / "rbac.yaml"
 NAMESPACE = ACCOUNT = "kwok-operator"
 
 
@@ -143,7 +142,9 @@ class Harness:
 
 
 @pytest.fixture(scope="session")
-def operator_kubeconfig(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def operator_kubeconfig(
+    kubectl: Kubectl, crds: None, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The kubeconfig with which the operator runs."""
     file = tmp_path_factory.mktemp("operator") / "kubeconfig"
     file.write_text(as_service_account(kubectl))
@@ -152,17 +153,8 @@ def operator_kubeconfig(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFacto
 
 def as_service_account(kubectl: Kubectl) -> str:
     """A kubeconfig with the token of the service account, which may do what deploy/ says."""
-    kubectl("apply", f"--filename={RBAC}")
-    account = f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-    eventually(
-        lambda: kubectl("auth", "can-i", "create", "nodes", account),
-        describe="the rights are in force",
-    )
-    token = kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}", "--duration=6h").strip()
-    config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
-    config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]
-    config["contexts"][0]["context"] |= {"user": ACCOUNT, "namespace": NAMESPACE}
-    return json.dumps(config)
+    apply_rights(kubectl)
+    return kubeconfig_of(kubectl, ACCOUNT)
 
 
 @pytest.fixture(scope="session")

@@ -130,7 +130,7 @@ def wait_not_reported(kubectl: Kubectl, group: str) -> None:
 
 
 def times_told(kubectl: Kubectl, group: str) -> int:
-    return sum(event["reason"] == REASON for event in events_of(kubectl, group))
+    return sum(e["count"] for e in events_of(kubectl, group) if e["reason"] == REASON)
 
 
 def assert_untouched(kubectl: Kubectl, made: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ from tests.e2e.groups import (
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import RBAC, Harness, Process
+from tests.e2e.operator import Harness, Process
+from tests.e2e.rights import apply_rights
 
 HOLD = "example.com/hold"
 ROLE_BINDING = "clusterrolebinding/kwok-operator"
@@ -46,7 +47,7 @@ def everything_comes_back(kubectl: Kubectl, crds: None) -> Iterator[None]:
         timeout=60,
     )
     install_crds(kubectl)
-    kubectl("apply", f"--filename={RBAC}")
+    apply_rights(kubectl)
 
 
 def wait_gone(kubectl: Kubectl, name: str) -> None:

@@ -4,16 +4,21 @@ import base64
 import os
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
 
 SERVER_NAME = "k8s.test"
+_YESTERDAY = datetime.now(UTC) - timedelta(days=1)
+_LONG_AGO = _YESTERDAY - timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Where they are: `ca.crt`, `server.crt`, `server.key`, `client.crt`, `client.key`."""
+    """Where they are: `ca.crt`, `server.crt`, `server.key`, `client.crt`, `client.key`, and those
+    of a client whose certificate has expired: `expired.crt`, `expired.key`.
+    """
 
     directory: Path
 
@@ -46,6 +51,9 @@ def make_certificates(directory: Path) -> Certificates:
     issued = {
         "server": authority.issue_cert(SERVER_NAME, common_name="server"),
         "client": authority.issue_cert(SERVER_NAME, common_name="client"),
+        "expired": authority.issue_cert(
+            SERVER_NAME, common_name="expired", not_before=_LONG_AGO, not_after=_YESTERDAY
+        ),
     }
     for who, certificate in issued.items():
         certificate.cert_chain_pems[0].write_to_path(directory / f"{who}.crt")

@@ -6,7 +6,7 @@
   that is gone does not come back by our own late answer
 - a full listing is the truth, but for what was entered after it was made; a page of it says nothing
   of the others
-- records can come from the decoder as well, and are the same
+- the decoder makes the same records
 - a group is woken when there may be something to do, and not by heartbeats
 - a kubelet endpoint is told when a Ready node has it first, and whether at first sight
 - memory: names that are gone are forgotten in the end, equal endpoints are one object
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import RECORDS, NodeCache, record_of
+from kwok_operator.controller.cache import RECORDS, NodeCache, NodeRecord, record_of
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NodeView
@@ -29,7 +29,7 @@ NAMES = NodeNames.of("web", UID)
 ENDPOINT = (("Hostname", "localhost"),)
 
 
-def node(name: str = "web-1", *, group: str = "web", version: int = 1, **fields: Any) -> NodeView:
+def node(name: str = "web-1", *, group: str = "web", version: int = 1, **fields: Any) -> NodeRecord:
     """A node of ours, not ready yet."""
     labels = {constants.NODE_GROUP_LABEL: group} if group else {}
     view = NodeView(
@@ -47,10 +47,10 @@ def node(name: str = "web-1", *, group: str = "web", version: int = 1, **fields:
         kubelet_port=0,
         provider_id="",
     )
-    return dataclasses.replace(view, **fields)
+    return record_of(dataclasses.replace(view, **fields))
 
 
-def ready(name: str = "web-1", *, version: int = 2, port: int = 10247, **fields: Any) -> NodeView:
+def ready(name: str = "web-1", *, version: int = 2, port: int = 10247, **fields: Any) -> NodeRecord:
     """The same, initialised by kwok."""
     return node(name, version=version, ready=True, addresses=ENDPOINT, kubelet_port=port, **fields)
 
@@ -143,7 +143,7 @@ class TestWhatIsKept:
     ) -> None:
         annotations = {constants.NODE_GROUP_UID_ANNOTATION: owner}
         owners = (owner,) if owner else ()
-        assert record_of(node(name, annotations=annotations, owner_uids=owners)).serial == serial
+        assert node(name, annotations=annotations, owner_uids=owners).serial == serial
 
     def test_the_decoder_makes_the_same_record(self, cache: NodeCache) -> None:
         body = json.dumps(
@@ -158,9 +158,9 @@ class TestWhatIsKept:
                 }
             }
         ).encode()
-        assert RECORDS.one(body) == record_of(node("web-1"))
+        assert RECORDS.one(body) == node("web-1")
         cache.upsert(RECORDS.one(body))
-        assert cache.group("web") == {"web-1": record_of(node("web-1"))}
+        assert cache.group("web") == {"web-1": node("web-1")}
 
     @pytest.mark.parametrize(
         ("deleting", "finalizers", "held"),
@@ -363,7 +363,7 @@ class TestListing:
         self, cache: NodeCache, told: Told
     ) -> None:
         cache.upsert(node("gone-1", group="gone"))
-        records = [record_of(ready("web-1")), record_of(ready("web-2"))]
+        records = [ready("web-1"), ready("web-2")]
         cache.page(records[:1])
         cache.page(records[1:])
         cache.deleted("web-1")

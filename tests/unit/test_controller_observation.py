@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import NodeCache
+from kwok_operator.controller.cache import NodeCache, record_of
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.observation import Memory, Observation, observe, observed
 from kwok_operator.core.naming import NodeNames
@@ -74,7 +74,7 @@ class World:
     def look(self, nodes: list[NodeView] | None = None) -> Observation:
         """Looks, at exactly these nodes if they are given."""
         if nodes is not None:
-            self.cache.replace(nodes, 100)
+            self.cache.replace([record_of(node) for node in nodes], 100)
         group = Group.parse({"metadata": {"name": "web", "uid": UID}})
         return observe(group, self.memory, self.cache)
 

@@ -111,7 +111,10 @@ class TestAnotherCluster:
     async def test_says_that_its_secret_may_not_be_read(self, world: World) -> None:
         world.server.fail(403, times=100, resource="secrets", message="secrets is forbidden")
         missing = await world.missing(REMOTE)
-        assert "403: secrets is forbidden" in missing.message
+        assert missing.message.endswith(
+            "Secret ops/prod may not be read (403: secrets is forbidden); to allow it: kubectl "
+            "apply -f deploy/components/remote-templates/rbac.yaml"
+        )
 
     async def test_wakes_those_who_copy_from_it(
         self, world: World, far: FakeApiServer, kubeconfig: str

@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 )
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.cache import NodeCache, NodeRecord, record_of
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.observation import Memory, Observation, observe, observed
 from kwok_operator.core.naming import NodeNames
@@ -134,14 +134,14 @@ class Operator:
     def __init__(self, api: ApiServer) -> None:
         self.cache = NodeCache(changed=lambda _: None, initialised=lambda *_, **__: None)
         api.events.clear()
-        self.cache.replace(list(api.nodes.values()), api.version)
+        self.cache.replace([record_of(node) for node in api.nodes.values()], api.version)
         self.memory = Memory(UID, KwokNodeGroupStatus.model_validate(api.status), 0)
 
     def hear(self, kind: str, node: NodeView) -> None:
         if kind == "remove":
-            self.cache.remove(node)
+            self.cache.remove(record_of(node))
         else:
-            self.cache.upsert(node)
+            self.cache.upsert(record_of(node))
 
 
 class World(RuleBasedStateMachine):
@@ -371,7 +371,7 @@ class World(RuleBasedStateMachine):
         for name in plan.update[: max(0, writes - len(plan.delete) - len(plan.create))]:
             node = self.api.patch(name, self.template)
             if node is not None:
-                self.operator.cache.updated(node)
+                self.operator.cache.updated(record_of(node))
         return plan
 
     def _check_update(self, plan: Plan, seen: Observation) -> None:
@@ -434,7 +434,7 @@ class World(RuleBasedStateMachine):
         if node is None:
             memory.taken[serial] = name
         else:
-            self.operator.cache.created(GROUP, node)
+            self.operator.cache.created(GROUP, record_of(node))
             memory.seen.add(serial)
 
 

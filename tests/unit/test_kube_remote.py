@@ -155,6 +155,9 @@ class TestRefused:
             ("client-certificate", "{file}", "put client-certificate-data instead"),
             ("client-key", "{file}", "put client-key-data instead"),
             ("as", "admin", "put the credentials of the account itself"),
+            ("as-uid", "0", "put the credentials of the account itself"),
+            ("as-groups", ["system:masters"], "put the credentials of the account itself"),
+            ("as-user-extra", {"a": ["b"]}, "put the credentials of the account itself"),
         ],
     )
     def test_beside_a_token_too(self, tmp_path: Path, key: str, value: Any, remedy: str) -> None:
@@ -243,12 +246,12 @@ class TestRefused:
         [
             ("", "no current-context is set; set it to one of: none"),
             ("just text", "is not a kubeconfig: it has no fields"),
-            ("users:\n\t- token: hidden", "Secret prod, line 2, column 1, is not YAML"),
-            ("token: hidden\nusers: [", "is not YAML; put a kubeconfig there"),
-            ("token: !!int hidden", "is not YAML"),
-            ("token: 2026-13-45", "is not YAML"),
-            ("token: !!python/object/apply:os.system [hidden]", "is not YAML"),
-            ("[" * 5_000, "is not YAML"),
+            ("users:\n\t- token: hidden", "Secret prod, line 2, column 1, is not plain YAML"),
+            ("token: hidden\nusers: [", "is not plain YAML; put a kubeconfig there"),
+            ("token: !!int hidden", "is not plain YAML"),
+            ("token: 2026-13-45", "no current-context is set"),
+            ("token: !!python/object/apply:os.system [hidden]", "is not plain YAML"),
+            ("[" * 5_000, "is not plain YAML"),
         ],
         ids=lambda value: value[:20],
     )

@@ -21,7 +21,7 @@ import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.controller.budget import NodeBudget
-from kwok_operator.controller.cache import NodeCache
+from kwok_operator.controller.cache import RECORDS, NodeCache
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import Group, GroupStore
 from kwok_operator.controller.kwok import KwokLink
@@ -34,7 +34,6 @@ from kwok_operator.controller.statuswriter import StatusWriter
 from kwok_operator.controller.templates import Templates
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import NODES as NODE_DECODER
 from kwok_operator.kube.decode import OBJECTS
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.metrics import Metrics
@@ -118,7 +117,7 @@ class World:
         nodes = Reflector(
             path=NODES,
             params={"labelSelector": NODE_GROUP_LABEL},
-            decoder=NODE_DECODER,
+            decoder=RECORDS,
             sink=cache,
             **options,
         )

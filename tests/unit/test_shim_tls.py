@@ -1,6 +1,7 @@
 """Mutual TLS of the shim, with files that are renewed while it runs.
 
-- a client with a certificate of the CA gets in; one without, or of another CA, does not
+- a client with a certificate of the CA gets in; one without, of another CA or that has expired
+  does not, and the log tells why, each cause once a minute
 - renewed files are taken over: new certificate, new CA, and the old CA counts no more
 - a connection that is open stays
 - files that don't fit each other change nothing, until they do
@@ -68,12 +69,14 @@ def mounted(old: Made, tmp_path: Path) -> Mounted:
     return mounted
 
 
-def channel(port: int, trusted: Made, client: Made | None) -> grpc.aio.Channel:
+def channel(
+    port: int, trusted: Made, client: Made | None, *, shown: str = "client"
+) -> grpc.aio.Channel:
     """`trusted` is whose CA the client believes, `client` whose certificate it shows."""
     credentials = grpc.ssl_channel_credentials(
         root_certificates=trusted.text("ca.crt").encode(),
-        private_key=client.text("client.key").encode() if client else None,
-        certificate_chain=client.text("client.crt").encode() if client else None,
+        private_key=client.text(f"{shown}.key").encode() if client else None,
+        certificate_chain=client.text(f"{shown}.crt").encode() if client else None,
     )
     options = [
         ("grpc.ssl_target_name_override", SERVER_NAME),
@@ -91,8 +94,8 @@ async def call(over: grpc.aio.Channel) -> bool:
         return False
 
 
-async def gets_in(port: int, trusted: Made, client: Made | None) -> bool:
-    async with channel(port, trusted, client) as over:
+async def gets_in(port: int, trusted: Made, client: Made | None, *, shown: str = "client") -> bool:
+    async with channel(port, trusted, client, shown=shown) as over:
         return await call(over)
 
 
@@ -106,6 +109,29 @@ async def test_who_gets_in(mounted: Mounted, old: Made, new: Made) -> None:
     assert await gets_in(port, old, old)
     assert not await gets_in(port, old, None)
     assert not await gets_in(port, old, new)
+    assert not await gets_in(port, old, old, shown="expired")
+    await server.stop(0)
+
+
+async def test_who_is_turned_away_is_told_once_a_minute(
+    mounted: Mounted, old: Made, new: Made, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    server, port = await serving(Tls(mounted.files, clock=lambda: now))
+
+    async def told(client: Made | None, shown: str = "client") -> list[str]:
+        caplog.clear()
+        assert not await gets_in(port, old, client, shown=shown)
+        return [record.message for record in caplog.records if record.name == tls_module.__name__]
+
+    refused = "client turned away: error=its certificate is refused: "
+    assert await told(None) == ["client turned away: error=it shows no certificate"]
+    assert await told(old, "expired") == [refused + "certificate has expired"]
+    (other,) = await told(new)
+    assert other.startswith(refused)
+    assert await told(None) == []
+    now = tls_module.TELL_INTERVAL
+    assert await told(None) == ["client turned away: error=it shows no certificate"]
     await server.stop(0)
 
 
@@ -189,7 +215,11 @@ def on_uvloop() -> Iterator[Callable[..., None]]:
 
 
 def test_all_the_same_on_uvloop(
-    on_uvloop: Callable[..., None], mounted: Mounted, old: Made, new: Made
+    on_uvloop: Callable[..., None],
+    mounted: Mounted,
+    old: Made,
+    new: Made,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def blocking(port: int, trusted: Made, client: Made) -> bool:
         return asyncio.run(gets_in(port, trusted, client))
@@ -202,6 +232,7 @@ def test_all_the_same_on_uvloop(
         tls.look()
         assert await asyncio.to_thread(blocking, port, new, new)
         assert not await asyncio.to_thread(blocking, port, new, old)
+        assert "client turned away: error=its certificate is refused" in caplog.text
         await server.stop(0)
 
     on_uvloop(work())

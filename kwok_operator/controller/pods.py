@@ -1,0 +1,73 @@
+"""The pods of deleted nodes, for groups that ask for scaleDown.pods: Delete.
+
+    a node was deleted ──> its pods are listed ──> each is deleted at once
+                                └── 403 ──> told once for each group; the node goes all the same
+
+The right to delete pods is not among the operator's own: whoever wants it adds a component of
+deploy/. Each request is made once, as those of nodes.py.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kwok_operator.errors import ConflictError, ForbiddenError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, ACCEPT_METADATA_LIST, KubeClient
+from kwok_operator.kube.decode import OBJECTS
+
+PODS_PATH: Final = "/api/v1/pods"
+REMEDY: Final = "kubectl apply -f deploy/components/delete-pods/rbac.yaml"
+
+
+class PodRemover:
+    """`spend` is told of each request; `refused(group, sentence)` of a group's first 403."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        spend: Callable[[], None],
+        refused: Callable[[str, str], None],
+    ) -> None:
+        self._client = client
+        self._spend = spend
+        self._refused = refused
+        self._told: set[str] = set()
+
+    async def remove(self, node: str, *, group: str) -> None:
+        """Deletes the pods of a node, or says why not. Raises ApiError other than 403."""
+        try:
+            await self._remove(node)
+        except ForbiddenError as error:
+            if group not in self._told:
+                self._told.add(group)
+                self._refused(group, _in_words(error))
+
+    async def _remove(self, node: str) -> None:
+        self._spend()
+        answer = await self._client.request(
+            "GET",
+            PODS_PATH,
+            params={"fieldSelector": f"spec.nodeName={node}"},
+            accept=ACCEPT_METADATA_LIST,
+        )
+        for pod in OBJECTS.page(answer).items:
+            await self._remove_one(pod["metadata"])
+
+    async def _remove_one(self, pod: Mapping[str, Any]) -> None:
+        self._spend()
+        try:
+            await self._client.request(
+                "DELETE",
+                f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}",
+                body={"gracePeriodSeconds": 0, "preconditions": {"uid": pod["uid"]}},
+                accept=ACCEPT_METADATA,
+            )
+        except (NotFoundError, ConflictError):
+            return  # gone, or another pod of that name already
+
+
+def _in_words(error: ForbiddenError) -> str:
+    return (
+        "scaleDown.pods is Delete, but pods of deleted nodes stay, because the operator may not "
+        f"delete them: {error.message}. To allow it: {REMEDY}"
+    )

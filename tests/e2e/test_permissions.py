@@ -1,0 +1,545 @@
+"""Least privilege, of the operator and of the shim as deployed.
+
+- each right is made use of, as the API server's audit log tells, and where it is taken away just
+  that is refused: no rule is idle
+- what an account has no right to is refused: Secrets by list, other namespaces, nodes for the shim
+- a right that the operator can't do without is named when it starts
+- the shim's account is held to targetSize and nodesToDelete of a group, whatever it sends
+- the operator's account is held to nodes that it made itself, with the component for that
+- a group that asks for scaleDown.pods: Delete where that is not allowed loses its nodes all the
+  same, and says once what to apply; a Secret that may not be read is told with the remedy
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from kwok_operator.constants import NODES_PATH
+from kwok_operator.controller.preflight import (
+    NEEDED,
+    NEEDED_FOR_ELECTION,
+    check_permissions,
+)
+from kwok_operator.errors import PreflightError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.settings import DEFAULT_LEASE_NAME
+from tests.e2e.autoscaler import Autoscaler, Shim
+from tests.e2e.grants import (
+    AUDIT_POLICY,
+    JSON,
+    MERGE_PATCH,
+    Caller,
+    Grant,
+    Request,
+    granted,
+    make_admin,
+    requests_by_grant,
+)
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    events_of,
+    group_manifest,
+    names_of,
+    patch_group,
+    scale,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, as_text, eventually
+from tests.e2e.own_cluster import OwnCluster, own_cluster
+from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM, kubeconfig_of, user_name
+from tests.e2e.sources import CONFIG, Provider, template
+
+GRANTS = granted()
+ADMISSION = "admissionregistration.k8s.io"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+GROUPS = sorted({grant.group for grant in GRANTS} | {"rbac.authorization.k8s.io"})
+LEADER = "--leader-elect"
+POOL = "example.com/pool"
+THE_SHIM = user_name(SHIM)
+DELETE_PODS = [g for g in GRANTS if g.resource == "pods"]
+SECRETS = [g for g in GRANTS if g.resource == "secrets"]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+    """A cluster that writes down what the two accounts ask for."""
+    directory = tmp_path_factory.mktemp("permissions")
+    policy = directory / "audit.yaml"
+    policy.write_text(json.dumps(AUDIT_POLICY))
+    with own_cluster(
+        "rights", directory=directory, extra_args=[f"--kube-audit-policy={policy}"]
+    ) as own:
+        (directory / "shim.kubeconfig").write_text(kubeconfig_of(own.kubectl, SHIM))
+        yield own
+
+
+@pytest.fixture(scope="module")
+def kubectl(own: OwnCluster) -> Kubectl:
+    return own.kubectl
+
+
+@pytest.fixture(scope="module")
+def kubeconfigs(own: OwnCluster) -> dict[str, Path]:
+    file = own.harness.kubeconfig
+    return {OPERATOR: file, SHIM: file.with_name("shim.kubeconfig")}
+
+
+@pytest.fixture(scope="module")
+def admin(own: OwnCluster) -> Caller:
+    return make_admin(own.kubectl)
+
+
+@pytest.fixture(scope="module")
+def callers(kubeconfigs: dict[str, Path]) -> dict[str, Caller]:
+    return {account: Caller(file.read_text()) for account, file in kubeconfigs.items()}
+
+
+@pytest.fixture(scope="module")
+def used(own: OwnCluster, kubeconfigs: dict[str, Path]) -> dict[Grant, Request]:
+    """What the operator and the shim have made use of in a life with everything in it."""
+    own.harness.start(LEADER)
+    live_with_a_provider_config(own.kubectl)
+    live_with_groups(own.kubectl)
+    live_with_cluster_autoscaler(own.kubectl, kubeconfigs[SHIM])
+    own.harness.stop()
+    assert own.cluster.directory is not None
+    log = own.cluster.directory / "logs" / "audit.log"
+
+    def read() -> dict[Grant, Request]:
+        return requests_by_grant(log.read_text())
+
+    deadline = time.monotonic() + 10  # the log is written a moment later
+    while set(GRANTS) - read().keys() and time.monotonic() < deadline:
+        time.sleep(1)
+    return read()
+
+
+def live_with_a_provider_config(kubectl: Kubectl) -> None:
+    """A group is derived and removed again; the same mistake is made and told twice."""
+    provider = Provider(kubectl)
+    provider.templates(*(template(name, labels={POOL: name}) for name in ("small", "large")))
+    provider.configure_for(POOL, more="prune: true\n")
+    eventually(lambda: kubectl("get", "kng", "small", "large"), describe="groups are derived")
+    provider.templates(template("small", labels={POOL: "small"}))
+    eventually(
+        lambda: "large" not in kubectl("get", "kng", "--output=name"), describe="one is removed"
+    )
+    for _ in range(2):
+        with told_once_more(kubectl, "Warning"):
+            provider.configure("apiVersion: v2\n")
+        with told_once_more(kubectl, "Normal"):
+            provider.configure_for(POOL)
+    provider.remove(CONFIG)
+
+
+@contextmanager
+def told_once_more(kubectl: Kubectl, kind: str) -> Iterator[None]:
+    """Returns when something of that kind has been said of the provider config."""
+
+    def count() -> int:
+        selector = f"--field-selector=involvedObject.name={CONFIG},type={kind}"
+        items = kubectl.json("get", "events", f"--namespace={NAMESPACE}", selector)["items"]
+        return sum(event["count"] for event in items)
+
+    before = count()
+    yield
+    eventually(count, lambda n: n > before, describe=f"a {kind} is told")
+
+
+def live_with_groups(kubectl: Kubectl) -> None:
+    """Nodes come, are changed and go with their pods; a kubeconfig is asked for; it repeats."""
+    group = {"updateStrategy": {"type": "InPlace"}, "scaleDown": {"pods": "Delete"}}
+    apply_group(kubectl, "web", targetSize=1, template={"shape": {"cpu": 4}}, **group)
+    wait_ready(kubectl, "web")
+    (node,) = names_of(kubectl, "web")
+    kubectl.apply(pod_on(node))
+    patch_group(kubectl, "web", template={"shape": {"cpu": 8, "labels": {"tier": "x"}}})
+    eventually(
+        lambda: kubectl.json("get", "node", node),
+        lambda n: n["metadata"]["labels"].get("tier") == "x" and n["status"]["capacity"]["cpu"],
+        describe="the node is changed",
+    )
+    wait_ready(kubectl, "web")
+    for size in (0, 1, 0, 1, 0):
+        scale(kubectl, "web", size)
+        eventually(
+            lambda size=size: len(names_of(kubectl, "web")) == size,  # type: ignore[misc]
+            describe=f"there are {size} nodes",
+        )
+        wait_ready(kubectl, "web")
+    eventually(lambda: pods(kubectl) == [], describe="the pod has gone with its node")
+    far = {"from": {"nodes": {"name": "far", "cluster": {"secretName": "far"}}}}
+    apply_group(kubectl, "far", targetSize=0, template=far)
+    eventually(
+        lambda: "does not exist" in condition(kubectl, "far", "TemplateResolved")["message"],
+        describe="the Secret is looked for",
+    )
+    kubectl("delete", "kng", "far", "web")
+
+
+def live_with_cluster_autoscaler(kubectl: Kubectl, kubeconfig: Path) -> None:
+    """A group is scaled by the shim, and the API server has something against it once."""
+    apply_group(kubectl, "scaled", targetSize=0, autoscaling={"maxSize": 9})
+    shim = Shim(kubeconfig=kubeconfig, directory=kubeconfig.parent)
+    shim.start()
+    try:
+        client = Autoscaler(shim.socket)
+        eventually(lambda: "scaled" in attempt(client.loop), describe="the shim serves the group")
+        client.increase("scaled", 1)
+        with nobody_may_scale(kubectl, "scaled"), pytest.raises(grpc.RpcError):
+            client.increase("scaled", 1)
+        client.close()
+    finally:
+        shim.stop()
+    kubectl("delete", "kng", "scaled")
+
+
+def attempt(call: Any) -> Any:
+    """What a call answers, {} where it fails."""
+    try:
+        return call()
+    except grpc.RpcError:
+        return {}
+
+
+@contextmanager
+def nobody_may_scale(kubectl: Kubectl, group: str) -> Iterator[None]:
+    """The API server calls each new target invalid, which the shim can't know beforehand."""
+    name = {"metadata": {"name": "nobody-may-scale"}, "apiVersion": f"{ADMISSION}/v1"}
+    rule = {
+        "apiGroups": ["kwok-operator.io"],
+        "apiVersions": ["*"],
+        "resources": ["kwoknodegroups"],
+        "operations": ["UPDATE"],
+        "resourceNames": [group],
+    }
+    unchanged = "object.spec.targetSize == oldObject.spec.targetSize"
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": unchanged, "message": "not now"}],
+    }
+    binding = {"policyName": "nobody-may-scale", "validationActions": ["Deny"]}
+    kubectl.apply({**name, "kind": "ValidatingAdmissionPolicy", "spec": policy})
+    kubectl.apply({**name, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding})
+    try:
+        change = as_text({"spec": {"targetSize": 5}})
+        arguments = ("patch", "kng", group, "--type=merge", "--dry-run=server", f"--patch={change}")
+        eventually(
+            lambda: "not now" in kubectl.fails(*arguments), describe="the policy is in force"
+        )
+        yield
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            kubectl("delete", kind, "nobody-may-scale")
+
+
+def pod_on(node: str) -> dict[str, Any]:
+    """It runs there, with nobody to make it anew."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "alone", "namespace": "default"},
+        "spec": {
+            "nodeName": node,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}],
+        },
+    }
+
+
+def pods(kubectl: Kubectl) -> list[str]:
+    return kubectl("get", "pods", "--namespace=default", "--output=name").split()
+
+
+@pytest.mark.parametrize("grant", GRANTS, ids=str)
+def test_no_right_is_idle(
+    admin: Caller,
+    callers: dict[str, Caller],
+    kubeconfigs: dict[str, Path],
+    used: dict[Grant, Request],
+    grant: Grant,
+) -> None:
+    """It was made use of; without it, that very request is refused, and with it again it is not."""
+    assert grant in used, "nothing asked for this"
+    caller = callers[grant.account]
+    with grant.taken_away(admin):
+        _, answer = eventually(
+            lambda: used[grant].repeat(caller), lambda a: a[0] == 403, describe="it is refused"
+        )
+        assert f'cannot {grant.verb} resource "{grant.resource}"' in answer["message"]
+        missing = why_it_does_not_start(kubeconfigs[OPERATOR])
+        assert bool(missing) == is_needed_at_start(grant)
+        if missing:
+            assert f"may not: {grant.verb} {grant.resource.partition('/')[0]}" in missing
+    eventually(
+        lambda: used[grant].repeat(caller)[0], lambda status: status != 403, describe="it is back"
+    )
+
+
+def is_needed_at_start(grant: Grant) -> bool:
+    here = grant.account == OPERATOR and grant.role == OPERATOR
+    return here and (grant.group, grant.resource, grant.verb) in {*NEEDED, *NEEDED_FOR_ELECTION}
+
+
+def why_it_does_not_start(kubeconfig: Path) -> str:
+    async def check() -> str:
+        connection = await load_connection(kubeconfig=str(kubeconfig), environ={})
+        async with KubeClient(connection=connection) as client:
+            try:
+                lease = (NAMESPACE, DEFAULT_LEASE_NAME)
+                await check_permissions(client, namespace=NAMESPACE, lease=lease)
+            except PreflightError as error:
+                return str(error)
+            return ""
+
+    return asyncio.run(check())
+
+
+def test_nothing_is_used_that_is_not_granted(used: dict[Grant, Request]) -> None:
+    """But for what every account may do: ask what it may do, and which APIs there are."""
+    beyond = [g for g in used if g not in GRANTS and g.group != "authorization.k8s.io"]
+    assert beyond == []
+
+
+REFUSED = {
+    OPERATOR: (
+        ("list", "secrets", NAMESPACE),
+        ("watch", "secrets", NAMESPACE),
+        ("get", "secrets", "kube-system"),
+        ("get", "configmaps", "kube-system"),
+        ("create", "pods", "default"),
+        ("create", "serviceaccounts/token", NAMESPACE),
+        ("update", "leases", NAMESPACE),  # without a name: of any
+        ("update", "leases", "kube-node-lease"),
+        ("create", "pods/exec", "default"),
+        ("create", "clusterrolebindings", "default"),
+        ("impersonate", "users", "default"),
+        ("patch", "customresourcedefinitions", "default"),
+        ("get", "nodes/proxy", "default"),
+    ),
+    SHIM: (
+        ("create", "nodes", "default"),
+        ("patch", "nodes", "default"),
+        ("delete", "nodes", "default"),
+        ("create", "kwoknodegroups", "default"),
+        ("delete", "kwoknodegroups", "default"),
+        ("patch", "kwoknodegroups/status", "default"),
+        ("get", "secrets", NAMESPACE),
+        ("list", "pods", "default"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("account", "verb", "resource", "namespace"),
+    [(account, *what) for account, found in REFUSED.items() for what in found],
+)
+def test_what_an_account_has_no_right_to(
+    admin: Caller, account: str, verb: str, resource: str, namespace: str
+) -> None:
+    name, _, subresource = resource.partition("/")
+    what = {"verb": verb, "resource": name, "subresource": subresource, "namespace": namespace}
+    for group in GROUPS:
+        spec = {"user": user_name(account), "resourceAttributes": {**what, "group": group}}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+        _, answer = admin.send("POST", REVIEWS, {**review, "spec": spec})
+        assert answer["status"]["allowed"] is False
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "its template": {"spec": {"template": {"shape": {"cpu": 64}}}},
+    "a field that was not there": {"spec": {"paused": True}},
+    "the consent to be scaled": {"spec": {"autoscaling": None}},
+    "what becomes of pods": {"spec": {"scaleDown": {"pods": "Delete"}}},
+    "the order": {"spec": {"scaleDown": {"order": "OldestFirst"}}},
+    "all of scaleDown": {"spec": {"scaleDown": None}},
+    "a label": {"metadata": {"labels": {"team": "other"}}},
+    "all labels": {"metadata": {"labels": None}},
+    "an annotation": {"metadata": {"annotations": {"a": "b"}}},
+    "a finalizer": {"metadata": {"finalizers": ["example.com/hold"]}},
+    "an owner": {
+        "metadata": {
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"},
+            ]
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def held(kubectl: Kubectl) -> str:
+    """A group with something of everything, and nobody who works on it."""
+    group = group_manifest(
+        "held",
+        targetSize=1,
+        autoscaling={"maxSize": 9},
+        scaleDown={"pods": "Leave"},
+        template={"shape": {"cpu": 4}},
+    )
+    group["metadata"]["labels"] = {"team": "mine"}
+    kubectl.apply(group)
+    eventually(
+        lambda: "forbidden" in kubectl.fails(*patch_as(THE_SHIM, {"spec": {"paused": True}})),
+        describe="the policy is in force",
+    )
+    return "held"
+
+
+def patch_as(user: str, change: dict[str, Any]) -> tuple[str, ...]:
+    """Changes nothing, as it is only asked for."""
+    patch = ("--type=merge", f"--patch={as_text(change)}", "--dry-run=server")
+    return ("patch", "kng", "held", *patch, f"--as={user}")
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_shim_may_not_change(kubectl: Kubectl, held: str, what: str) -> None:
+    said = kubectl.fails(*patch_as(THE_SHIM, CHANGES[what]))
+    assert "denied request: of " in said and "the shim may change " in said
+    mixed = {**CHANGES[what], "spec": {**CHANGES[what].get("spec", {}), "targetSize": 3}}
+    assert "the shim may change " in kubectl.fails(*patch_as(THE_SHIM, mixed))
+
+
+def test_the_shim_may_change_what_it_is_for(kubectl: Kubectl, held: str) -> None:
+    for victims in (["held-0-1"], [f"held-0-{serial:06}" for serial in range(20_000)], []):
+        change = as_text({"spec": {"targetSize": 3, "scaleDown": {"nodesToDelete": victims}}})
+        patch = ("--type=merge", "--patch-file=/dev/stdin", f"--as={THE_SHIM}")
+        kubectl("patch", "kng", "held", *patch, stdin=change)
+
+
+@pytest.mark.parametrize(
+    ("account", "is_held"),
+    [
+        ("system:serviceaccount:elsewhere:kwok-operator-shim", True),
+        ("system:serviceaccount:kube-system:cluster-autoscaler", True),
+        (user_name(OPERATOR), False),
+        ("system:serviceaccount:kube-system:not-kwok-operator-shim", False),
+        ("kwok-operator-shim", False),
+    ],
+)
+def test_whom_the_policy_holds(kubectl: Kubectl, held: str, account: str, is_held: bool) -> None:
+    """By the name of the account, in whatever namespace; nobody else."""
+    change = patch_as(account, {"spec": {"paused": True}})
+    with may_patch_groups(kubectl, account):
+        if is_held:
+            assert "the shim may change" in kubectl.fails(*change)
+        else:
+            assert "patched" in kubectl(*change)
+
+
+@contextmanager
+def may_patch_groups(kubectl: Kubectl, account: str) -> Iterator[None]:
+    kubectl(
+        "create",
+        "clusterrolebinding",
+        "held-to-fields",
+        f"--clusterrole={SHIM}",
+        f"--user={account}",
+    )
+    try:
+        question = ("auth", "can-i", "patch", "kng", f"--as={account}")
+        eventually(lambda: kubectl(*question), describe="it is in force")
+        yield
+    finally:
+        kubectl("delete", "clusterrolebinding", "held-to-fields")
+
+
+NODE = {"apiVersion": "v1", "kind": "Node"}
+OURS, FAKE = "kwok-operator.io/node-group-uid", "kwok.x-k8s.io/node"
+
+
+@pytest.fixture
+def real_node(admin: Caller) -> Iterator[str]:
+    body = {**NODE, "metadata": {"name": "real"}}
+    assert admin.send("POST", NODES_PATH, body)[0] == 201
+    yield f"{NODES_PATH}/real"
+    admin.send("DELETE", f"{NODES_PATH}/real")
+
+
+WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "a label": ("PATCH", "", {"metadata": {"labels": {"a": "b"}}}),
+    "a taint": ("PATCH", "", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
+    "its status": ("PATCH", "/status", {"status": {"addresses": []}}),
+    "what would make it ours": ("PATCH", "", {"metadata": {"annotations": {OURS: "u"}}}),
+    "itself": ("DELETE", "", {}),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_real_node_is_not_the_operators_to_change(
+    callers: dict[str, Caller], real_node: str, what: str
+) -> None:
+    method, part, body = WRITES[what]
+    kind = MERGE_PATCH if method == "PATCH" else JSON
+    code, said = callers[OPERATOR].send(method, real_node + part, body, content_type=kind)
+    assert code == 403
+    assert "nodes of its groups, and no others" in said["message"]
+
+
+def test_the_operator_creates_and_changes_nodes_of_its_groups_only(
+    callers: dict[str, Caller], admin: Caller
+) -> None:
+    operator = callers[OPERATOR]
+
+    def create(name: str, annotations: dict[str, str]) -> int:
+        body = {**NODE, "metadata": {"name": name, "annotations": annotations}}
+        return operator.send("POST", NODES_PATH, body)[0]
+
+    assert create("nobodys", {FAKE: "fake"}) == 403
+    assert create("not-fake", {OURS: "u"}) == 403
+    assert create("ours", {OURS: "u", FAKE: "fake"}) == 201
+    given_away = {"metadata": {"annotations": {OURS: "another"}}}
+    path = f"{NODES_PATH}/ours"
+    assert operator.send("PATCH", path, given_away, content_type=MERGE_PATCH)[0] == 403
+    fine = {"metadata": {"labels": {"a": "b"}}}
+    assert operator.send("PATCH", path, fine, content_type=MERGE_PATCH)[0] == 200
+    assert operator.send("DELETE", path, {})[0] == 200
+
+
+def test_pods_that_may_not_be_deleted_are_told_of_and_nodes_go(
+    own: OwnCluster, admin: Caller
+) -> None:
+    kubectl = own.kubectl
+    with ExitStack() as stack:
+        for grant in DELETE_PODS:
+            stack.enter_context(grant.taken_away(admin))
+        process = own.harness.start()
+        apply_group(kubectl, "keeps-pods", targetSize=3, scaleDown={"pods": "Delete"})
+        wait_ready(kubectl, "keeps-pods")
+        scale(kubectl, "keeps-pods", 0)
+        wait_ready(kubectl, "keeps-pods")
+        assert names_of(kubectl, "keeps-pods") == []
+        (event,) = eventually(
+            lambda: [
+                e for e in events_of(kubectl, "keeps-pods") if e["reason"] == "PodsNotDeleted"
+            ],
+            describe="it is told",
+        )
+        assert "kubectl apply -f deploy/components/delete-pods/rbac.yaml" in event["message"]
+        assert process.log().count("PodsNotDeleted") == 1
+    own.harness.stop()
+    kubectl("delete", "kng", "keeps-pods")
+
+
+def test_a_secret_that_may_not_be_read_is_told_of(own: OwnCluster, admin: Caller) -> None:
+    kubectl = own.kubectl
+    with SECRETS[0].taken_away(admin):
+        own.harness.start()
+        far = {"from": {"nodes": {"name": "far", "cluster": {"secretName": "far"}}}}
+        apply_group(kubectl, "unread", targetSize=0, template=far)
+        remedy = "kubectl apply -f deploy/components/remote-templates/rbac.yaml"
+        eventually(
+            lambda: remedy in condition(kubectl, "unread", "TemplateResolved")["message"],
+            describe="it is told",
+        )
+    own.harness.stop()
+    kubectl("delete", "kng", "unread")

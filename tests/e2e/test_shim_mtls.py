@@ -1,0 +1,117 @@
+"""Mutual TLS of the shim, of the program itself, as clients meet it.
+
+- a client with a certificate of the CA is served
+- one without a certificate, with one of another CA, or with one that has expired, is not, and the
+  log tells why; one that speaks no TLS isn't either
+- a server of another CA is not trusted by the client
+"""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from tests.e2e.autoscaler import SERVICE, Shim
+from tests.e2e.kubectl import eventually
+from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("others"))
+
+
+@dataclass
+class Served:
+    shim: Shim
+    address: str
+
+    def asks(
+        self, trusted: Certificates, shown: Certificates | None, *, name: str = "client"
+    ) -> grpc.StatusCode | None:
+        """What becomes of a client's call: None where it is answered."""
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=trusted.text("ca.crt").encode(),
+            private_key=shown.text(f"{name}.key").encode() if shown else None,
+            certificate_chain=shown.text(f"{name}.crt").encode() if shown else None,
+        )
+        options = [
+            ("grpc.ssl_target_name_override", SERVER_NAME),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        with grpc.secure_channel(self.address, credentials, options=options) as channel:
+            return outcome(channel)
+
+    def told(self, words: str) -> None:
+        eventually(lambda: words in self.shim.log, describe=f"the log says {words!r}")
+
+
+def outcome(channel: grpc.Channel) -> grpc.StatusCode | None:
+    refresh = channel.unary_unary(
+        f"{SERVICE}Refresh",
+        request_serializer=lambda message: message.SerializeToString(),
+        response_deserializer=pb.RefreshResponse.FromString,
+    )
+    try:
+        refresh(pb.RefreshRequest(), timeout=20)
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()
+        return code
+    return None
+
+
+@pytest.fixture(scope="module")
+def served(
+    shim_kubeconfig: Path, ours: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    shim = Shim(kubeconfig=shim_kubeconfig, directory=tmp_path_factory.mktemp("shim"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    files = (("cert", "server.crt"), ("key", "server.key"), ("cacert", "ca.crt"))
+    shim.start(f"--listen={address}", *(f"--{flag}={ours.path(name)}" for flag, name in files))
+    served = Served(shim, address)
+    try:
+        eventually(lambda: served.asks(ours, ours) is None, describe="it serves", timeout=120)
+        yield served
+    finally:
+        shim.stop()
+
+
+def test_without_a_certificate(served: Served, ours: Certificates) -> None:
+    assert served.asks(ours, None) is grpc.StatusCode.UNAVAILABLE
+    served.told("client turned away: error=it shows no certificate")
+
+
+def test_with_a_certificate_of_another_ca(
+    served: Served, ours: Certificates, others: Certificates
+) -> None:
+    assert served.asks(ours, others) is grpc.StatusCode.UNAVAILABLE
+    served.told("client turned away: error=its certificate is refused: ")
+
+
+def test_with_a_certificate_that_has_expired(served: Served, ours: Certificates) -> None:
+    assert served.asks(ours, ours, name="expired") is grpc.StatusCode.UNAVAILABLE
+    served.told("client turned away: error=its certificate is refused: certificate has expired")
+
+
+def test_without_tls(served: Served) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        assert outcome(channel) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_server_of_another_ca(served: Served, ours: Certificates, others: Certificates) -> None:
+    assert served.asks(others, ours) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_who_may_goes_on_being_served(served: Served, ours: Certificates) -> None:
+    assert served.asks(ours, ours) is None

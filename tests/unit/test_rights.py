@@ -1,0 +1,96 @@
+"""The rights in deploy/, as they are written.
+
+- what the operator checks when it starts is what the base grants, but for Events
+- no wildcards; no right that could become another: to grant, to impersonate, to run in a pod
+- what only an option needs is not in the base; Secrets are read by name, in the own namespace
+- every role that is bound is ours, and bound to ours
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kwok_operator.controller.preflight import NEEDED, NEEDED_FOR_ELECTION
+from tests.e2e.grants import DEPLOY, FILES, granted
+from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM
+
+GRANTS = granted()
+ALL_FILES = [file for files in FILES.values() for file in files]
+OBJECTS = [item for file in ALL_FILES for item in yaml.safe_load_all((DEPLOY / file).read_text())]
+
+
+def test_what_is_checked_at_the_start_is_what_the_base_grants() -> None:
+    base = {g for g in GRANTS if g.account == OPERATOR and g.role == OPERATOR}
+    rights = {(g.group, g.resource, g.verb) for g in base if g.resource != "events"}
+    assert rights == {*NEEDED, *NEEDED_FOR_ELECTION}
+    events = {(g.namespace, g.verb) for g in base if g.resource == "events"}
+    assert events == {(place, verb) for place in ("default", NAMESPACE) for verb in EVENT_VERBS}
+
+
+EVENT_VERBS = ("create", "patch")
+
+
+def test_nothing_is_granted_by_wildcard() -> None:
+    assert [g for g in GRANTS if "*" in (g.group, g.resource, g.verb)] == []
+
+
+def test_no_right_becomes_another() -> None:
+    powers = {"escalate", "bind", "impersonate", "approve", "sign", "deletecollection"}
+    doors = {"pods/exec", "pods/attach", "nodes/proxy", "serviceaccounts/token", "rolebindings"}
+    assert [g for g in GRANTS if g.verb in powers or g.resource in doors] == []
+
+
+def test_what_only_an_option_needs_is_a_component() -> None:
+    optional = {g.role: (g.resource, g.namespace) for g in GRANTS if g.role not in (OPERATOR, SHIM)}
+    assert optional == {
+        "kwok-operator-delete-pods": ("pods", ""),
+        "kwok-operator-remote-templates": ("secrets", NAMESPACE),
+    }
+
+
+def test_secrets_are_read_by_name_in_the_own_namespace() -> None:
+    found = {(g.namespace, g.verb) for g in GRANTS if g.resource == "secrets"}
+    assert found == {(NAMESPACE, "get")}
+
+
+def test_the_shim_writes_groups_and_no_nodes() -> None:
+    writes = {
+        (g.resource, g.verb)
+        for g in GRANTS
+        if g.account == SHIM and g.verb not in ("get", "list", "watch")
+    }
+    assert writes == {("kwoknodegroups", "patch")}
+
+
+@pytest.mark.parametrize("file", ALL_FILES)
+def test_what_is_bound_is_ours(file: str) -> None:
+    objects: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / file).read_text()))
+    roles = {
+        (o["kind"], o["metadata"]["name"], o["metadata"].get("namespace"))
+        for o in objects
+        if o["kind"].endswith("Role")
+    }
+    bindings = [o for o in objects if o["kind"].endswith("RoleBinding")]
+    assert len(bindings) == len(roles)
+    for binding in bindings:
+        role = binding["roleRef"]
+        assert (role["kind"], role["name"], binding["metadata"].get("namespace")) in roles
+        (subject,) = binding["subjects"]
+        assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", NAMESPACE)
+        assert subject["name"] in (OPERATOR, SHIM)
+
+
+def test_files_with_rights_are_all_known() -> None:
+    """But for cluster-autoscaler's own."""
+    found = {
+        str(path.relative_to(DEPLOY))
+        for path in DEPLOY.rglob("*.yaml")
+        if "kind: ClusterRole\n" in _text(path) or "kind: Role\n" in _text(path)
+    }
+    assert found - {"components/cluster-autoscaler/rbac.yaml"} == set(ALL_FILES)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
