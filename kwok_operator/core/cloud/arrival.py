@@ -1,0 +1,98 @@
+"""From the request to the Node: tries that fail, and the one that doesn't.
+
+    History + instance + when it was asked for  --phases-->  Creating, Failed, Creating, ..., Due
+
+Nothing of it is remembered: the walk starts at the request each time, and each try draws anew. What
+depends on others, a place in stock and pools, was granted before (`stock`), and is kept through
+all tries.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kwok_operator.core.cloud.distributions import SECOND, drawn, milliseconds
+from kwok_operator.core.cloud.draws import Instance
+from kwok_operator.core.cloud.serialtext import names_serial
+from kwok_operator.core.cloud.states import Fault, Phase, State
+from kwok_operator.core.cloud.terms import History
+from kwok_operator.models.cloud import Chance, Cloud, CreationFailure
+from kwok_operator.models.delay import NEVER
+
+MAX_TRIES: Final = 10_000
+"""An instance that has failed so often is not tried again; it takes a month at five minutes."""
+SHORTEST_RETRY: Final = SECOND
+
+
+def waiting_phase(history: History, who: Instance, *, requested_at: int, now: int) -> Phase:
+    """The phase that an instance without a Node is in; before its request, the first."""
+    for phase in phases(history, who, requested_at=requested_at):
+        if phase.until is None or now < phase.until:
+            return phase
+    raise AssertionError("the last phase has no end")
+
+
+def phases(history: History, who: Instance, *, requested_at: int) -> Iterator[Phase]:
+    """All phases until the Node is to be created, in order and without a gap; the last has no end.
+
+    A phase of no length is left out.
+    """
+    start = requested_at
+    for tries in range(MAX_TRIES):
+        cloud = history.at(start)
+        rule = _failure(cloud, who, tries=tries)
+        if rule is None:
+            yield from _success(cloud, who, start=start, tries=tries)
+            return
+        failed_at = start + drawn(rule.after, who, what=f"creation-failure-delay/{tries}")
+        if failed_at > start:
+            yield Phase(State.CREATING, start, failed_at, "Provisioning", tries=tries)
+        retry = retry_span(cloud) if tries + 1 < MAX_TRIES else None
+        start = failed_at + (retry or 0)
+        fault = Fault.of(rule, cause="the simulated cloud did not create the instance")
+        until = None if retry is None else start
+        yield Phase(State.FAILED, failed_at, until, "CreationFailed", fault, tries + 1)
+        if until is None:
+            return
+
+
+def retry_span(cloud: Cloud) -> int | None:
+    """From a failure to the next try; None for never."""
+    if cloud.retry_after == NEVER:
+        return None
+    return max(milliseconds(cloud.retry_after), SHORTEST_RETRY)
+
+
+def happens(chance: Chance | None, who: Instance, *, what: str) -> bool:
+    """Whether a chance hits an instance."""
+    if chance is None:
+        return False
+    if names_serial(chance.serials, who.serial):
+        return True
+    return chance.probability is not None and who.draw(what) < float(chance.probability)
+
+
+def _success(cloud: Cloud, who: Instance, *, start: int, tries: int) -> Iterator[Phase]:
+    end = start + drawn(cloud.provisioning_delay, who, what=f"provisioning/{tries}")
+    if end > start:
+        yield Phase(State.CREATING, start, end, "Provisioning", tries=tries)
+    if happens(cloud.failures.never_registers, who, what="never-registers"):
+        yield Phase(State.UNREGISTERED, end, None, "NeverRegisters", tries=tries)
+    else:
+        yield Phase(State.DUE, end, None, "Provisioned", tries=tries)
+
+
+def _failure(cloud: Cloud, who: Instance, *, tries: int) -> CreationFailure | None:
+    """The failure that a try meets: the first that names the serial, else one by probability."""
+    rules = [r for r in cloud.failures.creation if r.times is None or tries < r.times]
+    for rule in rules:
+        if names_serial(rule.serials, who.serial):
+            return rule
+    by_chance = [rule for rule in rules if rule.probability is not None]
+    if not by_chance:
+        return None
+    draw, total = who.draw(f"creation-failure/{tries}"), 0.0
+    for rule in by_chance:
+        total += float(rule.probability or 0)
+        if draw < total:
+            return rule
+    return None

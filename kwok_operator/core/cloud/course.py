@@ -1,0 +1,54 @@
+"""The whole course of one instance: asked for, arrived, gone.
+
+    Course(cloud, group, serial, requested at) --at--> Moment: state, since, until, reason
+
+A pure function of these four, so it can be looked at at any time and in any order. It shows what a
+spec does to an instance that meets no others and no edits; the operator works with the two halves,
+`arrival` for what has no Node, `life` for what has one.
+"""
+
+from dataclasses import dataclass
+
+from kwok_operator.core.cloud.arrival import phases, waiting_phase
+from kwok_operator.core.cloud.draws import Instance, instance
+from kwok_operator.core.cloud.life import Life, View, draw_life
+from kwok_operator.core.cloud.states import Phase, State
+from kwok_operator.core.cloud.terms import History
+from kwok_operator.models.cloud import Cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """`requested_at` is in milliseconds."""
+
+    cloud: Cloud
+    who: Instance
+    requested_at: int
+
+    @classmethod
+    def of(cls, cloud: Cloud, *, group: str, serial: int, requested_at: int) -> "Course":
+        return cls(cloud, instance(cloud, group=group, serial=serial), requested_at)
+
+    def at(self, now: int) -> Phase | View:
+        """A Phase before there is a Node, a View after."""
+        phase = waiting_phase(
+            History.always(self.cloud), self.who, requested_at=self.requested_at, now=now
+        )
+        if phase.state is not State.DUE or now < phase.since:
+            return phase
+        return self._born(phase.since).view(now)
+
+    def next_change(self, now: int) -> int | None:
+        """When to look again: later than now; None where nothing changes any more."""
+        return self.at(max(now, self.requested_at)).until
+
+    def life(self) -> Life | None:
+        """That of its Node; None where there never is one."""
+        history = History.always(self.cloud)
+        for phase in phases(history, self.who, requested_at=self.requested_at):
+            if phase.state is State.DUE:
+                return self._born(phase.since)
+        return None
+
+    def _born(self, at: int) -> Life:
+        return draw_life(self.cloud, self.who, born=at)

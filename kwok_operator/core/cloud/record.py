@@ -1,0 +1,260 @@
+"""What status has to remember of instances that have no Node, and what follows from it.
+
+    CloudStatus + batches  --CloudRecord--outstanding-->  the phase of each instance
+    Decision (stock)       --settled-->                   the record and the batches to write
+
+Remembered are edits (`terms`) and what depended on others: who was refused, or not decided on yet.
+Everything else is drawn again. The operator and the shim both take the phases from here, so what
+status says and what cluster-autoscaler is told is the same.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kwok_operator.core.cloud.arrival import retry_span, waiting_phase
+from kwok_operator.core.cloud.draws import instance
+from kwok_operator.core.cloud.serialtext import pack, unpack
+from kwok_operator.core.cloud.states import Fault, Phase, State
+from kwok_operator.core.cloud.stock import OUTAGE, Granted, Refused
+from kwok_operator.core.cloud.terms import History
+from kwok_operator.core.cloud.times import format_time, parse_time
+from kwok_operator.core.serials import Batch
+from kwok_operator.models.cloud import ErrorClass
+from kwok_operator.models.cloudstatus import MAX_REFUSED, CloudStatus, RefusedRecord
+
+_CODE_LENGTH: Final = 64
+_MESSAGE_LENGTH: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Serials that found no room at `since`; without a `fault` it is not decided yet."""
+
+    serials: frozenset[int]
+    since: int
+    pool: str | None
+    reason: str
+    fault: Fault | None
+
+    @property
+    def _likeness(self) -> tuple[str | None, str, Fault | None]:
+        return self.pool, self.reason, self.fault
+
+    def joined(self, other: "Refusal") -> "Refusal | None":
+        """The two as one, with the later time; None where they say different things."""
+        if self._likeness != other._likeness:
+            return None
+        return replace(
+            self, serials=self.serials | other.serials, since=max(self.since, other.since)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRecord:
+    """`refusals` have no serial in common."""
+
+    history: History = field(default_factory=History)
+    refusals: tuple[Refusal, ...] = ()
+
+    @classmethod
+    def read(cls, status: CloudStatus) -> "CloudRecord":
+        """From status; what can't have been written by us is left out."""
+        refusals: list[Refusal] = []
+        taken: set[int] = set()
+        for record in status.refused:
+            refusal = _read(record)
+            if refusal and refusal.serials - taken:
+                refusals.append(replace(refusal, serials=refusal.serials - taken))
+                taken |= refusal.serials
+        return cls(History.read(status.terms), tuple(refusals))
+
+    def dump(self) -> CloudStatus:
+        """For status; without the rows for people."""
+        return CloudStatus(
+            terms=tuple(terms.dump() for terms in self.history.terms),
+            refused=tuple(_dump(refusal) for refusal in self.refusals),
+        )
+
+    @property
+    def refused(self) -> frozenset[int]:
+        """All serials that hold no room."""
+        return frozenset().union(*(refusal.serials for refusal in self.refusals))
+
+    def asking(self, now: int) -> Iterator[tuple[int, frozenset[int]]]:
+        """Serials to be decided on now, and since when they ask: those undecided, and those whose
+        time has come to be tried again.
+        """
+        for refusal in self.refusals:
+            retry = self._retry_at(refusal)
+            if refusal.fault is None:
+                yield refusal.since, refusal.serials
+            elif retry is not None and retry <= now:
+                yield retry, refusal.serials
+
+    def settled(
+        self, *, granted: Iterable[Granted], refused: Iterable[Refused], wanted: Set[int], now: int
+    ) -> "CloudRecord":
+        """With what was decided now for this group; `wanted` are all serials asked for and not
+        there, others are forgotten. Those undecided stay so since they first were.
+        """
+        told = [
+            Refusal(frozenset(r.serials) & wanted, now, r.pool, r.reason, r.fault) for r in refused
+        ]
+        heard = {s for part in granted for s in part.serials}.union(*(r.serials for r in told))
+        kept = [replace(r, serials=(r.serials & wanted) - heard) for r in self.refusals]
+        waited = [(r.since, r.serials) for r in self.refusals if r.fault is None]
+        new = [part for r in told for part in _since_before(r, waited)]
+        return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
+
+    def phase_of(self, group: str, *, outage_since: int | None) -> Callable[[int, int, int], Phase]:
+        """What gives the phase of a serial that was asked for at a time, now."""
+        by_serial = {s: refusal for refusal in self.refusals for s in refusal.serials}
+
+        def phase(serial: int, requested_at: int, now: int) -> Phase:
+            refusal = by_serial.get(serial)
+            if refusal is not None:
+                return self._refused(refusal)
+            who = instance(self.history.at(requested_at), group=group, serial=serial)
+            found = waiting_phase(self.history, who, requested_at=requested_at, now=now)
+            if found.state is State.DUE and now >= found.since and outage_since is not None:
+                since = max(found.since, outage_since)
+                return replace(found, state=State.WAITING, since=since, reason=OUTAGE)
+            return found
+
+        return phase
+
+    def _refused(self, refusal: Refusal) -> Phase:
+        state = State.WAITING if refusal.fault is None else State.FAILED
+        tries = 0 if refusal.fault is None else 1
+        until = self._retry_at(refusal)
+        return Phase(state, refusal.since, until, refusal.reason, refusal.fault, tries)
+
+    def _retry_at(self, refusal: Refusal) -> int | None:
+        span = retry_span(self.history.at(refusal.since)) if refusal.fault else None
+        return None if span is None else refusal.since + span
+
+
+def outstanding(
+    record: CloudRecord,
+    batches: Iterable[Batch],
+    *,
+    group: str,
+    arrived: Set[int],
+    now: int,
+    outage_since: int | None = None,
+    known: Mapping[int, Phase] | None = None,
+) -> dict[int, Phase]:
+    """The phase of each instance that was asked for and has no Node, by serial.
+
+    A refusal whose time has come is still shown as one: settle what is `asking` first. `known` are
+    phases found before with the same record, dates and outage; those that still hold are taken
+    over, which spares the draws.
+    """
+    phase_of = record.phase_of(group, outage_since=outage_since)
+    known = known or {}
+    found: dict[int, Phase] = {}
+    for batch in batches:
+        requested_at = parse_time(batch.requested_at)
+        for serial in batch:
+            if serial in arrived:
+                continue
+            phase = known.get(serial)
+            if phase is None or now < phase.since or (phase.until or now + 1) <= now:
+                phase = phase_of(serial, requested_at, now)
+            found[serial] = phase
+    return found
+
+
+def redated(batches: Iterable[Batch], *, granted: Set[int], at: str) -> tuple[Batch, ...]:
+    """With the granted serials in batches of their own, dated when they found room.
+
+    Their tries begin then. Ranges stay in order and apart.
+    """
+    return tuple(part for batch in batches for part in _split(batch, granted, at))
+
+
+def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
+    parts: list[list[int]] = []
+    before: bool | None = None
+    for serial in batch:
+        moved = serial in granted
+        if moved is not before:
+            parts.append([])
+            before = moved
+        parts[-1].append(serial)
+    if len(parts) == 1 and parts[0][0] not in granted:
+        yield batch
+        return
+    for part in parts:
+        first, last = part[0], part[-1]
+        spent = frozenset(s for s in batch.spent if first < s < last)
+        yield Batch(first, last, at if first in granted else batch.requested_at, spent)
+
+
+def _since_before(
+    refusal: Refusal, waited: Sequence[tuple[int, frozenset[int]]]
+) -> Iterator[Refusal]:
+    """A refusal that is still undecided, apart by since when it is."""
+    left = refusal.serials
+    for since, serials in waited if refusal.fault is None else ():
+        yield replace(refusal, serials=left & serials, since=since)
+        left -= serials
+    yield replace(refusal, serials=left)
+
+
+def _joined(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
+    """Those that say the same at the same time as one; where there are too many, those of
+    different times too, the closest first.
+    """
+    kept: list[Refusal] = []
+    for refusal in sorted(refusals, key=lambda r: (r.since, min(r.serials))):
+        same = next((i for i, k in enumerate(kept) if _at_once(k, refusal)), None)
+        if same is None:
+            kept.append(refusal)
+        else:
+            kept[same] = kept[same].joined(refusal) or refusal
+    while len(kept) > MAX_REFUSED:
+        pairs = [
+            (later.since - earlier.since, i, j)
+            for i, earlier in enumerate(kept)
+            for j, later in enumerate(kept[i + 1 :], i + 1)
+            if earlier.joined(later)
+        ]
+        if not pairs:
+            break
+        _, i, j = min(pairs)
+        joined = kept[i].joined(kept[j])
+        kept = [r for n, r in enumerate(kept) if n not in (i, j)] + ([joined] if joined else [])
+        kept.sort(key=lambda r: (r.since, min(r.serials)))
+    return tuple(kept)
+
+
+def _at_once(one: Refusal, other: Refusal) -> bool:
+    return one.since == other.since and one.joined(other) is not None
+
+
+def _dump(refusal: Refusal) -> RefusedRecord:
+    fault = refusal.fault
+    return RefusedRecord(
+        serials=pack(refusal.serials),
+        since=format_time(refusal.since),
+        pool=refusal.pool,
+        reason=refusal.reason,
+        error_class=fault.error_class.value if fault else None,
+        code=fault.code if fault else None,
+        message=fault.message if fault else None,
+    )
+
+
+def _read(record: RefusedRecord) -> Refusal | None:
+    fault = None
+    try:
+        if record.error_class is not None:
+            error_class = ErrorClass(record.error_class)
+            code = (record.code or error_class.value)[:_CODE_LENGTH]
+            fault = Fault(error_class, code, (record.message or "")[:_MESSAGE_LENGTH])
+        serials = unpack(record.serials)
+        return Refusal(serials, parse_time(record.since), record.pool, record.reason, fault)
+    except ValueError:
+        return None

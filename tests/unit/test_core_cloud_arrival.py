@@ -1,0 +1,158 @@
+"""From the request to the Node.
+
+- a perfect cloud gives the Node at once
+- tries fail with their error, and are made again until one doesn't, or for ever, or never
+- failures come as often as they should, on the serials that are named, and so many times
+- of 100 asked for, 60 come and 40 fail
+- nodes come out of order, as their delays fall
+- an outage keeps back what would come
+"""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.cloud.arrival import MAX_TRIES, phases, waiting_phase
+from kwok_operator.core.cloud.draws import instance
+from kwok_operator.core.cloud.states import Fault, Phase, State
+from kwok_operator.core.cloud.terms import History
+from kwok_operator.models.cloud import Cloud, ErrorClass
+from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
+
+T0 = 1_800_000_000_000
+MINUTE = 60_000
+ALWAYS = {"probability": "1"}
+
+
+def phase_of(spec: Cloud, serial: int = 0, *, now: int = T0) -> Phase:
+    who = instance(spec, group=GROUP, serial=serial)
+    return waiting_phase(History.always(spec), who, requested_at=T0, now=now)
+
+
+def course_of(spec: Cloud, serial: int = 0, *, most: int = 50) -> list[Phase]:
+    who = instance(spec, group=GROUP, serial=serial)
+    walk = phases(History.always(spec), who, requested_at=T0)
+    return [phase for _, phase in zip(range(most), walk, strict=False)]
+
+
+def test_a_perfect_cloud_gives_the_node_at_once() -> None:
+    assert course_of(cloud()) == [Phase(State.DUE, T0, None, "Provisioned")]
+
+
+def test_a_node_comes_when_its_delay_is_over() -> None:
+    first, last = course_of(cloud(provisioningDelay={"fixed": "30s"}))
+    assert (first.state, first.since, first.until) == (State.CREATING, T0, T0 + 30_000)
+    assert (last.state, last.since, last.until) == (State.DUE, T0 + 30_000, None)
+
+
+def test_a_failed_try_tells_its_error_and_is_made_again() -> None:
+    failure = {"serials": "0", "times": 1, "after": {"fixed": "20s"}, "class": "QuotaExceeded"}
+    spec = cloud(failures={"creation": [failure]}, provisioningDelay={"fixed": "30s"})
+    creating, failed, again, due = course_of(spec)
+    assert (creating.state, creating.until) == (State.CREATING, T0 + 20_000)
+    assert failed.state is State.FAILED
+    assert failed.fault is not None and failed.fault.error_class is ErrorClass.QUOTA_EXCEEDED
+    assert failed.until == T0 + 20_000 + 5 * MINUTE, "five minutes unless something else is said"
+    assert (again.state, again.since, again.tries) == (State.CREATING, failed.until, 1)
+    assert due.since == failed.until + 30_000
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        ({}, (ErrorClass.OUT_OF_RESOURCES, "OutOfResources", None)),
+        ({"class": "Other"}, (ErrorClass.OTHER, "Other", None)),
+        ({"code": "NoCapacity", "message": "m"}, (ErrorClass.OUT_OF_RESOURCES, "NoCapacity", "m")),
+    ],
+    ids=str,
+)
+def test_an_error_has_a_code_and_a_message(
+    error: dict[str, str], fault: tuple[ErrorClass, str, str | None]
+) -> None:
+    found = phase_of(cloud(failures={"creation": [{**ALWAYS, **error}]})).fault
+    default = "the simulated cloud did not create the instance"
+    assert found == Fault(fault[0], fault[1], fault[2] or default)
+
+
+def test_never_is_never() -> None:
+    spec = cloud(failures={"creation": [ALWAYS]}, retryAfter="Never")
+    (failed,) = course_of(spec)
+    assert (failed.state, failed.until) == (State.FAILED, None)
+
+
+def test_what_always_fails_is_given_up_at_last() -> None:
+    spec = cloud(failures={"creation": [ALWAYS]}, retryAfter="0s")
+    last = course_of(spec, most=MAX_TRIES + 1)[-1]
+    assert (last.state, last.until, last.tries) == (State.FAILED, None, MAX_TRIES)
+
+
+def test_named_serials_fail_for_certain_and_others_don_t() -> None:
+    spec = cloud(failures={"creation": [{"serials": "3,10-12,9-8"}]}, retryAfter="Never")
+    failed = [s for s in range(20) if phase_of(spec, s).state is State.FAILED]
+    assert failed == [3, 10, 11, 12]
+
+
+def test_who_is_named_meets_what_he_is_named_for() -> None:
+    rules = [{**ALWAYS, "code": "any"}, {"serials": "5", "code": "named"}]
+    spec = cloud(failures={"creation": rules})
+    codes = [fault.code for s in (4, 5) if (fault := phase_of(spec, s).fault)]
+    assert codes == ["any", "named"]
+
+
+def test_shares_add_up() -> None:
+    rules = [{"probability": "0.2", "code": "a"}, {"probability": "0.5", "code": "b"}]
+    spec = cloud(failures={"creation": rules}, retryAfter="Never")
+    found = Counter(p.fault.code if (p := phase_of(spec, s)).fault else "" for s in range(3_000))
+    assert found["a"] / 3_000 == pytest.approx(0.2, abs=0.05)
+    assert found["b"] / 3_000 == pytest.approx(0.5, abs=0.05)
+    assert found[""] / 3_000 == pytest.approx(0.3, abs=0.05)
+
+
+def test_of_a_hundred_asked_for_some_come_and_the_others_fail() -> None:
+    spec = cloud(failures={"creation": [{"probability": "0.4"}]}, retryAfter="Never")
+    found = Counter(phase_of(spec, serial).state for serial in range(100))
+    assert found[State.DUE] + found[State.FAILED] == 100
+    assert 20 < found[State.FAILED] < 60
+    exact = cloud(failures={"creation": [{"serials": "60-99"}]}, retryAfter="Never")
+    assert Counter(phase_of(exact, serial).state for serial in range(100)) == {
+        State.DUE: 60,
+        State.FAILED: 40,
+    }
+
+
+def test_every_try_draws_anew() -> None:
+    spec = cloud(failures={"creation": [{"probability": "0.5"}]}, retryAfter="10s")
+    tries = [course_of(spec, serial)[-1].tries for serial in range(1_000)]
+    assert sum(tries) / 1_000 == pytest.approx(1, abs=0.3), "half fail once more each time"
+
+
+def test_nodes_come_out_of_order() -> None:
+    spec = cloud(provisioningDelay={"uniform": {"min": "0s", "max": "1m"}})
+    times = [course_of(spec, serial)[-1].since for serial in range(20)]
+    assert times != sorted(times)
+
+
+def test_what_never_registers_runs_and_has_no_node() -> None:
+    spec = cloud(failures={"neverRegisters": ALWAYS}, provisioningDelay={"fixed": "9s"})
+    creating, zombie = course_of(spec)
+    assert creating.until == zombie.since == T0 + 9_000
+    assert (zombie.state, zombie.until) == (State.UNREGISTERED, None)
+
+
+@given(CLOUDS, st.integers(0, 100))
+@QUICK
+def test_phases_follow_each_other_without_a_gap(spec: Cloud, serial: int) -> None:
+    course = course_of(spec, serial)
+    assert course[0].since == T0
+    for phase, following in pairwise(course):
+        assert phase.until == following.since > phase.since
+    assert (course[-1].until is None) or len(course) == 50
+    for phase in course:
+        who = instance(spec, group=GROUP, serial=serial)
+        history = History.always(spec)
+        assert waiting_phase(history, who, requested_at=T0, now=phase.since) == phase
+        last = phase.since + 10**9 if phase.until is None else phase.until - 1
+        assert waiting_phase(history, who, requested_at=T0, now=last) == phase

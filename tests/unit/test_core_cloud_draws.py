@@ -1,0 +1,69 @@
+"""Draws: numbers that are made from a question, and not remembered.
+
+- the same question always has the same answer, in every release
+- seed, group, serial and what is drawn all count, and none runs into the next
+- draws are spread evenly over (0, 1), and the ends never come
+"""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.cloud.draws import Instance, instance
+from tests.unit.clouds import cloud
+
+INSTANCES = st.builds(Instance, st.text(), st.text(), st.integers(0, 10**9))
+
+
+@pytest.mark.parametrize(
+    ("who", "what", "number"),
+    [
+        (Instance("group-a", "group-a", 0), "readiness", 0.329465075792334),
+        (Instance("run-1", "group-a", 41), "provisioning/0", 0.3582149924701109),
+        (Instance("ü", "spot", 999_999), "creation-failure/3", 0.0007772218169733724),
+    ],
+)
+def test_a_release_never_changes_what_a_seed_gives(who: Instance, what: str, number: float) -> None:
+    assert who.draw(what) == number
+
+
+@given(INSTANCES, st.text())
+def test_a_draw_is_between_zero_and_one_and_comes_again(who: Instance, what: str) -> None:
+    assert 0 < who.draw(what) < 1
+    assert who.draw(what) == Instance(who.seed, who.group, who.serial).draw(what)
+
+
+@given(INSTANCES, st.text(), INSTANCES, st.text())
+def test_different_questions_have_different_answers(
+    one: Instance, what: str, other: Instance, else_: str
+) -> None:
+    assert (one.draw(what) == other.draw(else_)) == ((one, what) == (other, else_))
+
+
+def test_no_part_runs_into_the_next() -> None:
+    parts = [Instance("a", "bc", 1), Instance("ab", "c", 1), Instance("abc", "", 1)]
+    assert len({who.draw("x") for who in parts}) == 3
+    assert Instance("a", "b", 1).draw("1/2") != Instance("a", "b", 11).draw("/2")
+
+
+def test_the_seed_is_the_groups_name_unless_there_is_one() -> None:
+    assert instance(cloud(), group="a", serial=7) == Instance("a", "a", 7)
+    assert instance(cloud(seed="s"), group="a", serial=7) == Instance("s", "a", 7)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n: Instance("s", "g", n).draw("w"),
+        lambda n: Instance(f"s{n}", "g", 0).draw("w"),
+        lambda n: Instance("s", f"g{n}", 0).draw("w"),
+        lambda n: Instance("s", "g", 0).draw(f"w/{n}"),
+    ],
+    ids=["serial", "seed", "group", "what"],
+)
+def test_draws_are_even_whatever_varies(draw: Callable[[int], float]) -> None:
+    draws = sorted(draw(n) for n in range(4_000))
+    # Kolmogorov and Smirnov: of truly even draws, one in a hundred million is further off.
+    assert max(abs(value - n / 4_000) for n, value in enumerate(draws)) < 0.05
