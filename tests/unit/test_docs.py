@@ -1,0 +1,154 @@
+"""That README and docs lead where they say.
+
+- every relative link leads to a file, and its anchor to a heading there, as GitHub makes anchors
+- every page can be reached from README
+- code in them names make targets, paths of this repository and flags of `kwok-operator` that exist
+- what is for kustomize is applied with -k
+- YAML blocks are YAML, and whole groups in them are such that the API server takes
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from kwok_operator.cli import main
+from kwok_operator.constants import KIND
+from kwok_operator.core.groupcheck import check_group
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+COMMANDS = ("run", "shim", "cloud-config", "validate", "install", "uninstall")
+
+_LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n(?:\n(?= {4}))?)+")
+_SPAN = re.compile(r"`([^`]+)`")
+_HEADING = re.compile(r"^#{1,6} +(.+?)$", re.MULTILINE)
+_MAKE = re.compile(r"(?:^|[;&|] *|\s)make ((?:[a-z][a-z0-9-]*[ ]?)+)")
+_PATH = re.compile(r"(?<![\w/.~-])(?:deploy|crds|hack|tests|docs|kwok_operator)/[\w./*-]*")
+_OURS = re.compile(rf"kwok-operator ({'|'.join(COMMANDS)})\b(.*)")
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+each_page = pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT)) if isinstance(page, Path) else None
+)
+
+
+@cache
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def code_in(page: Path) -> Iterator[str]:
+    """What stands in code: blocks with their lines joined where they end in a backslash, spans."""
+    text = text_of(page)
+    for _, _, block in _FENCE.findall(text):
+        yield block.replace("\\\n", " ")
+    text = _FENCE.sub("", text)
+    for block in _INDENTED.findall(text):
+        yield block.replace("\\\n", " ")
+    for span in _SPAN.findall(_INDENTED.sub("", text)):
+        yield span.replace("\n", " ")
+
+
+def links_in(page: Path) -> Iterator[tuple[str, Path, str]]:
+    """Each link as it is written, the file it leads to, and the anchor."""
+    for link in _LINK.findall(_FENCE.sub("", text_of(page))):
+        if "://" not in link and not link.startswith("mailto:"):
+            path, _, anchor = link.partition("#")
+            yield link, (page.parent / path).resolve() if path else page, anchor
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    """GitHub's: lower case, hyphens for spaces, no other signs; the second of a name has -1."""
+    found: dict[str, int] = {}
+    anchors = set()
+    for heading in _HEADING.findall(_FENCE.sub("", text_of(page))):
+        plain = _LINK.sub(lambda link: link.group()[1:].partition("](")[0], heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        seen = found.get(anchor, 0)
+        found[anchor] = seen + 1
+        anchors.add(f"{anchor}-{seen}" if seen else anchor)
+    return frozenset(anchors)
+
+
+@each_page
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    astray = [
+        link
+        for link, target, anchor in links_in(page)
+        if not target.exists()
+        or (anchor and target.suffix == ".md" and anchor not in anchors_of(target))
+    ]
+    assert astray == []
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    reached, to_look_at = {README}, [README]
+    while to_look_at:
+        for _, target, _ in links_in(to_look_at.pop()):
+            pages = [target] if target.is_file() else target.glob("*.md")
+            new = {p for p in pages if p.suffix == ".md" and ROOT in p.parents} - reached
+            reached |= new
+            to_look_at += new
+    assert set(PAGES) - reached == set()
+
+
+@each_page
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {word for code in code_in(page) for run in _MAKE.findall(code) for word in run.split()}
+    assert named - targets == set()
+
+
+@each_page
+def test_paths_of_this_repository_exist(page: Path) -> None:
+    named = {path.rstrip(".") for code in code_in(page) for path in _PATH.findall(code)}
+    assert {path for path in named if not list(ROOT.glob(path.rstrip("/")))} == set()
+
+
+@each_page
+def test_a_kustomization_is_applied_as_one(page: Path) -> None:
+    """With -f, kubectl takes kustomization.yaml for an object, and fails."""
+    files = {name for code in code_in(page) for name in re.findall(r" -f ([\w./-]+)", code)}
+    assert {name for name in files if (ROOT / name / "kustomization.yaml").exists()} == set()
+
+
+@each_page
+def test_flags_after_a_command_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for code in code_in(page):
+        for command, rest in _OURS.findall(code):
+            # What follows a comment, a pipe or another command is not ours.
+            ours = re.split(r"[|;&#]|--\s|\$\(", rest)[0]
+            assert set(_FLAG.findall(ours)) <= _flags_of(command, capsys), f"{command}{rest}"
+
+
+def _flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    return set(_FLAG.findall(capsys.readouterr().out))
+
+
+@each_page
+def test_yaml_is_yaml_and_groups_are_groups(page: Path) -> None:
+    for _, language, block in _FENCE.findall(text_of(page)):
+        if language != "yaml":
+            continue
+        for document in yaml.safe_load_all(dedent(block)):
+            if isinstance(document, dict) and document.get("kind") == KIND:
+                assert check_group(_without_dots(document)) == []
+
+
+def _without_dots(document: Any) -> Any:
+    """`...` stands for what a reader knows."""
+    if isinstance(document, dict):
+        return {key: _without_dots(value) for key, value in document.items() if value != "..."}
+    return document
