@@ -7,6 +7,11 @@ export KUBERNETES_VERSION
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/installed
+RELEASE_STAMP := $(VENV)/installed-release
+
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' kwok_operator/__init__.py)
+IMG ?= kwok-operator:$(VERSION)
+OVERLAY ?= default
 
 # The steps of `make test` have an order, and share one machine: -j gains nothing.
 .NOTPARALLEL:
@@ -88,9 +93,56 @@ lint: venv ## Check style and format
 types: venv ## Check types
 	$(VENV)/bin/mypy
 
+.PHONY: chaos
+chaos: venv tools ## Run the fault tests at full length (CHAOS_SEED=, CHAOS_MINUTES=, CHAOS_ARGS=)
+	CHAOS_FULL=1 $(PYTHON) -m pytest -s tests/chaos $(CHAOS_ARGS)
+
 .PHONY: bench
 bench: venv tools ## Measure time, memory and API calls beside the peers (CASES=, SIZES=, BENCH_ARGS=)
 	$(PYTHON) -m tests.bench $(CASES) $(if $(SIZES),--sizes $(SIZES)) $(BENCH_ARGS)
+
+##@ Ship
+
+.PHONY: image
+image: ## Build the image with docker or podman (IMG=kwok-operator:VERSION)
+	@set -e; \
+	engine=$$(command -v docker || command -v podman || true); \
+	if [ -z "$$engine" ]; then \
+	  echo "error: an image needs docker or podman, and neither is on PATH" >&2; exit 1; \
+	fi; \
+	if ! "$$engine" info >/dev/null 2>&1; then \
+	  echo "error: $$engine is here, and its engine does not answer: start it" >&2; exit 1; \
+	fi; \
+	"$$engine" build --tag "$(IMG)" --build-arg VERSION="$(VERSION)" \
+	  --build-arg REVISION="$$(git rev-parse HEAD 2>/dev/null || echo unknown)" .
+
+.PHONY: deploy
+deploy: venv ## Install into the cluster of your kubeconfig (IMG=, OVERLAY=default)
+	$(VENV)/bin/kwok-operator install --apply --overlay="$(OVERLAY)" --image="$(IMG)"
+
+.PHONY: undeploy
+undeploy: venv ## Remove what `make deploy` brought, with all groups and their nodes
+	$(VENV)/bin/kwok-operator uninstall --apply
+
+.PHONY: dist
+dist: $(RELEASE_STAMP) ## Build the wheel and the source distribution into dist/
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PYTHON) -m build --outdir dist
+
+.PHONY: sbom
+sbom: $(RELEASE_STAMP) ## List what is in the image as CycloneDX JSON, in dist/
+	@rm -rf build/runtime && mkdir -p build dist
+	PYTHON=$(PYTHON) sh hack/image/build.sh build/runtime
+	$(PYTHON) -m cyclonedx_py environment build/runtime/bin/python --pyproject pyproject.toml \
+	  --output-reproducible --output-format JSON \
+	  --output-file dist/kwok-operator-$(VERSION).cdx.json
+
+.PHONY: audit
+audit: $(RELEASE_STAMP) ## Check pins and licences of what runs, and ask for known vulnerabilities
+	$(PYTHON) -m hack.audit --vulnerabilities
+
+$(RELEASE_STAMP): $(STAMP)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,release]'
+	touch $@
 
 ##@ Change
 
@@ -102,6 +154,10 @@ format: venv ## Format the code, and fix what can be fixed
 .PHONY: crds
 crds: venv ## Write crds/ from the models
 	$(PYTHON) -m kwok_operator.models.crd
+
+.PHONY: manifests
+manifests: venv tools ## Write kwok_operator/manifests/ from deploy/
+	$(PYTHON) -m hack.manifests
 
 .PHONY: protos
 protos: venv ## Write the shim's protobuf modules from their .proto files

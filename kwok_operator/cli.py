@@ -1,4 +1,5 @@
-"""The command line: `kwok-operator run`, `shim`, `cloud-config` and `validate`.
+"""The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `install` and
+`uninstall`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
 flag is exit code 2.
@@ -62,6 +63,27 @@ Prints what cluster-autoscaler needs to find the shim: the file for --cloud-conf
 that go with it as comments. Certificates are those of the client, as cluster-autoscaler finds them.
 """
 
+_INSTALL_HELP = """\
+Puts the operator into a cluster: the CRDs, its namespace, its rights, its Deployment. The manifests
+come along with this program.
+
+  kwok-operator install --dry-run | less
+  kwok-operator install --apply --wait --image=registry.example.com/kwok-operator:1.2.3
+  kwok-operator install --dry-run --overlay=ha | kubectl apply --filename=-
+
+--apply uses server-side apply and prints a line for each object. To do it again changes nothing; to
+do it with a newer version upgrades. A namespace that is there already is left as it is. The kwok
+controller is not a part of it.
+"""
+
+_UNINSTALL_HELP = """\
+Deletes what `kwok-operator install --apply` brought into a cluster, whichever the overlay: first
+the CRDs, and with them all groups and their nodes, last the namespace with all that is in it.
+Nobody is asked.
+
+What was applied by others is left, and so is a namespace that was there before.
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
@@ -71,6 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "shim": _shim,
         "cloud-config": _cloud_config,
         "validate": _validate,
+        "install": _install,
+        "uninstall": _install,
     }
     try:
         return commands[flags.command](flags)
@@ -122,6 +146,22 @@ def _cloud_config(flags: argparse.Namespace) -> int:
     return 0
 
 
+def _install(flags: argparse.Namespace) -> int:
+    from kwok_operator.install_settings import install_settings
+
+    settings = install_settings(flags)
+    from kwok_operator.install import install, uninstall
+
+    command = install if flags.command == "install" else uninstall
+    try:
+        code = _until_it_ends(command(settings), asyncio.new_event_loop)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    return code
+
+
 def _until_it_ends(
     program: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> int:
@@ -161,7 +201,32 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     check.add_argument("files", metavar="FILE", nargs="+", help="file, directory, or - for stdin")
+    _add_install_commands(commands)
     return parser
+
+
+def _add_install_commands(commands: Any) -> None:
+    from kwok_operator.install_settings import (
+        add_install_flags,
+        add_uninstall_flags,
+        overlays_in_words,
+    )
+
+    install = commands.add_parser(
+        "install",
+        help="print the manifests of the operator, or apply them to a cluster",
+        description=_INSTALL_HELP,
+        epilog=overlays_in_words(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_install_flags(install)
+    uninstall = commands.add_parser(
+        "uninstall",
+        help="delete what install applied",
+        description=_UNINSTALL_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_uninstall_flags(uninstall)
 
 
 def _add_shim_commands(commands: Any) -> None:

@@ -10,8 +10,9 @@ if they are installed, for logins and models that are never used: 35 MB.
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from kwok_operator import constants
@@ -22,10 +23,13 @@ from kwok_operator.kube.session import Session
 with absent("kubernetes", "kubernetes_asyncio", "pykube"):
     import kopf
     from kopf._cogs.structs.references import Insights, Resource
+    from kopf._core.engines.peering import Identity
 
 logger = logging.getLogger(__name__)
 
 WATCH_CHECK_INTERVAL = 5.0
+FIRST_BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0)
+LAST_BACKOFF = 10.0
 
 Seen = Callable[[Mapping[str, Any], bool], None]
 """Called with a group's object, and whether that object is gone."""
@@ -46,6 +50,8 @@ def watch_groups(
         standalone=True,
         insights=insights,
         ready_flag=ready,
+        # Only peers would see it. kopf would take the user's name, and a container's user has none.
+        identity=Identity(constants.PLURAL),
     )
 
 
@@ -66,7 +72,10 @@ def make_registry(*, seen: Seen, login: Login) -> kopf.OperatorRegistry:
 
 
 def make_settings() -> kopf.OperatorSettings:
-    """kopf's settings: no Events of its own, no peering, quick to give up on silent connections."""
+    """kopf's settings: no Events of its own, no peering, quick to give up on silent connections.
+
+    It never gives up on the API server: a request of its own that fails for good ends the program.
+    """
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -74,9 +83,17 @@ def make_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = Backoffs()
     settings.execution.max_workers = 2
     settings.queueing.idle_timeout = 1.0
     return settings
+
+
+class Backoffs:
+    """Seconds between two attempts of one request of kopf's, without an end."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain(FIRST_BACKOFFS, itertools.repeat(LAST_BACKOFF))
 
 
 def make_insights() -> Insights:

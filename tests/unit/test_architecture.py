@@ -35,7 +35,12 @@ KNOWS: dict[str, frozenset[str]] = {
     "controller": frozenset({"kube", "core", "models"}),
     "shim": frozenset({"kube", "core", "models"}),
     "validate": frozenset({"core", "models"}),
-    "cli": frozenset({"controller", "shim", "kube", "core", "models", "validate"}),
+    "install_settings": frozenset({"core"}),
+    "installer": frozenset({"kube", "core"}),
+    "install": frozenset({"installer", "install_settings", "kube", "core"}),
+    "cli": frozenset(
+        {"controller", "shim", "kube", "core", "models", "validate", "install", "install_settings"}
+    ),
     "__main__": frozenset({"cli"}),
 }
 _TAKES_NO_LEAVES = frozenset({*_PURE_LEAVES, "models", "core"})
@@ -47,7 +52,12 @@ CONFINED: dict[str, tuple[str, ...]] = {
     "grpc": (f"{PACKAGE}.shim",),
     "google": (f"{PACKAGE}.shim",),
     "hpack": (f"{PACKAGE}.shim.http2",),
-    "prometheus_client": (f"{PACKAGE}.metrics", f"{PACKAGE}.health", f"{PACKAGE}.shim.metrics"),
+    "prometheus_client": (
+        f"{PACKAGE}.metrics",
+        f"{PACKAGE}.groupmetrics",
+        f"{PACKAGE}.health",
+        f"{PACKAGE}.shim.metrics",
+    ),
     "uvloop": (f"{PACKAGE}.cli",),
 }
 
