@@ -16,7 +16,7 @@ from hack.controlplane.errors import (
 )
 from hack.controlplane.lifecycle import DEFAULT_NAME, create, delete, get, revive
 from hack.controlplane.settings import Settings
-from hack.controlplane.tools import Tools, find_tools
+from hack.controlplane.tools import Tools, find_prometheus, find_tools
 
 __all__ = [
     "DEFAULT_NAME",
@@ -31,6 +31,7 @@ __all__ = [
     "UnknownVersion",
     "create",
     "delete",
+    "find_prometheus",
     "find_tools",
     "get",
     "revive",

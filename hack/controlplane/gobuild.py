@@ -71,7 +71,7 @@ class Builder:
             text = f"{toolset.name}: downloading modules, {count} so far, {elapsed(seconds)}"
             self._reporter.update(text)
 
-        command = ["list", "-mod=readonly", "-deps", "tool"]
+        command = ["list", "-mod=readonly", "-deps", *_tags(toolset), "tool"]
         self._run(command, toolset=toolset, stdout=listing, log=log, tick=tick)
         return len(listing.read_bytes().splitlines())
 
@@ -83,7 +83,7 @@ class Builder:
 
         log.write_bytes(b"")
         # -v names each package that is compiled, and none that Go still has from an earlier build.
-        flags = ["-v", "-trimpath", "-buildvcs=false", "-mod=readonly"]
+        flags = ["-v", "-trimpath", "-buildvcs=false", "-mod=readonly", *_tags(toolset)]
         command = ["build", *flags, f"-ldflags={toolset.ldflags}", "-o", f"{output}/", "tool"]
         self._run(command, toolset=toolset, stdout=log, log=log, tick=tick)
 
@@ -110,6 +110,10 @@ class Builder:
                 f"building {toolset.name}: `go {arguments[0]}` failed{hint(text)}\n{text}\n"
                 f"  the whole log: {log}"
             )
+
+
+def _tags(toolset: ToolSet) -> list[str]:
+    return [f"-tags={toolset.family.tags}"] if toolset.family.tags else []
 
 
 def _check(path: Path, *, toolset: ToolSet) -> None:

@@ -23,7 +23,7 @@ from hack.controlplane.golang import find_go
 from hack.controlplane.lock import exclusive
 from hack.controlplane.progress import Reporter
 from hack.controlplane.settings import Settings
-from hack.controlplane.toolsets import ToolSet, load
+from hack.controlplane.toolsets import PROMETHEUS, ToolSet, load, read
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -44,6 +44,19 @@ def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
     toolsets = load(
         sets_directory=settings.sets_directory, kubernetes_version=settings.kubernetes_version
     )
+    return _find(toolsets, settings=settings, reporter=reporter)
+
+
+def find_prometheus(settings: Settings, *, reporter: Reporter) -> Tools:
+    """Return prometheus and promtool, building them where they are not there.
+
+    They are for some tests only, and no cluster waits for them.
+    """
+    toolset = read(settings.sets_directory / PROMETHEUS)
+    return _find([toolset], settings=settings, reporter=reporter)
+
+
+def _find(toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) -> Tools:
     try:
         return _Finder(toolsets, settings=settings, reporter=reporter).find()
     except OSError as err:
@@ -102,7 +115,7 @@ class _Finder:
                     self._found[tool] = path
 
     def _get(self, toolset: ToolSet) -> None:
-        for tool in self._missing(toolset):
+        for tool in self._missing(toolset) if toolset.family.released else ():
             try:
                 self._download(tool, toolset=toolset)
             except DownloadError as err:

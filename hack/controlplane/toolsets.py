@@ -3,7 +3,8 @@
 A tool set is a directory with a go.mod whose `tool` directives name the programs to build; one
 module version in it gives the version of all of them. The go.mod is the only place that holds a
 version: a release is downloaded, and a program on PATH accepted, by the version written there.
-`load` gives the sets that one cluster needs, for the Kubernetes version asked for.
+`load` gives the sets that one cluster needs, for the Kubernetes version asked for; what only some
+tests need is a set of its own that they ask for by name (`PROMETHEUS`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,31 @@ from hack.controlplane.errors import UnknownVersion
 
 Version = tuple[int, ...]
 
+PROMETHEUS = "prometheus"
+
 _PREFIX = "kubernetes-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a go.mod cannot say about the tools of one module."""
+    """What a go.mod cannot say about the tools of one module.
+
+    `exact` asks for the very same version, `at_least` for none that is older; else the minor
+    version has to be the same. `stamps` are packages that keep a version the way Kubernetes does,
+    `stamp` is a variable. `released` tells that kwokctl knows where there are releases. Where the
+    module is a library too, 0.313.5 is what calls itself 3.13.5.
+    """
 
     module: str
     tools: tuple[str, ...]
     exact: bool = False
+    at_least: Version = ()
     built_as: str = ""
     stamps: tuple[str, ...] = ()
+    stamp: str = ""
+    tags: str = ""
+    released: bool = True
+    library: bool = False
 
 
 FAMILIES = {
@@ -39,6 +53,16 @@ FAMILIES = {
         module="k8s.io/kubernetes",
         tools=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
         stamps=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
+    ),
+    # Finding targets in clouds is half of what there is to compile, and nothing that tests need.
+    PROMETHEUS: Family(
+        module="github.com/prometheus/prometheus",
+        tools=("prometheus", "promtool"),
+        at_least=(2, 40, 0),
+        stamp="github.com/prometheus/common/version.Version",
+        tags="remove_all_sd",
+        released=False,
+        library=True,
     ),
 }
 
@@ -60,11 +84,15 @@ class ToolSet:
     def accepts(self, version: Version) -> bool:
         """Say whether a tool that reports this version may be used in place of ours."""
         wanted = parse(self.version)
+        if self.family.at_least:
+            return version >= self.family.at_least
         return version == wanted if self.family.exact else version[:2] == wanted[:2]
 
     @property
     def wanted(self) -> str:
         """The versions that `accepts` accepts, for messages."""
+        if self.family.at_least:
+            return f"{'.'.join(str(part) for part in self.family.at_least)} or newer"
         return self.version if self.family.exact else ".".join(self.version.split(".")[:2])
 
     @property
@@ -77,6 +105,8 @@ class ToolSet:
             for package in self.family.stamps
             for key, value in {**values, "gitTreeState": "clean"}.items()
         ]
+        if self.family.stamp:
+            stamps.append(f"-X {self.family.stamp}={self.version}")
         return " ".join(["-s", "-w", *stamps])
 
 
@@ -97,10 +127,15 @@ def read(directory: Path) -> ToolSet:
     return ToolSet(
         name=directory.name,
         directory=directory,
-        version=module.group(1),
+        version=_released_as(module.group(1)) if family.library else module.group(1),
         go=parse(go.group(1)),
         family=family,
     )
+
+
+def _released_as(version: str) -> str:
+    _, minor, patch = parse(version)
+    return f"{minor // 100}.{minor % 100}.{patch}"
 
 
 def known_versions(sets_directory: Path) -> list[str]:

@@ -1,14 +1,18 @@
 """Which transitions of a group are worth an Event, and in what words.
 
 Compares the status before a pass with the one after it: what did not change is not said again,
-after a restart neither.
+after a restart neither. What begins is told in the condition's words, and what ends is told too:
+the Events of a group alone tell what became of it.
 """
+
+from collections.abc import Iterable, Iterator, Mapping
 
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import EventType, Recorder
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import UPDATING, names_in_words
-from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 
 _WARNINGS = {
     (ConditionType.TEMPLATE_RESOLVED, "False"),
@@ -23,6 +27,18 @@ _TOLD = {
     (ConditionType.PAUSED, "True"),
     (ConditionType.READY, "True"),
 }
+_TROUBLE = (
+    (ConditionType.TEMPLATE_RESOLVED, "True", "TemplateResolved"),
+    (ConditionType.STALLED, "False", "Recovered"),
+    (ConditionType.PAUSED, "False", "Resumed"),
+    (ConditionType.SCALING_LIMITED, "False", "WithinLimits"),
+    (ConditionType.FOREIGN_NODES, "False", "NoForeignNodes"),
+    (ConditionType.AUTOSCALABLE, "True", "Drivable"),
+)
+"""What is told when it is over: the condition, what it is then, and the reason of the Event."""
+_KWOK_SILENT = "KwokNotResponding"
+
+_Conditions = Mapping[str, Condition]
 
 
 def announce(
@@ -34,32 +50,98 @@ def announce(
     plan: Plan,
 ) -> None:
     """Emits what a pass that has just written `after` has to tell."""
-    new = sum(serial >= before.next_serial for serial in plan.pending) - plan.replaced
-    if new > 0 and after.next_serial > before.next_serial:
-        message = (
-            f"Creating {new} nodes: {after.replicas} exist, {plan.target.value} are the target."
-        )
-        recorder.emit(group, "Normal", "ScalingUp", message)
-    settled = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
-    going = len(plan.delete) - plan.replaced
-    if going and (settled or before.observed_generation != after.observed_generation):
-        message = (
-            f"Deleting {going} nodes: {after.replicas} exist, {plan.target.value} are the target."
-        )
-        recorder.emit(group, "Normal", "ScalingDown", message)
+    old, new = _by_type(before.conditions), _by_type(after.conditions)
+    if before.template_hash and before.template_hash != after.template_hash:
+        recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))
+    for reason, message in _ended(old, new, after=after):
+        recorder.emit(group, "Normal", reason, message)
+    _announce_scaling(recorder, group, before=before, after=after, plan=plan)
     if plan.unknown and before.observed_generation != after.observed_generation:
         message = (
             f"spec.scaleDown.nodesToDelete names nodes that this group does not have: "
             f"{names_in_words(plan.unknown)}. Nothing is done about them."
         )
         recorder.emit(group, "Warning", "UnknownNodes", message)
-    old = {c.type: (c.status, c.reason) for c in before.conditions}
+    for kind, reason, message in _begun(old, after.conditions):
+        recorder.emit(group, kind, reason, message)
+
+
+def announce_slowness(recorder: Recorder, group: Group) -> None:
+    """Tells that the API server holds up what is being done for a group."""
+    message = (
+        "The API server has too much to do, or fails: fewer nodes are written at once until it has"
+        " recovered."
+    )
+    recorder.emit(group, "Normal", "Throttled", message)
+
+
+def _announce_scaling(
+    recorder: Recorder,
+    group: Group,
+    *,
+    before: KwokNodeGroupStatus,
+    after: KwokNodeGroupStatus,
+    plan: Plan,
+) -> None:
+    there, target = after.replicas, plan.target.value
+    new = sum(serial >= before.next_serial for serial in plan.pending) - plan.replaced
+    if new > 0 and after.next_serial > before.next_serial:
+        message = f"Scaling up from {there} to {target}: {_nodes(new)} to create."
+        recorder.emit(group, "Normal", "ScalingUp", message)
+    settled = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
+    going = len(plan.delete) - plan.replaced
+    if going and (settled or before.observed_generation != after.observed_generation):
+        message = f"Scaling down from {there} to {target}: {_nodes(going)} to delete."
+        recorder.emit(group, "Normal", "ScalingDown", message)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _template_changed(spec: KwokNodeGroupSpec, after: KwokNodeGroupStatus) -> str:
+    outdated = after.replicas - after.updated_replicas
+    told = f"New nodes are made from template {after.template_hash}."
+    if not outdated:
+        return told
+    kept = spec.update_strategy.type is UpdateStrategyType.ON_DELETE
+    what = "kept as they are" if kept else "brought to it"
+    return f"{told} {_nodes(outdated)} of a former one: {what} ({spec.update_strategy.type})."
+
+
+def _begun(
+    old: _Conditions, conditions: Iterable[Condition]
+) -> Iterator[tuple[EventType, str, str]]:
     said: set[str] = set()  # one cause can turn several conditions, and is told once
-    for condition in after.conditions:
+    for condition in conditions:
         worth = (condition.type, condition.status) in _TOLD or condition.reason == UPDATING
-        told = worth and condition.reason not in said
-        if told and old.get(condition.type) != (condition.status, condition.reason):
+        if not worth or condition.reason in said:
+            continue
+        before = old.get(condition.type)
+        if before is None or (before.status, before.reason) != (condition.status, condition.reason):
             said.add(condition.reason)
             warning = (condition.type, condition.status) in _WARNINGS
-            kind: EventType = "Warning" if warning else "Normal"
-            recorder.emit(group, kind, condition.reason, condition.message)
+            yield "Warning" if warning else "Normal", condition.reason, condition.message
+
+
+def _ended(
+    old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus
+) -> Iterator[tuple[str, str]]:
+    over: set[str] = set()
+    for kind, well, reason in _TROUBLE:
+        before, now = old.get(kind), new.get(kind)
+        if before is None or now is None or now.status != well or before.status == well:
+            continue
+        if before.reason in over:
+            continue
+        over.add(before.reason)
+        if before.reason == _KWOK_SILENT and after.ready_replicas == after.replicas > 0:
+            yield "KwokResponding", "A kwok controller looks after the nodes again."
+        elif kind == ConditionType.PAUSED:
+            yield reason, "spec.paused is false: the group is brought to its target again."
+        else:
+            yield reason, now.message
+
+
+def _by_type(conditions: Iterable[Condition]) -> _Conditions:
+    return {condition.type: condition for condition in conditions}

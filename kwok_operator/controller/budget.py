@@ -21,6 +21,11 @@ class NodeBudget:
         others = sum(granted for other, granted in self._granted.items() if other != name)
         return max(0, self.limit - others)
 
+    @property
+    def waiting(self) -> int:
+        """Groups that have less room than they want."""
+        return len(self._waiting)
+
     def grant(self, name: str, nodes: int, *, wants_more: bool) -> None:
         """Books what a group has or is going to have."""
         before = self._granted.get(name, 0)

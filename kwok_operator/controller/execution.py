@@ -76,7 +76,7 @@ class Execution:
 
         async def delete(name: str) -> None:
             await self._writer.delete(by_name[name], pods=pods)
-            self._metrics.nodes_deleted.labels(work.group.name).inc()
+            self._metrics.node_deleted(work.group.name)
 
         await self._executor.run(work.plan.delete, delete, stop=work.stop)
 
@@ -95,7 +95,7 @@ class Execution:
             )
             if made:
                 work.memory.seen.add(serial)
-                self._metrics.nodes_created.labels(group.name).inc()
+                self._metrics.node_created(group.name)
             else:
                 work.memory.taken[serial] = name
 
@@ -120,7 +120,7 @@ class Execution:
         async def update(name: str) -> None:
             body = rendered.body(name, requested_at="", now="", ready=False)
             if await self._writer.update(by_name[name], json.loads(body), uid=group.uid):
-                self._metrics.nodes_updated.labels(group.name).inc()
+                self._metrics.node_updated(group.name)
 
         await self._executor.run(work.plan.update[:WRITES_PER_PASS], update, stop=work.stop)
 

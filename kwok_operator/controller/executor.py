@@ -124,6 +124,11 @@ class Executor:
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.watch_write_limit(lambda: pace.limit)
 
+    @property
+    def throttled(self) -> bool:
+        """Whether fewer calls are made at once than might be, because of the API server."""
+        return self._pace.throttled
+
     def spend(self) -> None:
         """Counts one more request of a call that is under way against the rate."""
         self._pace.spend(self._clock())

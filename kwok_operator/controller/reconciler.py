@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from kwok_operator.controller.announcements import announce
+from kwok_operator.controller.announcements import announce, announce_slowness
 from kwok_operator.controller.budget import NodeBudget
 from kwok_operator.controller.cache import NodeCache, NodeRecord
 from kwok_operator.controller.execution import Execution, Work, deletes_pods
@@ -29,7 +29,7 @@ from kwok_operator.controller.statuswriter import GroupGoneError, StatusWriter
 from kwok_operator.controller.templates import Resolution, Templates
 from kwok_operator.core.autoscalable import disagreement, hindrance
 from kwok_operator.core.plan import Plan, make_plan
-from kwok_operator.core.status import Facts, make_status
+from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest_pending
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
 from kwok_operator.metrics import Metrics
 from kwok_operator.models.status import KwokNodeGroupStatus
@@ -100,7 +100,11 @@ class Reconciler:
 
     async def reconcile(self, name: str) -> None:
         """One pass. Raises KwokOperatorError where it has to be tried again."""
-        parts, started = self._parts, self._parts.clock.monotonic()
+        with self._parts.metrics.reconciling(self._parts.clock.monotonic):
+            await self._look_at(name)
+
+    async def _look_at(self, name: str) -> None:
+        parts = self._parts
         self._compare_gpu_labels(name)
         await self._sweep_retired(name)
         group = parts.store.get(name)
@@ -118,7 +122,6 @@ class Reconciler:
                 logger.info("group is gone: group=%s", name)
                 parts.store.remove(name=name, uid=group.uid, retire=retire)
                 self._wake(name, 0.0)
-        parts.metrics.reconciled(parts.clock.monotonic() - started)
 
     async def recheck_taken(self, name: str) -> None:
         """Drops the report of foreign nodes that hold our names, once they are gone."""
@@ -227,20 +230,21 @@ class Reconciler:
             autoscaled=group.spec.autoscaling is not None,
             hindrance=self._hindrance(group, seen, plan),
         )
-        self._parts.metrics.group(
-            group.name,
-            target=plan.target.value,
-            replicas=facts.replicas,
-            ready=ready,
-            pending=facts.pending,
-        )
-        return make_status(
+        status = make_status(
             facts,
             group=group.name,
             previous=memory.status,
             resolved=resolved,
             now=self._parts.clock.now(),
         )
+        self._parts.metrics.group(
+            group.name,
+            target=plan.target.value,
+            nodes=nodes_by_state(facts, terminating=len(seen.terminating)),
+            conditions=(c.type for c in status.conditions if c.status == "True"),
+            oldest_pending=oldest_pending(status),
+        )
+        return status
 
     def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
         """Why cluster-autoscaler can't drive the group, if it may and can't."""
@@ -315,12 +319,16 @@ class Reconciler:
         self, group: Group, memory: Memory, resolution: Resolution, done: asyncio.Event
     ) -> None:
         """Writes the counts once a second until `done`, without asking for anything new."""
+        throttled = False
         while not done.is_set():
             try:
                 await asyncio.wait_for(done.wait(), STATUS_INTERVAL)
                 return
             except TimeoutError:
                 pass
+            if self._parts.executor.throttled and not throttled:
+                throttled = True
+                announce_slowness(self._parts.recorder, group)
             if self._interrupted(group):
                 continue
             seen = observe(group, memory, self._parts.cache)

@@ -1,24 +1,48 @@
 """Events: what `kubectl describe` shows of the life of a group, or of a ConfigMap.
 
-One Event per transition, never one per node. They are posted in the background and may be lost: an
-Event is a courtesy, the conditions are the record.
+    emit() ──> the same again, within an hour? ──> one Event, its count raised (PATCH)
+                    │ no
+                    └──> too many of this object? ──> a new Event (POST)
+
+One Event per transition, never one per node. What was said before is counted: the name of an Event
+is made from what it says, so an operator that has been restarted goes on counting where it was.
+What repeats with other words each time ends up in one Event too, and each object has a budget: a
+group that flaps for a day costs etcd a few writes a minute at first, and then one.
+
+Events are posted in the background and may be lost: an Event is a courtesy, the conditions are the
+record. Needs the verbs create and patch; nothing is read.
 """
 
 import asyncio
+import json
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
-from datetime import datetime
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final, Literal, Protocol
 
-from kwok_operator.errors import KwokOperatorError, NotFoundError
-from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
+from kwok_operator.errors import ConflictError, KwokOperatorError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, JSON, MERGE_PATCH, KubeClient
 
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "default"
 """Where Events about cluster-scoped objects go; others go where their object is."""
+REPEATS_WITHIN: Final = timedelta(hours=1)
+"""What is said again later is said anew: by then the API server has dropped the former Event."""
+SIMILAR: Final = 10
+"""Events of one reason about one object that may differ in their message."""
+COMBINED: Final = "(combined from similar events): "
+BURST: Final = 25
+PER_EVENT: Final = timedelta(seconds=60)
+"""Each object's budget of writes: so many at once, then one in this time."""
+AHEAD: Final = timedelta(seconds=2)
+"""How far in the future an Event may be dated: kubectl takes less than that for now."""
 _MAX_MESSAGE = 1024
 _MAX_WAITING = 500
+_MAX_SUBJECTS = 2_000
 _REPORTER = "kwok-operator"
 
 EventType = Literal["Normal", "Warning"]
@@ -35,13 +59,70 @@ class Subject(Protocol):
         """apiVersion, kind, name, uid, and the namespace where there is one."""
 
 
+@dataclass(slots=True)
+class _Told:
+    """One Event: what it says, how often, and whether the API server has it (`posted`).
+
+    `before` is how often it had been said before this process first did.
+    """
+
+    reference: dict[str, str]
+    name: str
+    kind: EventType
+    reason: str
+    message: str
+    first: datetime
+    last: datetime
+    count: int = 0
+    before: int = 0
+    posted: bool = False
+
+    @property
+    def namespace(self) -> str:
+        return self.reference.get("namespace", NAMESPACE)
+
+
+@dataclass(slots=True)
+class _Story:
+    """What has been said of one object in the last hour, by the name of the Event."""
+
+    refilled: datetime
+    dated: datetime
+    """The time that was given to the last Event."""
+    budget: float = BURST
+    told: dict[str, _Told] = field(default_factory=dict)
+
+    def spend(self, now: datetime) -> bool:
+        """Takes one write from the budget, if there is one."""
+        self.budget = min(float(BURST), self.budget + (now - self.refilled) / PER_EVENT)
+        self.refilled = now
+        if self.budget < 1.0:
+            return False
+        self.budget -= 1.0
+        return True
+
+    def date(self, now: datetime) -> datetime:
+        """Whole seconds are all that an Event's time has, and kubectl orders Events by it: what is
+        said in the same second gets the next one."""
+        second = now.replace(microsecond=0)
+        self.dated = max(second, min(self.dated + timedelta(seconds=1), second + AHEAD))
+        return self.dated
+
+    def drop_old(self, now: datetime) -> None:
+        old = [name for name, told in self.told.items() if now - told.last >= REPEATS_WITHIN]
+        for name in old:
+            del self.told[name]
+
+
 class Recorder:
     """Posts Events one after the other; `run()` does the posting. `wall` gives the time of day."""
 
     def __init__(self, *, client: KubeClient, wall: Callable[[], datetime]) -> None:
         self._client = client
         self._wall = wall
-        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_WAITING)
+        self._stories: OrderedDict[str, _Story] = OrderedDict()
+        self._waiting: OrderedDict[str, _Told] = OrderedDict()
+        self._work = asyncio.Event()
 
     def emit(self, subject: Subject, kind: EventType, reason: str, message: str) -> None:
         """Says something about a group or a ConfigMap, and logs it."""
@@ -49,45 +130,126 @@ class Recorder:
         what = "configmap" if reference["kind"] == "ConfigMap" else "group"
         logger.log(level, "%s: %s=%s %s", reason, what, subject.name, message)
         now = self._wall()
-        unique = f"{int(now.timestamp() * 1e6):x}.{self._waiting.qsize():x}"
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {
-                "name": f"{subject.name[:200]}.{unique}",
-                "namespace": reference.get("namespace", NAMESPACE),
-            },
-            "involvedObject": reference,
-            "type": kind,
-            "reason": reason,
-            "message": message[:_MAX_MESSAGE],
-            "source": {"component": _REPORTER},
-            "reportingComponent": _REPORTER,
-            "firstTimestamp": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "lastTimestamp": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "count": 1,
-        }
-        try:
-            self._waiting.put_nowait(event)
-        except asyncio.QueueFull:
-            logger.debug("event dropped: %s=%s reason=%s", what, subject.name, reason)
+        story = self._story(reference["uid"], now)
+        moment = story.date(now)
+        told = self._told(story, reference, kind, reason, message[:_MAX_MESSAGE], now=moment)
+        told.count += 1
+        told.last = moment
+        if told.name in self._waiting:
+            return
+        if len(self._waiting) >= _MAX_WAITING or not story.spend(now):
+            logger.debug("event not posted now: %s=%s reason=%s", what, subject.name, reason)
+            return
+        self._waiting[told.name] = told
+        self._work.set()
 
     async def run(self) -> None:
         """Posts Events until cancelled."""
         while True:
-            await self._post(await self._waiting.get())
+            await self._work.wait()
+            await self.flush()
 
     async def flush(self) -> None:
         """Posts what waits."""
-        while not self._waiting.empty():
-            await self._post(self._waiting.get_nowait())
+        while self._waiting:
+            _, told = self._waiting.popitem(last=False)
+            await self._post(told)
+        self._work.clear()
 
-    async def _post(self, event: dict[str, Any]) -> None:
-        namespace = event["metadata"]["namespace"]
-        path = f"/api/v1/namespaces/{namespace}/events"
+    def _story(self, uid: str, now: datetime) -> _Story:
+        story = self._stories.pop(uid, None) or _Story(refilled=now, dated=now - REPEATS_WITHIN)
+        self._stories[uid] = story
+        if len(self._stories) > _MAX_SUBJECTS:
+            self._stories.popitem(last=False)
+        story.drop_old(now)
+        return story
+
+    @staticmethod
+    def _told(
+        story: _Story,
+        reference: dict[str, str],
+        kind: EventType,
+        reason: str,
+        message: str,
+        *,
+        now: datetime,
+    ) -> _Told:
+        """The Event that says this, or the one that stands for all that are like it."""
+        said = message
+        name = event_name(reference, kind, reason, said)
+        if name not in story.told:
+            similar = sum((t.kind, t.reason) == (kind, reason) for t in story.told.values())
+            if similar >= SIMILAR:
+                message, said = f"{COMBINED}{message}"[:_MAX_MESSAGE], COMBINED
+                name = event_name(reference, kind, reason, said)
+        told = story.told.get(name)
+        if told is None:
+            told = _Told(reference, name, kind, reason, message, first=now, last=now)
+            story.told[name] = told
+        told.message = message
+        return told
+
+    async def _post(self, told: _Told) -> None:
         try:
-            await self._client.request("POST", path, body=event, accept=ACCEPT_METADATA, retries=1)
+            if not told.posted or not await self._count(told):
+                await self._create(told)
         except NotFoundError:
-            logger.debug("event dropped: namespace %s does not exist", namespace)
+            logger.debug("event dropped: namespace %s does not exist", told.namespace)
         except KwokOperatorError as error:
-            logger.debug("event dropped: reason=%s error=%s", event["reason"], error)
+            logger.debug("event dropped: reason=%s error=%s", told.reason, error)
+
+    async def _create(self, told: _Told) -> None:
+        path = f"/api/v1/namespaces/{told.namespace}/events"
+        try:
+            await self._client.request(
+                "POST", path, body=_event(told), accept=ACCEPT_METADATA, retries=1
+            )
+            told.posted = True
+        except ConflictError:
+            # An operator before this one has said it: how often, the answer to a patch tells.
+            answer = json.loads(await self._patch(told, {}, accept=JSON))
+            told.before, told.posted = int(answer.get("count") or 0), True
+            await self._count(told)
+
+    async def _count(self, told: _Told) -> bool:
+        """Says that it was said again; False where the API server has dropped the Event."""
+        try:
+            await self._patch(told, {"count": told.before + told.count}, accept=ACCEPT_METADATA)
+        except NotFoundError:
+            told.posted, told.before, told.count, told.first = False, 0, 1, told.last
+            return False
+        return True
+
+    async def _patch(self, told: _Told, changes: dict[str, Any], *, accept: str) -> bytes:
+        path = f"/api/v1/namespaces/{told.namespace}/events/{told.name}"
+        body = {"lastTimestamp": _time(told.last), "message": told.message, **changes}
+        return await self._client.request(
+            "PATCH", path, body=body, content_type=MERGE_PATCH, accept=accept, retries=1
+        )
+
+
+def event_name(reference: dict[str, str], kind: str, reason: str, message: str) -> str:
+    """The name of the Event that says this: the same for the same words about the same object."""
+    said = json.dumps([reference["uid"], kind, reason, message])
+    return f"{reference['name'][:200]}.{sha256(said.encode()).hexdigest()[:16]}"
+
+
+def _event(told: _Told) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": told.name, "namespace": told.namespace},
+        "involvedObject": told.reference,
+        "type": told.kind,
+        "reason": told.reason,
+        "message": told.message,
+        "source": {"component": _REPORTER},
+        "reportingComponent": _REPORTER,
+        "firstTimestamp": _time(told.first),
+        "lastTimestamp": _time(told.last),
+        "count": told.count,
+    }
+
+
+def _time(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -124,6 +124,24 @@ def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
     return tuple(batch for record in status.pending if (batch := _from_record(record)))
 
 
+def nodes_by_state(facts: Facts, *, terminating: int) -> dict[str, int]:
+    """A group's nodes, each in one state; `terminating` are those that are on their way out."""
+    return {
+        "ready": facts.ready,
+        "not_ready": facts.replicas - facts.ready,
+        "pending": facts.pending - facts.failed,
+        "failed": facts.failed,
+        "terminating": terminating,
+    }
+
+
+def oldest_pending(status: KwokNodeGroupStatus) -> str | None:
+    """When the oldest of the nodes was asked for that don't exist yet (RFC 3339)."""
+    if not status.pending_replicas:
+        return None
+    return min((batch.requested_at for batch in status.pending), default=None)
+
+
 def _from_record(record: PendingBatch) -> Batch | None:
     if not 0 <= record.first <= record.last < record.first + 2 * MAX_TARGET_SIZE:
         return None

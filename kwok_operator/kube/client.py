@@ -18,6 +18,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -28,6 +29,7 @@ from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
 from kwok_operator.kube.answers import check_status, describe_failure
 from kwok_operator.kube.connection import Connection
 from kwok_operator.kube.gathering import GATHER, gather
+from kwok_operator.kube.guard import Guard, GuardedBody, check
 from kwok_operator.kube.retry import call_with_retries
 
 logger = logging.getLogger(__name__)
@@ -46,8 +48,8 @@ KEEPALIVE: Final = 60.0
 """Less than the 90 s after which an API server closes an idle connection."""
 READ_BUFFER: Final = 2**18
 
-Observer = Callable[[str, int, float], None]
-"""Told of each exchange: method, status (0 where there was no answer), seconds."""
+Observer = Callable[[str, str, int, float], None]
+"""Told of each exchange: method, path, status (0 where there was no answer), seconds."""
 
 
 class LineSplitter:
@@ -68,7 +70,7 @@ class LineSplitter:
 
 
 class KubeClient:
-    """Asks one API server, as one identity."""
+    """Asks one API server, as one identity. A `guard` has a say in its writes (guard.py)."""
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class KubeClient:
         max_connections: int = 64,
         user_agent: str = f"kwok-operator/{__version__}",
         observe: Observer | None = None,
+        guard: Guard | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.perf_counter,
@@ -85,6 +88,7 @@ class KubeClient:
         self._max_connections = max_connections
         self._user_agent = user_agent
         self._observe = observe
+        self._guard = guard
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
@@ -224,7 +228,7 @@ class KubeClient:
                 )
                 status = response.status
             finally:
-                self._note("WATCH", status, started)
+                self._note("WATCH", path, status, started)
             if response.status == 200:
                 return response
             async with response:
@@ -264,6 +268,7 @@ class KubeClient:
                     answer = await response.read()
                     status = response.status
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                check(self._guard, method=method, path=path)
                 # aiohttp repeats the idempotent methods itself. PATCH isn't among them, but ours
                 # are either idempotent or guarded by a test; POST may have created something.
                 if method == "PATCH" and not resent and _closed_unanswered(error):
@@ -271,7 +276,7 @@ class KubeClient:
                     continue
                 raise self._unreachable(error, method=method, path=path, timeout=timeout) from error
             finally:
-                self._note(method, status, started)
+                self._note(method, path, status, started)
             if status == 401 and not logged_in_again and await self._login_again():
                 logged_in_again = True
                 continue
@@ -290,12 +295,15 @@ class KubeClient:
         data: bytes | None = None,
     ) -> aiohttp.ClientResponse:
         connection = self.connection
+        login = await connection.auth_headers()
+        allow = partial(check, self._guard, method=method, path=path)
+        allow()
         return await session.request(
             method,
             connection.server + path,
             params=params,
-            data=data,
-            headers={**headers, **await connection.auth_headers()},
+            data=GuardedBody(data, allow=allow) if self._guard and data else data,
+            headers={**headers, **login},
             # Given with each request, because a new login can bring a new client certificate.
             ssl=connection.ssl or True,
             server_hostname=connection.tls_server_name,
@@ -320,9 +328,9 @@ class KubeClient:
             return False
         return True
 
-    def _note(self, method: str, status: int, started: float) -> None:
+    def _note(self, method: str, path: str, status: int, started: float) -> None:
         if self._observe is not None:
-            self._observe(method, status, self._clock() - started)
+            self._observe(method, path, status, self._clock() - started)
 
     def _unreachable(
         self, error: Exception, *, method: str, path: str, timeout: float | None = None

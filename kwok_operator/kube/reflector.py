@@ -115,13 +115,16 @@ class Reflector(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         on_page: Callable[[Sequence[T]], None] | None = None,
         on_trouble: Callable[[str | None], None] | None = None,
+        on_restart: Callable[[str, str], None] | None = None,
         gather_for: Callable[[], float] = lambda: GATHER,
     ) -> None:
         """`gather_for()` tells for how many seconds news may be gathered now (gathering.py).
 
         `on_page` is given each page of a list, before the sink's replace() is given all of it.
 
-        `on_trouble` is told of a trouble in a sentence, and with None that it is over.
+        `on_trouble` is told of a trouble in a sentence, and with None that it is over. `on_restart`
+        is told the path each time a watch or a list has ended too early, and why: "closed" by the
+        server in its time, "expired" history, or "failed".
         """
         self.synced = asyncio.Event()
         """Set once the sink has been told everything, and never cleared."""
@@ -139,6 +142,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._on_page = on_page
         self._on_trouble = on_trouble
+        self._on_restart = on_restart
         self._gather_for = gather_for
         self._version: int | None = None
         self._opened_at: float | None = None
@@ -147,14 +151,24 @@ class Reflector(Generic[T]):
         self._useless_streams = 0
         self._trouble: str | None = None
 
+    @property
+    def version(self) -> int:
+        """Up to which version the sink has been told everything; 0 before the first listing."""
+        return self._version or 0
+
     async def run(self) -> None:
-        """List and watch until cancelled. Raises only what the sink raises."""
+        """List and watch until cancelled; begun again it goes on from where it was.
+
+        Raises only what the sink raises.
+        """
         while True:
             try:
                 if self._version is None:
                     self._version = await self._list()
                 await self._watch(self._version)
+                self._restarts("closed")
             except GoneError as error:
+                self._restarts("expired")
                 # Normal after a long cut. In a row it isn't, and must not become a storm of lists.
                 logger.info("history is gone, listing anew: path=%s error=%s", self._path, error)
                 self._version = None
@@ -162,12 +176,17 @@ class Reflector(Generic[T]):
                     await self._back_off(error)
                 self._gone_before = True
             except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
+                self._restarts("failed")
                 self._report(error)
                 if isinstance(error, DecodeError | _StreamError):
                     self._useless_streams += 1
                     if self._useless_streams >= RELIST_AFTER:
                         self._useless_streams, self._version = 0, None
                 await self._back_off(error)
+
+    def _restarts(self, cause: str) -> None:
+        if self._on_restart is not None:
+            self._on_restart(self._path, cause)
 
     async def _back_off(self, error: Exception) -> None:
         # A balancer that cuts quiet connections now and then must not slow us down.

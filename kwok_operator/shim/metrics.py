@@ -1,17 +1,20 @@
-"""What the shim's /metrics tells: calls by method and code, requests to the API server."""
+"""What the shim's /metrics tells: calls by method and code, what it serves, and how old that is."""
 
-from prometheus_client import CollectorRegistry, Histogram
+from collections.abc import Callable
 
+from prometheus_client import Histogram
+
+from kwok_operator.metrics import ProcessMetrics
 from kwok_operator.shim.status import StatusCode
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
-class ShimMetrics:
+class ShimMetrics(ProcessMetrics):
     """One registry with the shim's metrics in it."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self._calls = Histogram(
             "kwok_operator_shim_call_duration_seconds",
             "Time of cluster-autoscaler's calls, by method and status code.",
@@ -19,22 +22,28 @@ class ShimMetrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self._requests = Histogram(
-            "kwok_operator_api_request_duration_seconds",
-            "Time of requests to the API server; code 0 is no answer.",
-            ["method", "code"],
-            registry=self.registry,
-        )
-        self._known: dict[tuple[str, StatusCode], Histogram] = {}
+        self._calls_known: dict[tuple[str, StatusCode], Histogram] = {}
 
     def call(self, method: str, code: StatusCode, seconds: float) -> None:
         """Notes one call; `method` is its full name."""
-        found = self._known.get((method, code))
+        found = self._calls_known.get((method, code))
         if found is None:
             name = method.rpartition("/")[2]
-            found = self._known[method, code] = self._calls.labels(name, code.name)
+            found = self._calls_known[method, code] = self._calls.labels(name, code.name)
         found.observe(seconds)
 
-    def request(self, method: str, code: int, seconds: float) -> None:
-        """Notes one exchange with the API server."""
-        self._requests.labels(method, str(code)).observe(seconds)
+    def watch_store(
+        self, *, sizes: Callable[[], tuple[int, int, int]], synced: Callable[[], bool]
+    ) -> None:
+        """Tells what is held in memory, whenever it is asked for.
+
+        `sizes` are those of the groups served, of all groups, and of their nodes.
+        """
+        text = "Groups that cluster-autoscaler may drive."
+        self._gauge("kwok_operator_shim_groups_served", text, lambda: sizes()[0])
+        self._gauge("kwok_operator_shim_groups", "Groups that are known.", lambda: sizes()[1])
+        self._gauge(
+            "kwok_operator_shim_nodes", "Nodes of groups that are known.", lambda: sizes()[2]
+        )
+        text = "1 once groups and nodes have been listed; until then calls are refused."
+        self._gauge("kwok_operator_shim_synced", text, synced)

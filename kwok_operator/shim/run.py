@@ -46,6 +46,7 @@ async def run(settings: ShimSettings) -> None:
         client = await stack.enter_async_context(
             KubeClient(connection=connection, observe=metrics.request)
         )
+        metrics.watch_store(sizes=lambda: store.sizes, synced=lambda: store.synced)
         writer = GroupWriter(client=client, store=store, clock=time.monotonic)
         provider = CloudProvider(store=store, writer=writer)
         server = GrpcServer(
@@ -63,11 +64,11 @@ async def run(settings: ShimSettings) -> None:
         tls = Tls(settings.certificates) if settings.certificates else None
         await _listen(server, settings, tls)
         stack.push_async_callback(server.stop, STOP_GRACE)
-        await _work(client, store, tls)
+        await _work(client, store, tls, metrics)
         logger.info("stopping: calls under way end, nodes and groups stay")
 
 
-async def _work(client: KubeClient, store: Store, tls: Tls | None) -> None:
+async def _work(client: KubeClient, store: Store, tls: Tls | None, metrics: ShimMetrics) -> None:
     """Follows groups and nodes until a signal."""
     groups = Reflector(
         client=client,
@@ -75,6 +76,7 @@ async def _work(client: KubeClient, store: Store, tls: Tls | None) -> None:
         decoder=OBJECTS.then(GroupObject.parse),
         sink=store.groups,
         page_size=100,
+        on_restart=metrics.watch_restarted,
     )
     nodes = Reflector(
         client=client,
@@ -82,7 +84,10 @@ async def _work(client: KubeClient, store: Store, tls: Tls | None) -> None:
         decoder=NODES,
         params={"labelSelector": constants.NODE_GROUP_LABEL},
         sink=store.nodes,
+        on_restart=metrics.watch_restarted,
     )
+    metrics.watch_contact(constants.GROUPS_PATH, lambda: groups.last_contact)
+    metrics.watch_contact(constants.NODES_PATH, lambda: nodes.last_contact)
     signalled = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signalled.set)

@@ -121,6 +121,12 @@ class Store:
         """Whether everything has been listed once."""
         return self.groups.synced.is_set() and self.nodes.synced.is_set()
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Groups that CA may drive, groups and nodes that are known. Any thread may ask."""
+        served = sum(self._is_served(group) for group in list(self._groups.values()))
+        return served, len(self._groups), len(self._group_of)
+
     def served(self, name: str) -> GroupObject | None:
         """The group of that name, if CA may drive it."""
         group = self._groups.get(name)

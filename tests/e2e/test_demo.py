@@ -89,7 +89,8 @@ def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(name: str) -> 
 
     assert demo.returncode == 0, demo.stderr + demo.stdout
     for line in (
-        "   $ kubectl apply -f crds/ -f deploy/base/rbac.yaml",
+        "   $ kubectl apply -f crds/",
+        "   $ kubectl apply -f deploy/base/namespace.yaml -f deploy/base/rbac.yaml",
         "   ok: five nodes are even and five odd (even: 5, odd: 5)",
         "   $ kubectl scale kng/demo-eks --replicas=1000",
         "   ok: nothing of the pasted machine is on the node",

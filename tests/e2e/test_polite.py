@@ -253,6 +253,7 @@ def test_operator_yields_and_others_do_not_feel_it(
         assert len(slowed) <= ROUNDS, "not for each node"
         assert sample(operator, 'event_loop_lag_longest_seconds{clock="cpu"}') < 0.05
         told_of_no_error(kubectl, operator, group_name)
+        assert "Throttled" in {event["reason"] for event in events_of(kubectl, group_name)}
     assert rounds[-1].unfelt, rounds
 
 

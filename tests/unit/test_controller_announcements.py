@@ -1,7 +1,7 @@
 """Which transitions of a group become an Event, and that each is told once.
 
 - a batch that is asked for, nodes that are deleted, names that name nothing
-- conditions that turn: bad ones are warnings; those that only end are not told
+- conditions that turn: bad ones are warnings; that they have ended is told in words of their own
 - one cause that turns several conditions is told once
 - nothing new is nothing to tell: not in the next pass, and not after a restart
 """
@@ -43,15 +43,25 @@ class Passes:
         self.facts = SETTLED
         self.status = KwokNodeGroupStatus()
 
+    def template(self, name: str, **changes: Any) -> list[tuple[str, str, str]]:
+        """A pass in which nodes are made from another template."""
+        return self.events(resolved=({}, name, "Inline"), **changes)
+
     def next(self, *, plan: dict[str, Any] | None = None, **changes: Any) -> list[tuple[str, str]]:
         """The kinds and reasons told of a pass that found these changes."""
         return [(kind, reason) for kind, reason, _ in self.events(plan=plan, **changes)]
 
     def events(
-        self, *, plan: dict[str, Any] | None = None, **changes: Any
+        self,
+        *,
+        plan: dict[str, Any] | None = None,
+        resolved: tuple[dict[str, object], str, str] | None = None,
+        **changes: Any,
     ) -> list[tuple[str, str, str]]:
         self.facts = dataclasses.replace(self.facts, **changes)
-        after = make_status(self.facts, group="web", previous=self.status, resolved=None, now=NOW)
+        after = make_status(
+            self.facts, group="web", previous=self.status, resolved=resolved, now=NOW
+        )
         todo = Plan(
             target=self.facts.target,
             pending=(),
@@ -93,10 +103,15 @@ UP: dict[str, Any] = {"pending": (3, 4), "create": (3, 4)}
 
 class TestScaling:
     def test_asking_for_nodes_is_told_once(self, passes: Passes) -> None:
-        asked = {"target": Target(5, 5), "pending": 2, "next_serial": 5, "generation": 2}
+        asked: dict[str, Any] = {
+            "target": Target(5, 5),
+            "pending": 2,
+            "next_serial": 5,
+            "generation": 2,
+        }
         ((kind, reason, message),) = passes.events(plan=UP, **asked)
         assert (kind, reason) == ("Normal", "ScalingUp")
-        assert message == "Creating 2 nodes: 3 exist, 5 are the target."
+        assert message == "Scaling up from 3 to 5: 2 nodes to create."
         assert passes.next(plan=UP) == []
         assert passes.next(plan={"pending": (4,), "create": (4,)}, replicas=4, pending=1) == []
 
@@ -109,7 +124,7 @@ class TestScaling:
         passes.next(plan=UP, target=Target(5, 5), pending=2, next_serial=5)
         more = {"pending": (3, 4, 5), "create": (3, 4, 5)}
         ((_, _, message),) = passes.events(plan=more, target=Target(6, 6), pending=3, next_serial=6)
-        assert message.startswith("Creating 1 nodes: 3 exist, 6 are the target")
+        assert message == "Scaling up from 3 to 6: 1 node to create."
 
     def test_deleting_nodes_is_told_once(self, passes: Passes) -> None:
         down = {"delete": ("web-2", "web-1")}
@@ -117,7 +132,7 @@ class TestScaling:
             plan=down, target=Target(1, 1), leaving=2, generation=2
         )
         assert (kind, reason) == ("Normal", "ScalingDown")
-        assert message == "Deleting 2 nodes: 3 exist, 1 are the target."
+        assert message == "Scaling down from 3 to 1: 2 nodes to delete."
         assert passes.next(plan={"delete": ("web-1",)}, replicas=2, ready=2, leaving=1) == []
 
     def test_replacing_named_nodes_is_told_once(self, passes: Passes) -> None:
@@ -133,6 +148,23 @@ class TestScaling:
         assert passes.next(plan=down, refusal="forbidden") == [("Warning", "Refused")]
         for _ in range(3):
             assert passes.next(plan=down) == []
+
+
+class TestTemplate:
+    def test_the_first_one_is_no_news_and_another_one_is(self, passes: Passes) -> None:
+        assert passes.template("aaa") == []
+        ((kind, reason, message),) = passes.template("bbb", updated=1)
+        assert (kind, reason) == ("Normal", "TemplateChanged")
+        assert message == (
+            "New nodes are made from template bbb. 2 nodes of a former one: kept as they are"
+            " (OnDelete)."
+        )
+        assert passes.template("bbb") == []
+
+    def test_without_nodes_there_is_nothing_to_say_of_them(self, passes: Passes) -> None:
+        passes.template("aaa")
+        ((_, _, message),) = passes.template("bbb", replicas=0, ready=0, updated=0)
+        assert message == "New nodes are made from template bbb."
 
 
 class TestNamesThatNameNothing:
@@ -195,23 +227,41 @@ class TestConditions:
         assert message == "field x is wrong"
 
     @pytest.mark.parametrize(
-        ("changes", "back"),
+        ("changes", "back", "told"),
         [
-            ({"paused": True}, {"paused": False}),
-            ({"foreign": ("real-node",)}, {"foreign": ()}),
-            ({"target": Target(3, 9, MAX_SIZE)}, {"target": Target(3, 3)}),
+            ({"paused": True}, {"paused": False}, ["Resumed"]),
+            ({"foreign": ("real-node",)}, {"foreign": ()}, ["NoForeignNodes"]),
+            ({"target": Target(3, 9, MAX_SIZE)}, {"target": Target(3, 3)}, ["WithinLimits"]),
+            ({"template_error": "broken"}, {"template_error": None}, ["TemplateResolved", "Ready"]),
+            ({"refusal": "no"}, {"refusal": None}, ["Recovered"]),
+            (
+                {"kwok_silent": "silent", "ready": 2},
+                {"kwok_silent": None, "ready": 3},
+                ["KwokResponding", "Ready"],
+            ),
+            (
+                {"autoscaled": True, "hindrance": ("TooMany", "too many")},
+                {"hindrance": None},
+                ["Drivable"],
+            ),
         ],
-        ids=str,
+        ids=lambda value: value[0] if isinstance(value, list) else "",
     )
-    def test_what_only_ends_is_not_told(
-        self, passes: Passes, changes: dict[str, Any], back: dict[str, Any]
+    def test_what_ends_is_told_once_also_after_a_restart(
+        self, passes: Passes, changes: dict[str, Any], back: dict[str, Any], told: list[str]
     ) -> None:
         passes.next(**changes)
-        assert passes.next(**back) == []
+        assert passes.next(**back) == [("Normal", reason) for reason in told]
+        passes.restart()
+        assert passes.next() == []
 
-    def test_but_that_all_is_well_again_is(self, passes: Passes) -> None:
-        passes.next(template_error="broken")
-        assert passes.next(template_error=None) == [("Normal", "Ready")]
+    def test_a_pause_that_kept_cluster_autoscaler_away_ends_once(self, passes: Passes) -> None:
+        passes.next(autoscaled=True, paused=True, hindrance=("SpecPaused", "the group is paused"))
+        assert passes.next(paused=False, hindrance=None) == [("Normal", "Resumed")]
+
+    def test_nobody_says_that_kwok_is_back_where_nobody_knows(self, passes: Passes) -> None:
+        passes.next(kwok_silent="silent", ready=2)
+        assert ("Normal", "KwokResponding") not in passes.next(replicas=0, ready=0)
 
     def test_another_reason_is_told_anew(self, passes: Passes) -> None:
         passes.next(kwok_silent="silent", ready=2)

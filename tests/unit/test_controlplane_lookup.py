@@ -5,6 +5,7 @@
 - a wrong version on PATH is refused, and said; a right one further down is taken
 - what cannot be run, or reports nothing, is refused
 - kubectl for a cluster of somebody else's: any version
+- Prometheus, which no cluster needs, is looked for by itself
 """
 
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from hack.controlplane.errors import ControlPlaneError
 from hack.controlplane.locate import reported_version
 from hack.controlplane.settings import Settings
-from hack.controlplane.tools import find_kubectl, find_tools
+from hack.controlplane.tools import find_kubectl, find_prometheus, find_tools
 
 from .controlplane_fakes import (
     KUBERNETES,
@@ -118,3 +119,11 @@ def test_kubectl_from_the_cache_does_too(tmp_path: Path) -> None:
 def test_no_kubectl_at_all(tmp_path: Path) -> None:
     with pytest.raises(ControlPlaneError, match="not on PATH"):
         find_kubectl(Settings(cache=tmp_path))
+
+
+def test_prometheus_is_found_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "path"
+    for name in ("prometheus", "promtool"):
+        tool(path, name, "2.42.0")
+    tools = find_prometheus(settings_for(tmp_path, path), reporter=quiet()[0])
+    assert dict(tools.paths) == {name: path / name for name in ("prometheus", "promtool")}

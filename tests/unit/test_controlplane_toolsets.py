@@ -5,6 +5,7 @@
 - an unknown version is an error that names the known ones
 - which reported versions are accepted: kwok's exactly, else the same minor
 - what is built reports its version
+- Prometheus is a set of its own: no cluster needs it, and any that is not too old will do
 """
 
 import re
@@ -14,7 +15,14 @@ import pytest
 
 from hack.controlplane.errors import UnknownVersion
 from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, SETS_DIRECTORY
-from hack.controlplane.toolsets import ToolSet, known_versions, load, parse, read
+from hack.controlplane.toolsets import (
+    PROMETHEUS,
+    ToolSet,
+    known_versions,
+    load,
+    parse,
+    read,
+)
 
 from .controlplane_fakes import SETS
 
@@ -94,3 +102,23 @@ def test_what_is_built_reports_its_version() -> None:
     toolset = SETS["kubernetes"]
     assert f"component-base/version.gitVersion=v{toolset.version}" in toolset.ldflags
     assert "-X" not in SETS["etcd"].ldflags
+
+
+def test_prometheus_is_called_as_it_is_released() -> None:
+    toolset = read(SETS_DIRECTORY / PROMETHEUS)
+    text = (toolset.directory / "go.mod").read_text(encoding="utf-8")
+    major, minor, patch = parse(toolset.version)
+    assert f"github.com/prometheus/prometheus v0.{major}{minor:02}.{patch}" in text
+    assert toolset.ldflags.endswith(f"version.Version={toolset.version}")
+
+
+@pytest.mark.parametrize(
+    ("version", "accepted"),
+    [((2, 39, 9), False), ((2, 40, 0), True), ((3, 99, 0), True), ((), False)],
+)
+def test_any_prometheus_that_is_not_too_old_will_do(
+    version: tuple[int, ...], accepted: bool
+) -> None:
+    toolset = read(SETS_DIRECTORY / PROMETHEUS)
+    assert toolset.accepts(version) is accepted
+    assert toolset.wanted == "2.40.0 or newer"

@@ -2,7 +2,8 @@
 
 - logs as JSON: one object a line whatever is in the message; time, level, logger, traceback
 - logs as text: time, level and message; libraries are quiet but for problems
-- /healthz and /readyz: 200 as long as nothing is wrong, 503 that says what is
+- /healthz and /readyz: 200 as long as nothing is wrong, 503 that says what is; remarks change no
+  status
 - /metrics: Prometheus text of the registry that was handed in
 - an address that can't be had is one line that names it
 """
@@ -119,6 +120,7 @@ class Probes:
 
     sick: str | None = None
     waiting: str | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @pytest.fixture
@@ -139,7 +141,10 @@ async def server(probes: Probes, port: int) -> AsyncIterator[HealthServer]:
     registry = CollectorRegistry()
     Counter("kwok_operator_tests", "Tests.", ["group"], registry=registry).labels("web").inc(3)
     server = HealthServer(
-        registry=registry, healthy=lambda: probes.sick, ready=lambda: probes.waiting
+        registry=registry,
+        healthy=lambda: probes.sick,
+        ready=lambda: probes.waiting,
+        remarks=lambda: probes.remarks,
     )
     await server.start(HOST, port)
     yield server
@@ -169,6 +174,16 @@ class TestHealth:
         status, _, body = await get(port, "/readyz")
         assert (status, body) == (503, "waiting for the CRD\n")
         assert (await get(port, "/healthz"))[0] == 200
+
+    async def test_a_remark_is_a_line_of_its_own_and_no_reason_to_be_unready(
+        self, port: int, probes: Probes
+    ) -> None:
+        probes.remarks = ("standby: web-0 leads", "no kwok controller")
+        status, _, body = await get(port, "/readyz")
+        assert (status, body) == (200, "ok\nstandby: web-0 leads\nno kwok controller\n")
+        assert (await get(port, "/healthz"))[2] == "ok\n"
+        probes.waiting = "waiting for the CRD"
+        assert (await get(port, "/readyz"))[2] == "waiting for the CRD\n"
 
     async def test_probes_are_asked_each_time(self, port: int, probes: Probes) -> None:
         probes.sick = "the watch has heard nothing for 400 s"

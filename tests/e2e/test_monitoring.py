@@ -1,0 +1,106 @@
+"""A real Prometheus looks at the operator and the shim while groups scale:
+
+- every query of the dashboard gives something, those about cluster-autoscaler are understood
+- every alert's expression is understood, and none fires where all is well
+- what it has scraped is what the API server says of the group
+"""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from hack.controlplane import Tools
+from tests.e2e.autoscaler import Autoscaler, Shim
+from tests.e2e.groups import apply_group, scale, wait_ready
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Process
+from tests.e2e.prometheus import (
+    Panel,
+    Prometheus,
+    panels,
+    prometheus_tools,  # noqa: F401
+    rules,
+    running_prometheus,
+)
+
+OF_CLUSTER_AUTOSCALER = "cluster-autoscaler"
+
+
+@pytest.fixture
+def prometheus(
+    prometheus_tools: Tools,  # noqa: F811
+    operator: Process,
+    shim: Shim,
+    autoscaler: Autoscaler,
+    tmp_path: Path,
+) -> Iterator[Prometheus]:
+    """It scrapes the operator and a shim."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        shim_metrics = f"127.0.0.1:{listener.getsockname()[1]}"
+    shim.start(f"--metrics-listen={shim_metrics}")
+    eventually(lambda: serves(autoscaler), describe="the shim answers again")
+    targets = {
+        "kwok-operator": f"127.0.0.1:{operator.port}",
+        "kwok-operator-shim": shim_metrics,
+    }
+    with running_prometheus(prometheus_tools, tmp_path, targets=targets) as prometheus:
+        yield prometheus
+
+
+def test_every_query_of_the_dashboard_and_of_the_alerts_is_answered(
+    kubectl: Kubectl, prometheus: Prometheus, autoscaler: Autoscaler, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=3, autoscaling={"minSize": 0, "maxSize": 100})
+    wait_ready(kubectl, group_name)
+    scale(kubectl, group_name, 40)
+    wait_ready(kubectl, group_name)
+    scale(kubectl, group_name, 30)
+    wait_ready(kubectl, group_name)
+    eventually(lambda: group_name in autoscaler.loop(), describe="the shim serves the group")
+
+    every = list(panels())
+    assert {panel.row for panel in every} == {
+        "Overview",
+        "Groups",
+        "Operations",
+        "Operator health",
+        "Shim",
+        OF_CLUSTER_AUTOSCALER,
+    }
+    eventually(
+        lambda: unanswered(prometheus, every), until=lambda empty: not empty, describe="answers"
+    )
+    ready = f'kwok_operator_group_nodes{{group="{group_name}",state="ready"}}'
+    eventually(
+        lambda: prometheus.query(ready)[0]["value"][1],
+        until=lambda value: value == "30",
+        describe="Prometheus knows of the 30 nodes",
+    )
+    alerts = [rule["expr"] for group in rules()["groups"] for rule in group["rules"]]
+    assert len(alerts) > 15
+    for expression in alerts:
+        prometheus.query(expression)
+    assert prometheus.query('ALERTS{alertstate="firing"}') == []
+
+
+def serves(autoscaler: Autoscaler) -> bool:
+    try:
+        autoscaler.refresh()
+    except grpc.RpcError as error:
+        raise LookupError(f"no answer: {error}") from error
+    return True
+
+
+def unanswered(prometheus: Prometheus, every: list[Panel]) -> list[tuple[str, str]]:
+    """The queries that give nothing, with their panels; what is no query raises."""
+    empty = []
+    for panel in every:
+        for query, _ in panel.queries:
+            found = prometheus.query(query)
+            if not found and panel.row != OF_CLUSTER_AUTOSCALER:
+                empty.append((panel.title, query))
+    return empty

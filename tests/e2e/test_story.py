@@ -1,0 +1,100 @@
+"""`kubectl describe kng` tells what became of a group in the last hour:
+
+- created, scaled, paused, its template broken and mended: each once, in the order of what happened
+- what happens again is counted, not told again; by an operator that was restarted in between, too
+"""
+
+import re
+import time
+from typing import NamedTuple
+
+from tests.e2e.groups import apply_group, patch_group, scale, wait_condition, wait_ready
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Harness
+
+_LINE = re.compile(
+    r"^  (?P<kind>\w+) +(?P<reason>\w+) +(?:\S+ \(x(?P<count>\d+) over \S+\)|\S+) +"
+    r"kwok-operator +(?P<message>.*)$"
+)
+BROKEN = {"node": {"metadata": {"labels": {"no label": "x"}}}}
+
+
+class Line(NamedTuple):
+    """One Event as `kubectl describe` shows it."""
+
+    kind: str
+    reason: str
+    times: int
+    message: str
+
+
+def story(kubectl: Kubectl, group: str) -> list[Line]:
+    _, _, events = kubectl("describe", "kng", group).partition("\nEvents:")
+    found = [_LINE.match(line) for line in events.splitlines()]
+    return [
+        Line(m["kind"], m["reason"], int(m["count"] or 1), m["message"].strip()) for m in found if m
+    ]
+
+
+def reasons(kubectl: Kubectl, group: str) -> list[tuple[str, int]]:
+    return [(line.reason, line.times) for line in story(kubectl, group)]
+
+
+def told(kubectl: Kubectl, group: str, *expected: tuple[str, int]) -> None:
+    """Waits until the story is this one; the next chapter is told in another second."""
+    eventually(
+        lambda: reasons(kubectl, group),
+        until=lambda found: found == list(expected),
+        describe=f"the Events are {expected}",
+        timeout=120,
+    )
+    time.sleep(1.1)  # Events are ordered by the second
+
+
+def pause_and_resume(kubectl: Kubectl, group: str) -> None:
+    patch_group(kubectl, group, paused=True)
+    wait_condition(kubectl, group, "Paused")
+    time.sleep(1.1)
+    patch_group(kubectl, group, paused=False)
+    wait_condition(kubectl, group, "Paused", status="False")
+
+
+def test_describe_tells_the_story(kubectl: Kubectl, harness: Harness, group_name: str) -> None:
+    harness.start()
+    apply_group(kubectl, group_name, targetSize=3)
+    wait_ready(kubectl, group_name)
+    told(kubectl, group_name, ("ScalingUp", 1), ("Ready", 1))
+
+    scale(kubectl, group_name, 5)
+    told(kubectl, group_name, ("ScalingUp", 1), ("Ready", 1), ("ScalingUp", 1), ("Ready", 1))
+    scaled = [line.message for line in story(kubectl, group_name)]
+    assert scaled == [
+        "Scaling up from 0 to 3: 3 nodes to create.",
+        "3 of 3 nodes are Ready.",
+        "Scaling up from 3 to 5: 2 nodes to create.",
+        "5 of 5 nodes are Ready.",
+    ]
+
+    begin = [("ScalingUp", 1), ("Ready", 1), ("ScalingUp", 1)]
+    pause_and_resume(kubectl, group_name)
+    told(kubectl, group_name, *begin, ("Ready", 1), ("SpecPaused", 1), ("Resumed", 1))
+
+    patch_group(kubectl, group_name, template=BROKEN)
+    wait_condition(kubectl, group_name, "TemplateResolved", status="False")
+    paused = [("SpecPaused", 1), ("Resumed", 1)]
+    told(kubectl, group_name, *begin, ("Ready", 1), *paused, ("TemplateInvalid", 1))
+    assert story(kubectl, group_name)[-1].kind == "Warning"
+
+    patch_group(kubectl, group_name, template=None)
+    wait_ready(kubectl, group_name)
+    # All nodes are Ready again: that had been said, in the same words.
+    mended = [("TemplateInvalid", 1), ("TemplateResolved", 1), ("Ready", 2)]
+    told(kubectl, group_name, *begin, *paused, *mended)
+
+    harness.start()
+    pause_and_resume(kubectl, group_name)
+    told(kubectl, group_name, *begin, *mended, *twice(paused))
+
+
+def twice(lines: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(reason, 2 * count) for reason, count in lines]

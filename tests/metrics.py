@@ -1,0 +1,50 @@
+"""Registries in which every metric has a value, for tests that look at all of them."""
+
+import time
+
+from prometheus_client import CollectorRegistry
+
+from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES
+from kwok_operator.metrics import Metrics, ProcessMetrics
+from kwok_operator.shim.metrics import ShimMetrics
+from kwok_operator.shim.status import StatusCode
+
+NODES = "/api/v1/nodes"
+
+
+def operator_metrics() -> CollectorRegistry:
+    """What an operator tells that has one group."""
+    metrics = Metrics()
+    _fill(metrics)
+    metrics.watch_queue(lambda: 1)
+    metrics.watch_write_limit(lambda: 32)
+    metrics.watch_leader(lambda: True)
+    metrics.watch_kwok(lambda: True)
+    metrics.watch_total(nodes=lambda: 1, limit=10_000, waiting=lambda: 0)
+    metrics.provider_problems({"NoKey": 1})
+    metrics.loop_turn(0.1, 0.1)
+    metrics.group(
+        "web",
+        target=5,
+        nodes=dict.fromkeys(NODE_STATES, 1),
+        conditions=CONDITIONS,
+        oldest_pending="2026-01-02T03:04:05Z",
+    )
+    with metrics.reconciling(time.monotonic):
+        pass
+    return metrics.registry
+
+
+def shim_metrics() -> CollectorRegistry:
+    """What a shim tells that has been called once."""
+    metrics = ShimMetrics()
+    _fill(metrics)
+    metrics.call("/provider/NodeGroups", StatusCode.OK, 0.001)
+    metrics.watch_store(sizes=lambda: (1, 2, 3), synced=lambda: True)
+    return metrics.registry
+
+
+def _fill(metrics: ProcessMetrics) -> None:
+    metrics.request("GET", NODES, 200, 0.1)
+    metrics.watch_restarted(NODES, "closed")
+    metrics.watch_contact(NODES, time.monotonic)

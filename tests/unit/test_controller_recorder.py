@@ -1,0 +1,205 @@
+"""What becomes of Events on their way to the API server:
+
+- one for each thing that is said; what is said again within an hour is counted
+- an operator that was restarted goes on counting, though it may not read Events
+- what has gone meanwhile is said anew
+- many similar ones share an Event, and an object that flaps has a budget
+- they are about the object, in its namespace or in default, and nothing that goes wrong is fatal
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kwok_operator.controller.recorder import (
+    BURST,
+    COMBINED,
+    NAMESPACE,
+    SIMILAR,
+    Recorder,
+    event_name,
+)
+from kwok_operator.kube.client import KubeClient
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.store import Json
+
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class About:
+    """What Events are about."""
+
+    name: str = "web"
+    uid: str = "u-1"
+    namespace: str = ""
+
+    @property
+    def reference(self) -> dict[str, str]:
+        found = {"kind": "KwokNodeGroup", "name": self.name, "uid": self.uid}
+        return found | ({"namespace": self.namespace} if self.namespace else {})
+
+
+WEB = About()
+
+
+class World:
+    """An API server, and a time that passes when a test says so."""
+
+    def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
+        self.server = server
+        self.client = client
+        self.now = START
+        self.recorder = self.another_operator()
+
+    def another_operator(self) -> Recorder:
+        self.recorder = Recorder(client=self.client, wall=lambda: self.now)
+        return self.recorder
+
+    def later(self, **time: float) -> None:
+        self.now += timedelta(**time)
+
+    async def say(self, message: str, *, reason: str = "Stalled", about: About = WEB) -> None:
+        self.recorder.emit(about, "Warning", reason, message)
+        await self.recorder.flush()
+
+    @property
+    def events(self) -> list[Json]:
+        return list(self.server.store.collections[EVENTS].objects.values())
+
+    @property
+    def told(self) -> list[tuple[str, int]]:
+        return [(event["message"], event["count"]) for event in self.events]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with FakeApiServer() as server:
+        server.store.serve(EVENTS, kind="Event")
+        async with KubeClient(connection=server.connection()) as client:
+            yield World(server, client)
+
+
+async def test_an_event_says_what_when_and_of_what(world: World) -> None:
+    await world.say("broken")
+    (event,) = world.events
+    assert event["involvedObject"] == WEB.reference
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "Stalled", "broken")
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "2026-01-02T03:04:05Z"
+    assert event["source"] == {"component": "kwok-operator"}
+    assert event["metadata"]["name"] == event_name(WEB.reference, "Warning", "Stalled", "broken")
+
+
+async def test_what_is_said_again_is_counted(world: World) -> None:
+    await world.say("broken")
+    world.later(minutes=5)
+    await world.say("broken")
+    await world.say("mended", reason="Recovered")
+    assert world.told == [("broken", 2), ("mended", 1)]
+    assert world.events[0]["firstTimestamp"] == "2026-01-02T03:04:05Z"
+    assert world.events[0]["lastTimestamp"] == "2026-01-02T03:09:05Z"
+
+
+async def test_what_is_said_in_one_second_keeps_its_order(world: World) -> None:
+    for message in ("first", "second", "third", "fourth"):
+        await world.say(message)
+    times = {event["message"]: event["lastTimestamp"][-3:-1] for event in world.events}
+    # Never so far ahead that kubectl would call it invalid.
+    assert times == {"first": "05", "second": "06", "third": "07", "fourth": "07"}
+    world.later(seconds=5)
+    await world.say("fifth")
+    assert world.events[-1]["lastTimestamp"][-3:-1] == "10"
+
+
+async def test_a_restarted_operator_goes_on_counting_and_reads_nothing(world: World) -> None:
+    for _ in range(3):
+        await world.say("broken")
+    for expected in (4, 5):
+        world.another_operator()
+        world.later(seconds=1)
+        await world.say("broken")
+        assert world.told == [("broken", expected)]
+    assert world.events[0]["lastTimestamp"] == "2026-01-02T03:04:07Z"
+    assert {verb for verb, _ in world.server.calls} == {"create", "patch"}
+
+
+async def test_what_the_api_server_has_dropped_is_said_anew(world: World) -> None:
+    await world.say("broken")
+    await world.say("broken")
+    world.server.store.collections[EVENTS].objects.clear()
+    world.later(minutes=1)
+    await world.say("broken")
+    assert world.told == [("broken", 1)]
+    assert world.events[0]["firstTimestamp"] == "2026-01-02T03:05:05Z"
+
+
+async def test_after_an_hour_it_is_a_new_story(world: World) -> None:
+    await world.say("broken")
+    world.server.store.collections[EVENTS].objects.clear()
+    world.later(hours=1)
+    await world.say("broken")
+    assert world.told == [("broken", 1)]
+    assert world.server.calls["patch", "events"] == 0
+
+
+async def test_two_groups_of_one_name_have_a_story_each(world: World) -> None:
+    await world.say("broken")
+    await world.say("broken", about=About(uid="u-2"))
+    assert world.told == [("broken", 1), ("broken", 1)]
+
+
+async def test_what_repeats_while_it_waits_is_one_write(world: World) -> None:
+    for _ in range(5):
+        world.recorder.emit(WEB, "Normal", "Ready", "all is well")
+    await world.recorder.flush()
+    assert world.told == [("all is well", 5)]
+    assert sum(world.server.calls.values()) == 1
+
+
+async def test_many_similar_ones_share_an_event(world: World) -> None:
+    for number in range(SIMILAR + 5):
+        await world.say(f"scaling to {number}", reason="ScalingUp")
+    messages = [message for message, _ in world.told]
+    assert messages[:SIMILAR] == [f"scaling to {number}" for number in range(SIMILAR)]
+    assert world.told[SIMILAR:] == [(f"{COMBINED}scaling to {SIMILAR + 4}", 5)]
+    await world.say("something else", reason="Ready")
+    assert world.told[-1] == ("something else", 1)
+
+
+async def test_a_group_that_flaps_has_a_budget_and_the_count_is_right(world: World) -> None:
+    for _ in range(500):
+        await world.say("up", reason="Up")
+        await world.say("down", reason="Down")
+    assert sum(world.server.calls.values()) == BURST
+    await world.say("others have their own", about=About("api", "u-2"))
+    world.later(minutes=2)
+    await world.say("up", reason="Up")
+    assert ("up", 501) in world.told
+    assert sum(world.server.calls.values()) == BURST + 2
+
+
+async def test_events_of_objects_in_a_namespace_go_there(world: World) -> None:
+    place = "/api/v1/namespaces/kwok-operator/events"
+    world.server.store.serve(place, kind="Event")
+    await world.say("broken", about=About(namespace="kwok-operator"))
+    assert world.events == []
+    assert len(world.server.store.collections[place].objects) == 1
+
+
+async def test_what_goes_wrong_is_not_fatal(world: World) -> None:
+    world.server.fail(403, times=1)
+    await world.say("broken")
+    assert world.told == []
+    await world.say("broken")
+    assert world.told == [("broken", 2)]
+    await world.say("elsewhere", about=About(namespace="no-such-place"))
+
+
+async def test_little_is_remembered_of_many(world: World) -> None:
+    for number in range(3_000):
+        world.recorder.emit(About(f"g-{number}", f"u-{number}"), "Normal", "Ready", "well")
+    await world.recorder.flush()
+    assert len(world.events) == 500

@@ -1,0 +1,195 @@
+"""What /metrics tells, apart from HTTP:
+
+- every metric is in docs/monitoring.md, with its labels; and none is there that isn't told
+- groups have the same few series each, a thousand of them; the others share one set, which adds up
+- a group that is gone is forgotten; what it did is not subtracted from what others have done
+- labels are bounded: resources that nobody asks for are "other"
+- all that any process tells, and the limit of its memory
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from kwok_operator import __version__
+from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES, OTHERS, GroupCollector
+from kwok_operator.metrics import Metrics, memory_limit, resource_of
+from tests.metrics import operator_metrics, shim_metrics
+
+DOC = Path(__file__).parents[2] / "docs" / "monitoring.md"
+PER_GROUP = 1 + len(NODE_STATES) + 1 + len(CONDITIONS) + 3
+
+_ROW = re.compile(r"^\| `(kwok_operator_\w+)` \| (.*?) \|", re.MULTILINE)
+
+
+def told(registry: CollectorRegistry) -> dict[str, set[str]]:
+    """Our metrics under the names of their series, with the names of their labels."""
+    found: dict[str, set[str]] = {}
+    for family in registry.collect():
+        if family.name.startswith("kwok_operator_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = {label for sample in family.samples for label in sample.labels}
+            found[name] = labels - {"le"}
+    return found
+
+
+def test_every_metric_is_documented() -> None:
+    told_by_all = {**told(operator_metrics()), **told(shim_metrics())}
+    described = {
+        name: set(re.findall(r"`(\w+)`", labels)) for name, labels in _ROW.findall(DOC.read_text())
+    }
+    assert described == told_by_all
+
+
+def test_build_info_and_the_process_are_told_by_both() -> None:
+    for registry in (operator_metrics(), shim_metrics()):
+        names = {family.name for family in registry.collect()}
+        assert {"process_resident_memory_bytes", "process_cpu_seconds"} <= names
+        (build,) = (f for f in registry.collect() if f.name == "kwok_operator_build_info")
+        assert build.samples[0].labels["version"] == __version__
+        assert build.samples[0].value == 1
+
+
+def test_no_series_comes_with_the_time_it_began() -> None:
+    text = generate_latest(operator_metrics()).decode()
+    assert "kwok_operator_api_request_duration_seconds_sum" in text
+    assert "kwok_operator_api_request_duration_seconds_created" not in text
+
+
+class Groups:
+    """A collector for three groups, read as samples."""
+
+    def __init__(self, *, limit: int = 3) -> None:
+        self.metrics = Metrics()
+        self.collector = GroupCollector(clock=lambda: 1_000.0, limit=limit)
+        self.registry = CollectorRegistry()
+        self.registry.register(self.collector)
+
+    def put(self, name: str, **numbers: int) -> None:
+        found = self.collector.of(name)
+        found.target = numbers.get("target", 1)
+        found.nodes = (numbers.get("ready", 1), 0, 0, 0, 0)
+        found.asked_at = numbers.get("asked_at")
+
+    def value(self, metric: str, group: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"kwok_operator_{metric}", {"group": group, **labels})
+
+    def series(self) -> list[str]:
+        return [
+            sample.labels["group"]
+            for family in self.registry.collect()
+            for sample in family.samples
+            if "group" in sample.labels
+        ]
+
+
+def test_each_group_has_the_same_few_series() -> None:
+    groups = Groups()
+    groups.put("a")
+    groups.put("b")
+    assert groups.series().count("a") == groups.series().count("b") == PER_GROUP
+    assert OTHERS not in groups.series()
+
+
+def test_those_that_are_too_many_share() -> None:
+    groups = Groups()
+    for place, name in enumerate("abcde"):
+        groups.put(name, target=10 + place, ready=place)
+        groups.collector.counting(name).created += 2
+    assert set(groups.series()) == {"a", "b", "c", OTHERS}
+    assert groups.value("group_target_nodes", OTHERS) == 13 + 14
+    assert groups.value("group_nodes", OTHERS, state="ready") == 3 + 4
+    assert groups.value("nodes_created_total", OTHERS) == 4
+    assert groups.registry.get_sample_value("kwok_operator_groups") == 5
+
+
+def test_the_shared_count_never_falls_and_nobody_changes_place() -> None:
+    groups = Groups(limit=1)
+    for name in "ab":
+        groups.put(name)
+        groups.collector.counting(name).created += 1
+    groups.collector.forget("a")
+    groups.put("b")
+    assert set(groups.series()) == {OTHERS}
+    groups.put("c")
+    groups.collector.forget("b")
+    groups.collector.counting("b").created += 1  # a write of it that ends late
+    assert set(groups.series()) == {"c", OTHERS}
+    assert groups.value("nodes_created_total", OTHERS) == 2
+
+
+def test_the_oldest_that_waits_gives_the_age() -> None:
+    groups = Groups(limit=1)
+    groups.put("a", asked_at=940)
+    groups.put("b", asked_at=900)
+    groups.put("c", asked_at=990)
+    groups.put("d")
+    assert groups.value("group_pending_age_seconds", "a") == 60
+    assert groups.value("group_pending_age_seconds", OTHERS) == 100
+    groups.put("a")
+    assert groups.value("group_pending_age_seconds", "a") == 0
+
+
+def test_a_group_tells_its_numbers_and_is_forgotten() -> None:
+    metrics = Metrics()
+    metrics.group(
+        "web",
+        target=7,
+        nodes={"ready": 3, "not_ready": 1, "pending": 2, "failed": 1, "terminating": 5},
+        conditions=["Stalled", "Reconciling"],
+        oldest_pending="not a time",
+    )
+    value = metrics.registry.get_sample_value
+    assert value("kwok_operator_group_target_nodes", {"group": "web"}) == 7
+    nodes = [
+        value("kwok_operator_group_nodes", {"group": "web", "state": state})
+        for state in NODE_STATES
+    ]
+    assert nodes == [3, 1, 2, 1, 5]
+    true = {"group": "web", "condition": "Stalled"}
+    assert value("kwok_operator_group_condition", true) == 1
+    assert value("kwok_operator_group_condition", true | {"condition": "Ready"}) == 0
+    assert value("kwok_operator_group_pending_age_seconds", {"group": "web"}) == 0
+    metrics.forget("web")
+    assert value("kwok_operator_group_target_nodes", {"group": "web"}) is None
+
+
+def test_a_pass_that_fails_is_counted_and_raised() -> None:
+    metrics, ticks = Metrics(), iter((1.0, 3.0))
+    with pytest.raises(KeyError), metrics.reconciling(lambda: next(ticks)):
+        raise KeyError
+    value = metrics.registry.get_sample_value
+    assert value("kwok_operator_reconcile_errors_total") == 1
+    assert value("kwok_operator_reconcile_duration_seconds_sum") == 2.0
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/api/v1/nodes", "nodes"),
+        ("/api/v1/nodes/web-1", "nodes"),
+        ("/api/v1/namespaces/default/events/web.1", "events"),
+        ("/api/v1/namespaces/default/pods", "pods"),
+        ("/api/v1/namespaces/default", "namespaces"),
+        ("/apis/kwok-operator.io/v1alpha1/kwoknodegroups/web/status", "kwoknodegroups"),
+        ("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "leases"),
+        ("/apis/example.com/v1/namespaces/x/anything/y", "other"),
+        ("/readyz", "other"),
+        ("/", "other"),
+        ("/apis", "other"),
+    ],
+)
+def test_the_resource_of_a_path(path: str, resource: str) -> None:
+    assert resource_of(path) == resource
+
+
+def test_the_limit_of_memory(tmp_path: Path) -> None:
+    second, first = tmp_path / "v1", tmp_path / "v2"
+    assert memory_limit((first, second)) == float("inf")
+    second.write_text("1000\n")
+    assert memory_limit((first, second)) == 1000
+    first.write_text("max\n")
+    assert memory_limit((first,)) == float("inf")
