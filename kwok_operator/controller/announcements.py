@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import EventType, Recorder
 from kwok_operator.core.plan import Plan
-from kwok_operator.core.status import UPDATING, names_in_words
+from kwok_operator.core.status import UPDATING
+from kwok_operator.core.words import few_names
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 
@@ -59,7 +60,7 @@ def announce(
     if plan.unknown and before.observed_generation != after.observed_generation:
         message = (
             f"spec.scaleDown.nodesToDelete names nodes that this group does not have: "
-            f"{names_in_words(plan.unknown)}. Nothing is done about them."
+            f"{few_names(plan.unknown)}. Nothing is done about them."
         )
         recorder.emit(group, "Warning", "UnknownNodes", message)
     for kind, reason, message in _begun(old, after.conditions):

@@ -26,7 +26,7 @@ from kwok_operator.controller.recorder import Recorder
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
 from kwok_operator.core.problems import Problem
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
-from kwok_operator.core.status import names_in_words
+from kwok_operator.core.words import few_names
 from kwok_operator.errors import (
     BadRequestError,
     ConflictError,
@@ -300,7 +300,7 @@ class Provider:
         if not names:
             return []
         message = (
-            f"{names_in_words(names)}: made by cluster-autoscaler's own kwok provider. They are "
+            f"{few_names(names)}: made by cluster-autoscaler's own kwok provider. They are "
             "left alone and not counted. If it still runs, stop it, because it deletes our nodes "
             "too when it exits; then delete what it left behind"
         )
@@ -343,7 +343,7 @@ class Provider:
                 self._recorder.emit(configmap, "Normal", "NoEffect", f"{note}.")
 
     def _summarise(self, derivation: Derivation) -> None:
-        names = names_in_words([group.name for group in derivation.groups])
+        names = few_names([group.name for group in derivation.groups])
         summary = f"groups={len(derivation.groups)} names={names or 'none'}"
         if summary != self._summary:
             self._summary = summary

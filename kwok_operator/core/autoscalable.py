@@ -10,7 +10,7 @@ are encoded is the shim's; here is how long that becomes.
 from collections.abc import Mapping
 from typing import Final
 
-from kwok_operator.core.status import names_in_words
+from kwok_operator.core.words import few_names
 
 MAX_ANSWER: Final = 4 * 2**20
 """Bytes: what CA's client takes, and what it can't be told to raise."""
@@ -70,7 +70,7 @@ def hindrance(
         return "GPULabelsDisagree", (
             f"cluster-autoscaler knows one GPU label and is told {gpu_label_in_use(gpu_labels)}, "
             f"that of group {min(gpu_labels)}. This group sets {own}, and another is set by "
-            f"{names_in_words(others)}. Give all groups of a shim the same autoscaling.gpuLabel."
+            f"{few_names(others)}. Give all groups of a shim the same autoscaling.gpuLabel."
         )
     return None
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kwok_operator.core.words import names_in_words
 from kwok_operator.core.yamltext import DocumentError, load_documents
 from kwok_operator.errors import ManifestError, one_line
 
@@ -17,15 +18,12 @@ __all__ = [
     "DocumentError",
     "NodeDocuments",
     "load_documents",
-    "names_in_words",
     "node_name",
     "nodes_of",
     "pick",
     "read_nodes",
 ]
 
-MAX_NAMES: Final = 20
-"""How many names a sentence lists."""
 _MAX_NODE_NAME: Final = 253
 _LISTS: Final = ("List", "NodeList")
 _PARTS_OF_A_NODE: Final = frozenset({"metadata", "spec", "status"})
@@ -89,13 +87,6 @@ def node_name(node: dict[str, Any]) -> str:
     metadata = node.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def names_in_words(names: Sequence[str]) -> str:
-    """`a, b and 40 more`; never long."""
-    shown = ", ".join(one_line(name, limit=100) for name in names[:MAX_NAMES])
-    more = len(names) - MAX_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _objects(values: Sequence[Any]) -> Iterator[tuple[str, Any, bool]]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.documents import NodeDocuments, names_in_words, nodes_of
+from kwok_operator.core.documents import NodeDocuments, nodes_of
 from kwok_operator.core.providerconfig import API_VERSION
+from kwok_operator.core.words import names_in_words
 from kwok_operator.core.yamltext import Document, DocumentError, Path, read_documents
 from kwok_operator.errors import ManifestError, one_line
 

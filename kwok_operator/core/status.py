@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kwok_operator import constants
 from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
+from kwok_operator.core.words import few_names
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.status import (
     Condition,
@@ -25,7 +26,6 @@ from kwok_operator.models.status import (
 
 UPDATING = "Updating"
 """The reason of Ready and Reconciling while nodes are brought to the present template."""
-_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ def _foreign_nodes(facts: Facts) -> _Verdict:
         return _Verdict(
             True,
             "NotOurs",
-            f"{names_in_words(facts.foreign)}: labelled or named as a node of this group, but not "
+            f"{few_names(facts.foreign)}: labelled or named as a node of this group, but not "
             "made for it. Left alone, and not counted. Remove the label "
             f"{constants.NODE_GROUP_LABEL} from it or delete it.",
         )
@@ -289,7 +289,7 @@ def _foreign_nodes(facts: Facts) -> _Verdict:
         return _Verdict(
             False,
             "NodesTerminating",
-            f"{names_in_words(facts.terminating)}: deleted, but held by a finalizer of somebody "
+            f"{few_names(facts.terminating)}: deleted, but held by a finalizer of somebody "
             "else. Not counted.",
         )
     return _Verdict(False, "NoForeignNodes", "No foreign node carries this group's label or names.")
@@ -299,10 +299,3 @@ def _autoscalable(facts: Facts) -> _Verdict:
     if facts.hindrance:
         return _Verdict(False, *facts.hindrance)
     return _Verdict(True, "Drivable", "cluster-autoscaler can drive this group, through a shim.")
-
-
-def names_in_words(names: Sequence[str]) -> str:
-    """`a, b and 3 more`: a few names, the number of the rest."""
-    shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
-    more = len(names) - _NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown

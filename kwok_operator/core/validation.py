@@ -13,11 +13,12 @@ from typing import Any
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node
 from kwok_operator.core.derive import ConfigMapTemplates, DerivedGroup, derive
-from kwok_operator.core.documents import NodeDocuments, names_in_words, node_name, nodes_of, pick
+from kwok_operator.core.documents import NodeDocuments, node_name, nodes_of, pick
 from kwok_operator.core.files import Files, Finding, FoundObject, nodes_in_configmap
 from kwok_operator.core.groupcheck import check_group
 from kwok_operator.core.providerconfig import ProviderConfigError, config_of, templates_key
 from kwok_operator.core.template import NODE_FIELD, SourceNode, resolve
+from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import ManifestError, TemplateError
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.providerconfig import ProviderConfig, ReadNodesFrom

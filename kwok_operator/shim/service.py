@@ -25,7 +25,7 @@ from kwok_operator.core.autoscaler import (
     delete,
     increase,
 )
-from kwok_operator.core.status import names_in_words
+from kwok_operator.core.words import few_names
 from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError, TemplateError
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
@@ -220,7 +220,7 @@ class CloudProvider:
                 "groups disagree on autoscaling.gpuLabel, and cluster-autoscaler knows one: "
                 "taken=%s others=%s",
                 label,
-                names_in_words(others),
+                few_names(others),
             )
         return messages.gpu_label(label)
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.plan import Limit, Rollout, Target
 from kwok_operator.core.serials import Batch
-from kwok_operator.core.status import Facts, batches_of, make_status, names_in_words
+from kwok_operator.core.status import Facts, batches_of, make_status
+from kwok_operator.core.words import few_names
 from kwok_operator.models.nodegroup import UpdateStrategyType
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 from tests.fakes.facts import AT_REST
@@ -386,4 +387,4 @@ def test_a_batch_that_we_can_t_have_written_is_left_out(record: dict[str, Any]) 
     ],
 )
 def test_a_few_names_are_shown_and_the_rest_counted(names: list[str], words: str) -> None:
-    assert names_in_words(names) == words
+    assert few_names(names) == words
