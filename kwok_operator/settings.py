@@ -23,6 +23,9 @@ DEFAULT_NODE_CONCURRENCY = 32
 """An API server is at its best here."""
 MAX_NODE_CONCURRENCY = 64
 """As many connections as the client has."""
+DEFAULT_LEASE_NAME = "kwok-operator"
+JITTER = 1.2
+"""A try may come later than the retry period by this factor, as in client-go's leader election."""
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -44,6 +47,14 @@ class RunSettings:
     """The operator's own; None means that of its connection."""
     provider_config: str
     provider_config_namespace: str | None
+    leader_elect: bool
+    leader_elect_lease_duration: int
+    """Seconds, as those of the next two."""
+    leader_elect_renew_deadline: float
+    leader_elect_retry_period: float
+    leader_elect_resource_name: str
+    leader_elect_resource_namespace: str | None
+    """None means the operator's own."""
     log_format: str
     log_level: str
 
@@ -94,6 +105,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         f"provider config itself is the ConfigMap {DEFAULT_PROVIDER_CONFIG}, unless "
         f"${PROVIDER_CONFIG_VARIABLE} names another",
     )
+    _add_election_flags(parser.add_argument_group("several replicas"))
     running = parser.add_argument_group("running")
     running.add_argument(
         "--listen",
@@ -109,6 +121,44 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
 
 
+def _add_election_flags(election: Any) -> None:
+    election.add_argument(
+        "--leader-elect",
+        nargs="?",
+        const="true",
+        metavar="true|false",
+        help="work only while holding a Lease, so that of several replicas one works and the "
+        "others stand by; needs get, create and update on Leases (default false)",
+    )
+    election.add_argument(
+        "--leader-elect-lease-duration",
+        metavar="SECONDS",
+        help="how long the others wait for a leader that they hear nothing of (default 10)",
+    )
+    election.add_argument(
+        "--leader-elect-renew-deadline",
+        metavar="SECONDS",
+        help="how long a leader goes on that can't renew its Lease; then it writes nothing any "
+        "more and ends (default 7)",
+    )
+    election.add_argument(
+        "--leader-elect-retry-period",
+        metavar="SECONDS",
+        help="how often a leader renews its Lease (default 2)",
+    )
+    election.add_argument(
+        "--leader-elect-resource-name",
+        metavar="NAME",
+        help=f"name of the Lease (default {DEFAULT_LEASE_NAME}). Its holder is $POD_NAME, else the "
+        "host's name, and some random characters",
+    )
+    election.add_argument(
+        "--leader-elect-resource-namespace",
+        metavar="NAMESPACE",
+        help="where the Lease is (default: the operator's own namespace)",
+    )
+
+
 class Values:
     """Flags, else environment variables, else defaults; a flag wins."""
 
@@ -118,16 +168,29 @@ class Values:
 
     def read(self, flag: str, default: str, parse: Callable[[str], Any]) -> Any:
         """Raises SettingsError, which names the flag or the variable, the value and the remedy."""
-        name = flag.replace("-", "_")
-        variable = ENV_PREFIX + name.upper()
-        given = getattr(self._flags, name)
+        given = getattr(self._flags, flag.replace("-", "_"))
         if given is not None:
             return _parsed(f"--{flag}", given, parse)
-        return self.variable(variable, default, parse)
+        return self.variable(_variable(flag), default, parse)
+
+    def given(self, flag: str) -> bool:
+        """Whether there is a value other than the default."""
+        given = getattr(self._flags, flag.replace("-", "_"))
+        return given is not None or bool(self._environ.get(_variable(flag)))
+
+    def refusal(self, flag: str, why: str) -> SettingsError:
+        """The error that the value of a flag, or of its variable, does not go with another's."""
+        text = getattr(self._flags, flag.replace("-", "_"))
+        source = _variable(flag) if text is None else f"--{flag}"
+        return SettingsError(f"{source}: {text or self._environ.get(source)!r} {why}")
 
     def variable(self, name: str, default: str, parse: Callable[[str], Any]) -> Any:
         """The value of an environment variable alone."""
         return _parsed(name, self._environ.get(name) or default, parse)
+
+
+def _variable(flag: str) -> str:
+    return ENV_PREFIX + flag.replace("-", "_").upper()
 
 
 def _parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
@@ -141,6 +204,7 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
     """The settings of `run`; raises SettingsError naming flag, value, remedy."""
     values = Values(flags, environ)
     read = values.read
+    duration, deadline, period = _election_times(values)
     return RunSettings(
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
@@ -157,9 +221,64 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
             PROVIDER_CONFIG_VARIABLE, DEFAULT_PROVIDER_CONFIG, _object_name
         ),
         provider_config_namespace=read("provider-config-namespace", "", _namespace) or None,
+        leader_elect=read("leader-elect", "false", one_of("true", "false")) == "true",
+        leader_elect_lease_duration=duration,
+        leader_elect_renew_deadline=deadline,
+        leader_elect_retry_period=period,
+        leader_elect_resource_name=read(
+            "leader-elect-resource-name", DEFAULT_LEASE_NAME, _lease_name
+        ),
+        leader_elect_resource_namespace=read("leader-elect-resource-namespace", "", _namespace)
+        or None,
         log_format=read("log-format", "text", one_of(*LOG_FORMATS)),
         log_level=read("log-level", "info", one_of(*LOG_LEVELS)),
     )
+
+
+def _election_times(values: Values) -> tuple[int, float, float]:
+    """Lease duration, renew deadline, retry period: each shorter than the one before, in seconds.
+
+    Which of two is wrong nobody knows; the one that was given is told, so each knows the others.
+    """
+    duration_flag, deadline_flag, period_flag = (
+        f"leader-elect-{name}" for name in ("lease-duration", "renew-deadline", "retry-period")
+    )
+    duration: int = values.read(duration_flag, "10", _lease_seconds)
+    deadline: float = values.read(deadline_flag, "7", _election_seconds)
+    period: float = values.read(period_flag, "2", _election_seconds)
+
+    if not deadline < duration:
+        rule = "a leader has to stop before its Lease ends"
+        if values.given(duration_flag):
+            why = f"is not longer than --{deadline_flag}, {deadline:g} s: {rule}"
+            raise values.refusal(duration_flag, why)
+        why = f"is not shorter than --{duration_flag}, {duration} s: {rule}"
+        raise values.refusal(deadline_flag, why)
+    if not period * JITTER < deadline:
+        rule = f"a leader has to try again in time, and may be late by a factor of {JITTER:g}"
+        if values.given(deadline_flag):
+            why = f"is not enough for --{period_flag}, {period:g} s: {rule}"
+            raise values.refusal(deadline_flag, why)
+        why = f"is not short enough for --{deadline_flag}, {deadline:g} s: {rule}"
+        raise values.refusal(period_flag, why)
+    return duration, deadline, period
+
+
+def _lease_seconds(text: str) -> int:
+    number = text.removesuffix("s")
+    if not number.isdecimal() or not 1 <= int(number[:9]) <= 3_600:
+        raise ValueError("is not a whole number of seconds from 1 to 3600, such as 10")
+    return int(number)
+
+
+def _election_seconds(text: str) -> float:
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = -1.0
+    if not 0.1 <= seconds <= 3_600:
+        raise ValueError("is not a number of seconds from 0.1 to 3600, such as 2")
+    return seconds
 
 
 def _count(text: str) -> int:
@@ -209,6 +328,12 @@ def _namespace(text: str) -> str:
 def _object_name(text: str) -> str:
     if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
         raise ValueError("is not the name of a ConfigMap, such as kwok-provider-config")
+    return text
+
+
+def _lease_name(text: str) -> str:
+    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+        raise ValueError(f"is not the name of a Lease, such as {DEFAULT_LEASE_NAME}")
     return text
 
 

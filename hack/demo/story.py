@@ -56,7 +56,8 @@ class Story:
             "The CRD, what the operator may do, and the operator itself, with the rights of its "
             "service account. On a cluster of your own it is the same.",
         )
-        kubectl.show("apply", "-f", "crds/", "-f", "deploy/base/rbac.yaml")
+        kubectl.show("apply", "-f", "crds/")
+        kubectl.show("apply", "-f", "deploy/base/namespace.yaml", "-f", "deploy/base/rbac.yaml")
         # A CRD has no conditions in its first moment, and kubectl wait doesn't wait for them.
         accepted = f"--for=jsonpath={{.status.acceptedNames.plural}}={PLURAL}"
         kubectl.read("wait", accepted, _CRD, "--timeout=60s")

@@ -6,7 +6,7 @@ want a person. A missing CRD is waited for: on a fresh cluster it often comes a 
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from typing import NamedTuple
 
 from kwok_operator import constants
 from kwok_operator.controller.statuswriter import StatusWriter
@@ -30,28 +30,57 @@ NEEDED = (
     ("coordination.k8s.io", "leases", "get"),
     *(("", "configmaps", verb) for verb in ("list", "watch")),
 )
-"""API group, resource (and subresource), verb. Events and Secrets are left out: without them all
-goes on, but for templates of other clusters."""
+"""API group, resource (and subresource), verb: what deploy/base/rbac.yaml grants, but for Events,
+without which all goes on. What a component grants is missed by whoever asks for it."""
+
+NEEDED_FOR_ELECTION = tuple(
+    ("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")
+)
 
 
-async def check_permissions(client: KubeClient, *, namespace: str) -> None:
+class _Right(NamedTuple):
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        """As kubectl writes it: `patch kwoknodegroups.kwok-operator.io/status`."""
+        name, slash, subresource = self.resource.partition("/")
+        place = f" in namespace {self.namespace}" if self.namespace else ""
+        group = f".{self.group}" if self.group else ""
+        return f"{self.verb} {name}{group}{slash}{subresource}{place}"
+
+
+async def check_permissions(
+    client: KubeClient, *, namespace: str, lease: tuple[str, str] | None = None
+) -> None:
     """Raises PreflightError that names every permission that is missing.
 
-    ConfigMaps are read in `namespace`.
+    ConfigMaps are read in `namespace`. `lease` is that of the leader, namespace and name, where
+    there is an election.
     """
     places = {"leases": "kube-node-lease", "configmaps": namespace}
+    rights = [_Right(*rule, namespace=places.get(rule[1], "")) for rule in NEEDED]
+    if lease is not None:
+        place, name = lease
+        for rule in NEEDED_FOR_ELECTION:
+            # A right to create can't be given for one name.
+            named = "" if rule[-1] == "create" else name
+            rights.append(_Right(*rule, namespace=place, name=named))
     try:
-        answers = await asyncio.gather(*(_allowed(client, places, *rule) for rule in NEEDED))
+        answers = await asyncio.gather(*(_allowed(client, right) for right in rights))
     except UnauthorizedError as error:
         raise PreflightError(
             f"{client.connection.server} does not know this account (401 {error.message}): "
             "renew the credentials (token, certificate or exec plugin)"
         ) from error
-    missing = [rule for rule, allowed in zip(NEEDED, answers, strict=True) if not allowed]
+    missing = [right for right, allowed in zip(rights, answers, strict=True) if not allowed]
     if missing:
-        rules = ", ".join(_in_words(places, *rule) for rule in missing)
+        rules = ", ".join(map(str, missing))
         elsewhere = ""
-        if any(resource == "configmaps" for _, resource, _ in missing):
+        if any(right.resource == "configmaps" for right in missing):
             elsewhere = ", or name another namespace in POD_NAMESPACE"
         raise PreflightError(
             f"this account may not: {rules}. Bind it to the roles in deploy/base/rbac.yaml"
@@ -72,20 +101,9 @@ async def wait_for_crd(status: StatusWriter) -> None:
         await asyncio.sleep(_CRD_POLL)
 
 
-def _in_words(places: Mapping[str, str], group: str, resource: str, verb: str) -> str:
-    """As kubectl writes it: `patch kwoknodegroups.kwok-operator.io/status`."""
-    name, slash, subresource = resource.partition("/")
-    place = f" in namespace {places[resource]}" if resource in places else ""
-    return f"{verb} {name}{'.' + group if group else ''}{slash}{subresource}{place}"
-
-
-async def _allowed(
-    client: KubeClient, places: Mapping[str, str], group: str, resource: str, verb: str
-) -> bool:
-    resource, _, subresource = resource.partition("/")
-    attributes = {"group": group, "resource": resource, "verb": verb, "subresource": subresource}
-    if resource in places:
-        attributes["namespace"] = places[resource]
+async def _allowed(client: KubeClient, right: _Right) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    attributes = right._asdict() | {"resource": resource, "subresource": subresource}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

@@ -238,7 +238,7 @@ async def test_pool_is_bounded_and_watches_stand_apart(server: FakeApiServer) ->
 
 
 async def test_everything_is_observed(server: FakeApiServer) -> None:
-    observed: list[tuple[str, int, float]] = []
+    observed: list[tuple[str, str, int, float]] = []
     ticks = iter(range(100))
     async with KubeClient(
         connection=server.connection(),
@@ -254,10 +254,10 @@ async def test_everything_is_observed(server: FakeApiServer) -> None:
         async with contextlib.aclosing(client.lines(NODES, WATCH, inactivity=0.05)) as lines:
             assert [line async for line in lines] == []
     assert observed == [
-        ("GET", 200, 1.0),
-        ("DELETE", 404, 1.0),
-        ("POST", 0, 1.0),
-        ("WATCH", 200, 1.0),
+        ("GET", NODES, 200, 1.0),
+        ("DELETE", f"{NODES}/a", 404, 1.0),
+        ("POST", NODES, 0, 1.0),
+        ("WATCH", NODES, 200, 1.0),
     ]
 
 

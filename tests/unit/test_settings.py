@@ -30,6 +30,12 @@ DEFAULTS = RunSettings(
     namespace=None,
     provider_config="kwok-provider-config",
     provider_config_namespace=None,
+    leader_elect=False,
+    leader_elect_lease_duration=10,
+    leader_elect_renew_deadline=7.0,
+    leader_elect_retry_period=2.0,
+    leader_elect_resource_name="kwok-operator",
+    leader_elect_resource_namespace=None,
     log_format="text",
     log_level="info",
 )
@@ -45,6 +51,12 @@ GOOD: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     "listen": (("127.0.0.1:9000", ("127.0.0.1", 9000)), ("0", None)),
     "resync-interval": (("60", 60.0), ("1.5", 1.5)),
     "provider-config-namespace": (("kube-system", "kube-system"), ("b", "b")),
+    "leader-elect": (("true", True), ("True", True)),
+    "leader-elect-lease-duration": (("15", 15), ("3600s", 3600)),
+    "leader-elect-renew-deadline": (("8.5", 8.5), ("3s", 3.0)),
+    "leader-elect-retry-period": (("1", 1.0), ("0.5s", 0.5)),
+    "leader-elect-resource-name": (("lead", "lead"), ("a.b", "a.b")),
+    "leader-elect-resource-namespace": (("kube-system", "kube-system"), ("b", "b")),
     "log-format": (("json", "json"), ("text", "text")),
     "log-level": (("debug", "debug"), ("error", "error")),
 }
@@ -80,6 +92,23 @@ BAD = [
     ("resync-interval", "nan"),
     ("resync-interval", "inf"),
     ("resync-interval", "86401"),
+    ("leader-elect", "perhaps"),
+    ("leader-elect-lease-duration", "7"),
+    ("leader-elect-lease-duration", "0"),
+    ("leader-elect-lease-duration", "10.5"),
+    ("leader-elect-lease-duration", "10m"),
+    ("leader-elect-lease-duration", "3601"),
+    ("leader-elect-lease-duration", "1" * 5_000),
+    ("leader-elect-renew-deadline", "10"),
+    ("leader-elect-renew-deadline", "2.4"),
+    ("leader-elect-renew-deadline", "nan"),
+    ("leader-elect-retry-period", "6"),
+    ("leader-elect-retry-period", "0"),
+    ("leader-elect-retry-period", "-2"),
+    ("leader-elect-retry-period", "inf"),
+    ("leader-elect-resource-name", "Lead"),
+    ("leader-elect-resource-name", "../lead"),
+    ("leader-elect-resource-namespace", "a.b"),
     ("log-format", "yaml"),
     ("log-level", "loud"),
     ("log-level", "in\nfo"),
@@ -178,6 +207,11 @@ def test_a_bad_variable_is_one_line_that_names_it(flag: str, text: str) -> None:
         ("max-qps", "such as 50, nor 0 for as many as the API server takes"),
         ("listen", "such as :8080 or 127.0.0.1:8080, nor 0 for none"),
         ("resync-interval", "from 1 to 86400"),
+        ("leader-elect", "none of true, false"),
+        ("leader-elect-lease-duration", "from 1 to 3600, such as 10"),
+        ("leader-elect-renew-deadline", "from 0.1 to 3600, such as 2"),
+        ("leader-elect-retry-period", "from 0.1 to 3600, such as 2"),
+        ("leader-elect-resource-name", "such as kwok-operator"),
         ("log-format", "none of text, json"),
         ("log-level", "none of debug, info, warning, error"),
     ],
@@ -186,6 +220,53 @@ def test_an_error_says_what_would_be_right(flag: str, remedy: str) -> None:
     with pytest.raises(SettingsError) as refused:
         parse(f"--{flag}=")
     assert remedy in str(refused.value)
+
+
+def test_a_flag_alone_turns_the_election_on() -> None:
+    assert parse("--leader-elect", "--log-level=info").leader_elect
+    assert not parse("--leader-elect=false", KWOK_OPERATOR_LEADER_ELECT="true").leader_elect
+
+
+TIMES: dict[str, tuple[list[str], str]] = {
+    "duration": (
+        ["--leader-elect-lease-duration=7"],
+        "--leader-elect-lease-duration: '7' is not longer than --leader-elect-renew-deadline, 7 s: "
+        "a leader has to stop before its Lease ends",
+    ),
+    "deadline": (
+        ["--leader-elect-renew-deadline=12s"],
+        "--leader-elect-renew-deadline: '12s' is not shorter than --leader-elect-lease-duration, "
+        "10 s: a leader has to stop before its Lease ends",
+    ),
+    "deadline-and-period": (
+        ["--leader-elect-renew-deadline=2.4"],
+        "--leader-elect-renew-deadline: '2.4' is not enough for --leader-elect-retry-period, 2 s: "
+        "a leader has to try again in time, and may be late by a factor of 1.2",
+    ),
+    "period": (
+        ["--leader-elect-retry-period=6"],
+        "--leader-elect-retry-period: '6' is not short enough for --leader-elect-renew-deadline, "
+        "7 s: a leader has to try again in time, and may be late by a factor of 1.2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_times_of_the_election_that_do_not_go_together_are_one_sentence(case: str) -> None:
+    flags, sentence = TIMES[case]
+    with pytest.raises(SettingsError) as refused:
+        parse(*flags)
+    assert str(refused.value) == sentence
+
+
+def test_times_of_the_election_can_be_changed_together() -> None:
+    slow = parse(
+        "--leader-elect-lease-duration=60",
+        "--leader-elect-renew-deadline=40",
+        KWOK_OPERATOR_LEADER_ELECT_RETRY_PERIOD="10s",
+    )
+    assert slow.leader_elect_lease_duration == 60
+    assert (slow.leader_elect_renew_deadline, slow.leader_elect_retry_period) == (40, 10)
 
 
 @pytest.mark.parametrize("flag", ["kubeconfig", "context"])
@@ -228,5 +309,5 @@ def test_help_tells_of_every_flag_and_default() -> None:
     add_run_flags(parser)
     text = " ".join(parser.format_help().split())
     assert [flag for flag in GOOD if f"--{flag}" not in text] == []
-    for default in ("10000", '"kwok:"', "32", "0", ":8080", "300"):
+    for default in ("10000", '"kwok:"', "32", "0", ":8080", "300", "false", "10", "7", "2"):
         assert f"(default {default}" in text

@@ -1,0 +1,114 @@
+"""A standby on its way to lead: what it knows by then, and that nothing is worked on before.
+
+- a watch that is behind, cut without a sign or out of history: the nodes as they are when it leads
+- it waits for no event that will not come, and does not stop short of those that will
+- until it begins, whatever is told to it wakes no group
+"""
+
+import argparse
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.controller.assembly import Assembly
+from kwok_operator.controller.run import Operator
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.metrics import Metrics
+from kwok_operator.settings import add_run_flags, run_settings
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.waiting import until
+
+
+@dataclass
+class Standby:
+    """An operator that has its nodes, and waits."""
+
+    server: FakeApiServer
+    parts: Assembly
+    operator: Operator
+
+    def make(self, *names: str) -> None:
+        for name in names:
+            labels = {NODE_GROUP_LABEL: "web"}
+            self.server.create(NODES, {"metadata": {"name": name, "labels": labels}})
+
+    def known(self) -> set[str]:
+        return set(self.parts.cache.group("web"))
+
+    async def catch_up(self) -> None:
+        (watch,) = self.operator._background
+        await self.operator._catch_up(watch)
+
+
+@pytest.fixture
+async def standby() -> AsyncIterator[Standby]:
+    parser = argparse.ArgumentParser()
+    add_run_flags(parser)
+    settings = run_settings(parser.parse_args(["--listen=0"]), {"POD_NAMESPACE": "ops"})
+    async with (
+        FakeApiServer() as server,
+        KubeClient(connection=server.connection()) as client,
+    ):
+        metrics = Metrics()
+        parts = Assembly(settings, metrics, namespace="ops", groups=client, nodes=client)
+        operator = Operator(
+            settings, client.connection, metrics, client=client, parts=parts, elector=None
+        )
+        standby = Standby(server, parts, operator)
+        standby.make("web-0")
+        operator._spawn("watch nodes", parts.node_reflector.run())
+        await until(lambda: server.watchers)
+        assert standby.known() == {"web-0"}
+        yield standby
+        for task in operator._background:
+            task.cancel()
+        await until(lambda: all(task.done() for task in operator._background))
+
+
+async def test_a_watch_that_is_cut_without_a_sign_is_begun_anew(standby: Standby) -> None:
+    standby.server.watchers.clear()  # nothing is told any more
+    standby.make("web-1", "web-2")
+    standby.server.delete(NODES, "web-0")
+    await standby.catch_up()
+    assert standby.known() == {"web-1", "web-2"}
+
+
+async def test_so_is_one_whose_history_is_gone(standby: Standby) -> None:
+    standby.server.watchers.clear()
+    standby.make("web-1")
+    standby.server.delete(NODES, "web-0")
+    standby.server.compact()
+    await standby.catch_up()
+    assert standby.known() == {"web-1"}
+
+
+async def test_an_api_server_in_trouble_is_waited_for(standby: Standby) -> None:
+    standby.server.watchers.clear()
+    standby.make("web-1")
+    standby.server.fail(500, verb="watch", times=2)
+    await standby.catch_up()
+    assert standby.known() == {"web-0", "web-1"}
+
+
+async def test_where_nothing_has_happened_nothing_is_waited_for(standby: Standby) -> None:
+    """What the API server counts up meanwhile are other objects."""
+    standby.server.store.version += 100
+    await standby.catch_up()
+    assert standby.known() == {"web-0"}
+
+
+async def test_what_follows_is_heard_as_before(standby: Standby) -> None:
+    await standby.catch_up()
+    standby.make("web-1")
+    await until(lambda: standby.known() == {"web-0", "web-1"})
+    assert not standby.operator._ended.done(), "a watch that is begun anew has not ended"
+
+
+async def test_nothing_is_worked_on_before_it_begins(standby: Standby) -> None:
+    standby.make("web-1")
+    await until(lambda: len(standby.known()) == 2)
+    standby.parts.wake("web")
+    assert standby.parts.queue.depth == 0
+    assert {verb for verb, _ in standby.server.calls} == {"list", "watch"}
