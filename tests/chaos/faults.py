@@ -1,0 +1,90 @@
+"""Harm to the processes of a cluster: stopped, killed, made to forget.
+
+Each block undoes what it did. What dies of it besides, as controllers do that lose their own Lease,
+is brought back by `heal`: nobody restarts it here, as a kubelet would.
+"""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hack.controlplane import revive
+from tests.chaos.api import NODES, Api
+from tests.e2e.kubectl import eventually
+from tests.e2e.own_cluster import OwnCluster
+
+API_SERVER, ETCD = "kube-apiserver", "etcd"
+
+
+class Faults:
+    """What can be done to one cluster."""
+
+    def __init__(self, own: OwnCluster, api: Api) -> None:
+        self._own = own
+        self._api = api
+
+    @contextmanager
+    def frozen(self, component: str) -> Iterator[None]:
+        """It is there and does nothing; connections to it stay."""
+        pid = self._own.cluster.pid(component)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            self.heal()
+
+    @contextmanager
+    def killed(self, component: str) -> Iterator[None]:
+        """It is gone, and comes back with nothing in its memory."""
+        os.kill(self._own.cluster.pid(component), signal.SIGKILL)
+        try:
+            eventually(lambda: component in self._own.cluster.dead(), describe="it is gone")
+            yield
+        finally:
+            self.heal()
+
+    @contextmanager
+    def kwok_killed(self) -> Iterator[None]:
+        with self._own.kwok_killed():
+            yield
+
+    @contextmanager
+    def kwok_frozen(self) -> Iterator[None]:
+        with self._own.kwok_stopped():
+            yield
+
+    def heal(self) -> None:
+        """Returns once all components run, and the API server answers."""
+        cluster = self._own.cluster
+        eventually(cluster.answers, describe="the API server answers or is gone", timeout=30) if (
+            not cluster.dead()
+        ) else None
+        # Controllers notice the loss of their Lease a moment later.
+        time.sleep(0.5)
+        if [name for name in cluster.dead() if name != "kwok-controller"]:
+            revive(cluster)
+
+    def compact(self) -> int:
+        """etcd forgets everything before now; returns the revision it begins with."""
+        _, revision = self._api.list(NODES, metadata=True)
+        address = self._etcd_address()
+        request = urllib.request.Request(
+            f"{address}/v3/kv/compaction",
+            data=json.dumps({"revision": revision, "physical": True}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            answer.read()
+        return int(revision)
+
+    def _etcd_address(self) -> str:
+        pid = self._own.cluster.pid(ETCD)
+        with open(f"/proc/{pid}/cmdline") as file:
+            flags = file.read().split("\0")
+        flag = "--listen-client-urls="
+        return next(f.removeprefix(flag) for f in flags if f.startswith(flag))

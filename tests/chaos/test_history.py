@@ -1,0 +1,29 @@
+"""etcd has forgotten what the operator has not yet seen: 410 for real."""
+
+from tests.chaos.api import NODES
+from tests.chaos.faults import API_SERVER
+from tests.chaos.world import World
+from tests.e2e.kubectl import eventually
+
+
+def test_history_is_compacted_while_the_operator_is_cut_off(world: World) -> None:
+    process = world.start_wired("--max-qps=150")
+    world.scale(to=world.scope.nodes // 3)
+    world.converges()
+    with world.wire.unplugged():
+        lost = world.draw.sample(world.ledger.names_of(world.name), 5)
+        for node in lost:
+            world.api.delete(f"{NODES}/{node}")
+        world.scale(to=world.scope.nodes // 3 + 7)
+        world.faults.compact()
+        # A new API server has no events in its memory, and etcd has none any more.
+        with world.faults.killed(API_SERVER):
+            pass
+    eventually(
+        lambda: "history is gone" in process.log(),
+        describe="the operator was told 410",
+        timeout=world.scope.patience,
+    )
+    world.converges()
+    assert not set(lost) & set(world.ledger.names_of(world.name))
+    world.is_quiet()
