@@ -3,10 +3,15 @@
 Headers are added to each request, so a token that was renewed meanwhile is used at once, and
 nothing in the library has to know how this identity logs in. What it asks is observed as are our
 own requests; why it begins a watch anew, it alone knows.
+
+kopf makes no pause after a list or a watch that was answered and then broke off. Where all of them
+do, it would begin anew ten times a second, so the pause is made here.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import aiohttp
 
@@ -16,18 +21,30 @@ from kwok_operator.kube.connection import Connection
 
 Session = aiohttp.ClientSession
 
+PAUSE: Final = 1.0
+"""Seconds from the beginning of a list or a watch to that of the next of the same path."""
+
 
 def open_session(
     connection: Connection,
     *,
     observe: Observer = lambda *_: None,
     on_restart: Callable[[str, str], None] = lambda *_: None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Session:
     """A session that talks to the connection's API server as its identity. The caller closes it.
 
     `observe` is told of each exchange, `on_restart` of the path of each watch that is begun anew.
     """
     watched: set[str] = set()
+    next_begin: dict[tuple[str, bool], float] = {}
+
+    async def take_turn(path: str, *, watches: bool) -> None:
+        wait = next_begin.get((path, watches), 0.0) - clock()
+        next_begin[path, watches] = clock() + max(wait, 0.0) + PAUSE
+        if wait > 0:
+            await sleep(wait)
 
     async def log_in(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -35,9 +52,12 @@ def open_session(
         request.headers.update(await connection.auth_headers())
         if connection.tls_server_name is not None:
             request.server_hostname = connection.tls_server_name
-        path, watches = request.url.path, "watch" in request.url.query
+        path, query = request.url.path, request.url.query
+        watches, lists = "watch" in query, "limit" in query and "continue" not in query
         if watches and path in watched:
             on_restart(path, "closed")
+        if watches or lists:
+            await take_turn(path, watches=watches)
         started, status = time.perf_counter(), 0
         try:
             response = await handler(request)

@@ -2,13 +2,15 @@
 
 - it logs in, and each exchange is observed: what, how it ended, and how long it took
 - a watch that is begun anew is told, the first one isn't
+- lists and watches of one path are begun at most once a second; nothing else waits, nor a next page
 """
 
 import aiohttp
 import pytest
 
-from kwok_operator.kube.session import open_session
-from tests.fakes.apiserver import NODES, FakeApiServer
+from kwok_operator.kube.session import PAUSE, open_session
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.reflecting import Naps
 
 
 async def test_what_is_asked_is_observed() -> None:
@@ -20,6 +22,7 @@ async def test_what_is_asked_is_observed() -> None:
             connection,
             observe=lambda method, path, code, _: observed.append((method, path, code)),
             on_restart=lambda path, cause: restarted.append((path, cause)),
+            sleep=Naps(),
         ) as session:
             for query in ("", "?watch=true", "?watch=true"):
                 async with session.get(f"{connection.server}{NODES}{query}") as answer:
@@ -30,3 +33,25 @@ async def test_what_is_asked_is_observed() -> None:
                 await session.post(f"{connection.server}{NODES}", json={})
     watches = [("WATCH", NODES, 200)] * 2
     assert observed == [("GET", NODES, 200), *watches, ("POST", NODES, 0)]
+
+
+async def test_what_breaks_off_again_and_again_is_begun_once_a_second() -> None:
+    naps, now = Naps(), [100.0]
+    async with FakeApiServer() as server:
+        connection = server.connection()
+        async with open_session(connection, sleep=naps, clock=lambda: now[0]) as session:
+
+            async def get(path: str, query: str) -> list[float]:
+                before = len(naps.slept)
+                async with session.get(f"{connection.server}{path}?{query}"):
+                    return naps.slept[before:]
+
+            assert await get(NODES, "watch=true") == []
+            assert await get(NODES, "limit=5") == []
+            assert await get(NODES, "limit=5&continue=5") == []
+            assert await get(GROUPS, "watch=true") == []
+            assert await get(NODES, "watch=true") == [PAUSE]
+            assert await get(NODES, "limit=5") == [PAUSE]
+            now[0] += 2 * PAUSE
+            assert await get(NODES, "watch=true") == []
+            assert await get(NODES, "") == await get(NODES, "") == []
