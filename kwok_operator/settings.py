@@ -19,10 +19,9 @@ PROVIDER_CONFIG_VARIABLE = "KWOK_PROVIDER_CONFIGMAP"
 """As cluster-autoscaler's kwok provider calls it."""
 DEFAULT_PROVIDER_CONFIG = "kwok-provider-config"
 DEFAULT_PROVIDER_ID_PREFIX = "kwok:"
-DEFAULT_NODE_CONCURRENCY = 32
-"""An API server is at its best here."""
-MAX_NODE_CONCURRENCY = 64
-"""As many connections as the client has."""
+DEFAULT_NODE_CONCURRENCY = 64
+"""An API server is at its best with half of it; the rest is on its way, or waits for our turn."""
+MAX_NODE_CONCURRENCY = 256
 DEFAULT_LEASE_NAME = "kwok-operator"
 JITTER = 1.2
 """A try may come later than the retry period by this factor, as in client-go's leader election."""

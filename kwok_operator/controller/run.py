@@ -40,6 +40,8 @@ from kwok_operator.settings import RunSettings
 
 logger = logging.getLogger(__name__)
 
+CONNECTIONS = 32
+"""Of a client, besides those for writes of nodes, behind which nothing else is to wait."""
 SHUTDOWN_GRACE = 5.0
 HANDOVER_GRACE = 0.5
 """Seconds for what is in flight, where another replica waits to go on."""
@@ -61,9 +63,15 @@ async def run(settings: RunSettings) -> None:
         # The third is fenced by nobody, and waits behind nobody for a connection.
         groups, nodes, own = [
             await stack.enter_async_context(
-                KubeClient(connection=connection, observe=metrics.request, guard=each)
+                KubeClient(
+                    connection=connection, observe=metrics.request, guard=each, max_connections=most
+                )
             )
-            for each in (guard, guard, None)
+            for each, most in (
+                (guard, CONNECTIONS),
+                (guard, CONNECTIONS + settings.node_concurrency),
+                (None, CONNECTIONS),
+            )
         ]
         parts = Assembly(settings, metrics, namespace=namespace, groups=groups, nodes=nodes)
         elector = None
