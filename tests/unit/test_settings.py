@@ -309,5 +309,5 @@ def test_help_tells_of_every_flag_and_default() -> None:
     add_run_flags(parser)
     text = " ".join(parser.format_help().split())
     assert [flag for flag in GOOD if f"--{flag}" not in text] == []
-    for default in ("10000", '"kwok:"', "32", "0", ":8080", "300", "false", "10", "7", "2"):
+    for default in ("10000", '"kwok:"', "64", "0", ":8080", "300", "false", "10", "7", "2"):
         assert f"(default {default}" in text
