@@ -251,7 +251,7 @@ def pod_on(node: str) -> dict[str, Any]:
         "spec": {
             "nodeName": node,
             "tolerations": [{"operator": "Exists"}],
-            "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}],
+            "containers": [{"name": "main", "image": "pause:3.10"}],
         },
     }
 

@@ -77,7 +77,7 @@ def _deployment(name: str, *, group: str, replicas: int) -> dict[str, Any]:
         "nodeSelector": {NODE_GROUP_LABEL: group},
         "tolerations": [{"key": GUARD_TAINT_KEY, "operator": "Exists"}],
         "topologySpreadConstraints": [spread],
-        "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}],
+        "containers": [{"name": "main", "image": "pause:3.10"}],
     }
     return {
         "apiVersion": "apps/v1",

@@ -105,7 +105,7 @@ def deployment(replicas: int) -> dict[str, Any]:
     pod = {
         "terminationGracePeriodSeconds": 0,
         "tolerations": [{"key": "kwok-provider", "operator": "Exists"}],
-        "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}],
+        "containers": [{"name": "main", "image": "pause:3.10"}],
     }
     return {
         "apiVersion": "apps/v1",
