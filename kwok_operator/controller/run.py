@@ -30,6 +30,7 @@ from kwok_operator.controller.login import Login
 from kwok_operator.core.election import Terms
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.health import HealthServer
+from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection, own_namespace
 from kwok_operator.kube.connection import Connection
@@ -53,6 +54,7 @@ QUIET = 0.2
 
 async def run(settings: RunSettings) -> None:
     """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
+    tlsbuffers.make_small()
     connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     namespace = settings.namespace or own_namespace(connection)
     metrics = Metrics()
