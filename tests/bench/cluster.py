@@ -39,6 +39,10 @@ COMPONENTS: Final = ("kube-controller-manager", "kube-scheduler", "kwok-controll
 """Those that a control plane can be without for a while."""
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
+FEW_HEARTBEATS: Final = ("--heartbeat-factor", "100")
+"""kwokctl: Leases of 4,000 s. Its own, of 200 s, are renewed every 50 s: with 10,000 nodes in waves
+of 20 s, which take a third of the API server's time. Whom they hit would be chance."""
+
 _TOKEN = "--duration=12h"
 _QUIET_WRITES = 30.0
 _QUIET_SECONDS = 60.0

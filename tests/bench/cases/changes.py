@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.bench import prometheus
 from tests.bench.actors import Actor, Ceiling, Operator, Told, running
-from tests.bench.cluster import BenchCluster
+from tests.bench.cluster import FEW_HEARTBEATS, BenchCluster
 from tests.bench.context import Context
 from tests.bench.measures import abba
 from tests.bench.progress import Progress
@@ -27,7 +27,7 @@ def run(context: Context) -> None:
     rivals = options.rivals("operator", "ceiling")
     turns = [(n, *turn) for n in options.sizes for turn in abba(rivals, options.rounds)]
     progress = context.progress(len(turns) + ("ceiling" in rivals))
-    with context.cluster() as bench:
+    with context.cluster(extra_args=FEW_HEARTBEATS) as bench:
         actors = {who: context.actor(who, bench) for who in rivals}
         for actor in actors.values():
             if isinstance(actor, Ceiling):

@@ -7,6 +7,7 @@ same time; the load generator knows no groups and does what it always does.
 from typing import Final
 
 from tests.bench.actors import Ceiling
+from tests.bench.cluster import FEW_HEARTBEATS
 from tests.bench.context import Context
 from tests.bench.measures import abba
 from tests.bench.runs import find_concurrency, up_and_down
@@ -33,7 +34,7 @@ def _run(context: Context, *, groups: int) -> None:
         if who != "kwokctl" or each < options.kwokctl_rounds
     ]
     progress = context.progress(len(turns) + ("ceiling" in rivals))
-    with context.cluster() as bench:
+    with context.cluster(extra_args=FEW_HEARTBEATS) as bench:
         actors = {who: context.actor(who, bench, groups=groups) for who in rivals}
         for actor in actors.values():
             if isinstance(actor, Ceiling):
