@@ -45,7 +45,7 @@ WATCH_SECONDS: Final = (240, 300)
 """The server is asked to end a watch at a random time in between, so that they spread out."""
 WATCH_GRACE: Final = 30.0
 INACTIVITY: Final = 70.0
-BURST: Final = 200
+BURST: Final = 50
 STABLE_AFTER: Final = 5.0
 """A watch that was open this long was a good one: the next failure starts a new count."""
 MIN_WATCH: Final = 1.0
