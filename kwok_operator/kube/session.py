@@ -58,6 +58,8 @@ def open_session(
             on_restart(path, "closed")
         if watches or lists:
             await take_turn(path, watches=watches)
+        if session.closed:  # meanwhile, after a new login; told as aiohttp tells it
+            raise RuntimeError("Session is closed")
         started, status = time.perf_counter(), 0
         try:
             response = await handler(request)
@@ -69,9 +71,10 @@ def open_session(
             watched.add(path)
         return response
 
-    return Session(
+    session = Session(
         connector=aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True),
         headers={"User-Agent": f"kwok-operator/{__version__}"},
         middlewares=[log_in],
         proxy=connection.proxy,
     )
+    return session

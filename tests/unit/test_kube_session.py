@@ -2,6 +2,7 @@
 
 - it logs in, and each exchange is observed: what, how it ended, and how long it took
 - a watch that is begun anew is told, the first one isn't
+- a session that is closed while a request of it waits says so as aiohttp does, which kopf knows
 - lists and watches of one path are begun at most once a second; nothing else waits, nor a next page
 """
 
@@ -55,3 +56,13 @@ async def test_what_breaks_off_again_and_again_is_begun_once_a_second() -> None:
             now[0] += 2 * PAUSE
             assert await get(NODES, "watch=true") == []
             assert await get(NODES, "") == await get(NODES, "") == []
+
+
+async def test_a_session_that_is_closed_meanwhile_says_so() -> None:
+    async with FakeApiServer() as server:
+        connection = server.connection()
+        session = open_session(connection, sleep=lambda _: session.close())
+        url = f"{connection.server}{NODES}?watch=true"
+        async with session.get(url):
+            with pytest.raises(RuntimeError, match="Session is closed"):
+                await session.get(url)
