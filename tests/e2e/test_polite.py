@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from kwok_operator.constants import API_GROUP, API_VERSION, PLURAL
+from kwok_operator.settings import DEFAULT_NODE_CONCURRENCY
 from tests.e2e.groups import apply_group, condition, events_of, names_of, scale, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import ACCOUNT, NAMESPACE, Harness, Process
@@ -247,9 +248,9 @@ def test_operator_yields_and_others_do_not_feel_it(
         wait_ready(kubectl, group_name)
         assert refusals(kubectl) > 0
         assert sample(operator, "node_writes_throttled_total") > 0
-        assert 1 <= sample(operator, "node_write_limit") < 32
+        assert 1 <= sample(operator, "node_write_limit") < DEFAULT_NODE_CONCURRENCY
         slowed = [line for line in operator.log().splitlines() if "asks to slow down" in line]
-        assert "the API server asks to slow down: limit=16 " in slowed[0]
+        assert f"asks to slow down: limit={DEFAULT_NODE_CONCURRENCY // 2} " in slowed[0]
         assert len(slowed) <= ROUNDS, "not for each node"
         assert sample(operator, 'event_loop_lag_longest_seconds{clock="cpu"}') < 0.05
         told_of_no_error(kubectl, operator, group_name)
