@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from hack.controlplane import Cluster
+from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.e2e.groups import apply_group, names_of, scale, status_of, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE, Harness, Process
@@ -140,6 +141,13 @@ def test_a_leader_that_is_told_to_end_is_replaced_within_2_seconds(
 def test_a_frozen_leader_writes_nothing_after_its_time(
     cluster: Cluster, kubectl: Kubectl, start: Start, group_name: str
 ) -> None:
+    # The garbage collector's deletions would be counted.
+    eventually(
+        lambda: kubectl("get", "nodes", f"--selector={NODE_GROUP_LABEL}", "--output=name"),
+        until=lambda left: not left,
+        describe="the nodes of other tests are gone",
+        timeout=600,
+    )
     first, second = start("first"), start("second")
     eventually(lambda: leads(first), describe="the first one leads")
     apply_group(kubectl, group_name, targetSize=10)
