@@ -21,6 +21,8 @@ import yaml
 
 from hack.controlplane import ControlPlaneError, Settings, find_tools
 from hack.controlplane.progress import Reporter
+from hack.generated import bring_up_to_date
+from hack.generated import stale as stale_files
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 OVERLAYS: Final = Path("deploy/overlays")
@@ -83,8 +85,7 @@ def _text(objects: Sequence[Mapping[str, Any]], source: str, summary: str = "") 
 def stale(generated: Mapping[str, bytes], root: Path = ROOT) -> list[str]:
     """The names of files that are missing, differ or belong to no overlay."""
     found = {path.name: path.read_bytes() for path in (root / DIRECTORY).glob("*.yaml")}
-    names = sorted(generated.keys() | found.keys())
-    return [name for name in names if generated.get(name) != found.get(name)]
+    return stale_files(generated, found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,13 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if check and names:
         print(f"stale in {DIRECTORY}: {', '.join(names)}; run `make manifests`", file=sys.stderr)
         return 1
-    for name in names:
-        path = ROOT / DIRECTORY / name
-        if name in generated:
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(generated[name])
-        else:
-            path.unlink()
+    bring_up_to_date(names, generated, ROOT / DIRECTORY)
     return 0
 
 

@@ -15,6 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from hack.generated import bring_up_to_date
+from hack.generated import stale as stale_files
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 DIRECTORY: Final = Path("kwok_operator/shim/proto")
 _GENERATED: Final = ("*_pb2.py", "*_pb2.pyi")
@@ -42,9 +45,7 @@ def generate(root: Path = ROOT) -> dict[str, bytes]:
 
 def stale(generated: Mapping[str, bytes], root: Path = ROOT) -> list[str]:
     """The names of files that are missing, differ or belong to no .proto file."""
-    found = _files(root)
-    names = sorted(generated.keys() | found.keys())
-    return [name for name in names if generated.get(name) != found.get(name)]
+    return stale_files(generated, _files(root))
 
 
 def _files(root: Path) -> dict[str, bytes]:
@@ -72,12 +73,7 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
             file=sys.stderr,
         )
         return 1
-    for name in names:
-        path = root / DIRECTORY / name
-        if name in generated:
-            path.write_bytes(generated[name])
-        else:
-            path.unlink()
+    bring_up_to_date(names, generated, root / DIRECTORY)
     return 0
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.core.manifests import IMAGE, NAMESPACE
+from kwok_operator.constants import INSTALL_IMAGE, INSTALL_NAMESPACE
 from kwok_operator.errors import SettingsError
-from kwok_operator.settings import ENV_PREFIX, Values
+from kwok_operator.settings import ENV_PREFIX, Values, is_namespace_name
 
 DIRECTORY: Final = Path(__file__).with_name("manifests")
 DEFAULT_OVERLAY: Final = "default"
@@ -27,7 +27,6 @@ _IMAGE_REFERENCE: Final = re.compile(
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?"
 )
 """Host, port, path, tag, digest: of all but the path, any may be missing."""
-_NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,9 @@ def add_uninstall_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_common_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--namespace", metavar="NAME", help=f"namespace of the operator (default {NAMESPACE})"
+        "--namespace",
+        metavar="NAME",
+        help=f"namespace of the operator (default {INSTALL_NAMESPACE})",
     )
     parser.add_argument(
         "--timeout",
@@ -128,8 +129,8 @@ def install_settings(
     return InstallSettings(
         apply=flags.apply,
         overlay=read("overlay", DEFAULT_OVERLAY, _overlay),
-        namespace=read("namespace", NAMESPACE, _namespace),
-        image=read("image", IMAGE, _image) if other_image else None,
+        namespace=read("namespace", INSTALL_NAMESPACE, _namespace),
+        image=read("image", INSTALL_IMAGE, _image) if other_image else None,
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
         force=getattr(flags, "force_conflicts", False),
@@ -145,7 +146,7 @@ def _overlay(text: str) -> str:
 
 
 def _namespace(text: str) -> str:
-    if not _NAMESPACE_NAME.fullmatch(text):
+    if not is_namespace_name(text):
         raise ValueError("is not the name of a namespace, such as kwok-operator")
     return text
 

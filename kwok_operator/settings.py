@@ -217,7 +217,9 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
         resync_interval=read("resync-interval", "300", _seconds),
         namespace=values.variable("POD_NAMESPACE", "", _namespace) or None,
         provider_config=values.variable(
-            PROVIDER_CONFIG_VARIABLE, DEFAULT_PROVIDER_CONFIG, _object_name
+            PROVIDER_CONFIG_VARIABLE,
+            DEFAULT_PROVIDER_CONFIG,
+            _name_of_a("ConfigMap", DEFAULT_PROVIDER_CONFIG),
         ),
         provider_config_namespace=read("provider-config-namespace", "", _namespace) or None,
         leader_elect=read("leader-elect", "false", one_of("true", "false")) == "true",
@@ -225,7 +227,9 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
         leader_elect_renew_deadline=deadline,
         leader_elect_retry_period=period,
         leader_elect_resource_name=read(
-            "leader-elect-resource-name", DEFAULT_LEASE_NAME, _lease_name
+            "leader-elect-resource-name",
+            DEFAULT_LEASE_NAME,
+            _name_of_a("Lease", DEFAULT_LEASE_NAME),
         ),
         leader_elect_resource_namespace=read("leader-elect-resource-namespace", "", _namespace)
         or None,
@@ -318,22 +322,26 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def is_namespace_name(text: str) -> bool:
+    """Whether Kubernetes takes it for one (RFC 1123 label)."""
+    return re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text) is not None
+
+
 def _namespace(text: str) -> str:
-    if text and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+    if text and not is_namespace_name(text):
         raise ValueError("is not the name of a namespace, such as kube-system")
     return text
 
 
-def _object_name(text: str) -> str:
-    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
-        raise ValueError("is not the name of a ConfigMap, such as kwok-provider-config")
-    return text
+def _name_of_a(kind: str, example: str) -> Callable[[str], str]:
+    """The name of an object, such as this one."""
 
+    def parse(text: str) -> str:
+        if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+            raise ValueError(f"is not the name of a {kind}, such as {example}")
+        return text
 
-def _lease_name(text: str) -> str:
-    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
-        raise ValueError(f"is not the name of a Lease, such as {DEFAULT_LEASE_NAME}")
-    return text
+    return parse
 
 
 def provider_id_prefix(text: str) -> str:

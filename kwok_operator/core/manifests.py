@@ -12,19 +12,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kwok_operator.constants import INSTALL_IMAGE, INSTALL_NAMESPACE
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError
 
 Manifest = dict[str, Any]
 """An object as it is applied."""
 
-NAMESPACE: Final = "kwok-operator"
-"""The namespace that stands in the manifests."""
-IMAGE: Final = "kwok-operator"
-"""The image that stands in the manifests, without its tag."""
-
-_ACCOUNT: Final = re.compile(f"system:serviceaccount:{NAMESPACE}:")
-_DNS_NAME: Final = re.compile(rf"\.{NAMESPACE}(?=\.svc\b|$)")
+_ACCOUNT: Final = re.compile(f"system:serviceaccount:{INSTALL_NAMESPACE}:")
+_DNS_NAME: Final = re.compile(rf"\.{INSTALL_NAMESPACE}(?=\.svc\b|$)")
 _FIRST: Final = (
     "Namespace",
     "CustomResourceDefinition",
@@ -109,17 +105,19 @@ def with_namespace(manifests: Iterable[Manifest], namespace: str) -> list[Manife
 def _moved(manifest: Manifest, namespace: str) -> Manifest:
     """A copy, moved where its structure names a namespace."""
     metadata = manifest["metadata"]
-    if manifest["kind"] == "Namespace" and metadata["name"] == NAMESPACE:
+    if manifest["kind"] == "Namespace" and metadata["name"] == INSTALL_NAMESPACE:
         metadata["name"] = namespace
-    elif metadata.get("namespace") == NAMESPACE:
+    elif metadata.get("namespace") == INSTALL_NAMESPACE:
         metadata["namespace"] = namespace
     for subject in manifest.get("subjects") or ():
-        if subject.get("namespace") == NAMESPACE:
+        if subject.get("namespace") == INSTALL_NAMESPACE:
             subject["namespace"] = namespace
     selector = (manifest.get("spec") or {}).get("namespaceSelector") or {}
     if "matchNames" in selector:
         names = selector["matchNames"]
-        selector["matchNames"] = [namespace if name == NAMESPACE else name for name in names]
+        selector["matchNames"] = [
+            namespace if name == INSTALL_NAMESPACE else name for name in names
+        ]
     return manifest
 
 
@@ -140,7 +138,7 @@ def with_image(manifests: Iterable[Manifest], image: str) -> list[Manifest]:
     for manifest in changed:
         pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}
         for container in (c for key in _CONTAINERS for c in pod.get(key) or ()):
-            if image_name(container.get("image", "")) == IMAGE:
+            if image_name(container.get("image", "")) == INSTALL_IMAGE:
                 container["image"] = image
     return changed
 

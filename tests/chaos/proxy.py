@@ -7,7 +7,6 @@ that hits it. `WATCH` is the verb of a watch. Which requests are hit is drawn fr
 """
 
 import asyncio
-import json
 import random
 import ssl
 from collections import Counter
@@ -17,6 +16,8 @@ from typing import Final, Literal
 
 import aiohttp
 from aiohttp import web
+
+from tests.fakes.wire import line, status_of
 
 CHUNK: Final = 2**16
 HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
@@ -161,30 +162,18 @@ class Proxy:
             return stream
 
 
-def _status(code: int, message: str) -> dict[str, object]:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": {410: "Expired", 429: "TooManyRequests"}.get(code, "InternalError"),
-        "code": code,
-    }
-
-
 def _refusal(fault: Fault) -> web.Response:
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-    return web.json_response(
-        _status(fault.status, "a fault of the test"), status=fault.status, headers=headers
-    )
+    reason = {410: "Expired", 429: "TooManyRequests"}.get(fault.status, "InternalError")
+    body = status_of(fault.status, reason, "a fault of the test")
+    return web.json_response(body, status=fault.status, headers=headers)
 
 
 async def _history_gone(request: web.Request) -> web.StreamResponse:
     stream = web.StreamResponse(headers={"Content-Type": "application/json"})
     await stream.prepare(request)
-    event = {"type": "ERROR", "object": _status(410, "too old resource version: 1 (2)")}
-    await stream.write(json.dumps(event).encode() + b"\n")
+    gone = status_of(410, "Expired", "too old resource version: 1 (2)")
+    await stream.write(line("ERROR", gone))
     await stream.write_eof()
     return stream
 

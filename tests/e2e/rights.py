@@ -49,12 +49,12 @@ def apply_rights(kubectl: Kubectl, *, policies: bool = True) -> None:
         )
 
 
-def kubeconfig_of(kubectl: Kubectl, account: str) -> str:
+def kubeconfig_of(kubectl: Kubectl, account: str, *, namespace: str = NAMESPACE) -> str:
     """A kubeconfig with a token of a service account of ours."""
-    token = kubectl("create", "token", account, f"--namespace={NAMESPACE}", "--duration=6h").strip()
+    token = kubectl("create", "token", account, f"--namespace={namespace}", "--duration=6h").strip()
     config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
     config["users"] = [{"name": account, "user": {"token": token}}]
-    config["contexts"][0]["context"] |= {"user": account, "namespace": NAMESPACE}
+    config["contexts"][0]["context"] |= {"user": account, "namespace": namespace}
     return json.dumps(config)
 
 

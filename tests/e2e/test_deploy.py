@@ -8,7 +8,6 @@
 """
 
 import functools
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.e2e.deploying import (
 )
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
+from tests.e2e.rights import OPERATOR, kubeconfig_of
 from tests.e2e.sources import real_node
 
 CRD = "crd/kwoknodegroups.kwok-operator.io"
@@ -130,15 +130,6 @@ def test_an_overlay_comes_and_goes(empty: Kubectl, tree: Tree, clean: None, over
         pass
 
 
-def kubeconfig_of(kubectl: Kubectl, *, namespace: str) -> str:
-    """With a token of the operator's account there."""
-    token = kubectl("create", "token", "kwok-operator", f"--namespace={namespace}").strip()
-    config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
-    config["users"] = [{"name": "operator", "user": {"token": token}}]
-    config["contexts"][0]["context"] |= {"user": "operator", "namespace": namespace}
-    return json.dumps(config)
-
-
 def start(kubectl: Kubectl, tree: Tree, overlay: str, *, namespace: str, log: Path) -> Process:
     """The operator, with the flags and the environment of its container, and its account."""
     operator = next(c for c in containers(tree.render(overlay)) if c.spec["name"] == "operator")
@@ -146,7 +137,7 @@ def start(kubectl: Kubectl, tree: Tree, overlay: str, *, namespace: str, log: Pa
     environ = {e["name"]: e["value"] for e in operator.spec["env"] if "value" in e}
     kubectl("wait", "--for=condition=Established", CRD)
     kubeconfig = log.with_name(f"{overlay}.kubeconfig")
-    kubeconfig.write_text(kubeconfig_of(kubectl, namespace=namespace))
+    kubeconfig.write_text(kubeconfig_of(kubectl, OPERATOR, namespace=namespace))
     process = Process(
         kubeconfig=kubeconfig,
         log=log,

@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from kwok_operator import __version__, cli
-from kwok_operator.core.manifests import IMAGE, Manifest, image_name, reference
+from kwok_operator.constants import INSTALL_IMAGE
+from kwok_operator.core.manifests import Manifest, image_name, reference
 from kwok_operator.errors import SettingsError
 from kwok_operator.install import all_manifests, as_yaml, manifests
 from kwok_operator.install_settings import (
@@ -172,8 +173,8 @@ def test_what_comes_along_is_of_this_version(overlay: str) -> None:
     containers = [
         c for pod in pods for k in ("containers", "initContainers") for c in pod.get(k, ())
     ]
-    ours = {c["image"] for c in containers if image_name(c["image"]) == IMAGE}
-    assert ours == {f"{IMAGE}:{__version__}"}
+    ours = {c["image"] for c in containers if image_name(c["image"]) == INSTALL_IMAGE}
+    assert ours == {f"{INSTALL_IMAGE}:{__version__}"}
     (crd,) = [m for m in found if m["kind"] == "CustomResourceDefinition"]
     original = yaml.safe_load(CRD_FILE.read_text())
     assert (crd["spec"], crd["metadata"]["name"]) == (

@@ -6,7 +6,6 @@
 - every rule that is more than a pattern has a plain message, and is said again in Python
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from kwok_operator.models.cloud import Cloud, ErrorClass, Interruptions
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.crd import structural_schema
 from kwok_operator.models.delay import Delay
+from tests.fakes.schema import nodes
 
 EVERYTHING: dict[str, Any] = {
     "seed": "run-1",
@@ -156,15 +156,6 @@ _ALLOWED = frozenset(
     x-kubernetes-validations
     """.split()
 )
-
-
-def nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield path, schema
-    for name, field in schema.get("properties", {}).items():
-        yield from nodes(field, f"{path}.{name}")
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            yield from nodes(schema[key], f"{path}[]")
 
 
 ALL = {

@@ -8,9 +8,7 @@
 - columns, names and subresources are those of the contract
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -22,6 +20,7 @@ from kwok_operator.models.crd import (
     main,
     render,
 )
+from tests.fakes.schema import nodes
 
 CRD = custom_resource_definition()
 (VERSION,) = CRD["spec"]["versions"]
@@ -36,15 +35,6 @@ _ALLOWED = frozenset(
     x-kubernetes-validations
     """.split()
 )
-
-
-def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    yield path, schema
-    for name, field in schema.get("properties", {}).items():
-        yield from nodes(field, f"{path}.{name}")
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            yield from nodes(schema[key], f"{path}[]")
 
 
 ALL = dict(nodes(ROOT))
