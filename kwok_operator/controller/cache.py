@@ -20,6 +20,7 @@ from sys import intern
 from typing import Final, Protocol
 
 from kwok_operator import constants
+from kwok_operator.core.cloud.marks import Mark, mark_of
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NODES, NodeView
@@ -48,6 +49,7 @@ class NodeRecord:
     deleting: bool
     held: bool
     endpoint: KubeletEndpoint | None
+    mark: Mark | None = None
 
 
 def record_of(node: NodeView) -> NodeRecord:
@@ -70,6 +72,7 @@ def record_of(node: NodeView) -> NodeRecord:
         deleting=node.deleting,
         held=node.deleting and bool(node.finalizers),
         endpoint=endpoint,
+        mark=mark_of(labels=node.labels, annotations=annotations),
     )
 
 
@@ -185,6 +188,7 @@ class NodeCache:
         if known.resource_version < item.resource_version:
             known.resource_version = item.resource_version
             known.template_hash = item.template_hash
+            known.mark = item.mark
 
     def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
         self._groups.setdefault(new.group, {})[new.name] = new
@@ -213,4 +217,11 @@ class NodeCache:
 
 
 def _told(record: NodeRecord) -> tuple[object, ...]:
-    return (record.ready, record.deleting, record.held, record.owner, record.template_hash)
+    return (
+        record.ready,
+        record.deleting,
+        record.held,
+        record.owner,
+        record.template_hash,
+        record.mark,
+    )

@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 from kwok_operator import constants
+from kwok_operator.core.cloud.rules import CLOUD_RULES
 from kwok_operator.core.groupnames import is_object_name
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.yamltext import Path, in_words
@@ -314,6 +315,7 @@ def _short_name(group: Mapping[str, Any]) -> bool:
 
 
 _MIRRORS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **CLOUD_RULES,
     "must be a quantity and not negative": _is_quantity,
     "shape.reserved.cpu must not": partial(_reserved_within, "cpu"),
     "shape.reserved.memory must not": partial(_reserved_within, "memory"),

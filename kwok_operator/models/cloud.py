@@ -255,11 +255,11 @@ class Cloud(ApiModel):
     failures: Failures = Field(
         default_factory=Failures, description="What goes wrong with instances. Default: nothing."
     )
-    retry_after: TimeOrNever = Field(
-        default=DEFAULT_RETRY_AFTER,
-        description="When an instance that failed is tried again. Never is for groups that"
-        " cluster-autoscaler drives: it deletes what failed, and asks again itself."
-        f" Default: {DEFAULT_RETRY_AFTER}.",
+    retry_after: TimeOrNever | None = Field(
+        default=None,
+        description="When an instance that failed is tried again. Default: Never with"
+        " spec.autoscaling, as cluster-autoscaler deletes what failed and asks again itself, else"
+        f" {DEFAULT_RETRY_AFTER}.",
     )
     stock: int | None = Field(
         default=None,

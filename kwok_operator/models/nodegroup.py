@@ -25,6 +25,7 @@ from kwok_operator.constants import (
 )
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE, Autoscaling, Price
 from kwok_operator.models.base import ApiModel, NodeName, matches, number_as_text
+from kwok_operator.models.cloud import Cloud
 from kwok_operator.models.template import GuardTaint, Template
 
 
@@ -172,4 +173,10 @@ class KwokNodeGroupSpec(ApiModel):
         default=None,
         description="What a node costs, for cluster-autoscaler's expander `price`. Default: absent."
         ' Example: {hourly: "0.192"}.',
+    )
+    cloud: Cloud | None = Field(
+        default=None,
+        description="The simulated cloud behind the nodes: delays, failures, stock, interruptions,"
+        " outages. Default: absent, a perfect cloud."
+        " Example: {provisioningDelay: {lognormal: {p50: 40s, p99: 3m}}}.",
     )

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from kwok_operator.models.base import ApiModel
+from kwok_operator.models.cloudstatus import CloudStatus
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -21,7 +22,8 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 class ConditionType(StrEnum):
     """The conditions of a group; each is always present once the operator has seen the group.
 
-    Autoscalable alone is there only where there is a `spec.autoscaling`.
+    But for Autoscalable, there only where there is a `spec.autoscaling`, and the last three, there
+    only with a `spec.cloud`.
     """
 
     READY = "Ready"
@@ -32,12 +34,18 @@ class ConditionType(StrEnum):
     PAUSED = "Paused"
     FOREIGN_NODES = "ForeignNodes"
     AUTOSCALABLE = "Autoscalable"
+    PROVISIONED = "Provisioned"
+    """Every instance that was asked for has its Node."""
+    OUTAGE = "Outage"
+    CLOUD_SIMULATED = "CloudSimulated"
+    """Nodes can be shown as the simulated cloud has them; False where kwok would undo it."""
 
 
 class Condition(ApiModel):
     type: str = Field(
         description="What the condition is about: Ready, Reconciling, Stalled, TemplateResolved,"
-        " ScalingLimited, Paused, ForeignNodes or, with spec.autoscaling, Autoscalable."
+        " ScalingLimited, Paused, ForeignNodes; with spec.autoscaling, Autoscalable; with"
+        " spec.cloud, Provisioned, Outage and CloudSimulated."
     )
     status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
     reason: str = Field(description="Why, in one word for programs.")
@@ -119,6 +127,11 @@ class KwokNodeGroupStatus(ApiModel):
     template_source: str | None = Field(
         default=None,
         description="Where the template comes from, in a word. Default: no template was given.",
+    )
+    cloud: CloudStatus | None = Field(
+        default=None,
+        description="Instances that have no Node, and what was decided about them. Default: there"
+        " is no spec.cloud.",
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

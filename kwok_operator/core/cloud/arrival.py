@@ -15,7 +15,7 @@ from kwok_operator.core.cloud.draws import Instance
 from kwok_operator.core.cloud.serialtext import names_serial
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.terms import History
-from kwok_operator.models.cloud import Chance, Cloud, CreationFailure
+from kwok_operator.models.cloud import DEFAULT_RETRY_AFTER, Chance, Cloud, CreationFailure
 from kwok_operator.models.delay import NEVER
 
 MAX_TRIES: Final = 10_000
@@ -59,7 +59,7 @@ def retry_span(cloud: Cloud) -> int | None:
     """From a failure to the next try; None for never."""
     if cloud.retry_after == NEVER:
         return None
-    return max(milliseconds(cloud.retry_after), SHORTEST_RETRY)
+    return max(milliseconds(cloud.retry_after or DEFAULT_RETRY_AFTER), SHORTEST_RETRY)
 
 
 def happens(chance: Chance | None, who: Instance, *, what: str) -> bool:

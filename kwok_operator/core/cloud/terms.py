@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.core.cloud.times import format_time, parse_time
-from kwok_operator.models.cloud import Cloud, Failures
+from kwok_operator.models.cloud import DEFAULT_RETRY_AFTER, Cloud, Failures
 from kwok_operator.models.cloudstatus import TermsRecord
+from kwok_operator.models.delay import NEVER
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 
 MAX_TERMS: Final = 8
 MAX_BYTES: Final = 4_096
@@ -79,6 +81,15 @@ class History:
             terms = [t for t in terms if t.since < now]
             terms.append(Terms(now, part))
         return History(_bounded(terms))
+
+
+def in_force(spec: KwokNodeGroupSpec) -> Cloud | None:
+    """The cloud of a group; who drives the group decides on the default of `retryAfter`."""
+    cloud = spec.cloud
+    if cloud is None or cloud.retry_after is not None:
+        return cloud
+    retry_after = DEFAULT_RETRY_AFTER if spec.autoscaling is None else NEVER
+    return cloud.model_copy(update={"retry_after": retry_after})
 
 
 def asked_part(cloud: Cloud, *, group: str) -> Cloud:
