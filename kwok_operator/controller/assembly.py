@@ -13,26 +13,30 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.controller.budget import NodeBudget
 from kwok_operator.controller.cache import RECORDS, NodeCache, NodeRecord
+from kwok_operator.controller.clock import Clock
+from kwok_operator.controller.clouds import Clouds
 from kwok_operator.controller.configmaps import CONFIGMAPS, ConfigMaps
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import GroupStore
 from kwok_operator.controller.groupwriter import GroupWriter
+from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.intake import Intake
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.leadership import NotLeadingError
 from kwok_operator.controller.livenodes import NodeLink
 from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.pacing import Pace
+from kwok_operator.controller.pools import POOLS, Pools
 from kwok_operator.controller.provider import Provider
 from kwok_operator.controller.queue import WorkQueue
-from kwok_operator.controller.reconciler import Clock, Parts, Reconciler
+from kwok_operator.controller.reconciler import Parts, Reconciler
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.controller.sources import Sources
 from kwok_operator.controller.statuswriter import StatusWriter
@@ -75,6 +79,7 @@ class Assembly:
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
         executor = Executor(pace, metrics=metrics)
         spend, refused = executor.spend, self._pods_refused
+        self._set_up_clouds(groups=groups, metrics=metrics, clock=clock)
         writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
         self.recorder = Recorder(client=groups, wall=clock.wall)
         self._set_up_sources(groups=groups, nodes=nodes, metrics=metrics, clock=clock)
@@ -93,6 +98,8 @@ class Assembly:
             status=self.status,
             metrics=metrics,
             clock=clock,
+            clouds=self.clouds,
+            hold=HoldLink(client=nodes, clock=clock.monotonic, wall=clock.wall),
             provider_id_prefix=prefix,
         )
         self.reconciler = Reconciler(parts, wake=self.wake)
@@ -161,6 +168,25 @@ class Assembly:
         configmaps = self.configmap_reflector
         metrics.watch_contact("/api/v1/configmaps", lambda: configmaps.last_contact)
 
+    def _set_up_clouds(self, *, groups: KubeClient, metrics: Metrics, clock: Clock) -> None:
+        """The simulated clouds, and the pools that they share."""
+        self.clouds = Clouds(store=self.store, cache=self.cache)
+        self.pools = self.clouds.pools = Pools(
+            client=groups,
+            changed=self._pools_changed,
+            use=self.clouds.use,
+            refused=self.clouds.refused,
+            now=clock.now,
+        )
+        self.pool_reflector = Reflector(
+            client=groups,
+            path=constants.POOLS_PATH,
+            decoder=POOLS,
+            sink=self.pools,
+            on_restart=metrics.watch_restarted,
+            optional=True,
+        )
+
     def _set_up_sources(
         self, *, groups: KubeClient, nodes: KubeClient, metrics: Metrics, clock: Clock
     ) -> None:
@@ -228,6 +254,10 @@ class Assembly:
     def _live_nodes_changed(self, nodes: Sequence[LiveNode]) -> None:
         self.sources.nodes_changed(None, nodes)
         self.provider.changed()
+
+    def _pools_changed(self, pools: Collection[str]) -> None:
+        for name in self.clouds.naming(pools):
+            self.wake(name)
 
     def _pods_refused(self, name: str, sentence: str) -> None:
         group = self.store.get(name)

@@ -35,7 +35,7 @@ class NodeRecord:
     `group` is the value of its label. `owner` is the uid of the group that made it, "" where
     annotation and ownerReference don't agree on one. `serial` is the one in its name, None where
     that is no name of the owner's. `deleting` is final. `held` means that a finalizer keeps it from
-    going.
+    going. `endpoint` is that of a Ready node, and of one that we may make Ready.
     """
 
     name: str
@@ -57,8 +57,10 @@ def record_of(node: NodeView) -> NodeRecord:
     annotations, group = node.annotations, node.labels.get(constants.NODE_GROUP_LABEL, "")
     claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     owner = claimed if claimed in node.owner_uids else ""
+    mark = mark_of(labels=node.labels, annotations=annotations)
     endpoint = None
-    if node.ready:  # of a kwok that serves no kubelet API, too: it writes neither
+    # A Ready one without port and addresses is of a kwok that serves no kubelet API.
+    if node.ready or (mark is not None and node.kubelet_port):
         endpoint = _shared(KubeletEndpoint(node.addresses, node.kubelet_port))
     return NodeRecord(
         name=node.name,
@@ -72,7 +74,7 @@ def record_of(node: NodeView) -> NodeRecord:
         deleting=node.deleting,
         held=node.deleting and bool(node.finalizers),
         endpoint=endpoint,
-        mark=mark_of(labels=node.labels, annotations=annotations),
+        mark=mark,
     )
 
 
@@ -177,8 +179,8 @@ class NodeCache:
         elif name in self._nodes:
             self._nodes[name].deleting = True
 
-    def updated(self, item: NodeRecord) -> None:
-        """We patched this node; of the answer only the metadata count.
+    def updated(self, item: NodeRecord, *, ready: bool | None = None) -> None:
+        """We patched this node; of the answer only the metadata count, and `ready` if it is known.
 
         Events from before the patch come too late from now on; its own tells the same and more.
         """
@@ -189,6 +191,8 @@ class NodeCache:
             known.resource_version = item.resource_version
             known.template_hash = item.template_hash
             known.mark = item.mark
+            if ready is not None:
+                known.ready = ready
 
     def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
         self._groups.setdefault(new.group, {})[new.name] = new
@@ -197,8 +201,9 @@ class NodeCache:
             new.deleting |= old.deleting
         else:
             old = None
-        if new.owner and new.endpoint is not None and (old is None or old.endpoint != new.endpoint):
-            self._initialised(new.name, new.endpoint, first_sight=old is None)
+        endpoint = new.endpoint if new.owner and new.ready else None
+        if endpoint is not None and (old is None or old.endpoint != endpoint):
+            self._initialised(new.name, endpoint, first_sight=old is None)
         if old is None or _told(old) != _told(new):
             self._changed(new.group)
 

@@ -1,4 +1,4 @@
-"""Carrying out a plan: nodes deleted, created and patched, in this order.
+"""Carrying out a plan: nodes deleted, brought to their view, created and patched, in this order.
 
     Work (a plan, and what it was made from)  --carry_out-->  NodeWriter, many calls at once
 
@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from kwok_operator.controller.cache import NodeRecord
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import Group
+from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.observation import Memory, Observation
+from kwok_operator.controller.turn import Turn
 from kwok_operator.core.cleaning import Node
+from kwok_operator.core.cloud.births import Birth
+from kwok_operator.core.cloud.shaping import Hold, Shape
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
 from kwok_operator.metrics import Metrics
+from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods
 
 WRITES_PER_PASS = 2_000
@@ -30,7 +35,8 @@ WRITES_PER_PASS = 2_000
 class Work:
     """A plan to carry out. `node` is the template, None where there is no usable one.
 
-    `stop` tells whether the plan has become pointless.
+    `stop` tells whether the plan has become pointless. `turn` is what the simulated cloud adds, if
+    there is one, `hold` how it keeps nodes not Ready.
     """
 
     group: Group
@@ -39,6 +45,8 @@ class Work:
     seen: Observation
     node: Node | None
     stop: Callable[[], bool]
+    turn: Turn | None = None
+    hold: Hold = Hold.NONE
 
 
 class Execution:
@@ -50,6 +58,7 @@ class Execution:
         writer: NodeWriter,
         executor: Executor,
         kwok: KwokLink,
+        hold: HoldLink,
         metrics: Metrics,
         now: Callable[[], str],
         provider_id_prefix: str,
@@ -57,6 +66,7 @@ class Execution:
         self._writer = writer
         self._executor = executor
         self._kwok = kwok
+        self._hold = hold
         self._metrics = metrics
         self._now = now
         self._prefix = provider_id_prefix
@@ -65,6 +75,9 @@ class Execution:
         """Raises ApiError where the API server refuses a write."""
         if work.plan.delete:
             await self._delete(work)
+        if work.turn is not None and work.turn.writes and not work.stop():
+            await self._postpone(work, work.turn)
+            await self._reshape(work, work.turn)
         if work.node is not None and work.plan.create and not work.stop():
             await self._create(work, work.node)
         if work.node is not None and work.plan.update and not work.stop():
@@ -77,8 +90,37 @@ class Execution:
         async def delete(name: str) -> None:
             await self._writer.delete(by_name[name], pods=pods)
             self._metrics.node_deleted(work.group.name)
+            if work.hold is Hold.LEASE:
+                await self._hold.release(name)
 
         await self._executor.run(work.plan.delete, delete, stop=work.stop)
+
+    async def _postpone(self, work: Work, turn: Turn) -> None:
+        by_name = _by_name(work.seen)
+
+        async def postpone(name: str) -> None:
+            await self._writer.postpone(by_name[name], turn.postpone[name])
+
+        await self._executor.run(list(turn.postpone), postpone, stop=work.stop)
+
+    async def _reshape(self, work: Work, turn: Turn) -> None:
+        sight, interruptions = turn.outlook.sight, turn.outlook.cloud.interruptions
+
+        async def reshape(serial: int) -> None:
+            record, view = work.seen.records[serial], sight.views[serial]
+            shape = Shape(
+                view=view,
+                life=sight.lives.get(serial),
+                hold=work.hold,
+                taint=(interruptions or Interruptions()).taint,
+                now=self._now(),
+                noticed_at=sight.noticed.get(serial),
+            )
+            await self._writer.reshape(record, shape, uid=work.group.uid)
+            if work.hold is Hold.LEASE and view.ready:
+                await self._hold.release(record.name)
+
+        await self._executor.run(turn.reshape, reshape, stop=work.stop)
 
     async def _create(self, work: Work, node: Node) -> None:
         group, plan, names = work.group, work.plan, work.seen.names
@@ -87,11 +129,22 @@ class Execution:
         rendered = self._render(group, node, endpoint)
 
         async def create(serial: int) -> None:
-            name, ready = names.name(serial), endpoint is not None
-            asked = asked_at[serial]
-            body = rendered.body(name, requested_at=asked, now=self._now(), ready=ready)
+            name, ready, now = names.name(serial), endpoint is not None, self._now()
+            birth = _birth(work, node, serial)
+            # Held by the Stage, a node is told all that it takes to be made Ready later.
+            ready &= birth is None or birth.view.ready or work.hold is Hold.STAGE
+            body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
+            if birth is not None:
+                body = birth.body(body, hold=work.hold, now=now)
+                ready &= birth.view.ready
+                if work.hold is Hold.LEASE and not birth.view.ready:
+                    await self._hold.take(name, group=group.name, uid=group.uid)
             made = await self._writer.create(
-                name, body, group=group.name, uid=group.uid, born_ready=endpoint
+                name,
+                body,
+                group=group.name,
+                uid=group.uid,
+                born_ready=endpoint if ready else None,
             )
             if made:
                 work.memory.seen.add(serial)
@@ -99,11 +152,11 @@ class Execution:
             else:
                 work.memory.taken[serial] = name
 
-        if endpoint is None and self._kwok.wants_scout():
+        first = _first_ready(work, node)
+        if endpoint is None and first is not None and self._kwok.wants_scout():
             # The plan goes on in the next pass, which knows whether kwok has answered.
             async with self._kwok.scouting:
                 if self._kwok.wants_scout() and await self._endpoint(work.seen) is None:
-                    first = plan.create[0]
 
                     async def post() -> bool:
                         await self._executor.run([first], create, stop=work.stop)
@@ -142,5 +195,29 @@ def deletes_pods(group: Group) -> bool:
     return group.spec.scale_down.pods is DeletedNodePods.DELETE
 
 
+def _birth(work: Work, node: Node, serial: int) -> Birth | None:
+    """None without a simulated cloud."""
+    if work.turn is None:
+        return None
+    outlook = work.turn.outlook
+    return Birth.of(
+        outlook.cloud,
+        group=work.group.name,
+        serial=serial,
+        due=work.turn.due[serial],
+        now=outlook.now,
+        capacity=node["status"]["capacity"],
+    )
+
+
+def _first_ready(work: Work, node: Node) -> int | None:
+    """The first serial to be created whose node kwok may make Ready at once."""
+    for serial in work.plan.create:
+        birth = _birth(work, node, serial)
+        if birth is None or birth.view.ready:
+            return serial
+    return None
+
+
 def _by_name(seen: Observation) -> dict[str, NodeRecord]:
-    return {record.name: record for record in seen.records.values()}
+    return {record.name: record for record in (*seen.records.values(), *seen.stuck.values())}

@@ -58,6 +58,10 @@ class Memory:
 class Observation:
     """The nodes of a group: ours by serial, those of them that are Ready, and those that only look
     like it.
+
+    `terminating` are on their way out; those of them that are `stuck` have not been deleted yet,
+    because the simulated cloud puts it off. `marked` are those of the nodes about which the cloud
+    has decided something.
     """
 
     names: NodeNames
@@ -66,6 +70,8 @@ class Observation:
     terminating: dict[int, NodeRecord]
     held: tuple[str, ...]
     foreign: tuple[str, ...]
+    stuck: dict[int, NodeRecord] = field(default_factory=dict)
+    marked: dict[int, NodeRecord] = field(default_factory=dict)
 
     def count_updated(self, template_hash: str | None) -> int:
         return len([1 for r in self.records.values() if r.template_hash == template_hash])
@@ -77,6 +83,8 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     records: dict[int, NodeRecord] = {}
     ready: list[NodeRecord] = []
     terminating: dict[int, NodeRecord] = {}
+    stuck: dict[int, NodeRecord] = {}
+    marked: dict[int, NodeRecord] = {}
     held: list[str] = []
     foreign = list(memory.taken.values())
     for record in cache.group(group.name).values():
@@ -89,17 +97,20 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
             terminating[serial] = record
             if record.held:
                 held.append(record.name)
+        elif record.mark is not None and record.mark.delete_at is not None:
+            terminating[serial] = stuck[serial] = record
         else:
             records[serial] = record
             if record.ready:
                 ready.append(record)
+            if record.mark is not None:
+                marked[serial] = record
     if memory.status.pending:
         memory.seen.update(records, terminating)
     else:
         memory.seen.clear()
-    return Observation(
-        names, records, ready, terminating, tuple(held), tuple(dict.fromkeys(foreign))
-    )
+    strangers = tuple(dict.fromkeys(foreign))
+    return Observation(names, records, ready, terminating, tuple(held), strangers, stuck, marked)
 
 
 class _Names(Mapping[int, str]):
@@ -122,7 +133,12 @@ class _Names(Mapping[int, str]):
 
 
 def observed(
-    seen: Observation, memory: Memory, *, room: int, template_hash: str | None = None
+    seen: Observation,
+    memory: Memory,
+    *,
+    room: int,
+    template_hash: str | None = None,
+    ended: frozenset[int] = frozenset(),
 ) -> Observed:
     """The same for the planner; `template_hash` is None where there is no usable template."""
     records, terminating = seen.records, seen.terminating
@@ -146,4 +162,5 @@ def observed(
         room=room,
         ready=frozenset(s for s, r in records.items() if r.ready) if outdated else frozenset(),
         outdated=outdated,
+        ended=ended,
     )

@@ -13,48 +13,38 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-from kwok_operator.controller.announcements import announce, announce_slowness
+from kwok_operator.controller.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.budget import NodeBudget
 from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.clock import Clock
+from kwok_operator.controller.clouds import Clouds
 from kwok_operator.controller.execution import Execution, Work, deletes_pods
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.observation import Memory, Observation, observe, observed
 from kwok_operator.controller.recorder import Recorder
+from kwok_operator.controller.reporting import STATUS_INTERVAL, Finding, Reporter
 from kwok_operator.controller.statuswriter import GroupGoneError, StatusWriter
 from kwok_operator.controller.templates import Resolution, Templates
-from kwok_operator.core.autoscalable import disagreement, hindrance
+from kwok_operator.controller.turn import Turn
+from kwok_operator.core.autoscalable import disagreement
+from kwok_operator.core.cloud.shaping import Hold
+from kwok_operator.core.cloud.times import format_time, milliseconds_of
 from kwok_operator.core.plan import Plan, make_plan
-from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest_pending
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
 from kwok_operator.metrics import Metrics
-from kwok_operator.models.status import KwokNodeGroupStatus
 
 logger = logging.getLogger(__name__)
 
-STATUS_INTERVAL = 1.0
-"""Seconds between two writes of counts."""
 NOT_READY_RECHECK = 5.0
 LEFTOVER_RECHECK = 1.0
 
 _REFUSED = (BadRequestError, InvalidError, ForbiddenError)
 _VERBS = {"DELETE": "delete", "PATCH": "update"}
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Time: `monotonic` seconds, the time of day, and how to wait."""
-
-    monotonic: Callable[[], float]
-    wall: Callable[[], datetime]
-
-    def now(self) -> str:
-        """RFC 3339, in seconds."""
-        return self.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +62,8 @@ class Parts:
     status: StatusWriter
     metrics: Metrics
     clock: Clock
+    clouds: Clouds
+    hold: HoldLink
     provider_id_prefix: str
 
 
@@ -90,7 +82,18 @@ class Reconciler:
             executor=parts.executor,
             kwok=parts.kwok,
             metrics=parts.metrics,
+            hold=parts.hold,
             now=parts.clock.now,
+            provider_id_prefix=parts.provider_id_prefix,
+        )
+        self._reporter = Reporter(
+            store=parts.store,
+            kwok=parts.kwok,
+            hold=parts.hold,
+            recorder=parts.recorder,
+            writer=parts.status,
+            metrics=parts.metrics,
+            clock=parts.clock,
             provider_id_prefix=parts.provider_id_prefix,
         )
 
@@ -145,44 +148,82 @@ class Reconciler:
     async def _pass(self, group: Group, memory: Memory) -> None:
         parts = self._parts
         resolution = await parts.templates.resolve(group)
-        seen = observe(group, memory, parts.cache)
-        plan = self._plan(group, memory, seen, resolution, may_create=resolution.node is not None)
-        writes = bool(plan.create or plan.delete or plan.update)
+        hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
+        found = await self._find(group, memory, resolution, hold)
+        plan, seen, turn = found.plan, found.seen, found.turn
+        writes = bool(plan.create or plan.delete or plan.update or (turn and turn.writes))
         if not writes:
             memory.refusal = None
         self._book(group, plan, seen, may_create=resolution.node is not None)
         if len(seen.ready) < len(seen.records) and not plan.create:
             await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
-        status = self._status(group, memory, seen, plan, resolution)
-        postponed = await self._publish(group, memory, status, plan)
+        status = self._reporter.status(found)
+        postponed = await self._reporter.publish(found, status)
+        if turn is not None:
+            self._look_after(group, seen, turn)
         if writes:
-            await self._execute(group, memory, plan, seen, resolution)
+            await self._execute(found, hold)
             self._wake(group.name, 0.0)
         elif postponed is not None:
             self._wake(group.name, postponed)
         elif status.ready_replicas < status.replicas:
             self._wake(group.name, NOT_READY_RECHECK)
 
-    def _plan(
+    def _look_after(self, group: Group, seen: Observation, turn: Turn) -> None:
+        """Tells what the simulated cloud has done, and looks again when it does something next."""
+        if turn.look_again is not None:
+            self._wake(group.name, turn.look_again)
+        for name in turn.undone(seen):
+            self._parts.hold.disobeyed(name)
+        for reason, names in turn.notices(seen).items():
+            self._parts.metrics.interrupted(group.name, reason, len(names))
+            announce_notice(self._parts.recorder, group, names, reason=reason)
+
+    async def _find(
         self,
         group: Group,
         memory: Memory,
-        seen: Observation,
         resolution: Resolution,
+        hold: Hold,
         *,
-        may_create: bool,
-    ) -> Plan:
-        room = self._parts.budget.room(group.name)
-        node_hash = resolution.hash if resolution.node is not None else None
+        reporting: bool = False,
+    ) -> Finding:
+        """Looks and decides; nothing new is asked for where it is only for `reporting`."""
+        parts = self._parts
+        seen = observe(group, memory, parts.cache)
+        moment = parts.clock.wall()
+        now = format_time(milliseconds_of(moment))
+        outlook = parts.clouds.look(group, memory, seen, now=milliseconds_of(moment))
+        may_create = resolution.node is not None and not reporting
         plan = make_plan(
             group.spec,
-            observed(seen, memory, room=room, template_hash=node_hash),
+            observed(
+                seen,
+                memory,
+                room=parts.budget.room(group.name),
+                template_hash=resolution.hash if resolution.node is not None else None,
+                ended=outlook.sight.ended if outlook is not None else frozenset(),
+            ),
             names=seen.names,
-            now=self._parts.clock.now(),
+            now=now,
             may_create=may_create,
         )
         named = group.spec.scale_down.nodes_to_delete
-        return replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
+        plan = replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
+        turn = None
+        if outlook is not None:
+            turn = await parts.clouds.turn(
+                group,
+                memory,
+                seen,
+                plan,
+                outlook,
+                node=resolution.node,
+                hold=hold,
+                deciding=not reporting,
+            )
+            plan = turn.plan
+        return Finding(group, memory, seen, plan, resolution, turn, now)
 
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
         active = may_create and not group.spec.paused
@@ -195,104 +236,20 @@ class Reconciler:
             wants_more=waits or (rollout is not None and rollout.held),
         )
 
-    def _status(
-        self,
-        group: Group,
-        memory: Memory,
-        seen: Observation,
-        plan: Plan,
-        resolution: Resolution,
-    ) -> KwokNodeGroupStatus:
-        ready, resolved = len(seen.ready), None
-        if resolution.node is not None:
-            resolved = (resolution.node, resolution.hash, resolution.source)
-        facts = Facts(
-            generation=group.generation,
-            target=plan.target,
-            paused=group.spec.paused,
-            replicas=len(seen.records),
-            ready=ready,
-            updated=seen.count_updated(resolution.hash),
-            pending=len(plan.pending),
-            failed=len(plan.pending) if memory.refusal else 0,
-            leaving=len(plan.delete),
-            terminating=seen.held,
-            foreign=seen.foreign,
-            next_serial=plan.next_serial,
-            batches=plan.batches,
-            template_error=resolution.error,
-            template_reason=resolution.reason,
-            template_origin=resolution.origin,
-            last_template=resolution.why_last,
-            kwok_silent=self._parts.kwok.silent,
-            refusal=memory.refusal,
-            rollout=plan.rollout,
-            autoscaled=group.spec.autoscaling is not None,
-            hindrance=self._hindrance(group, seen, plan),
-        )
-        status = make_status(
-            facts,
-            group=group.name,
-            previous=memory.status,
-            resolved=resolved,
-            now=self._parts.clock.now(),
-        )
-        self._parts.metrics.group(
-            group.name,
-            target=plan.target.value,
-            nodes=nodes_by_state(facts, terminating=len(seen.terminating)),
-            conditions=(c.type for c in status.conditions if c.status == "True"),
-            oldest_pending=oldest_pending(status),
-        )
-        return status
-
-    def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
-        """Why cluster-autoscaler can't drive the group, if it may and can't."""
-        if group.spec.autoscaling is None:
-            return None
-        longest = f"{self._parts.provider_id_prefix}{seen.names.name(plan.next_serial)}"
-        return hindrance(
-            group=group.name,
-            paused=group.spec.paused,
-            instances=len(seen.records) + len(seen.terminating) + len(plan.pending),
-            id_length=len(longest),
-            gpu_labels=self._parts.store.gpu_labels,
-        )
-
-    async def _publish(
-        self, group: Group, memory: Memory, status: KwokNodeGroupStatus, plan: Plan
-    ) -> float | None:
-        """Writes a status that says something new, and what it means for people as Events.
-
-        Counts alone wait their turn: returns the seconds to wait where the write was put off.
-        """
-        parts, before = self._parts, memory.status
-        if status != before:
-            since = parts.clock.monotonic() - memory.written_at
-            urgent = status.next_serial != before.next_serial or _verdicts(status) != _verdicts(
-                before
-            )
-            if since < STATUS_INTERVAL and not urgent:
-                return STATUS_INTERVAL - since
-            memory.status_version = await parts.status.write(group, status)
-            memory.status = status
-            memory.written_at = parts.clock.monotonic()
-        announce(parts.recorder, group, before=before, after=status, plan=plan)
-        return None
-
-    async def _execute(
-        self,
-        group: Group,
-        memory: Memory,
-        plan: Plan,
-        seen: Observation,
-        resolution: Resolution,
-    ) -> None:
+    async def _execute(self, found: Finding, hold: Hold) -> None:
         """Carries the plan out while counts are reported; stops when the group changes."""
+        group, memory = found.group, found.memory
         done = asyncio.Event()
-        progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))
+        progress = asyncio.create_task(self._report_progress(found, hold, done))
         work = Work(
-            group, memory, plan, seen, resolution.node, stop=lambda: self._interrupted(group)
+            group,
+            memory,
+            found.plan,
+            found.seen,
+            found.resolution.node,
+            stop=lambda: self._interrupted(group),
+            turn=found.turn,
+            hold=hold,
         )
         try:
             await self._execution.carry_out(work)
@@ -315,11 +272,9 @@ class Reconciler:
             != (group.uid, group.generation, group.deleting)
         )
 
-    async def _report_progress(
-        self, group: Group, memory: Memory, resolution: Resolution, done: asyncio.Event
-    ) -> None:
+    async def _report_progress(self, found: Finding, hold: Hold, done: asyncio.Event) -> None:
         """Writes the counts once a second until `done`, without asking for anything new."""
-        throttled = False
+        group, throttled = found.group, False
         while not done.is_set():
             try:
                 await asyncio.wait_for(done.wait(), STATUS_INTERVAL)
@@ -331,11 +286,9 @@ class Reconciler:
                 announce_slowness(self._parts.recorder, group)
             if self._interrupted(group):
                 continue
-            seen = observe(group, memory, self._parts.cache)
-            plan = self._plan(group, memory, seen, resolution, may_create=False)
-            status = self._status(group, memory, seen, plan, resolution)
+            now = await self._find(group, found.memory, found.resolution, hold, reporting=True)
             try:
-                await self._publish(group, memory, status, plan)
+                await self._reporter.publish(now, self._reporter.status(now))
             except Exception as error:
                 logger.debug("progress not written: group=%s error=%s", group.name, error)
 
@@ -369,10 +322,5 @@ class Reconciler:
         if self._memories.pop(name, None) is not None:
             self._parts.templates.forget(name)
             self._parts.budget.release(name)
+            self._parts.clouds.forget(name)
             self._parts.metrics.forget(name)
-
-
-def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:
-    """What must not wait: everything but counts and the sentences that contain them."""
-    verdicts = [(c.type, c.status, c.reason) for c in status.conditions]
-    return (status.observed_generation, status.target_size, status.template_hash, *verdicts)

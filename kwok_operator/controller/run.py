@@ -175,18 +175,21 @@ class Operator:
         await preflight.wait_for_crd(parts.status)
         watch = self._spawn("watch nodes", parts.node_reflector.run())
         self._spawn("watch configmaps", parts.configmap_reflector.run())
+        self._spawn("watch pools", parts.pool_reflector.run())
         await parts.node_reflector.synced.wait()
         if self._elector is not None:
             self._ready = True
             await self._elector.acquire()
             self._spawn("lead", self._elector.keep())
             await self._catch_up(watch)
+        await parts.pools.synced.wait()
         await parts.intake.take_over()
         parts.begin()
         self._ready = True
         logger.info("ready: groups=%d nodes=%d", len(parts.store), len(parts.cache))
         self._spawn("post events", parts.recorder.run())
         self._spawn("resync", parts.resync())
+        self._spawn("tell of pools", parts.pools.run())
         self._spawn("provider config", parts.provider.run())
         self._watch_groups()
 

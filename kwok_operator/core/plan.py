@@ -27,6 +27,8 @@ class Observed:
     nodes it may have before the operator's limit for all groups together is reached. Of the
     `nodes`, `outdated` were made from another template than the present one; without a usable
     template none is. `ready` are those that are Ready: only asked for where some are outdated.
+    `ended` are those that the simulated cloud has taken back: they go whatever the target, as those
+    do that somebody names.
     """
 
     nodes: Mapping[int, str]
@@ -38,6 +40,7 @@ class Observed:
     room: int
     ready: frozenset[int] = frozenset()
     outdated: frozenset[int] = frozenset()
+    ended: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def make_plan(
     `scaleDown.nodesToDelete` goes whatever the target; the target alone says how many remain.
     """
     named = {n: names.serial(n) for n in sorted(spec.scale_down.nodes_to_delete)}
-    condemned = {s for s in named.values() if s is not None}
+    condemned = {s for s in named.values() if s is not None} | observed.ended
     staying = [s for s in sorted(observed.nodes) if s not in condemned]
     target = bounded_target(spec, observed, staying=len(staying))
     arrived = observed.terminating.union(observed.nodes)
@@ -146,7 +149,7 @@ def make_plan(
     rollout = _rollout(spec, observed, staying, target=target.value)
     replaced = _replaced(observed, staying, rollout, target=target.value) if may_create else []
     staying = _without(staying, replaced)
-    unwanted = observed.gone | condemned | frozenset([*taken_back, *replaced])
+    unwanted = observed.gone | condemned | frozenset([*taken_back, *leaving, *replaced])
     batches = compact(batches, here=arrived, gone=unwanted)
     next_serial = observed.next_serial
 

@@ -8,14 +8,16 @@ that an old one never counts for a new spec. A reason is a word for programs and
 column, a message is a sentence for people that says what to do.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kwok_operator import constants
+from kwok_operator.core.cloud.verdicts import PROVISIONING
 from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
 from kwok_operator.core.words import few_names
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
+from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.status import (
     Condition,
     ConditionStatus,
@@ -39,7 +41,8 @@ class Facts:
     `kwok_silent` is the sentence of why no kwok controller seems to be there.
     `refusal` is what the API server said to the last write of a node that it refused. `rollout` is
     the update that nodes are in for. `autoscaled` says whether cluster-autoscaler may drive the
-    group, `hindrance` (reason, sentence) why it can't.
+    group, `hindrance` (reason, sentence) why it can't. `cloud` is what is recorded about instances
+    of a simulated cloud, `cloud_verdicts` its conditions (status, reason, sentence).
     """
 
     generation: int
@@ -64,6 +67,8 @@ class Facts:
     rollout: Rollout | None = None
     autoscaled: bool = False
     hindrance: tuple[str, str] | None = None
+    cloud: CloudStatus | None = None
+    cloud_verdicts: Mapping[ConditionType, tuple[bool, str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ def make_status(
         resolved_template=node,
         template_hash=node_hash,
         template_source=node_source,
+        cloud=facts.cloud,
         conditions=_conditions(facts, previous=previous.conditions, now=now),
     )
 
@@ -175,6 +181,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     }
     if facts.autoscaled:
         verdicts[ConditionType.AUTOSCALABLE] = _autoscalable(facts)
+    verdicts |= {kind: _Verdict(*verdict) for kind, verdict in facts.cloud_verdicts.items()}
     before = {c.type: c for c in previous}
     conditions = []
     for kind, verdict in verdicts.items():
@@ -206,6 +213,8 @@ def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
         return _Verdict(False, stalled.reason, stalled.message)
     if facts.rollout:
         return _Verdict(False, UPDATING, _update_in_words(facts, facts.rollout))
+    if not settled and (trouble := _trouble(facts)) is not None:
+        return _Verdict(False, trouble.reason, f"{counts}. {trouble.message}")
     if not settled:
         up = facts.replicas - facts.leaving < facts.target.value
         going = f", {facts.leaving} are leaving" if facts.leaving else ""
@@ -215,6 +224,14 @@ def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
     if facts.ready < facts.replicas:
         return _Verdict(False, "NodesNotReady", f"{counts}.")
     return _Verdict(True, "Ready", f"{counts}.")
+
+
+def _trouble(facts: Facts) -> _Verdict | None:
+    """Why instances don't come that the simulated cloud was asked for; none while they are."""
+    told = facts.cloud_verdicts.get(ConditionType.PROVISIONED)
+    if told is None or told[0] or told[1] == PROVISIONING:
+        return None
+    return _Verdict(*told)
 
 
 def _update_in_words(facts: Facts, rollout: Rollout) -> str:

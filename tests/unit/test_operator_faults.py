@@ -22,13 +22,16 @@ import pytest
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.controller.budget import NodeBudget
 from kwok_operator.controller.cache import RECORDS, NodeCache
+from kwok_operator.controller.clock import Clock
+from kwok_operator.controller.clouds import Clouds
 from kwok_operator.controller.executor import Executor
 from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.pacing import Pace
 from kwok_operator.controller.queue import WorkQueue
-from kwok_operator.controller.reconciler import Clock, Parts, Reconciler
+from kwok_operator.controller.reconciler import Parts, Reconciler
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.controller.statuswriter import StatusWriter
 from kwok_operator.controller.templates import Templates
@@ -109,6 +112,8 @@ class World:
             status=StatusWriter(client=client),
             metrics=metrics,
             clock=clock,
+            clouds=Clouds(store=store, cache=cache),
+            hold=HoldLink(client=client, clock=clock.monotonic, wall=clock.wall),
             provider_id_prefix="kwok:",
         )
         # The draw makes a hundredth of the waits before a failed pass is tried again.

@@ -15,7 +15,6 @@ from kwok_operator.core.cloud.life import Life
 from kwok_operator.core.cloud.liferecord import load_life
 from kwok_operator.core.cloud.times import parse_time
 
-
 _KEYS = frozenset(
     {
         constants.LIFE_ANNOTATION,
@@ -40,6 +39,11 @@ class Mark:
     noticed_at: int | None = None
     delete_at: int | None = None
     hold: bool = False
+
+    @property
+    def tells_notice(self) -> bool:
+        """Whether the Node shows that it has been given notice."""
+        return "notice" in self.shown.split(";")
 
 
 def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | None:

@@ -10,6 +10,11 @@ def parse_time(text: str) -> int:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")
+    return milliseconds_of(time)
+
+
+def milliseconds_of(time: datetime) -> int:
+    """Milliseconds since the epoch; `time` has a zone."""
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -1,0 +1,415 @@
+"""The simulated cloud of several groups, pass by pass, without an API server.
+
+- what is asked for is decided before it is created, and created when it is due
+- pools are never oversold, whatever is scaled, deleted, interrupted and restarted in between, and
+  in the end nobody holds what is not there
+- no serial is used twice, none is asked for and forgotten
+- a restart changes nothing: the same passes give the same nodes, whoever makes them
+- what a group held is free for others when it is gone
+- groups that have no cloud cost nothing
+"""
+
+import asyncio
+import itertools
+import json
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.clouds import Clouds
+from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.observation import Memory, observe, observed
+from kwok_operator.controller.pools import POOLS, Pools
+from kwok_operator.controller.turn import Turn
+from kwok_operator.core.cloud.births import Birth
+from kwok_operator.core.cloud.marks import Mark
+from kwok_operator.core.cloud.shaping import Hold, shown_text
+from kwok_operator.core.cloud.times import format_time, milliseconds_of
+from kwok_operator.core.plan import make_plan
+from kwok_operator.models.status import KwokNodeGroupStatus, PendingBatch
+
+NODE = {"status": {"capacity": {"cpu": "4"}}}
+BEGUN = milliseconds_of(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+
+
+def pool_object(name: str, **spec: Any) -> bytes:
+    metadata = {"name": name, "uid": f"uid-{name}", "generation": next(_NUMBERS)}
+    return json.dumps({"metadata": metadata, "spec": spec}).encode()
+
+
+_NUMBERS = itertools.count(1)
+
+
+class World:
+    """Groups, nodes and a clock; statuses and nodes are what survives a restart."""
+
+    def __init__(self) -> None:
+        self.now = BEGUN
+        self.version = itertools.count(1)
+        self.bodies: dict[str, dict[str, Any]] = {}
+        self.nodes: dict[str, NodeRecord] = {}
+        self.used: dict[str, set[int]] = {}
+        self.pools: list[bytes] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process, which knows what the API server holds."""
+        self.store = GroupStore(clock=lambda: 0.0)
+        self.cache = NodeCache(changed=lambda _: None, initialised=lambda *_, **__: None)
+        self.memories: dict[str, Memory] = {}
+        self.clouds = Clouds(store=self.store, cache=self.cache)
+        self.clouds.pools = Pools(
+            client=None,  # type: ignore[arg-type]  # nothing is written here
+            changed=lambda _: None,
+            use=self.clouds.use,
+            refused=self.clouds.refused,
+            now=lambda: format_time(self.now),
+        )
+        self.clouds.pools.replace([POOLS.one(pool) for pool in self.pools], 1)
+        for body in self.bodies.values():
+            self.store.put(Group.parse(body))
+        self.cache.replace([replace(node) for node in self.nodes.values()], 10**9)
+
+    def set_pool(self, name: str, **spec: Any) -> None:
+        item = pool_object(name, **spec)
+        self.pools = [*(p for p in self.pools if POOLS.one(p).name != name), item]
+        self.clouds.pools.upsert(POOLS.one(item))
+
+    def apply(self, name: str, **spec: Any) -> None:
+        body = self.bodies.get(name, {"metadata": {"name": name, "uid": f"uid-{name}"}})
+        metadata = {**body["metadata"], "resourceVersion": str(next(self.version))}
+        metadata["generation"] = body["metadata"].get("generation", 0) + 1
+        merged = {**body.get("spec", {}), **spec}
+        self.bodies[name] = {**body, "metadata": metadata, "spec": merged}
+        self.store.put(Group.parse(self.bodies[name]))
+
+    def remove(self, name: str) -> None:
+        body = self.bodies.pop(name)
+        self.store.remove(name=name, uid=body["metadata"]["uid"])
+        self.clouds.forget(name)
+        for node in [n for n in self.nodes.values() if n.group == name]:
+            self.drop(node)
+
+    def drop(self, node: NodeRecord) -> None:
+        del self.nodes[node.name]
+        self.cache.deleted(node.name, gone=True)
+
+    def one_pass(self, name: str) -> Turn | None:
+        group = self.store.get(name)
+        assert group is not None
+        memory = self.memories.get(name)
+        if memory is None:
+            memory = self.memories[name] = Memory(group.uid, group.status, group.resource_version)
+        memory.refresh(group)
+        seen = observe(group, memory, self.cache)
+        outlook = self.clouds.look(group, memory, seen, now=self.now)
+        ended = outlook.sight.ended if outlook else frozenset()
+        plan = make_plan(
+            group.spec,
+            observed(seen, memory, room=10**6, ended=ended),
+            names=seen.names,
+            now=format_time(self.now),
+            may_create=True,
+        )
+        if outlook is None:
+            return None
+        turn = asyncio.run(
+            self.clouds.turn(
+                group, memory, seen, plan, outlook, node=NODE, hold=Hold.STAGE, deciding=True
+            )
+        )
+        self._write(group, memory, turn)
+        for node_name in turn.plan.delete:
+            self.drop(self.nodes[node_name])
+        for serial in turn.plan.create:
+            self._create(group, seen.names.name(serial), serial, turn)
+        for serial in turn.reshape:
+            record = seen.records[serial]
+            self._mark(record, turn, serial)
+        return turn
+
+    def _write(self, group: Group, memory: Memory, turn: Turn) -> None:
+        """Through the API's form and back, as the API server does."""
+        status = KwokNodeGroupStatus(
+            target_size=turn.plan.target.value,
+            next_serial=turn.plan.next_serial,
+            pending=tuple(
+                PendingBatch(
+                    first=b.first,
+                    last=b.last,
+                    requested_at=b.requested_at,
+                    except_=",".join(map(str, sorted(b.spent))) or None,
+                )
+                for b in turn.plan.batches
+            ),
+            cloud=turn.status,
+        )
+        body = self.bodies[group.name]
+        metadata = {**body["metadata"], "resourceVersion": str(next(self.version))}
+        self.bodies[group.name] = {**body, "metadata": metadata, "status": status.dump()}
+        self.store.put(Group.parse(self.bodies[group.name]))
+        known = self.store.get(group.name)
+        assert known is not None
+        memory.status, memory.status_version = known.status, known.resource_version
+
+    def _create(self, group: Group, name: str, serial: int, turn: Turn) -> None:
+        used = self.used.setdefault(group.uid, set())
+        assert serial not in used, f"{name} was there before"
+        used.add(serial)
+        self.memories[group.name].seen.add(serial)
+        birth = Birth.of(
+            turn.outlook.cloud,
+            group=group.name,
+            serial=serial,
+            due=turn.due[serial],
+            now=self.now,
+            capacity=NODE["status"]["capacity"],
+        )
+        node = NodeRecord(
+            name=name,
+            uid=f"uid-{name}",
+            resource_version=next(self.version),
+            group=group.name,
+            owner=group.uid,
+            serial=serial,
+            template_hash="",
+            ready=birth.view.ready,
+            deleting=False,
+            held=False,
+            endpoint=None,
+            mark=Mark(life=birth.life, shown=shown_text(birth.view)),
+        )
+        self._put(node)
+
+    def _mark(self, record: NodeRecord, turn: Turn, serial: int) -> None:
+        view, noticed = turn.outlook.sight.views[serial], turn.outlook.sight.noticed.get(serial)
+        mark = record.mark or Mark()
+        kept = mark.noticed_at if noticed is None else noticed
+        mark = replace(mark, shown=shown_text(view), noticed_at=kept, hold=not view.ready)
+        version = next(self.version)
+        self._put(replace(record, ready=view.ready, mark=mark, resource_version=version))
+
+    def _put(self, node: NodeRecord) -> None:
+        self.nodes[node.name] = node
+        self.cache.upsert(replace(node))
+
+    def settle(self, *, within: int = 60) -> None:
+        """Passes of all groups, second by second."""
+        for _ in range(within):
+            for name in list(self.bodies):
+                self.one_pass(name)
+            self.now += 1_000
+
+    def count(self, *groups: str) -> int:
+        return sum(node.group in groups for node in self.nodes.values())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_instances_become_nodes_when_they_are_due(world: World) -> None:
+    world.apply("a", targetSize=5, cloud={"provisioningDelay": {"fixed": "10s"}})
+    first = world.one_pass("a")
+    assert first is not None
+    assert not first.plan.create
+    assert first.look_again == 10.0
+    assert world.count("a") == 0
+    world.now += 9_999
+    world.one_pass("a")
+    assert world.count("a") == 0
+    world.now += 1
+    world.one_pass("a")
+    assert world.count("a") == 5
+
+
+def test_a_group_without_a_cloud_has_no_part_in_it(world: World) -> None:
+    world.apply("a", targetSize=5)
+    assert world.one_pass("a") is None
+
+
+def test_a_pool_is_shared_by_the_time_of_the_request(world: World) -> None:
+    world.set_pool("zone", instances=5)
+    world.apply("b", targetSize=4, cloud={"capacityPools": ["zone"], "retryAfter": "20s"})
+    world.one_pass("b")
+    world.now += 1_000
+    world.apply("a", targetSize=4, cloud={"capacityPools": ["zone"], "retryAfter": "20s"})
+    turn = world.one_pass("a")
+    assert turn is not None
+    assert turn.provisioned.reason == "PoolExhausted"
+    assert turn.failed == 3
+    assert (world.count("b"), world.count("a")) == (4, 1)
+    assert world.clouds.refused("zone") == 3
+    assert world.clouds.use().total("zone").instances == 5
+
+    world.apply("b", targetSize=2)
+    world.settle(within=25)
+    assert (world.count("b"), world.count("a")) == (2, 3)
+
+
+def test_what_a_group_held_is_free_when_it_is_gone(world: World) -> None:
+    world.set_pool("quota", resources={"cpu": "16"})
+    cloud = {"capacityPools": ["quota"], "retryAfter": "5s"}
+    world.apply("a", targetSize=3, cloud=cloud)
+    world.settle(within=2)
+    world.apply("b", targetSize=3, cloud=cloud)
+    world.settle(within=2)
+    assert (world.count("a"), world.count("b")) == (3, 1)
+    world.remove("a")
+    world.settle(within=8)
+    assert world.count("b") == 3
+
+
+def test_a_pool_that_is_not_there_is_waited_for(world: World) -> None:
+    world.apply("a", targetSize=2, cloud={"capacityPools": ["zone"]})
+    turn = world.one_pass("a")
+    assert turn is not None
+    assert turn.provisioned.reason == "PoolMissing"
+    assert turn.failed == 0
+    world.set_pool("zone", instances=2)
+    world.settle(within=1)
+    assert world.count("a") == 2
+
+
+def test_a_deletion_that_is_slow_is_put_off_and_counts_no_more(world: World) -> None:
+    slow = {"serials": "1", "delay": {"fixed": "30s"}}
+    world.apply("a", targetSize=2, cloud={"failures": {"slowDeletion": slow}})
+    world.one_pass("a")
+    world.apply("a", targetSize=1)
+    turn = world.one_pass("a")
+    assert turn is not None
+    [(name, at)] = turn.postpone.items()
+    assert at == world.now + 30_000
+    assert not turn.plan.delete
+    node = world.nodes[name]
+    world._put(replace(node, mark=Mark(life=None, delete_at=at), resource_version=10**6))
+    turn = world.one_pass("a")
+    assert turn is not None
+    assert not turn.postpone
+    assert [row.state for row in turn.status.instances] == ["Deleting"]
+    world.now = at
+    world.one_pass("a")
+    assert name not in world.nodes
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pools_are_never_oversold_and_never_leak(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    world.set_pool("zone", instances=12)
+    names = ["a", "b", "c"]
+    cloud: dict[str, Any] = {
+        "capacityPools": ["zone"],
+        "provisioningDelay": {"uniform": {"min": "0s", "max": "6s"}},
+        "failures": {"creation": [{"probability": "0.3", "times": 2}]},
+        "retryAfter": "3s",
+        "interruptions": {"lifetime": {"exponential": {"mean": "40s"}}, "notice": "2s"},
+    }
+    for name in names:
+        world.apply(name, targetSize=chance.randint(0, 9), cloud=cloud)
+    for _ in range(150):
+        step = chance.random()
+        name = chance.choice(names)
+        if step < 0.15:
+            world.apply(name, targetSize=chance.randint(0, 9))
+        elif step < 0.2:
+            world.restart()
+            # Of a node that goes before the new process has seen it, nobody can know.
+            world.settle(within=1)
+        elif step < 0.25 and world.nodes:
+            name = world.nodes[chance.choice(sorted(world.nodes))].group
+            world.drop(next(n for n in world.nodes.values() if n.group == name))
+        world.one_pass(name)
+        world.now += chance.randint(100, 1_500)
+        assert world.count(*names) <= 12
+        total = world.clouds.use().total("zone").instances
+        assert world.count(*names) <= total <= 12, "what is held was granted"
+
+    for name in names:
+        world.apply(name, targetSize=4, cloud={**cloud, "interruptions": None, "failures": {}})
+    world.settle(within=200)
+    assert [world.count(name) for name in names] == [4, 4, 4]
+    for name in names:
+        world.apply(name, targetSize=0)
+    world.settle(within=3)
+    assert not world.nodes
+    assert world.clouds.use().total("zone").instances == 0
+
+
+@pytest.mark.parametrize("seed", ["one", "two", "three"])
+def test_a_restart_at_any_time_changes_nothing(seed: str) -> None:
+    cloud = {
+        "seed": seed,
+        "provisioningDelay": {"lognormal": {"p50": "8s", "p99": "40s"}},
+        "readinessDelay": {"uniform": {"min": "1s", "max": "9s"}},
+        "failures": {"creation": [{"probability": "0.4"}], "neverReady": {"probability": "0.1"}},
+        "retryAfter": "7s",
+        "stock": 9,
+        "interruptions": {"lifetime": {"uniform": {"min": "20s", "max": "90s"}}, "notice": "5s"},
+    }
+
+    def run(restarts: set[int]) -> list[tuple[int, str, str]]:
+        world, told = World(), []
+        world.apply("a", targetSize=12, cloud=cloud)
+        for second in range(100):
+            if second in restarts:
+                world.restart()
+            world.one_pass("a")
+            shown = {n.name: n.mark.shown for n in world.nodes.values() if n.mark}
+            told += [(second, name, text) for name, text in sorted(shown.items())]
+            world.now += 1_000
+        return told
+
+    undisturbed = run(set())
+    assert undisturbed == run({3, 4, 11, 30, 31, 57, 80})
+    assert undisturbed == run(set(range(100)))
+    assert len({text for _, _, text in undisturbed}) > 2
+
+
+def test_another_seed_is_another_course(world: World) -> None:
+    def nodes_of(seed: str) -> list[int]:
+        world = World()
+        delay = {"uniform": {"min": "1s", "max": "60s"}}
+        world.apply("a", targetSize=10, cloud={"seed": seed, "provisioningDelay": delay})
+        counts = []
+        for _ in range(60):
+            world.one_pass("a")
+            counts.append(world.count("a"))
+            world.now += 1_000
+        return counts
+
+    assert nodes_of("one") == nodes_of("one") != nodes_of("two")
+
+
+def test_so_many_at_a_time_get_notice(world: World) -> None:
+    interruptions = {"lifetime": {"fixed": "5s"}, "notice": "10s", "atATime": 2}
+    world.apply("a", targetSize=6, cloud={"interruptions": interruptions})
+    world.one_pass("a")
+    first = {name for name in world.nodes}
+    for _ in range(80):
+        world.now += 1_000
+        turn = world.one_pass("a")
+        assert turn is not None
+        under = [v for v in turn.outlook.sight.views.values() if v.noticed and not v.gone]
+        assert len(under) <= 2
+        assert world.count("a") == 6
+    assert first.isdisjoint(world.nodes)
+
+
+def test_in_an_outage_nothing_comes_and_no_node_is_ready(world: World) -> None:
+    world.apply("a", targetSize=3, cloud={})
+    world.one_pass("a")
+    world.apply("a", targetSize=5, cloud={"outage": True})
+    turn = world.one_pass("a")
+    assert turn is not None
+    assert turn.provisioned.reason == "Outage"
+    assert {v.ready for v in turn.outlook.sight.views.values()} == {False}
+    assert world.count("a") == 3
+    world.apply("a", cloud={})
+    world.settle(within=2)
+    assert world.count("a") == 5
+    assert all(node.ready for node in world.nodes.values())
