@@ -5,10 +5,12 @@ after a restart neither. What begins is told in the condition's words, and what 
 the Events of a group alone tell what became of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import EventType, Recorder
+from kwok_operator.core.cloud.verdicts import ALL_ARRIVED, FAILURES
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import UPDATING
 from kwok_operator.core.words import few_names
@@ -21,6 +23,8 @@ _WARNINGS = {
     (ConditionType.STALLED, "True"),
     (ConditionType.FOREIGN_NODES, "True"),
     (ConditionType.AUTOSCALABLE, "False"),
+    (ConditionType.OUTAGE, "True"),
+    (ConditionType.CLOUD_SIMULATED, "False"),
 }
 _TOLD = {
     *_WARNINGS,
@@ -35,9 +39,17 @@ _TROUBLE = (
     (ConditionType.SCALING_LIMITED, "False", "WithinLimits"),
     (ConditionType.FOREIGN_NODES, "False", "NoForeignNodes"),
     (ConditionType.AUTOSCALABLE, "True", "Drivable"),
+    (ConditionType.PROVISIONED, "True", ALL_ARRIVED),
+    (ConditionType.OUTAGE, "False", "OutageOver"),
+    (ConditionType.CLOUD_SIMULATED, "True", "Held"),
 )
 """What is told when it is over: the condition, what it is then, and the reason of the Event."""
 _KWOK_SILENT = "KwokNotResponding"
+_OUTAGE = "Outage"
+INTERRUPTED = "Interrupted"
+MAX_LIFETIME = "MaxLifetime"
+MAX_NODES_TOLD: Final = 50
+"""Nodes that get an Event of their own for one notice; all are in that of the group."""
 
 _Conditions = Mapping[str, Condition]
 
@@ -74,6 +86,32 @@ def announce_slowness(recorder: Recorder, group: Group) -> None:
         " recovered."
     )
     recorder.emit(group, "Normal", "Throttled", message)
+
+
+def announce_notice(recorder: Recorder, group: Group, names: Sequence[str], *, reason: str) -> None:
+    """Tells that nodes have been given notice, in one Event of the group, and in one of each node.
+
+    `reason` is why, as their lives have it: MaxLifetime, or anything else for an interruption.
+    """
+    if not names:
+        return
+    cloud = group.spec.cloud
+    interruptions = cloud.interruptions if cloud is not None else None
+    soon = "soon" if interruptions is None else f"in {interruptions.notice}"
+    aged = reason == MAX_LIFETIME
+    nodes, one = _nodes(len(names)), len(names) == 1
+    if aged:
+        has = "has" if one else "have"
+        told = f"{nodes} {has} reached the maximum lifetime and"
+    else:
+        told = f"{nodes} {'gets' if one else 'get'} notice and"
+    message = f"{told} {'goes' if one else 'go'} {soon}: {few_names(names)}."
+    recorder.emit(group, "Normal", INTERRUPTED, message)
+    why = "at the end of its maximum lifetime" if aged else "by an interruption"
+    for name in names[:MAX_NODES_TOLD]:
+        recorder.emit_for_node(
+            name, "Warning", INTERRUPTED, f"The simulated cloud takes the node back {soon}, {why}."
+        )
 
 
 def _announce_scaling(
@@ -115,14 +153,16 @@ def _begun(
 ) -> Iterator[tuple[EventType, str, str]]:
     said: set[str] = set()  # one cause can turn several conditions, and is told once
     for condition in conditions:
+        missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
         worth = (condition.type, condition.status) in _TOLD or condition.reason == UPDATING
-        if not worth or condition.reason in said:
+        if not (worth or missing) or condition.reason in said:
             continue
         before = old.get(condition.type)
         if before is None or (before.status, before.reason) != (condition.status, condition.reason):
             said.add(condition.reason)
-            warning = (condition.type, condition.status) in _WARNINGS
-            yield "Warning" if warning else "Normal", condition.reason, condition.message
+            warning = missing or (condition.type, condition.status) in _WARNINGS
+            reason = _OUTAGE if condition.type == ConditionType.OUTAGE else condition.reason
+            yield "Warning" if warning else "Normal", reason, condition.message
 
 
 def _ended(
@@ -133,7 +173,7 @@ def _ended(
         before, now = old.get(kind), new.get(kind)
         if before is None or now is None or now.status != well or before.status == well:
             continue
-        if before.reason in over:
+        if before.reason in over or (kind == ConditionType.PROVISIONED and not _failed(before)):
             continue
         over.add(before.reason)
         if before.reason == _KWOK_SILENT and after.ready_replicas == after.replicas > 0:
@@ -142,6 +182,11 @@ def _ended(
             yield reason, "spec.paused is false: the group is brought to its target again."
         else:
             yield reason, now.message
+
+
+def _failed(condition: Condition) -> bool:
+    """Whether instances did not come; that they take their time is no news."""
+    return condition.reason in FAILURES
 
 
 def _by_type(conditions: Iterable[Condition]) -> _Conditions:

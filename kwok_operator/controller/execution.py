@@ -171,8 +171,10 @@ class Execution:
         rendered = self._render(group, node, None)
 
         async def update(name: str) -> None:
-            body = rendered.body(name, requested_at="", now="", ready=False)
-            if await self._writer.update(by_name[name], json.loads(body), uid=group.uid):
+            record = by_name[name]
+            wanted = json.loads(rendered.body(name, requested_at="", now="", ready=False))
+            missing = _missing(work, record)
+            if await self._writer.update(record, wanted, uid=group.uid, missing=missing):
                 self._metrics.node_updated(group.name)
 
         await self._executor.run(work.plan.update[:WRITES_PER_PASS], update, stop=work.stop)
@@ -208,6 +210,14 @@ def _birth(work: Work, node: Node, serial: int) -> Birth | None:
         now=outlook.now,
         capacity=node["status"]["capacity"],
     )
+
+
+def _missing(work: Work, record: NodeRecord) -> tuple[str, ...]:
+    """The resources that a node still lacks in the simulated cloud."""
+    if work.turn is None or record.serial is None:
+        return ()
+    view = work.turn.outlook.sight.views.get(record.serial)
+    return () if view is None else tuple(resource.name for resource in view.missing)
 
 
 def _first_ready(work: Work, node: Node) -> int | None:

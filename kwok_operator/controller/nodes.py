@@ -2,28 +2,33 @@
 
     create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
     update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
+    reshape(record, shape) ──> the same ──> as the simulated cloud has it
+    postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
     delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
 
 404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the
 cache.
 
-What the executor calls (create, update and the deletes) makes each request once: after a 429, a
-5xx or no answer the executor has the whole of it done again, when it is due. That is harmless. A
+What the executor calls (all but check and exists) makes each request once: after a 429, a 5xx or
+no answer the executor has the whole of it done again, when it is due. That is harmless. A
 second POST only finds the first's node, as the name tells; a second DELETE finds nothing.
 """
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.controller.cache import NodeCache, NodeRecord, record_of
 from kwok_operator.controller.pods import PodRemover
 from kwok_operator.core.cleaning import Node
+from kwok_operator.core.cloud.shaping import Patch, Shape, carried_over, changes, ready_after
+from kwok_operator.core.cloud.times import format_exact_time
 from kwok_operator.core.inplace import make_patches
 from kwok_operator.core.template import KubeletEndpoint
-from kwok_operator.errors import ConflictError, NotFoundError
+from kwok_operator.errors import ConflictError, InvalidError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
 
@@ -94,12 +99,55 @@ class NodeWriter:
         self._cache.created(group, record_of(node))
         return True
 
-    async def update(self, record: NodeRecord, wanted: Node, *, uid: str) -> bool:
+    async def update(
+        self, record: NodeRecord, wanted: Node, *, uid: str, missing: Collection[str] = ()
+    ) -> bool:
         """Makes a node what `wanted` says, as core/inplace.py explains.
+
+        What the simulated cloud has written on the node stays; `missing` are resources that it is
+        not to have yet. False where it is not the group's any more. Raises ConflictError where
+        somebody else was quicker each time.
+        """
+
+        def patches(live: Node) -> Iterable[Patch]:
+            node = carried_over(wanted, live, missing=missing)
+            found = make_patches(live, node, manager=FIELD_MANAGER)
+            steps = (("/status", found.status), ("", found.rest))
+            return [(subresource, body) for subresource, body in steps if body is not None]
+
+        return await self._revise(record, patches, uid=uid)
+
+    async def reshape(self, record: NodeRecord, shape: Shape, *, uid: str) -> bool:
+        """Makes a node show what `shape` says, as core/cloud/shaping.py explains.
 
         False where it is not the group's any more. Raises ConflictError where somebody else was
         quicker each time.
         """
+        return await self._revise(record, lambda live: changes(live, shape), uid=uid)
+
+    async def postpone(self, record: NodeRecord, at: int) -> None:
+        """Notes on a node when it is to be deleted, in milliseconds; not on another of its name."""
+        annotations = {constants.DELETE_AT_ANNOTATION: format_exact_time(at)}
+        body = {"metadata": {"uid": record.uid, "annotations": annotations}}
+        try:
+            self._cache.updated(record_of(await self._send_patch(record.name, "", body)))
+        except NotFoundError:
+            self._cache.deleted(record.name, gone=True)
+        except (ConflictError, InvalidError):
+            # A uid can't be patched: that is how the API server refuses another node of this name.
+            self._spend()
+            node = await self._read(record.name)
+            if node is not None and node.uid == record.uid:
+                raise
+            if node is not None:
+                self._cache.upsert(record_of(node))
+            else:
+                self._cache.deleted(record.name, gone=True)
+
+    async def _revise(
+        self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
+    ) -> bool:
+        """Patches a node as the API server holds it; anew where that has changed meanwhile."""
         try:
             for attempt in range(1, _UPDATE_TRIES + 1):
                 live = await self._get(record.name)
@@ -108,36 +156,38 @@ class NodeWriter:
                     self._cache.upsert(record_of(node))
                     return False
                 try:
-                    patched = await self._patch(decode_dict(live), wanted)
-                    self._cache.updated(record_of(patched or node))
-                    return True
+                    patches = tuple(patches_for(decode_dict(live)))
+                    patched = await self._patch(node, patches)
                 except ConflictError:
                     if attempt == _UPDATE_TRIES:
                         raise
+                else:
+                    ready = ready_after(patches, before=node.ready)
+                    self._cache.updated(record_of(patched), ready=ready)
+                    return True
         except NotFoundError:
             self._cache.deleted(record.name, gone=True)
         return False
 
-    async def _patch(self, live: Node, wanted: Node) -> NodeView | None:
-        """The metadata of the node as patched; None where there was nothing to patch."""
-        patches, metadata = make_patches(live, wanted, manager=FIELD_MANAGER), live["metadata"]
-        path, node = f"{NODES_PATH}/{metadata['name']}", None
-        for subresource, patch in (("/status", patches.status), ("", patches.rest)):
-            if patch is None:
-                continue
-            version = str(node.resource_version) if node else metadata["resourceVersion"]
-            guard = {"resourceVersion": version}
+    async def _patch(self, node: NodeView, patches: Iterable[Patch]) -> NodeView:
+        """The metadata of the node as patched, if it is what was seen; `node` without patches."""
+        for subresource, patch in patches:
+            guard = {"resourceVersion": str(node.resource_version)}
+            body = {**patch, "metadata": {**patch.get("metadata", {}), **guard}}
             self._spend()
-            answer = await self._client.request(
-                "PATCH",
-                path + subresource,
-                params={"fieldManager": FIELD_MANAGER},
-                body={**patch, "metadata": {**patch.get("metadata", {}), **guard}},
-                content_type=MERGE_PATCH,
-                accept=ACCEPT_METADATA,
-            )
-            node = NODES.one(answer)
+            node = await self._send_patch(node.name, subresource, body)
         return node
+
+    async def _send_patch(self, name: str, subresource: str, body: Mapping[str, Any]) -> NodeView:
+        answer = await self._client.request(
+            "PATCH",
+            f"{NODES_PATH}/{name}{subresource}",
+            params={"fieldManager": FIELD_MANAGER},
+            body=body,
+            content_type=MERGE_PATCH,
+            accept=ACCEPT_METADATA,
+        )
+        return NODES.one(answer)
 
     async def delete(self, record: NodeRecord, *, pods: bool) -> None:
         """Deletes a node without a drain, then its pods if `pods`."""

@@ -23,6 +23,8 @@ _GROUP_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 NEEDED = (
     *((constants.API_GROUP, constants.PLURAL, verb) for verb in _GROUP_VERBS),
     (constants.API_GROUP, f"{constants.PLURAL}/status", "patch"),
+    *((constants.API_GROUP, constants.POOL_PLURAL, verb) for verb in ("list", "watch")),
+    (constants.API_GROUP, f"{constants.POOL_PLURAL}/status", "patch"),
     ("apiextensions.k8s.io", "customresourcedefinitions", "list"),
     ("apiextensions.k8s.io", "customresourcedefinitions", "watch"),
     *(("", "nodes", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),

@@ -1,13 +1,14 @@
-"""Events: what `kubectl describe` shows of the life of a group, or of a ConfigMap.
+"""Events: what `kubectl describe` shows of the life of a group, of a ConfigMap, or of a node.
 
     emit() ──> the same again, within an hour? ──> one Event, its count raised (PATCH)
                     │ no
                     └──> too many of this object? ──> a new Event (POST)
 
-One Event per transition, never one per node. What was said before is counted: the name of an Event
-is made from what it says, so an operator that has been restarted goes on counting where it was.
-What repeats with other words each time ends up in one Event too, and each object has a budget: a
-group that flaps for a day costs etcd a few writes a minute at first, and then one.
+One Event per transition, not one per node; what a node is told of itself beside that gives way to
+all else. What was said before is counted: the name of an Event is made from what it says, so an
+operator that has been restarted goes on counting where it was. What repeats with other words each
+time ends up in one Event too, and each object has a budget: a group that flaps for a day costs etcd
+a few writes a minute at first, and then one.
 
 Events are posted in the background and may be lost: an Event is a courtesy, the conditions are the
 record. Needs the verbs create and patch; nothing is read.
@@ -42,6 +43,7 @@ AHEAD: Final = timedelta(seconds=2)
 """How far in the future an Event may be dated: kubectl takes less than that for now."""
 _MAX_MESSAGE = 1024
 _MAX_WAITING = 500
+_MAX_WAITING_WITH_NODES = _MAX_WAITING // 2
 _MAX_SUBJECTS = 2_000
 _REPORTER = "kwok-operator"
 
@@ -142,6 +144,22 @@ class Recorder:
             return
         self._waiting[told.name] = told
         self._work.set()
+
+    def emit_for_node(self, name: str, kind: EventType, reason: str, message: str) -> bool:
+        """Says something about a node that is told in the Event of its group too.
+
+        Nothing of it is remembered, so the same said twice is two writes. Returns False where it is
+        dropped, because much else waits already.
+        """
+        if len(self._waiting) >= _MAX_WAITING_WITH_NODES:
+            return False
+        # As the kubelet refers to its node: kubectl looks for that too.
+        reference = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
+        event, now = event_name(reference, kind, reason, message), self._wall()
+        told = _Told(reference, event, kind, reason, message[:_MAX_MESSAGE], now, now, count=1)
+        self._waiting[event] = told
+        self._work.set()
+        return True
 
     async def run(self) -> None:
         """Posts Events until cancelled."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kwok_operator.controller.observation import Observation
+from kwok_operator.core.cloud.shaping import shows_notice
 from kwok_operator.core.cloud.states import State
 from kwok_operator.core.cloud.upkeep import Sight
 from kwok_operator.core.cloud.verdicts import Verdict
@@ -66,6 +67,6 @@ class Turn:
         found: dict[str, list[str]] = {}
         for serial in self.reshape:
             view, mark = self.outlook.sight.views[serial], seen.records[serial].mark
-            if view.noticed and not (mark and mark.tells_notice):
+            if view.noticed and not shows_notice(mark):
                 found.setdefault(view.reason, []).append(seen.records[serial].name)
         return found

@@ -55,6 +55,16 @@ def ready(name: str = "web-1", *, version: int = 2, port: int = 10247, **fields:
     return node(name, version=version, ready=True, addresses=ENDPOINT, kubelet_port=port, **fields)
 
 
+def marked(*, version: int = 2, **fields: Any) -> NodeRecord:
+    """The same, kept from being Ready."""
+    labels = {constants.NODE_GROUP_LABEL: "web", constants.HOLD_LABEL: constants.HOLD_LABEL_VALUE}
+    annotations = {
+        constants.NODE_GROUP_UID_ANNOTATION: UID,
+        constants.SHOWN_ANNOTATION: "NotReady/Booting",
+    }
+    return node(version=version, labels=labels, annotations=annotations, **fields)
+
+
 class Told:
     """What a cache called."""
 
@@ -261,6 +271,40 @@ class TestOurOwnWrites:
         assert told.since() == []
         cache.remove(node(version=2))
         assert told.since() == ["web"]
+
+    @pytest.mark.parametrize("is_ready", [True, False])
+    def test_what_a_patch_has_made_of_a_node_is_there_at_once(
+        self, cache: NodeCache, told: Told, is_ready: bool
+    ) -> None:
+        cache.upsert(node(version=2, ready=not is_ready))
+        told.since()
+        cache.updated(marked(version=5), ready=is_ready)
+        record = cache.group("web")["web-1"]
+        assert (record.ready, record.mark) == (is_ready, marked().mark)
+        cache.upsert(node(version=4, ready=not is_ready))
+        assert record is cache.group("web")["web-1"], "from before the patch"
+        cache.upsert(marked(version=5, ready=is_ready))
+        assert cache.group("web")["web-1"].mark == marked().mark
+        assert told.since() == [], "all of it was known"
+
+    def test_where_a_patch_does_not_tell_a_node_is_as_ready_as_it_was(
+        self, cache: NodeCache
+    ) -> None:
+        cache.upsert(ready(version=2))
+        cache.updated(marked(version=5))
+        assert cache.group("web")["web-1"].ready is True
+
+    def test_a_newer_event_is_truer_than_our_patch(self, cache: NodeCache) -> None:
+        cache.upsert(ready(version=7))
+        cache.updated(marked(version=5), ready=False)
+        record = cache.group("web")["web-1"]
+        assert (record.ready, record.mark) == (True, None)
+
+    def test_a_node_that_is_born_held_has_its_mark(self, cache: NodeCache) -> None:
+        cache.created("web", marked())
+        mark = cache.group("web")["web-1"].mark
+        assert mark is not None
+        assert (mark.hold, mark.shown) == (True, "NotReady/Booting")
 
 
 class TestLateEvents:
@@ -475,6 +519,25 @@ class TestEndpoints:
         cache.upsert(ready(owner_uids=()))
         cache.upsert(ready(owner_uids=(), version=3, port=32769))
         assert told.endpoints == []
+
+    def test_nor_is_it_kwok_that_answers_where_we_make_a_node_ready(
+        self, cache: NodeCache, told: Told
+    ) -> None:
+        given: dict[str, Any] = {"addresses": ENDPOINT, "kubelet_port": 10247}
+        cache.upsert(marked(version=2, **given))
+        assert told.endpoints == []
+        cache.upsert(marked(version=3, ready=True, **given))
+        assert told.endpoints == []
+        cache.upsert(marked(version=4, **given))
+        cache.upsert(marked(version=5, ready=True, addresses=ENDPOINT, kubelet_port=1))
+        assert told.endpoints == [("web-1", 1, False)]
+
+    def test_but_it_is_where_a_held_node_was_born_without_one(
+        self, cache: NodeCache, told: Told
+    ) -> None:
+        cache.upsert(marked(version=2))
+        cache.upsert(ready(version=3))
+        assert told.endpoints == [("web-1", 10247, False)]
 
     def test_our_own_late_answer_does_not_tell_it_again(self, cache: NodeCache, told: Told) -> None:
         cache.upsert(ready(version=2))

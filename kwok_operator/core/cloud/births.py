@@ -34,9 +34,9 @@ class Birth:
         """`due` and `now` are milliseconds; `capacity` is the template's."""
         who = instance(cloud, group=group, serial=serial)
         life = draw_life(cloud, who, born=born_at(due, now=now), capacity=capacity)
-        capped = cloud.interruptions is not None and cloud.interruptions.at_a_time is not None
-        seen = life.noticed(None) if capped else life
-        return cls(life, seen.view(now), cloud)
+        # Notice comes with the next look, also where it is due at once: others may have to wait
+        # for it, and it is told of.
+        return cls(life, life.noticed(None).view(now), cloud)
 
     def body(self, plain: bytes, *, hold: Hold, now: str) -> bytes:
         """Of the JSON that the template makes; `now` is RFC 3339."""

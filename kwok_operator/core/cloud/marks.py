@@ -40,11 +40,6 @@ class Mark:
     delete_at: int | None = None
     hold: bool = False
 
-    @property
-    def tells_notice(self) -> bool:
-        """Whether the Node shows that it has been given notice."""
-        return "notice" in self.shown.split(";")
-
 
 def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | None:
     """None for most nodes, and at little cost."""

@@ -1,0 +1,42 @@
+"""What goes badly together in a group that cluster-autoscaler (CA) drives, in sentences.
+
+Nothing of it is refused: each can be what somebody wants to rehearse.
+"""
+
+from typing import Final
+
+from kwok_operator.core.cloud.distributions import SECOND, span
+from kwok_operator.core.durations import parse_duration
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+
+_MOSTLY: Final = 0.99
+
+
+def cautions(spec: KwokNodeGroupSpec) -> tuple[str, ...]:
+    """None for a group without spec.cloud, or without autoscaling.options."""
+    cloud, autoscaling = spec.cloud, spec.autoscaling
+    options = autoscaling.options if autoscaling else None
+    if cloud is None or options is None or not options.model_fields_set:
+        return ()
+    found = []
+    fields = {
+        "readinessDelay": cloud.readiness_delay,
+        "startupTaints": cloud.startup_taints,
+        "lateResources": cloud.late_resources,
+    }
+    if named := " and ".join(name for name, value in fields.items() if value):
+        found.append(
+            f"autoscaling.options don't hold while a node is starting, and cloud.{named} makes that"
+            " long: with them, cluster-autoscaler 1.35 and later would ask for another in its"
+            " place; give it these options as flags"
+        )
+    given, delay = options.max_node_provision_time, cloud.provisioning_delay
+    if given is not None and delay is not None:
+        longest = span(delay, _MOSTLY) // SECOND
+        if parse_duration(given) < longest:
+            found.append(
+                f"autoscaling.options.maxNodeProvisionTime is {given}, and cloud.provisioningDelay"
+                f" can be {longest}s: cluster-autoscaler gives up what is still coming; raise the"
+                " one or lower the other"
+            )
+    return tuple(found)

@@ -1,0 +1,305 @@
+"""What a Node of a simulated cloud looks like: at its birth, and when its life goes on.
+
+    what a template makes + Life, View  --born-->           the Node that begins its life
+    Mark + View                         --needs_shaping-->  whether there is anything to write
+    live Node + Shape                   --changes-->        merge patches, in order
+    live Node + an edited template      --carried_over-->   the edit, without undoing its life
+
+What was shown last stands in an annotation, so that most passes need no look at the Node. It is in
+the last patch, or in one whose loss is seen otherwise: whoever dies in between has the rest done in
+the next pass. Foreign taints, labels and conditions stay as they are.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.core.cleaning import Node
+from kwok_operator.core.cloud.life import Life, View
+from kwok_operator.core.cloud.liferecord import dump_life, load_life
+from kwok_operator.core.cloud.marks import Mark
+from kwok_operator.core.cloud.nodeparts import (
+    READY,
+    Condition,
+    conditions_of,
+    is_amount,
+    is_ready,
+    not_ready,
+    notice,
+    notice_taints,
+    part,
+    ready_status,
+    taint_key,
+    taint_of,
+    taints_of,
+    with_condition,
+    with_taints,
+)
+from kwok_operator.core.cloud.times import format_exact_time
+from kwok_operator.models.template import Taint
+
+Patch = tuple[str, dict[str, Any]]
+"""A subresource ("/status" or "") and the merge patch for it."""
+
+_NOT_READY: Final = "NotReady"
+_NOTICE: Final = "notice"
+_ONCE_READY: Final = ("Flapping", "Outage")
+"""Why a Node isn't Ready that has been."""
+_MAX_SHOWN: Final = 200
+_RESOURCES: Final = ("capacity", "allocatable")
+_OURS: Final = (
+    constants.LIFE_ANNOTATION,
+    constants.SHOWN_ANNOTATION,
+    constants.NOTICED_AT_ANNOTATION,
+    constants.DELETE_AT_ANNOTATION,
+)
+
+
+class Hold(StrEnum):
+    """How a Node is kept not Ready against the kwok controller."""
+
+    STAGE = "Stage"
+    LEASE = "Lease"
+    """Only until it is Ready for the first time: then kwok has its Lease."""
+    NONE = "None"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a live Node is to be brought to show.
+
+    `life` is the one that `view` is of, None on a Node that nothing was decided about. `taint` is
+    that of notice; `now` is RFC 3339; `noticed_at` (milliseconds) is written on the Node.
+    """
+
+    view: View
+    life: Life | None
+    hold: Hold
+    taint: Taint | None
+    now: str
+    noticed_at: int | None = None
+
+
+def shown_text(view: View) -> str:
+    """What a Node is to show, in few words: whatever changes them needs a write."""
+    return _text(view, ready=view.ready)
+
+
+def shows_notice(mark: Mark | None) -> bool:
+    """Whether a Node has been brought to show that it is under notice."""
+    return mark is not None and _NOTICE in mark.shown.split(";")
+
+
+def needs_shaping(mark: Mark | None, view: View, *, ready: bool, hold: Hold) -> bool:
+    """Whether there is anything to write.
+
+    What can't be held is not asked for: kwok would undo it each time. And a Node that is to be
+    Ready, and isn't, is left to kwok once it has been let go.
+    """
+    labelled = hold is Hold.STAGE and not view.ready
+    if mark is None:
+        return labelled or _will_show(view, hold) != READY
+    if mark.hold is not labelled or (labelled and ready):
+        return True
+    shown = mark.shown or ("" if mark.life else READY)
+    return shown != _will_show(view, hold)
+
+
+def born(
+    body: bytes, *, life: Life, view: View, hold: Hold, interruption_taint: Taint | None, now: str
+) -> bytes:
+    """The JSON of a Node as its life begins, of that which its template makes.
+
+    `body` may have what it takes to be Ready, or not; if it has, the Node can be made Ready without
+    kwok later on. `life` is as drawn, `view` is of the time of the write, `now` is RFC 3339.
+    """
+    shown = _will_show(view, hold)
+    if life.is_perfect and shown == READY and view.ready:
+        return body
+    node: Node = json.loads(body)
+    metadata, status = node["metadata"], node["status"]
+    metadata["annotations"][constants.SHOWN_ANNOTATION] = shown
+    if not life.is_perfect:
+        metadata["annotations"][constants.LIFE_ANNOTATION] = dump_life(life)
+    taints = [taint_of(key=t.key, value=t.value, effect=t.effect) for t in view.taints]
+    taints += notice_taints(view, interruption_taint)
+    node["spec"]["taints"] = with_taints(taints_of(node), taints)
+    for resource in view.missing:
+        for kind in _RESOURCES:
+            status[kind].pop(resource.name, None)
+    conditions = conditions_of(node)
+    if not view.ready:
+        conditions = with_condition(conditions, not_ready(view), now=now)
+        if hold is Hold.STAGE:
+            metadata["labels"][constants.HOLD_LABEL] = constants.HOLD_LABEL_VALUE
+    if view.noticed:
+        conditions = with_condition(conditions, notice(view, life), now=now)
+    if conditions:
+        status["conditions"] = conditions
+    return json.dumps(node, separators=(",", ":")).encode()
+
+
+def changes(live: Node, shape: Shape) -> tuple[Patch, ...]:
+    """What makes a Node, as the API server holds it, show its view; () where it does.
+
+    Lists are written whole: the patches hold for the version that `live` is of, and no other.
+    """
+    labelled = constants.HOLD_LABEL in part(live, "metadata", "labels")
+    label = shape.hold is Hold.STAGE and not shape.view.ready
+    status = _resource_changes(live, shape) | _condition_changes(live, shape)
+    metadata = _annotation_changes(live, shape)
+    if labelled is not label:
+        metadata["labels"] = {constants.HOLD_LABEL: constants.HOLD_LABEL_VALUE if label else None}
+    rest = {"metadata": metadata, "spec": _taint_changes(live, shape)}
+    rest = {name: changed for name, changed in rest.items() if changed}
+    patches: list[Patch] = []
+    if status:
+        patches.append(("/status", {"status": status}))
+    if rest:
+        patches.append(("", rest))
+    # Held before it is made not Ready, as kwok would be quicker. Whether the second patch was
+    # written is seen all the same: without it, the Node is Ready.
+    if label and not labelled and ready_status(live) == "True":
+        patches.reverse()
+    return tuple(patches)
+
+
+def ready_after(patches: Iterable[Patch], *, before: bool) -> bool:
+    """Whether a Node is Ready once these patches are written."""
+    for _, body in patches:
+        for condition in body.get("status", {}).get("conditions", ()):
+            if condition["type"] == READY:
+                before = condition["status"] == "True"
+    return before
+
+
+def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
+    """`wanted`, as an edited template makes it, with what `live` carries of its life.
+
+    Resources that it still lacks (`missing`, by name) come later, as many as the edited template
+    says; those that the template has no more don't come.
+    """
+    node: Node = {**wanted, "metadata": {**wanted["metadata"]}, "status": {**wanted["status"]}}
+    given, labels = part(live, "metadata", "annotations"), part(live, "metadata", "labels")
+    metadata, status = node["metadata"], node["status"]
+    metadata["annotations"] = {**part(wanted, "metadata", "annotations")}
+    metadata["annotations"].update({key: given[key] for key in _OURS if key in given})
+    if constants.HOLD_LABEL in labels:
+        held = {constants.HOLD_LABEL: labels[constants.HOLD_LABEL]}
+        metadata["labels"] = {**part(wanted, "metadata", "labels"), **held}
+    life, capacity = _life_of(given), part(wanted, "status", "capacity")
+    if life is not None and life.resources:
+        coming = tuple(
+            replace(resource, amount=str(capacity[resource.name]))
+            for resource in life.resources
+            if resource.name in capacity
+        )
+        if coming != life.resources:
+            life = replace(life, resources=coming)
+            metadata["annotations"][constants.LIFE_ANNOTATION] = dump_life(life)
+    for kind in _RESOURCES:
+        resources = part(wanted, "status", kind)
+        status[kind] = {name: value for name, value in resources.items() if name not in missing}
+    return node
+
+
+def _holds(view: View, hold: Hold) -> bool:
+    """Whether the Node is to be not Ready, and can be kept so."""
+    if view.ready or hold is Hold.NONE:
+        return False
+    return hold is Hold.STAGE or view.reason not in _ONCE_READY
+
+
+def _will_show(view: View, hold: Hold) -> str:
+    """What it can be brought to show: where it can't be held, that it is Ready."""
+    return _text(view, ready=not _holds(view, hold))
+
+
+def _text(view: View, *, ready: bool) -> str:
+    if ready and not (view.taints or view.missing or view.noticed):
+        return READY
+    parts = [READY if ready else f"{_NOT_READY}/{view.reason}"]
+    if view.noticed:
+        parts.append(_NOTICE)
+    if view.taints:
+        parts.append("taints=" + ",".join([f"{t.key}:{t.effect}" for t in view.taints]))
+    if view.missing:
+        parts.append("lacks=" + ",".join([resource.name for resource in view.missing]))
+    text = ";".join(parts)
+    if len(text) <= _MAX_SHOWN:
+        return text
+    return f"{text[: _MAX_SHOWN - 11]}#{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
+def _condition_changes(live: Node, shape: Shape) -> dict[str, Any]:
+    now, ready = conditions_of(live), _ready_condition(live, shape)
+    conditions = now if ready is None else with_condition(now, ready, now=shape.now)
+    if shape.view.noticed:
+        told = notice(shape.view, shape.life)
+        conditions = with_condition(conditions, told, now=shape.now)
+    return {} if conditions == now else {"conditions": conditions}
+
+
+def _ready_condition(live: Node, shape: Shape) -> Condition | None:
+    """The condition Ready to write; None where it is left as it is.
+
+    Unknown is what Kubernetes says of a Node whose kwok is gone: that stands.
+    """
+    status = ready_status(live)
+    if _holds(shape.view, shape.hold):
+        # A Node that is Ready although its Lease is held is kwok's by now.
+        lost = shape.hold is Hold.LEASE and status == "True"
+        return None if lost or status == "Unknown" else not_ready(shape.view)
+    shown = str(part(live, "metadata", "annotations").get(constants.SHOWN_ANNOTATION, ""))
+    held = constants.HOLD_LABEL in part(live, "metadata", "labels")
+    initialised = part(live, "status", "daemonEndpoints", "kubeletEndpoint").get("Port")
+    if shape.view.ready and status == "False" and initialised:
+        return is_ready() if held or shown.startswith(_NOT_READY) else None
+    return None
+
+
+def _resource_changes(live: Node, shape: Shape) -> dict[str, Any]:
+    missing = {resource.name for resource in shape.view.missing}
+    changed: dict[str, dict[str, Any]] = {kind: {} for kind in _RESOURCES}
+    for resource in shape.life.resources if shape.life else ():
+        for kind in _RESOURCES:
+            there = resource.name in part(live, "status", kind)
+            if there and resource.name in missing:
+                changed[kind][resource.name] = None
+            elif not there and resource.name not in missing and is_amount(resource.amount):
+                changed[kind][resource.name] = resource.amount
+    return {kind: names for kind, names in changed.items() if names}
+
+
+def _taint_changes(live: Node, shape: Shape) -> dict[str, Any]:
+    now, given = taints_of(live), part(live, "metadata", "annotations")
+    of_template = str(given.get(constants.TEMPLATE_TAINTS_ANNOTATION, "")).split(",")
+    still = {(taint.key, taint.effect) for taint in shape.view.taints}
+    passed = {(t.key, t.effect) for t in (shape.life.taints if shape.life else ())} - still
+    passed -= {key for key in passed if ":".join(key) in of_template}
+    left = [taint for taint in now if taint_key(taint) not in passed]
+    taints = with_taints(left, notice_taints(shape.view, shape.taint))
+    return {} if taints == now else {"taints": taints}
+
+
+def _annotation_changes(live: Node, shape: Shape) -> dict[str, Any]:
+    given = part(live, "metadata", "annotations")
+    # A Node that nothing was decided about shows that it is Ready, without saying so.
+    if constants.LIFE_ANNOTATION not in given:
+        given = {constants.SHOWN_ANNOTATION: READY, **given}
+    wanted = {constants.SHOWN_ANNOTATION: _will_show(shape.view, shape.hold)}
+    if shape.noticed_at is not None:
+        wanted[constants.NOTICED_AT_ANNOTATION] = format_exact_time(shape.noticed_at)
+    changed = {key: text for key, text in wanted.items() if given.get(key) != text}
+    return {"annotations": changed} if changed else {}
+
+
+def _life_of(annotations: Mapping[str, Any]) -> Life | None:
+    with suppress(KeyError, ValueError):
+        return load_life(annotations[constants.LIFE_ANNOTATION])
+    return None
