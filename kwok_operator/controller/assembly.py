@@ -36,7 +36,7 @@ from kwok_operator.controller.pacing import Pace
 from kwok_operator.controller.pools import POOLS, Pools
 from kwok_operator.controller.provider import Provider
 from kwok_operator.controller.queue import WorkQueue
-from kwok_operator.controller.reconciler import Parts, Reconciler
+from kwok_operator.controller.reconciler import NOT_READY_RECHECK, Parts, Reconciler
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.controller.sources import Sources
 from kwok_operator.controller.statuswriter import StatusWriter
@@ -267,4 +267,4 @@ class Assembly:
             logger.warning("PodsNotDeleted: group=%s %s", name, sentence)
 
     def _at_rest(self) -> bool:
-        return self.begun and not self.queue.depth
+        return self.begun and not self.queue.busy(within=NOT_READY_RECHECK)

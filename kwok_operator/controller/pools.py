@@ -34,6 +34,7 @@ from kwok_operator.models.capacitypool import (
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY: Final = 1.0
+"""Seconds in which several changes make one write."""
 TRY_AGAIN_AFTER: Final = 10.0
 """Seconds until a status that could not be written is tried again."""
 
@@ -163,13 +164,15 @@ class Pools:
         """Writes status for ever: of each pool at most once a second, and only what is new."""
         while True:
             await self._news.wait()
+            await self._sleep(WRITE_EVERY)
             names = self._touched & self.known.keys()
             self._touched.clear()
             self._news.clear()
             use = self._use()
             failed = {name for name in sorted(names) if not await self._write(name, use)}
-            self.touched(failed)
-            await self._sleep(TRY_AGAIN_AFTER if failed else WRITE_EVERY)
+            if failed:
+                self.touched(failed)
+                await self._sleep(TRY_AGAIN_AFTER)
 
     def _keep(self, item: StoredPool) -> bool:
         """Says whether that is news for groups."""

@@ -70,6 +70,15 @@ class WorkQueue:
         """Keys that wait or run."""
         return len(self._timers.keys() | self._running.keys())
 
+    def busy(self, *, within: float) -> bool:
+        """Whether a key runs, or will in so many seconds."""
+        if self._running:
+            return True
+        if not self._timers:
+            return False
+        soon = asyncio.get_running_loop().time() + within
+        return any(timer.when() <= soon for timer in self._timers.values())
+
     def _start(self, key: str) -> None:
         del self._timers[key]
         if key in self._running:

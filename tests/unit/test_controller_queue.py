@@ -345,3 +345,20 @@ async def test_depth_counts_keys_that_wait_or_run() -> None:
     assert queue.depth == 2
     await asyncio.sleep(FOREVER)
     assert queue.depth == 0
+
+
+@virtual
+async def test_a_key_that_is_due_much_later_makes_nobody_busy() -> None:
+    async def handle(key: str) -> None:
+        await asyncio.sleep(1)
+
+    queue = WorkQueue(handle, draw=lambda: 0.5)
+    assert not queue.busy(within=5)
+    queue.add("a", delay=60)
+    assert not queue.busy(within=5)
+    await asyncio.sleep(56)
+    assert queue.busy(within=5)
+    await asyncio.sleep(4.5)
+    assert queue.busy(within=0), "it runs"
+    await asyncio.sleep(1)
+    assert not queue.busy(within=5)

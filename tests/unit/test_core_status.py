@@ -30,7 +30,13 @@ LATER = "2026-01-02T03:09:00Z"
 MIN_SIZE = Limit("MinSize", "autoscaling.minSize is 3; 1 would be fewer.")
 MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
 NODE_LIMIT = Limit("NodeLimit", "All groups together may have --max-total-nodes; 6 of 9 wait.")
-ALL = [str(kind) for kind in ConditionType if kind is not ConditionType.AUTOSCALABLE]
+OF_THE_CLOUD = {
+    ConditionType.PROVISIONED: (False, "PoolExhausted", "2 instances have no Node yet."),
+    ConditionType.OUTAGE: (False, "NoOutage", "It is not out."),
+    ConditionType.CLOUD_SIMULATED: (True, "HeldByStage", "A Stage holds them."),
+}
+ONLY_SOMETIMES = {ConditionType.AUTOSCALABLE, *OF_THE_CLOUD}
+ALL = [str(kind) for kind in ConditionType if kind not in ONLY_SOMETIMES]
 IN_PLACE = {"rollout": Rollout(UpdateStrategyType.IN_PLACE), "updated": 1}
 ROLLING = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2), "updated": 1}
 HELD = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2, held=True), "updated": 1}
@@ -388,3 +394,24 @@ def test_a_batch_that_we_can_t_have_written_is_left_out(record: dict[str, Any]) 
 )
 def test_a_few_names_are_shown_and_the_rest_counted(names: list[str], words: str) -> None:
     assert few_names(names) == words
+
+
+def test_the_conditions_of_a_simulated_cloud_are_told_where_there_is_one() -> None:
+    told = conditions(cloud_verdicts=OF_THE_CLOUD)
+    assert {kind: told[kind].status for kind in OF_THE_CLOUD} == {
+        ConditionType.PROVISIONED: "False",
+        ConditionType.OUTAGE: "False",
+        ConditionType.CLOUD_SIMULATED: "True",
+    }
+    assert told[ConditionType.PROVISIONED].message == "2 instances have no Node yet."
+    assert not OF_THE_CLOUD.keys() & conditions().keys()
+
+
+def test_a_group_is_not_ready_for_the_reason_for_which_instances_do_not_come() -> None:
+    scaling = {"replicas": 1, "ready": 1, "pending": 2}
+    assert verdict("Ready", **scaling, cloud_verdicts=OF_THE_CLOUD) == ("False", "PoolExhausted")
+    under_way = {ConditionType.PROVISIONED: (False, "Provisioning", "2 are on their way.")}
+    assert verdict("Ready", **scaling, cloud_verdicts=under_way) == ("False", "ScalingUp")
+    template = {"template_error": "bad", "template_reason": "TemplateInvalid"}
+    told = verdict("Ready", **scaling, **template, cloud_verdicts=OF_THE_CLOUD)
+    assert told == ("False", "TemplateInvalid")
