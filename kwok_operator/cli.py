@@ -34,9 +34,9 @@ _VALIDATE_HELP = """\
 Checks files as the operator and the API server would, without a cluster.
 
 FILEs are looked at together: a provider config finds its templates in another file. Known are
-ConfigMaps (a provider config, templates), KwokNodeGroups, and plain Nodes, which are taken for the
-templates of the config. A directory means every .yaml, .yml and .json file in it, - means standard
-input.
+ConfigMaps (a provider config, templates), KwokNodeGroups, KwokCapacityPools, and plain Nodes, which
+are taken for the templates of the config. A directory means every .yaml, .yml and .json file in it,
+- means standard input.
 
 The groups that would come out are printed; problems go to standard error, as FILE:LINE: SENTENCE.
 Exit code 0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to

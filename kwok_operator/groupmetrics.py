@@ -12,10 +12,10 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kwok_operator.cloudmetrics import OTHERS, CloudNumbers, cloud_series
+
 MAX_GROUPS: Final = 1_000
 """Groups with series of their own; the others share one."""
-OTHERS: Final = "(others)"
-"""The label of all groups beyond that; no group can be called so."""
 NODE_STATES: Final = ("ready", "not_ready", "pending", "failed", "terminating")
 CONDITIONS: Final = ("Ready", "Stalled", "TemplateResolved", "ScalingLimited", "Paused")
 
@@ -35,6 +35,8 @@ class GroupNumbers:
     created: int = 0
     updated: int = 0
     deleted: int = 0
+    cloud: CloudNumbers | None = None
+    """None without a spec.cloud."""
 
     def add(self, other: "GroupNumbers") -> None:
         """Takes the numbers of now; what has been counted over time is not among them."""
@@ -44,6 +46,9 @@ class GroupNumbers:
         self.conditions = tuple(a + b for a, b in pairs)
         times = [at for at in (self.asked_at, other.asked_at) if at is not None]
         self.asked_at = min(times, default=None)
+        if other.cloud is not None:
+            self.cloud = self.cloud or CloudNumbers()
+            self.cloud.add(other.cloud)
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +74,13 @@ class GroupCollector(Collector):
         """Where what is done for a group is counted."""
         return self.own.get(name, self.counted)
 
+    def counting_cloud(self, name: str) -> CloudNumbers:
+        """Where what the simulated cloud does to a group is counted."""
+        self.of(name)
+        numbers = self.counting(name)
+        numbers.cloud = numbers.cloud or CloudNumbers()
+        return numbers.cloud
+
     def forget(self, name: str) -> None:
         self.own.pop(name, None)
         self.sharing.pop(name, None)
@@ -81,10 +93,15 @@ class GroupCollector(Collector):
         if sharing or self.counted != GroupNumbers():
             shared.created, shared.updated = self.counted.created, self.counted.updated
             shared.deleted = self.counted.deleted
+            if self.counted.cloud is not None:
+                counted, shared.cloud = self.counted.cloud, shared.cloud or CloudNumbers()
+                shared.cloud.failures = counted.failures
+                shared.cloud.interruptions = counted.interruptions
             groups.append((OTHERS, shared))
         yield self._total(len(self.own) + len(sharing))
         yield from self._sizes(groups)
         yield from _counts(groups)
+        yield from cloud_series([(name, of.cloud) for name, of in groups if of.cloud])
 
     def _total(self, groups: int) -> Metric:
         text = "Groups that the operator has looked at."

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -28,11 +28,18 @@ from prometheus_client import (
 )
 
 from kwok_operator import __version__
+from kwok_operator.cloudmetrics import (
+    INSTANCE_STATES,
+    INTERRUPTED,
+    CloudNumbers,
+    PoolCollector,
+    PoolNumbers,
+)
 from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES, GroupCollector
 
 RESOURCES: Final = frozenset(
-    "configmaps customresourcedefinitions events kwoknodegroups leases namespaces nodes pods"
-    " secrets selfsubjectaccessreviews".split()
+    "configmaps customresourcedefinitions events kwokcapacitypools kwoknodegroups leases"
+    " namespaces nodes pods secrets selfsubjectaccessreviews stages".split()
 )
 
 _LIMITS = tuple(
@@ -42,6 +49,9 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 # The time at which each series began would double their number, and Prometheus doesn't read it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+_Name = TypeVar("_Name", bound=str)
 
 
 class ProcessMetrics:
@@ -137,6 +147,8 @@ class Metrics(ProcessMetrics):
         super().__init__()
         self._groups = GroupCollector()
         self.registry.register(self._groups)
+        self._pools = PoolCollector()
+        self.registry.register(self._pools)
         self._reconciles = Histogram(
             "kwok_operator_reconcile_duration_seconds",
             "Time of one pass over one group.",
@@ -254,6 +266,36 @@ class Metrics(ProcessMetrics):
         numbers.nodes = tuple(nodes[state] for state in NODE_STATES)
         numbers.conditions = tuple(int(kind in true) for kind in CONDITIONS)
         numbers.asked_at = _epoch(oldest_pending) if oldest_pending else None
+
+    def cloud(self, group: str, states: Mapping[_Name, int] | None) -> None:
+        """Sets a group's instances by state; None where it has no spec.cloud (any more)."""
+        numbers = self._groups.of(group)
+        if states is None:
+            numbers.cloud = None
+            return
+        counts = {str(state): count for state, count in states.items()}
+        numbers.cloud = numbers.cloud or CloudNumbers()
+        numbers.cloud.instances = tuple(counts.get(state, 0) for state in INSTANCE_STATES)
+
+    def instance_failed(self, group: str, class_: str, count: int = 1) -> None:
+        """Counts tries that the simulated cloud let fail, by the class of the error."""
+        self._groups.counting_cloud(group).failures[class_] += count
+
+    def interrupted(self, group: str, reason: str, count: int = 1) -> None:
+        """Counts nodes that were given notice. The reason stands on a Node, where others can write
+        anything: what is none of ours counts as Interrupted."""
+        counts = self._groups.counting_cloud(group).interruptions
+        counts[reason if reason in counts else INTERRUPTED] += count
+
+    def pool(self, name: str, *, used: int, limit: int | None, refused: int) -> None:
+        """Sets the instances of a KwokCapacityPool: those in it, the most (None: no limit), and
+        those that found no room."""
+        limited = float("inf") if limit is None else float(limit)
+        self._pools.put(name, PoolNumbers(used, limited, refused))
+
+    def forget_pool(self, name: str) -> None:
+        """Takes out a pool that is gone."""
+        self._pools.forget(name)
 
     def node_created(self, group: str) -> None:
         self._groups.counting(group).created += 1

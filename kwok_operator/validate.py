@@ -75,9 +75,16 @@ def _read(given: str) -> list[tuple[str, str]]:
 
 
 def _summary(report: Report) -> str:
-    groups, problems = len(report.rows), len(report.findings)
-    found = f"{problems} problem{'s' if problems != 1 else ''}" if problems else "no problems"
-    return f"{groups} group{'s' if groups != 1 else ''}, {found}"
+    problems = len(report.findings)
+    parts = [_counted(len(report.rows), "group")]
+    if report.pools:
+        parts.append(_counted(report.pools, "pool"))
+    parts.append(_counted(problems, "problem") if problems else "no problems")
+    return ", ".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def _cell(text: str) -> str:

@@ -4,6 +4,7 @@ import time
 
 from prometheus_client import CollectorRegistry
 
+from kwok_operator.cloudmetrics import INSTANCE_STATES
 from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES
 from kwok_operator.metrics import Metrics, ProcessMetrics
 from kwok_operator.shim.metrics import ShimMetrics
@@ -13,7 +14,7 @@ NODES = "/api/v1/nodes"
 
 
 def operator_metrics() -> CollectorRegistry:
-    """What an operator tells that has one group."""
+    """What an operator tells that has one group, with a simulated cloud, and one pool."""
     metrics = Metrics()
     _fill(metrics)
     metrics.watch_queue(lambda: 1)
@@ -30,6 +31,10 @@ def operator_metrics() -> CollectorRegistry:
         conditions=CONDITIONS,
         oldest_pending="2026-01-02T03:04:05Z",
     )
+    metrics.cloud("web", dict.fromkeys(INSTANCE_STATES, 1))
+    metrics.instance_failed("web", "OutOfResources", 2)
+    metrics.interrupted("web", "Interrupted")
+    metrics.pool("zone-b", used=40, limit=50, refused=3)
     with metrics.reconciling(time.monotonic):
         pass
     return metrics.registry
@@ -40,6 +45,7 @@ def shim_metrics() -> CollectorRegistry:
     metrics = ShimMetrics()
     _fill(metrics)
     metrics.call("/provider/NodeGroups", StatusCode.OK, 0.001)
+    metrics.trouble("NodeGroups", "latency")
     metrics.watch_store(sizes=lambda: (1, 2, 3), synced=lambda: True)
     return metrics.registry
 

@@ -46,6 +46,7 @@ _TROUBLE = (
 """What is told when it is over: the condition, what it is then, and the reason of the Event."""
 _KWOK_SILENT = "KwokNotResponding"
 _OUTAGE = "Outage"
+_ARRIVING = (*FAILURES, ALL_ARRIVED)
 INTERRUPTED = "Interrupted"
 MAX_LIFETIME = "MaxLifetime"
 MAX_NODES_TOLD: Final = 50
@@ -66,7 +67,8 @@ def announce(
     old, new = _by_type(before.conditions), _by_type(after.conditions)
     if before.template_hash and before.template_hash != after.template_hash:
         recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))
-    for reason, message in _ended(old, new, after=after):
+    failed = recorder.last_said(group, _ARRIVING) in FAILURES
+    for reason, message in _ended(old, new, after=after, failed=failed):
         recorder.emit(group, "Normal", reason, message)
     _announce_scaling(recorder, group, before=before, after=after, plan=plan)
     if plan.unknown and before.observed_generation != after.observed_generation:
@@ -166,14 +168,16 @@ def _begun(
 
 
 def _ended(
-    old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus
+    old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus, failed: bool
 ) -> Iterator[tuple[str, str]]:
+    """`failed` says whether the last that was told of instances is that they don't come."""
     over: set[str] = set()
     for kind, well, reason in _TROUBLE:
         before, now = old.get(kind), new.get(kind)
         if before is None or now is None or now.status != well or before.status == well:
             continue
-        if before.reason in over or (kind == ConditionType.PROVISIONED and not _failed(before)):
+        arrived = kind == ConditionType.PROVISIONED
+        if before.reason in over or (arrived and not (failed or _failed(before))):
             continue
         over.add(before.reason)
         if before.reason == _KWOK_SILENT and after.ready_replicas == after.replicas > 0:

@@ -177,6 +177,7 @@ class Assembly:
             use=self.clouds.use,
             refused=self.clouds.refused,
             now=clock.now,
+            metrics=metrics,
         )
         self.pool_reflector = Reflector(
             client=groups,

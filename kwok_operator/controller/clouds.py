@@ -111,18 +111,10 @@ class Clouds:
         """
         known = self._of(group)
         postpone, leaving, late = self._deletions(group, seen, plan, outlook)
-        here = seen.terminating.keys() | seen.records.keys()
-        batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
+        each = self._each(outlook.cloud, node or memory.status.resolved_template)
+        asked = _asked(group, memory, seen, plan, late=late, each=each)
         outcome = settle(
-            Asked(
-                group=group.name,
-                cloud=in_force(group.spec),
-                pending=plan.pending,
-                first_new=memory.status.next_serial,
-                arrived=here,
-                batches=batches,
-                each=self._each(outlook.cloud, node or memory.status.resolved_template),
-            ),
+            asked,
             self._record(known, memory.status),
             pools=self.pools.known,
             others=lambda pools: self._others(group.name, pools),
@@ -140,25 +132,24 @@ class Clouds:
             for s in plan.create
             if (phase := phases.get(s)) and phase.state is State.DUE and phase.since <= outlook.now
         }
+        plan = replace(
+            plan,
+            batches=outcome.batches,
+            create=tuple(sorted(due, key=lambda s: (due[s], s))),
+            delete=(*leaving, *(seen.stuck[s].name for s in late)),
+        )
         shown = phases | {s: _stuck(outlook.cloud, group.name, r, s) for s, r in seen.stuck.items()}
         tally = counts(phases.values())
         times = [next_look(phases.values()), outlook.sight.until, *_ends(seen)]
         return Turn(
             outlook=outlook,
-            plan=replace(
-                plan,
-                batches=outcome.batches,
-                create=tuple(sorted(due, key=lambda s: (due[s], s))),
-                delete=(*leaving, *(seen.stuck[s].name for s in late)),
-            ),
+            plan=plan,
             status=outcome.record.dump().model_copy(update={"instances": rows(shown)}),
             provisioned=provisioned(phases),
             states=self._states(tally, seen, outlook),
             failed=tally.get(State.FAILED, 0),
             due=due,
-            reshape=()
-            if group.spec.paused
-            else tuple(self._misshapen(seen, outlook, hold, leaving=frozenset(leaving))),
+            reshape=tuple(self._misshapen(group, seen, outlook, hold, leaving=frozenset(leaving))),
             postpone=postpone,
             look_again=_wait(times, outlook.now),
             failures=_failures(before, phases, first_new=memory.status.next_serial),
@@ -241,8 +232,16 @@ class Clouds:
         return postponed, [name for name in plan.delete if name not in postponed], late
 
     def _misshapen(
-        self, seen: Observation, outlook: Outlook, hold: Hold, *, leaving: frozenset[str]
+        self,
+        group: Group,
+        seen: Observation,
+        outlook: Outlook,
+        hold: Hold,
+        *,
+        leaving: frozenset[str],
     ) -> Iterator[int]:
+        if group.spec.paused:
+            return
         for serial, view in outlook.sight.views.items():
             record = seen.records.get(serial)
             if record is None or record.name in leaving or view.gone:
@@ -305,6 +304,29 @@ class Clouds:
         if before is None or _taken(before) != _taken(now) or known.refused != refused:
             self.pools.touched({*now.pools, *(before.pools if before else ())})
         known.holding, known.refused = now, refused
+
+
+def _asked(
+    group: Group,
+    memory: Memory,
+    seen: Observation,
+    plan: Plan,
+    *,
+    late: Sequence[int],
+    each: Amounts,
+) -> Asked:
+    """`late` are nodes that go now, after having been stuck."""
+    here = seen.terminating.keys() | seen.records.keys()
+    batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
+    return Asked(
+        group=group.name,
+        cloud=in_force(group.spec),
+        pending=plan.pending,
+        first_new=memory.status.next_serial,
+        arrived=here,
+        batches=batches,
+        each=each,
+    )
 
 
 def _failures(

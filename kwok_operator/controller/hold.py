@@ -7,10 +7,14 @@
 An admin gives either with a component of deploy/; nothing here asks for what isn't there. `way`
 finds out, seldom, and says it to whoever shapes nodes; `told` says it to people, in a condition.
 
-The Stage holds at any time, keeps the Lease alive, and lets pods on the node run on. A Lease holds
-only a node that kwok has never had: kwok takes it over at its next try after it is deleted (within
-a quarter of the duration of its own Leases), and never gives it back. Until then nobody renews it,
-so that Kubernetes calls the node's Ready Unknown after its node-monitor-grace-period.
+The Stage holds at any time, and kwok goes on to renew the node's Lease: pods there stay Ready, and
+a second Stage makes Ready those that Kubernetes marks, as they come while it takes the node to be
+not Ready (up to its node-monitor-period, 5 s, after it is).
+
+A Lease holds only a node that kwok has never had: kwok takes it over at its next try after it is
+deleted (within a quarter of the duration of its own Leases), and never gives it back. Until then
+nobody renews it, so that Kubernetes calls the node's Ready Unknown after its
+node-monitor-grace-period. And nobody makes Ready what Kubernetes has marked.
 """
 
 import asyncio
@@ -43,9 +47,11 @@ STAGE_KNOWN_FOR: Final = 30.0
 RIGHT_KNOWN_FOR: Final = 60.0
 ASK_AGAIN_AFTER: Final = 5.0
 """Seconds after an answer that told nothing."""
+DISOBEYED_TIMES: Final = 3
 DISOBEYED_AFTER: Final = 5.0
-"""Seconds for which a node is Ready against what it should be; for a moment, each may be."""
 DISOBEYED_WITHIN: Final = 60.0
+"""A node has to be Ready against what it should be so often, over so many seconds at least and at
+most; for a moment, each may be."""
 DISOBEYED_FOR: Final = 300.0
 """Seconds for which the Stage then counts for nothing."""
 _MOST_SUSPECTS: Final = 1_000
@@ -76,7 +82,8 @@ BY_STAGE: Final = (
 )
 BY_LEASE: Final = (
     "Nodes are kept from kwok until they are due to be Ready, by a Lease of ours. kwok runs their "
-    "pods some 10 s after that, and Ready turns from False to Unknown where it takes long."
+    "pods some 10 s after that; Ready turns from False to Unknown where it takes long; and pods "
+    "that come in the first seconds may stay not Ready."
 )
 ONLY_FIRST: Final = (
     "Nodes are kept from kwok by a Lease of ours, which works only until they are Ready for the "
@@ -114,8 +121,8 @@ class HoldLink:
         self._look_again = float("-inf")
         self._may_lease = False
         self._ask_again = float("-inf")
-        self._suspects: dict[str, float] = {}
-        """Nodes that were Ready when they should not be, and when that was first seen."""
+        self._suspects: dict[str, list[float]] = {}
+        """Nodes that were Ready when they should not be, and when that was seen."""
         self._disobeyed_until = float("-inf")
 
     async def way(self) -> Hold:
@@ -157,12 +164,12 @@ class HoldLink:
         now = self._clock()
         if self._way is not Hold.STAGE:
             return
-        since = self._suspects.get(node)
-        if since is None or now - since > DISOBEYED_WITHIN:
-            if len(self._suspects) >= _MOST_SUSPECTS:
-                self._suspects.clear()
-            self._suspects[node] = now
-        elif now - since >= DISOBEYED_AFTER:
+        if len(self._suspects) >= _MOST_SUSPECTS:
+            self._suspects.clear()
+        seen = [at for at in self._suspects.get(node, ()) if now - at <= DISOBEYED_WITHIN]
+        # Of those in between, it is enough to know that they are.
+        self._suspects[node] = seen = [*seen[: DISOBEYED_TIMES - 1], now]
+        if len(seen) == DISOBEYED_TIMES and now - seen[0] >= DISOBEYED_AFTER:
             logger.warning("the Stage does not hold: stage=%s node=%s", constants.HOLD_STAGE, node)
             self._suspects.clear()
             self._disobeyed_until = now + DISOBEYED_FOR
@@ -190,9 +197,10 @@ class HoldLink:
         Whatever the way is now, as it may have been another when the Lease was made. Costs nothing
         for those that may not create Leases. Raises ApiError and ApiUnreachableError.
         """
-        await self.way()
         try:
-            if await self._may_create_leases():
+            async with self._looking:
+                ours_may_be_there = await self._may_create_leases()
+            if ours_may_be_there:
                 await self._delete_ours(name)
         except ForbiddenError:
             self._ask_again = float("-inf")

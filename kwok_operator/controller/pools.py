@@ -24,6 +24,7 @@ from kwok_operator.core.cloud.times import parse_time
 from kwok_operator.errors import KwokOperatorError, NotFoundError, one_line
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.metrics import Metrics
 from kwok_operator.models.capacitypool import (
     KwokCapacityPoolSpec,
     KwokCapacityPoolStatus,
@@ -112,6 +113,7 @@ class Pools:
         use: Callable[[], Use],
         refused: Callable[[str], int],
         now: Callable[[], str],
+        metrics: Metrics,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.known: dict[str, Pool] = {}
@@ -123,6 +125,7 @@ class Pools:
         self._use = use
         self._refused = refused
         self._now = now
+        self._metrics = metrics
         self._sleep = sleep
         self._stored: dict[str, StoredPool] = {}
         self._seen_out: dict[str, str] = {}
@@ -168,7 +171,7 @@ class Pools:
             names = self._touched & self.known.keys()
             self._touched.clear()
             self._news.clear()
-            use = self._use()
+            use = self._use() if names else Use()
             failed = {name for name in sorted(names) if not await self._write(name, use)}
             if failed:
                 self.touched(failed)
@@ -179,11 +182,9 @@ class Pools:
         old = self._stored.get(item.name)
         if old is not None and old.uid != item.uid:
             self._drop(item.name)
-            old = None
         self._stored[item.name] = item
-        if old is None or old.generation != item.generation:
-            self._touched.add(item.name)
-            self._news.set()
+        if old is None or (old.uid, old.generation) != (item.uid, item.generation):
+            self.touched({item.name})
             if item.problem:
                 problem = one_line(item.problem, limit=300)
                 logger.warning("%s %s can't be read: %s", POOL_KIND, item.name, problem)
@@ -196,10 +197,11 @@ class Pools:
         else:
             self._seen_out.pop(item.name, None)
         self.known[item.name] = item.pool
-        return old is None or old.pool != item.pool
+        return old is None or (old.uid, old.pool) != (item.uid, item.pool)
 
     def _drop(self, name: str) -> bool:
         stored = self._stored.pop(name, None)
+        self._metrics.forget_pool(name)
         self._seen_out.pop(name, None)
         self._trouble.pop(name, None)
         self.known.pop(name, None)
@@ -215,6 +217,12 @@ class Pools:
         if stored is None:
             return True
         status = self._status(stored, use)
+        self._metrics.pool(
+            name,
+            used=status.instances,
+            limit=stored.spec.instances,
+            refused=status.refused,
+        )
         if status.dump() == stored.status:
             return True
         patch = [

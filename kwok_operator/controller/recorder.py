@@ -18,7 +18,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -137,6 +137,7 @@ class Recorder:
         told = self._told(story, reference, kind, reason, message[:_MAX_MESSAGE], now=moment)
         told.count += 1
         told.last = moment
+        story.told[told.name] = story.told.pop(told.name)  # what was said last stands last
         if told.name in self._waiting:
             return
         if len(self._waiting) >= _MAX_WAITING or not story.spend(now):
@@ -144,6 +145,13 @@ class Recorder:
             return
         self._waiting[told.name] = told
         self._work.set()
+
+    def last_said(self, subject: Subject, reasons: Collection[str]) -> str | None:
+        """Which of these reasons an object was told last; None where this process told it none of
+        them in the last hour."""
+        story = self._stories.get(subject.reference["uid"])
+        told = reversed(story.told.values()) if story is not None else ()
+        return next((each.reason for each in told if each.reason in reasons), None)
 
     def emit_for_node(self, name: str, kind: EventType, reason: str, message: str) -> bool:
         """Says something about a node that is told in the Event of its group too.

@@ -1,7 +1,7 @@
 """The objects in files, each with the lines on which its parts stand.
 
 Owns what is recognised as what: provider configs (in a ConfigMap or bare), other ConfigMaps,
-KwokNodeGroups, Nodes. Whether they are any good is not known here.
+KwokNodeGroups, KwokCapacityPools, Nodes. Whether they are any good is not known here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,6 +123,7 @@ class Files:
     configmaps: list[FoundObject] = field(default_factory=list)
     """All of them, those with a provider config too."""
     groups: list[FoundObject] = field(default_factory=list)
+    pools: list[FoundObject] = field(default_factory=list)
     nodes: list[FoundObject] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -158,6 +159,8 @@ class Files:
         kind = value.get("kind")
         if kind == constants.KIND:
             self.groups.append(found)
+        elif kind == constants.POOL_KIND:
+            self.pools.append(found)
         elif kind == "ConfigMap":
             self._sort_configmap(found)
         elif kind == "Node" and value.get("apiVersion") == "v1":

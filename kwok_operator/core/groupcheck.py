@@ -1,4 +1,4 @@
-"""What the API server would refuse in a KwokNodeGroup, found without one.
+"""What the API server would refuse in a KwokNodeGroup or a KwokCapacityPool, found without one.
 
     manifest  --the schema that crds/ is made of-->  FieldProblem, one for each mistake
 
@@ -21,7 +21,7 @@ from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.yamltext import Path, in_words
 from kwok_operator.errors import one_line
 from kwok_operator.models.base import EXTENDED_RESOURCE_NAME, QUALIFIED_NAME
-from kwok_operator.models.crd import custom_resource_definition
+from kwok_operator.models.crd import custom_resource_definition, pool_definition
 from kwok_operator.models.template import DEFAULT_GPU_TYPE
 
 API_VERSION: Final = f"{constants.API_GROUP}/{constants.API_VERSION}"
@@ -54,8 +54,17 @@ class FieldProblem:
 
 def check_group(manifest: Mapping[str, Any]) -> list[FieldProblem]:
     """All mistakes of a manifest with kind KwokNodeGroup; none means that it can be applied."""
-    problems = [*_check_header(manifest), *_check_metadata(manifest.get("metadata"))]
-    return problems + list(_check(_without_nulls(manifest), group_schema(), ()))
+    return _check_whole(manifest, constants.KIND)
+
+
+def check_pool(manifest: Mapping[str, Any]) -> list[FieldProblem]:
+    """All mistakes of a manifest with kind KwokCapacityPool; none means that it can be applied."""
+    return _check_whole(manifest, constants.POOL_KIND)
+
+
+def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
+    problems = [*_check_header(manifest), *_check_metadata(manifest.get("metadata"), kind)]
+    return problems + list(_check(_without_nulls(manifest), schema_of(kind), (), kind))
 
 
 def _without_nulls(value: Any) -> Any:
@@ -66,9 +75,11 @@ def _without_nulls(value: Any) -> Any:
 
 
 @cache
-def group_schema() -> Mapping[str, Any]:
-    """The schema of the whole object."""
-    (version,) = custom_resource_definition()["spec"]["versions"]
+def schema_of(kind: str) -> Mapping[str, Any]:
+    """The schema of a whole object of one of our kinds."""
+    is_pool = kind == constants.POOL_KIND
+    definition = pool_definition() if is_pool else custom_resource_definition()
+    (version,) = definition["spec"]["versions"]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
     return schema
 
@@ -97,13 +108,13 @@ def _check_header(manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
         yield _problem(("apiVersion",), f"is {given}; write {API_VERSION}")
 
 
-def _check_metadata(metadata: Any) -> Iterator[FieldProblem]:
+def _check_metadata(metadata: Any, kind: str) -> Iterator[FieldProblem]:
     if not isinstance(metadata, dict):
         yield _problem(("metadata",), "is missing; give it a name")
         return
     for key in metadata:
         if key not in _METADATA:
-            yield _unknown(("metadata", key), _METADATA)
+            yield _unknown(("metadata", key), _METADATA, kind)
     name = metadata.get("name")
     if name is None and not metadata.get("generateName"):
         yield _problem(("metadata", "name"), "is missing; every object has a name")
@@ -131,13 +142,14 @@ def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
             yield _problem((*path, key), "is not a key such as pool or example.com/pool")
 
 
-def _check(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator[FieldProblem]:
+def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iterator[FieldProblem]:
+    """`kind` is that of the whole object, whose other fields are hints."""
     problem = _mismatch(value, schema)
     found = [_problem(path, problem)] if problem else []
     if not found and isinstance(value, dict):
-        found += _check_object(value, schema, path)
+        found += _check_object(value, schema, path, kind)
     elif not found and isinstance(value, list):
-        found += _check_list(value, schema, path)
+        found += _check_list(value, schema, path, kind)
     if not found:
         # As in the API server, rules are asked only about what has the right form.
         found += _broken_rules(value, schema, path)
@@ -179,7 +191,7 @@ def _mismatch_of_length(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _check_object(
-    value: Mapping[str, Any], schema: Mapping[str, Any], path: Path
+    value: Mapping[str, Any], schema: Mapping[str, Any], path: Path, kind: str
 ) -> Iterator[FieldProblem]:
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return
@@ -191,16 +203,18 @@ def _check_object(
         if path == ("metadata",) or (not path and name == "status"):
             continue
         if name in known:
-            yield from _check(part, known[name], (*path, name))
+            yield from _check(part, known[name], (*path, name), kind)
         elif isinstance(others, Mapping):
-            yield from _check(part, others, (*path, name))
+            yield from _check(part, others, (*path, name), kind)
         else:
-            yield _unknown((*path, name), known)
+            yield _unknown((*path, name), known, kind)
 
 
-def _check_list(value: list[Any], schema: Mapping[str, Any], path: Path) -> Iterator[FieldProblem]:
+def _check_list(
+    value: list[Any], schema: Mapping[str, Any], path: Path, kind: str
+) -> Iterator[FieldProblem]:
     for place, item in enumerate(value):
-        yield from _check(item, schema.get("items", {}), (*path, place))
+        yield from _check(item, schema.get("items", {}), (*path, place), kind)
     keys = schema.get("x-kubernetes-list-map-keys", ())
     seen: set[str] = set()
     for place, item in enumerate(value if keys else ()):
@@ -219,10 +233,10 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
             yield _problem((*path, *below), f"{single}{rule['message']}")
 
 
-def _unknown(path: Path, known: Collection[str]) -> FieldProblem:
+def _unknown(path: Path, known: Collection[str], kind: str) -> FieldProblem:
     name = str(path[-1])
     near = _nearest(name, known)
-    elsewhere = _places().get(name, ())
+    elsewhere = _places(kind).get(name, ())
     if near:
         hint = f"; did you mean {near}?"
     elif elsewhere:
@@ -233,7 +247,7 @@ def _unknown(path: Path, known: Collection[str]) -> FieldProblem:
 
 
 @cache
-def _places() -> Mapping[str, tuple[str, ...]]:
+def _places(kind: str) -> Mapping[str, tuple[str, ...]]:
     """Where in spec a field of a name is."""
     found: dict[str, tuple[str, ...]] = {}
 
@@ -242,7 +256,7 @@ def _places() -> Mapping[str, tuple[str, ...]]:
             found[name] = (*found.get(name, ()), in_words((*path, name)))
             visit(part, (*path, name))
 
-    visit(group_schema()["properties"]["spec"], ("spec",))
+    visit(schema_of(kind)["properties"]["spec"], ("spec",))
     return found
 
 

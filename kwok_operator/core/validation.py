@@ -6,7 +6,7 @@ Only brings together what the other modules know: each object is looked at by th
 looks at it in a cluster. Reading files and printing belong to the command.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from kwok_operator.core.cleaning import Node, clean_node
 from kwok_operator.core.derive import ConfigMapTemplates, DerivedGroup, derive
 from kwok_operator.core.documents import NodeDocuments, node_name, nodes_of, pick
 from kwok_operator.core.files import Files, Finding, FoundObject, nodes_in_configmap
-from kwok_operator.core.groupcheck import check_group
+from kwok_operator.core.groupcheck import FieldProblem, check_group, check_pool
 from kwok_operator.core.providerconfig import ProviderConfigError, config_of, templates_key
 from kwok_operator.core.template import NODE_FIELD, SourceNode, resolve
 from kwok_operator.core.words import names_in_words
@@ -51,6 +51,8 @@ class Report:
     rows: tuple[Row, ...]
     recognised: int
     """How many objects are for the operator."""
+    pools: int = 0
+    """How many KwokCapacityPools there are without a mistake."""
 
 
 def validate(texts: Sequence[tuple[str, str]]) -> Report:
@@ -70,7 +72,8 @@ class _Checker:
 
     def run(self) -> Report:
         files = self._files
-        by_hand = self._groups()
+        pools, sound = self._check_each(files.pools, check_pool)
+        by_hand = self._groups(pools.keys())
         for config in files.configs:
             self._config(config, by_hand)
         if files.nodes and not files.configs:
@@ -79,22 +82,28 @@ class _Checker:
             self._configmap(configmap)
         if files.others:
             self._notes.append(f"not looked at: {names_in_words(sorted(set(files.others)))}")
-        known = (files.configs, files.groups, files.nodes, self._looked_at)
+        known = (files.configs, files.groups, files.pools, files.nodes, self._looked_at)
         return Report(
             findings=tuple(sorted(set(self._findings), key=_place)),
             notes=tuple(dict.fromkeys(self._notes)),
             rows=tuple(sorted(self._rows, key=lambda row: (row.group, row.source))),
             recognised=sum(map(len, known)) + len(files.findings),
+            pools=len(sound),
         )
 
     def _find(self, found: FoundObject, message: str, path: tuple[str | int, ...] = ()) -> None:
         self._findings.append(found.finding(message, path))
 
-    def _groups(self) -> dict[str, FoundObject]:
-        """Checks KwokNodeGroups; gives those that somebody made by hand, by name."""
+    def _check_each(
+        self,
+        objects: Sequence[FoundObject],
+        check: Callable[[Mapping[str, Any]], Sequence[FieldProblem]],
+    ) -> tuple[dict[str, FoundObject], list[FoundObject]]:
+        """Gives them by name, and those that have no mistake."""
         seen: dict[str, FoundObject] = {}
-        for found in self._files.groups:
-            problems = check_group(found.value)
+        sound: list[FoundObject] = []
+        for found in objects:
+            problems = check(found.value)
             for problem in problems:
                 self._find(found, problem.message, problem.path)
             if found.name in seen:
@@ -104,15 +113,28 @@ class _Checker:
             elif found.name:
                 seen[found.name] = found
             if not problems:
-                self._group(found)
+                sound.append(found)
+        return seen, sound
+
+    def _groups(self, pools: Collection[str]) -> dict[str, FoundObject]:
+        """Checks KwokNodeGroups; gives those that somebody made by hand, by name."""
+        seen, sound = self._check_each(self._files.groups, check_group)
+        for found in sound:
+            self._group(found, pools)
         return {
             name: found
             for name, found in seen.items()
             if constants.DERIVED_LABEL not in (found.value["metadata"].get("labels") or {})
         }
 
-    def _group(self, found: FoundObject) -> None:
+    def _group(self, found: FoundObject, pools: Collection[str]) -> None:
         spec = KwokNodeGroupSpec.model_validate(found.value.get("spec") or {})
+        for pool in spec.cloud.capacity_pools if spec.cloud else ():
+            if pool not in pools:
+                self._notes.append(
+                    f"{found.label}: KwokCapacityPool {pool} is not among the files; until it"
+                    " exists, no instance comes"
+                )
         bounds, known = spec.autoscaling, len(self._findings)
         node = self._node_of_group(found, spec)
         if len(self._findings) > known:

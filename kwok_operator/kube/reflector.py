@@ -117,8 +117,11 @@ class Reflector(Generic[T]):
         on_trouble: Callable[[str | None], None] | None = None,
         on_restart: Callable[[str, str], None] | None = None,
         gather_for: Callable[[], float] = lambda: GATHER,
+        optional: bool = False,
     ) -> None:
         """`gather_for()` tells for how many seconds news may be gathered now (gathering.py).
+
+        An `optional` resource need not be served: then none exist, and the sink is told so.
 
         `on_page` is given each page of a list, before the sink's replace() is given all of it.
 
@@ -144,6 +147,7 @@ class Reflector(Generic[T]):
         self._on_trouble = on_trouble
         self._on_restart = on_restart
         self._gather_for = gather_for
+        self._optional = optional
         self._version: int | None = None
         self._opened_at: float | None = None
         self._failures = 0
@@ -176,8 +180,13 @@ class Reflector(Generic[T]):
                     await self._back_off(error)
                 self._gone_before = True
             except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
-                self._restarts("failed")
                 self._report(error)
+                if self._optional and isinstance(error, NotFoundError):
+                    self.last_contact, self._version = self._clock(), None
+                    self._sink.replace((), 0)
+                    self.synced.set()
+                else:
+                    self._restarts("failed")
                 if isinstance(error, DecodeError | _StreamError):
                     self._useless_streams += 1
                     if self._useless_streams >= RELIST_AFTER:

@@ -4,6 +4,8 @@ Owns the fields of its spec and its status. Who gets what is the core's (`core/c
 is counted from groups and nodes each time, and the status here only shows it.
 """
 
+from enum import StrEnum
+
 from pydantic import ConfigDict, Field
 
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
@@ -62,6 +64,17 @@ class GroupShare(ApiModel):
     )
 
 
+class PoolConditionType(StrEnum):
+    OUTAGE = "Outage"
+    """Its lastTransitionTime is when the outage began."""
+    EXHAUSTED = "Exhausted"
+    """Instances were refused, and wait."""
+
+
+class PoolCondition(Condition):
+    type: str = Field(description="What the condition is about: Outage or Exhausted.")
+
+
 class KwokCapacityPoolStatus(ApiModel):
     observed_generation: int | None = Field(
         default=None, description="The metadata.generation that this status belongs to."
@@ -80,7 +93,7 @@ class KwokCapacityPoolStatus(ApiModel):
     )
     other_groups: int = Field(default=0, description="Groups that are not listed.")
     refused: int = Field(default=0, description="Instances that found no room here, and wait.")
-    conditions: tuple[Condition, ...] = Field(
+    conditions: tuple[PoolCondition, ...] = Field(
         default=(),
         description="How the pool is doing.",
         json_schema_extra={

@@ -279,6 +279,7 @@ class Cloud(ApiModel):
         default=None,
         description="Instances that the cloud takes back, as spot clouds do; the group replaces"
         ' them. Default: absent. Example: {hourlyRate: "0.05"}.',
+        json_schema_extra={"nullable": True},
     )
     outage: bool = Field(
         default=False,
@@ -289,4 +290,9 @@ class Cloud(ApiModel):
         default=None,
         description="Nodes that are not Ready again and again. Default: absent."
         ' Example: {period: 10m, notReady: "0.1"}.',
+    )
+    api_trouble: bool = Field(
+        default=False,
+        description="Whether the shim may pretend trouble of the cloud's API for this group, where"
+        " it was started with --api-trouble. Default: false.",
     )

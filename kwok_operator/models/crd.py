@@ -1,8 +1,8 @@
-"""The CustomResourceDefinition of KwokNodeGroup, generated from the models.
+"""The CustomResourceDefinitions of KwokNodeGroup and KwokCapacityPool, generated from the models.
 
 Owns what turns the models' JSON schema into a structural one (nothing by reference, no null, no
 default) and what surrounds it: subresources, columns, the rule on the object's name. `crds/` holds
-its output, and a test fails when that is stale.
+its output, one file for each, and a test fails when that is stale.
 
     python -m kwok_operator.models.crd           # writes crds/
     python -m kwok_operator.models.crd --check   # exits with 1 when crds/ is stale
@@ -25,16 +25,22 @@ from kwok_operator.constants import (
     KIND,
     MAX_GROUP_NAME_LENGTH,
     PLURAL,
+    POOL_KIND,
+    POOL_PLURAL,
+    POOL_SHORT_NAME,
+    POOL_SINGULAR,
     SHORT_NAME,
     SINGULAR,
     ZONE_LABEL,
 )
 from kwok_operator.models.base import STORED_DEFAULT, ApiModel
+from kwok_operator.models.capacitypool import KwokCapacityPoolSpec, KwokCapacityPoolStatus
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 CRD_NAME = f"{PLURAL}.{API_GROUP}"
-CRD_FILE = Path(__file__).resolve().parents[2] / "crds" / f"{API_GROUP}_{PLURAL}.yaml"
+POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
+CRD_DIRECTORY = Path(__file__).resolve().parents[2] / "crds"
 MAX_CRD_BYTES = 256 * 1024
 """`kubectl apply` keeps the object in an annotation, which holds no more."""
 
@@ -79,7 +85,8 @@ def _property(
     """A field; an object may be null where that means the same as {}.
 
     Server-side apply turns an object into null when a manifest takes its last field away ({zone: a}
-    becomes {}), and the API server would refuse it. `X | None` is excepted: its presence counts.
+    becomes {}), and the API server would refuse it. `X | None` is excepted, unless the model says
+    so: its presence counts.
     """
     result = _structural(field, definitions=definitions)
     if result.get("type") == "object" and not required and "anyOf" not in field:
@@ -103,131 +110,182 @@ def _resolved(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) -> M
         schema = {**inner, **{key: value for key, value in schema.items() if key != replaced}}
 
 
-def _root_schema() -> dict[str, Any]:
-    spec = structural_schema(KwokNodeGroupSpec)
-    status = structural_schema(KwokNodeGroupStatus)
+def _root_schema(
+    kind: str, description: str, *, spec: type[ApiModel], status: type[ApiModel], **about_all: Any
+) -> dict[str, Any]:
+    """The schema of the whole object; `about_all` is what it says besides its fields."""
+    noun = "pool" if kind == POOL_KIND else "group"
     return {
-        "description": "A group of fake nodes: kwok keeps them alive, the operator keeps their"
-        " number. spec: {targetSize: 10} is a whole group.",
+        "description": description,
         "type": "object",
         "properties": {
             "apiVersion": {
                 "type": "string",
                 "description": f"Always {API_GROUP}/{API_VERSION}.",
             },
-            "kind": {"type": "string", "description": f"Always {KIND}."},
-            # The name is mentioned so that the rule below can point to it.
+            "kind": {"type": "string", "description": f"Always {kind}."},
+            # The name is mentioned so that a rule can point to it.
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             # Never absent: server-side apply of {} in place of {targetSize: 10} would be refused.
-            "spec": {**spec, "description": "What the group should be.", "default": {}},
+            "spec": {
+                **structural_schema(spec),
+                "description": f"What the {noun} should be.",
+                "default": {},
+            },
             "status": {
-                **status,
-                "description": "What the group is; written by the operator only.",
+                **structural_schema(status),
+                "description": f"What the {noun} is; written by the operator only.",
             },
         },
-        "x-kubernetes-validations": [
-            {
-                "rule": f"self.metadata.name.size() <= {MAX_GROUP_NAME_LENGTH}",
-                "message": f"metadata.name must have at most {MAX_GROUP_NAME_LENGTH} characters:"
-                " a node is called after its group, with a number, and its hostname label holds"
-                " 63; choose a shorter name",
-                "fieldPath": ".metadata.name",
-            }
-        ],
+        **about_all,
     }
 
 
-def _column(
-    *, name: str, json_path: str, kind: str, description: str, wide: bool = False
-) -> dict[str, Any]:
-    column = {"name": name, "type": kind, "jsonPath": json_path, "description": description}
-    return {**column, "priority": 1} if wide else column
+def _group_schema() -> dict[str, Any]:
+    rule = {
+        "rule": f"self.metadata.name.size() <= {MAX_GROUP_NAME_LENGTH}",
+        "message": f"metadata.name must have at most {MAX_GROUP_NAME_LENGTH} characters:"
+        " a node is called after its group, with a number, and its hostname label holds"
+        " 63; choose a shorter name",
+        "fieldPath": ".metadata.name",
+    }
+    return _root_schema(
+        KIND,
+        "A group of fake nodes: kwok keeps them alive, the operator keeps their number."
+        " spec: {targetSize: 10} is a whole group.",
+        spec=KwokNodeGroupSpec,
+        status=KwokNodeGroupStatus,
+        **{"x-kubernetes-validations": [rule]},
+    )
 
 
-def _columns() -> list[dict[str, Any]]:
-    capacity = ".status.resolvedTemplate.status.capacity"
-    zone = ZONE_LABEL.replace(".", "\\.")
-    return [
-        _column(
-            name="TARGET",
-            json_path=".status.targetSize",
-            kind="integer",
-            description="Number of nodes in force, within all limits",
-        ),
-        _column(
-            name="CURRENT",
-            json_path=".status.replicas",
-            kind="integer",
-            description="Nodes that exist",
-        ),
-        _column(
-            name="READY",
-            json_path=".status.readyReplicas",
-            kind="integer",
-            description="Nodes that are Ready",
-        ),
-        _column(
-            name="STATUS",
-            json_path='.status.conditions[?(@.type=="Ready")].reason',
-            kind="string",
-            description="Why the group is Ready or not",
-        ),
-        _column(
-            name="AGE",
-            json_path=".metadata.creationTimestamp",
-            kind="date",
-            description="Time since the group was created",
-        ),
-        *(
-            _column(name=name, json_path=path, kind=kind, description=description, wide=True)
-            for name, path, kind, description in (
-                ("MIN", ".spec.autoscaling.minSize", "integer", "Fewest nodes"),
-                ("MAX", ".spec.autoscaling.maxSize", "integer", "Most nodes"),
-                ("CPU", f"{capacity}.cpu", "string", "CPU of each node"),
-                ("MEMORY", f"{capacity}.memory", "string", "Memory of each node"),
-                ("PENDING", ".status.pendingReplicas", "integer", "Asked for, not there yet"),
-                ("FAILED", ".status.failedReplicas", "integer", "Asked for, not created"),
-                ("SOURCE", ".status.templateSource", "string", "Where the template is from"),
-                (
-                    "ZONE",
-                    f".status.resolvedTemplate.metadata.labels.{zone}",
-                    "string",
-                    "Zone of the nodes",
-                ),
-            )
-        ),
+def _pool_schema() -> dict[str, Any]:
+    return _root_schema(
+        POOL_KIND,
+        "What groups of fake nodes share in the simulated cloud: a zone's stock, a quota, a"
+        " reservation. Groups name it in spec.cloud.capacityPools; first come, first served."
+        " spec: {instances: 50} is a whole pool.",
+        spec=KwokCapacityPoolSpec,
+        status=KwokCapacityPoolStatus,
+    )
+
+
+_Column = tuple[str, str, str, str]
+"""Name, path, type and description."""
+
+
+def _columns(shown: Sequence[_Column], *, wide: Sequence[_Column]) -> list[dict[str, Any]]:
+    """The age comes last of those that are always shown."""
+    age = ("AGE", ".metadata.creationTimestamp", "date", "Time since it was created")
+    columns: list[dict[str, Any]] = [
+        {"name": name, "type": kind, "jsonPath": path, "description": description}
+        for name, path, kind, description in (*shown, age, *wide)
     ]
+    for column in columns[len(shown) + 1 :]:
+        column["priority"] = 1
+    return columns
+
+
+def _condition(kind: str, field: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
+
+
+def _group_columns() -> list[dict[str, Any]]:
+    capacity = ".status.resolvedTemplate.status.capacity"
+    zone = ".status.resolvedTemplate.metadata.labels." + ZONE_LABEL.replace(".", "\\.")
+    target = "Number of nodes in force, within all limits"
+    provisioned = "Why instances of the simulated cloud have no Node"
+    outage = "Whether the simulated cloud has an outage"
+    return _columns(
+        (
+            ("TARGET", ".status.targetSize", "integer", target),
+            ("CURRENT", ".status.replicas", "integer", "Nodes that exist"),
+            ("READY", ".status.readyReplicas", "integer", "Nodes that are Ready"),
+            ("STATUS", _condition("Ready", "reason"), "string", "Why the group is Ready or not"),
+        ),
+        wide=(
+            ("MIN", ".spec.autoscaling.minSize", "integer", "Fewest nodes"),
+            ("MAX", ".spec.autoscaling.maxSize", "integer", "Most nodes"),
+            ("CPU", f"{capacity}.cpu", "string", "CPU of each node"),
+            ("MEMORY", f"{capacity}.memory", "string", "Memory of each node"),
+            ("PENDING", ".status.pendingReplicas", "integer", "Asked for, not there yet"),
+            ("FAILED", ".status.failedReplicas", "integer", "Asked for, not created"),
+            ("PROVISIONED", _condition("Provisioned", "reason"), "string", provisioned),
+            ("OUTAGE", _condition("Outage", "status"), "string", outage),
+            ("SOURCE", ".status.templateSource", "string", "Where the template is from"),
+            ("ZONE", zone, "string", "Zone of the nodes"),
+        ),
+    )
+
+
+def _pool_columns() -> list[dict[str, Any]]:
+    gpu = "nvidia\\.com/gpu"
+    refused = "Instances that found no room, and wait"
+    outage = "Whether no Node is Ready, and no instance comes"
+    return _columns(
+        (
+            ("INSTANCES", ".status.instances", "integer", "Instances that draw from the pool"),
+            ("LIMIT", ".spec.instances", "integer", "Most instances"),
+            ("REFUSED", ".status.refused", "integer", refused),
+            ("OUTAGE", _condition("Outage", "status"), "string", outage),
+        ),
+        wide=(
+            ("CPU", ".status.resources.cpu", "string", "CPU in use"),
+            ("CPU-LIMIT", ".spec.resources.cpu", "string", "Most CPU"),
+            ("GPU", f".status.resources.{gpu}", "string", "GPUs in use"),
+            ("GPU-LIMIT", f".spec.resources.{gpu}", "string", "Most GPUs"),
+        ),
+    )
 
 
 def custom_resource_definition() -> dict[str, Any]:
-    """The whole object, as `kubectl apply` takes it."""
+    """That of KwokNodeGroup, as `kubectl apply` takes it."""
+    return _definition(
+        names={"kind": KIND, "plural": PLURAL, "singular": SINGULAR, "shortNames": [SHORT_NAME]},
+        schema=_group_schema(),
+        columns=_group_columns(),
+        scale={
+            "specReplicasPath": ".spec.targetSize",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    )
+
+
+def pool_definition() -> dict[str, Any]:
+    """That of KwokCapacityPool, as `kubectl apply` takes it."""
+    return _definition(
+        names={
+            "kind": POOL_KIND,
+            "plural": POOL_PLURAL,
+            "singular": POOL_SINGULAR,
+            "shortNames": [POOL_SHORT_NAME],
+        },
+        schema=_pool_schema(),
+        columns=_pool_columns(),
+    )
+
+
+def _definition(
+    *,
+    names: Mapping[str, Any],
+    schema: Mapping[str, Any],
+    columns: Sequence[Mapping[str, object]],
+    **subresources: Any,
+) -> dict[str, Any]:
     version = {
         "name": API_VERSION,
         "served": True,
         "storage": True,
-        "additionalPrinterColumns": _columns(),
-        "schema": {"openAPIV3Schema": _root_schema()},
-        "subresources": {
-            "scale": {
-                "specReplicasPath": ".spec.targetSize",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-            "status": {},
-        },
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {**subresources, "status": {}},
     }
-    names = {
-        "kind": KIND,
-        "listKind": f"{KIND}List",
-        "plural": PLURAL,
-        "singular": SINGULAR,
-        "shortNames": [SHORT_NAME],
-        "categories": [CATEGORY],
-    }
+    names = {**names, "listKind": f"{names['kind']}List", "categories": [CATEGORY]}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": CRD_NAME},
+        "metadata": {"name": f"{names['plural']}.{API_GROUP}"},
         "spec": {"group": API_GROUP, "names": names, "scope": "Cluster", "versions": [version]},
     }
 
@@ -239,32 +297,37 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def render() -> str:
-    """The content of the file in crds/: the same for the same models."""
-    text = yaml.dump(custom_resource_definition(), Dumper=_Dumper, sort_keys=True, width=100)
-    return _HEADER + text
+def render() -> dict[str, str]:
+    """Name and content of each file in crds/: the same for the same models."""
+    return {
+        f"{API_GROUP}_{crd['spec']['names']['plural']}.yaml": _HEADER
+        + yaml.dump(crd, Dumper=_Dumper, sort_keys=True, width=100)
+        for crd in (custom_resource_definition(), pool_definition())
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m kwok_operator.models.crd",
-        description="Write the CustomResourceDefinition that the models describe.",
+        description="Write the CustomResourceDefinitions that the models describe.",
     )
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the file is stale")
-    parser.add_argument("--output", type=Path, default=CRD_FILE, help="default: %(default)s")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a file is stale")
+    parser.add_argument("--output", type=Path, default=CRD_DIRECTORY, help="default: %(default)s")
     options = parser.parse_args(arguments)
-    path: Path = options.output
-    if not options.check:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render(), encoding="utf-8")
-        return 0
-    if not path.exists() or path.read_text(encoding="utf-8") != render():
-        print(
-            f"{path} is stale: run `python -m kwok_operator.models.crd` and commit the result",
-            file=sys.stderr,
-        )
-        return 1
-    return 0
+    directory: Path = options.output
+    stale = False
+    for name, text in render().items():
+        path = directory / name
+        if not options.check:
+            directory.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale = True
+            print(
+                f"{path} is stale: run `python -m kwok_operator.models.crd` and commit the result",
+                file=sys.stderr,
+            )
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -179,4 +179,5 @@ class KwokNodeGroupSpec(ApiModel):
         description="The simulated cloud behind the nodes: delays, failures, stock, interruptions,"
         " outages. Default: absent, a perfect cloud."
         " Example: {provisioningDelay: {lognormal: {p50: 40s, p99: 3m}}}.",
+        json_schema_extra={"nullable": True},
     )

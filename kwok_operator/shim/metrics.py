@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 
 from kwok_operator.metrics import ProcessMetrics
 from kwok_operator.shim.status import StatusCode
@@ -22,6 +22,12 @@ class ShimMetrics(ProcessMetrics):
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._troubles = Counter(
+            "kwok_operator_shim_api_troubles",
+            "Calls that --api-trouble has touched, by method and by what it did.",
+            ["method", "kind"],
+            registry=self.registry,
+        )
         self._calls_known: dict[tuple[str, StatusCode], Histogram] = {}
 
     def call(self, method: str, code: StatusCode, seconds: float) -> None:
@@ -31,6 +37,10 @@ class ShimMetrics(ProcessMetrics):
             name = method.rpartition("/")[2]
             found = self._calls_known[method, code] = self._calls.labels(name, code.name)
         found.observe(seconds)
+
+    def trouble(self, method: str, kind: str) -> None:
+        """Notes one call that was made late, failed, or not answered."""
+        self._troubles.labels(method, kind).inc()
 
     def watch_store(
         self, *, sizes: Callable[[], tuple[int, int, int]], synced: Callable[[], bool]

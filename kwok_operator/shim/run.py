@@ -30,6 +30,7 @@ from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.settings import ShimSettings
 from kwok_operator.shim.store import GroupObject, Store
 from kwok_operator.shim.tls import Tls
+from kwok_operator.shim.trouble import ApiTrouble
 from kwok_operator.shim.writer import GroupWriter
 
 logger = logging.getLogger(__name__)
@@ -49,8 +50,12 @@ async def run(settings: ShimSettings) -> None:
         metrics.watch_store(sizes=lambda: store.sizes, synced=lambda: store.synced)
         writer = GroupWriter(client=client, store=store, clock=time.monotonic)
         provider = CloudProvider(store=store, writer=writer)
+        calls, trouble = provider.handlers(), _trouble(settings, store, metrics)
         server = GrpcServer(
-            {**provider.handlers(), **health_handlers(lambda: store.synced)},
+            {
+                **(trouble.around(calls) if trouble else calls),
+                **health_handlers(lambda: store.synced),
+            },
             streams=reflection_streams(),
             observe=metrics.call,
         )
@@ -64,6 +69,8 @@ async def run(settings: ShimSettings) -> None:
         tls = Tls(settings.certificates) if settings.certificates else None
         await _listen(server, settings, tls)
         stack.push_async_callback(server.stop, STOP_GRACE)
+        if trouble is not None:
+            stack.callback(trouble.stop)
         await _work(client, store, tls, metrics)
         logger.info("stopping: calls under way end, nodes and groups stay")
 
@@ -104,6 +111,17 @@ async def _work(client: KubeClient, store: Store, tls: Tls | None, metrics: Shim
         for each in (*tasks, waiting):
             each.cancel()
         await asyncio.gather(*tasks, waiting, return_exceptions=True)
+
+
+def _trouble(settings: ShimSettings, store: Store, metrics: ShimMetrics) -> ApiTrouble | None:
+    plan = settings.api_trouble
+    if plan is None:
+        return None
+    logger.warning(
+        "trouble of the cloud's API is made up for groups with spec.cloud.apiTrouble: calls=%s",
+        ",".join(dict.fromkeys(rule.name for rule in plan.rpcs)),
+    )
+    return ApiTrouble(plan, store=store, count=metrics.trouble)
 
 
 async def _listen(server: GrpcServer, settings: ShimSettings, tls: Tls | None) -> None:

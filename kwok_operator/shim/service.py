@@ -25,10 +25,12 @@ from kwok_operator.core.autoscaler import (
     delete,
     increase,
 )
+from kwok_operator.core.cloud.cautions import cautions
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError, TemplateError
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
+from kwok_operator.shim.arrivals import Arrivals
 from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Failure, Instance
 from kwok_operator.shim.options import gives_way, gpu_labels, gpu_types, merged_options
 from kwok_operator.shim.pricing import pod_cost_hourly
@@ -62,11 +64,13 @@ class CloudProvider:
     def __init__(self, *, store: Store, writer: GroupWriter) -> None:
         self._store = store
         self._writer = writer
+        self._arrivals = Arrivals(store)
         self._for_node: dict[str, tuple[GroupObject, bytes]] = {}
         self._templates: dict[str, tuple[str, bytes]] = {}
         self._told: dict[str, str] = {}
         """The template that cluster-autoscaler may remember of each group, by hash."""
         self._hidden: frozenset[str] = frozenset()
+        self._warned: dict[str, tuple[str, ...]] = {}
         self._first_loop = True
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -104,14 +108,16 @@ class CloudProvider:
             current = group.status.template_hash or ""
             unknown = self._first_loop and group.status.next_serial > 0
             known = self._told.get(group.uid, "" if unknown else current)
+            self._warn(group)
             if known != current and self._is_empty(group):
                 hidden.add(group.uid)
                 logger.info("left out for a loop, its template may be new: group=%s", group.name)
                 known = current
             told[group.uid] = current if unknown else known
-        for uid in (self._for_node.keys() | self._templates.keys()) - told.keys():
-            self._for_node.pop(uid, None)
-            self._templates.pop(uid, None)
+        for kept in (self._for_node, self._templates, self._warned):
+            for uid in kept.keys() - told.keys():
+                del kept[uid]
+        self._arrivals.keep(told.keys())
         self._told, self._hidden, self._first_loop = told, frozenset(hidden), False
         return _EMPTY
 
@@ -122,7 +128,7 @@ class CloudProvider:
 
     def node_group_for_node(self, request: bytes) -> bytes:
         node = messages.read(pb.NodeGroupForNodeRequest, request).node
-        group = self._store.group_for(node.providerID, _instance_name(self._store, node))
+        group = self._store.group_for(node.providerID, instance_name(self._store, node))
         if group is None:
             self._need_sync()
             return _OF_NO_GROUP
@@ -161,12 +167,16 @@ class CloudProvider:
     def nodes(self, request: bytes) -> bytes:
         group = self._group(messages.read(pb.NodeGroupNodesRequest, request).id)
         fleet, failure = self._store.fleet(group), _failure(group)
+        told = self._arrivals.told(group)
         found = [
             Instance(self._provider_id(group, s), DELETING if name in fleet.named else RUNNING)
             for s, name in sorted(fleet.present.items())
         ]
         found += [Instance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)]
-        found += [Instance(self._provider_id(group, s), CREATING, failure) for s in fleet.waiting]
+        for serial in fleet.waiting:
+            state, fault = told(serial)
+            fault = fault or (failure if state == CREATING else None)
+            found.append(Instance(self._provider_id(group, serial), state, fault))
         answer = messages.instances(found)
         if len(answer) > MAX_ANSWER:
             raise RpcError(
@@ -277,6 +287,14 @@ class CloudProvider:
         if not self._store.synced:
             raise RpcError(StatusCode.UNAVAILABLE, "groups and nodes are still being listed")
 
+    def _warn(self, group: GroupObject) -> None:
+        """Once for each change."""
+        sentences = cautions(group.spec)
+        if sentences != self._warned.get(group.uid, ()):
+            self._warned[group.uid] = sentences
+            for sentence in sentences:
+                logger.warning("group=%s: %s", group.name, sentence)
+
     def _victim(self, group: GroupObject, node: pb.ExternalGrpcNode) -> Victim:
         name = self._store.node_of(group, node.providerID)
         if name is None or (node.name not in (name, node.providerID)):
@@ -305,7 +323,7 @@ def _node_group(group: GroupObject) -> pb.NodeGroup:
     return pb.NodeGroup(id=group.name, minSize=bounds.min_size, maxSize=most, debug=ready)
 
 
-def _instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
+def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
     """The instance's name; a placeholder of cluster-autoscaler is called like its providerID."""
     if node.name == node.providerID:
         return node.providerID.removeprefix(store.provider_id_prefix)

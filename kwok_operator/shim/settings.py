@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import (
@@ -20,6 +21,9 @@ from kwok_operator.settings import (
     one_of,
     provider_id_prefix,
 )
+
+if TYPE_CHECKING:
+    from kwok_operator.shim.troublefile import Plan
 
 DEFAULT_LISTEN = "127.0.0.1:8086"
 _DISCOVERY_PREFIXES = ("kwok:", "clusterapi:")
@@ -83,6 +87,7 @@ class ShimSettings:
     selector: Selector
     provider_id_prefix: str
     metrics_listen: tuple[str, int] | None
+    api_trouble: "Plan | None"
     log_format: str
     log_level: str
 
@@ -128,6 +133,13 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="serve without TLS on an address that others can reach",
+    )
+    rehearsing = parser.add_argument_group("rehearsing")
+    rehearsing.add_argument(
+        "--api-trouble",
+        metavar="FILE",
+        help="make calls late, fail or go unanswered as this file says, for groups with "
+        "spec.cloud.apiTrouble: true (default: none)",
     )
     running = parser.add_argument_group("running")
     running.add_argument(
@@ -176,6 +188,7 @@ def shim_settings(
             "provider-id-prefix", DEFAULT_PROVIDER_ID_PREFIX, provider_id_prefix
         ),
         metrics_listen=values.read("metrics-listen", ":8087", address),
+        api_trouble=values.read("api-trouble", "", _plan),
         log_format=values.read("log-format", "text", one_of(*LOG_FORMATS)),
         log_level=values.read("log-level", "info", one_of(*LOG_LEVELS)),
     )
@@ -200,6 +213,15 @@ def parse_address(text: str) -> Address:
     if found is None:
         raise ValueError("is not an address such as 127.0.0.1:8086 or unix:/run/kwok/shim.sock")
     return Address(host=found[0], port=found[1])
+
+
+def _plan(path: str) -> "Plan | None":
+    if not path:
+        return None
+    # Late: most shims need nothing of it, and other commands need to know the flags.
+    from kwok_operator.shim.troublefile import read_plan
+
+    return read_plan(path)
 
 
 def _labels(text: str) -> Mapping[str, str]:

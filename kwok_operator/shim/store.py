@@ -9,7 +9,7 @@ an object that is older by its resourceVersion never takes its place: CA reads i
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -21,6 +21,7 @@ from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.shim.marked import is_initializing, is_stuck
 from kwok_operator.shim.settings import Selector
 
 STARTUP_TIME: Final = 15 * 60.0
@@ -69,7 +70,7 @@ class GroupObject:
 
 @dataclass(slots=True)
 class Node:
-    """A node of a group."""
+    """A node of a group; one that the simulated cloud is slow to delete counts as deleting."""
 
     name: str
     provider_id: str
@@ -182,13 +183,24 @@ class Store:
 
     def waits_longer(self, group: GroupObject, seconds: float) -> bool:
         """Whether an instance that has no Node yet was asked for longer ago than that."""
-        if not group.status.pending:
+        # Not that of the first serials: a simulated cloud may have let others wait for room.
+        oldest = min((batch.requested_at for batch in group.status.pending), default=None)
+        if oldest is None:
             return False
         try:
-            asked = datetime.fromisoformat(group.status.pending[0].requested_at).timestamp()
+            asked = datetime.fromisoformat(oldest).timestamp()
         except (ValueError, OverflowError):  # somebody else than the operator wrote it
             return False
         return asked < self._clock() - seconds
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self._clock()
+
+    def arrived(self, group: GroupObject) -> Set[int]:
+        """Serials whose Node is there, or was there and went while they were waited for."""
+        nodes = self._nodes.get(group.uid)
+        return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
     def target(self, group: GroupObject) -> int:
         """The target of its fleet, without making one where the group says it."""
@@ -253,10 +265,13 @@ class Store:
             return
         uid, serial = place
         nodes = self._nodes.setdefault(uid, _Nodes())
-        nodes.there[serial] = Node(view.name, view.provider_id, view.deleting)
-        if view.deleting or (view.ready and not view.not_ready_taint):
+        leaving = view.deleting or is_stuck(view)
+        nodes.there[serial] = Node(view.name, view.provider_id, leaving)
+        now = self._clock()
+        young, up = view.created > now - STARTUP_TIME, view.ready and not view.not_ready_taint
+        if leaving or (up and not (young and is_initializing(view, now=now))):
             nodes.starting.pop(serial, None)
-        elif view.created > self._clock() - STARTUP_TIME:
+        elif young:
             nodes.starting[serial] = view.created
         nodes.highest = max(nodes.highest, serial)
         self._group_of[view.provider_id] = place

@@ -30,6 +30,8 @@ FILES = {
     OPERATOR: (
         "base/rbac.yaml",
         "components/delete-pods/rbac.yaml",
+        "components/hold-lease/rbac.yaml",
+        "components/hold-stage/rbac.yaml",
         "components/remote-templates/rbac.yaml",
     ),
     SHIM: ("components/shim-rbac/rbac.yaml",),

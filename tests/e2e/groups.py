@@ -14,8 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kwok_operator.constants import API_GROUP, API_VERSION, KIND, NODE_GROUP_LABEL, PLURAL
-from kwok_operator.models.crd import CRD_FILE, CRD_NAME
+from kwok_operator.constants import (
+    API_GROUP,
+    API_VERSION,
+    KIND,
+    NODE_GROUP_LABEL,
+    PLURAL,
+    POOL_KIND,
+    POOL_PLURAL,
+)
+from kwok_operator.models.crd import CRD_DIRECTORY, CRD_NAME, POOL_CRD_NAME
 from tests.e2e.kubectl import Kubectl, KubectlError, as_text, eventually
 
 ESTABLISHED = "--for=condition=Established"
@@ -23,15 +31,21 @@ ESTABLISHED = "--for=condition=Established"
 
 def install_crds(kubectl: Kubectl) -> None:
     """The CRDs of this checkout are served, and kubectl knows them."""
-    kubectl("apply", f"--filename={CRD_FILE.parent}")
+    kubectl("apply", f"--filename={CRD_DIRECTORY}")
     # In its first moment a CRD has no conditions, and kubectl wait doesn't wait for them.
+    names = [f"crd/{CRD_NAME}", f"crd/{POOL_CRD_NAME}"]
     eventually(
-        lambda: kubectl("wait", ESTABLISHED, f"crd/{CRD_NAME}", "--timeout=30s"),
-        describe="the CRD is established",
+        lambda: kubectl("wait", ESTABLISHED, *names, "--timeout=30s"),
+        describe="the CRDs are established",
     )
-    # Established comes before discovery, the schema that explain reads, and the groups.
-    eventually(lambda: kubectl("explain", PLURAL), describe=f"{PLURAL} can be explained")
-    eventually(lambda: kubectl("get", PLURAL) is not None, describe=f"{PLURAL} are served")
+    for kind in (PLURAL, POOL_PLURAL):
+        _wait_served(kubectl, kind)
+
+
+def _wait_served(kubectl: Kubectl, kind: str) -> None:
+    """Established comes before discovery, the schema that explain reads, and the objects."""
+    eventually(lambda: kubectl("explain", kind), describe=f"{kind} can be explained")
+    eventually(lambda: kubectl("get", kind) is not None, describe=f"{kind} are served")
 
 
 def group_manifest(name: str, **spec: Any) -> dict[str, Any]:
@@ -41,6 +55,10 @@ def group_manifest(name: str, **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": spec,
     }
+
+
+def pool_manifest(name: str, **spec: Any) -> dict[str, Any]:
+    return {**group_manifest(name, **spec), "kind": POOL_KIND}
 
 
 def apply_group(kubectl: Kubectl, name: str, **spec: Any) -> None:

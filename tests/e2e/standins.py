@@ -1,7 +1,8 @@
 """CRDs of others that deploy/ makes objects of, as far as it uses them.
 
-The kinds of the Prometheus Operator and of cert-manager, with the fields, types and choices that
-theirs have, written down anew. Any other field is refused, as one that theirs don't have would be.
+The kinds of the Prometheus Operator, of cert-manager and of kwok, with the fields, types and
+choices that theirs have, written down anew. Any other field is refused, as one that theirs don't
+have would be.
 """
 
 from typing import Any
@@ -71,30 +72,43 @@ CERTIFICATE = _object(
     ),
     issuerRef=_object("name", name=TEXT, kind=TEXT, group=TEXT),
 )
+STAGE = _object(
+    "resourceRef",
+    "next",
+    resourceRef=_object("kind", apiGroup=TEXT, kind=TEXT),
+    selector=_object(
+        matchLabels=TEXTS,
+        matchExpressions=_list(_object("key", key=TEXT, operator=TEXT, values=_list(TEXT))),
+    ),
+    weight={"type": "integer", "minimum": 0},
+    next=_object(statusTemplate=TEXT),
+)
 
 KINDS = (
-    ("monitoring.coreos.com", "ServiceMonitor", SERVICE_MONITOR),
-    ("monitoring.coreos.com", "PrometheusRule", PROMETHEUS_RULE),
-    ("cert-manager.io", "Issuer", ISSUER),
-    ("cert-manager.io", "Certificate", CERTIFICATE),
+    ("monitoring.coreos.com", "v1", "ServiceMonitor", SERVICE_MONITOR),
+    ("monitoring.coreos.com", "v1", "PrometheusRule", PROMETHEUS_RULE),
+    ("cert-manager.io", "v1", "Issuer", ISSUER),
+    ("cert-manager.io", "v1", "Certificate", CERTIFICATE),
+    ("kwok.x-k8s.io", "v1alpha1", "Stage", STAGE),
 )
+CLUSTER_SCOPED = {"Stage"}
 
 
 def crds() -> dict[str, Any]:
     """All of them, as a List."""
-    items = [_crd(group, kind, spec) for group, kind, spec in KINDS]
+    items = [_crd(group, version, kind, spec) for group, version, kind, spec in KINDS]
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def names() -> list[str]:
     """As kubectl takes them."""
-    return [f"crd/{kind.lower()}s.{group}" for group, kind, _ in KINDS]
+    return [f"crd/{kind.lower()}s.{group}" for group, _, kind, _ in KINDS]
 
 
-def _crd(group: str, kind: str, spec: Schema) -> dict[str, Any]:
+def _crd(group: str, version: str, kind: str, spec: Schema) -> dict[str, Any]:
     plural = f"{kind.lower()}s"
-    version = {
-        "name": "v1",
+    served = {
+        "name": version,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": _object("spec", spec=spec)},
@@ -105,8 +119,8 @@ def _crd(group: str, kind: str, spec: Schema) -> dict[str, Any]:
         "metadata": {"name": f"{plural}.{group}"},
         "spec": {
             "group": group,
-            "scope": "Namespaced",
+            "scope": "Cluster" if kind in CLUSTER_SCOPED else "Namespaced",
             "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [version],
+            "versions": [served],
         },
     }

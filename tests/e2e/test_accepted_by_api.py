@@ -1,6 +1,6 @@
 """What is decided without a cluster, held against a real API server.
 
-- `kwok-operator validate` and the API server take and refuse the same KwokNodeGroups
+- `kwok-operator validate` and the API server take and refuse the same groups and pools
 - every node of the corpus makes nodes, born Ready with nothing of the machine it came from
 - whatever is put into a node, what comes out is a node that the API server accepts, or an error
 """
@@ -24,11 +24,14 @@ from kwok_operator.errors import BadRequestError, InvalidError, TemplateError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.models.template import GuardTaint, Template
+from tests import cloudmanifests, manifests
 from tests.e2e.groups import apply_group, nodes_of, wait_ready
 from tests.e2e.kubectl import Kubectl, KubectlError
 from tests.e2e.operator import NAMESPACE, Process
 from tests.e2e.sources import configmap
-from tests.manifests import BAD, GOOD
+
+GOOD = manifests.GOOD | cloudmanifests.GOOD
+BAD = manifests.BAD | cloudmanifests.BAD
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 NODES = sorted(p for p in CORPUS.glob("*.yaml") if not p.name.endswith(".clean.yaml"))

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import MAX_NODES_TO_DELETE
-from kwok_operator.models.crd import custom_resource_definition
+from kwok_operator.models.crd import custom_resource_definition, pool_definition
+from tests.cloudmanifests import BAD as CLOUD_BAD
 from tests.e2e.groups import group_manifest
 from tests.e2e.kubectl import Kubectl, as_text
 from tests.manifests import BAD
@@ -154,11 +155,14 @@ def test_no_rule_goes_untested() -> None:
             yield from (rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
             for value in schema.values():
                 yield from rules(value)
+        elif isinstance(schema, list):
+            for value in schema:
+                yield from rules(value)
 
-    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     tested = [sentence for _, _, sentence in REFUSED]
-    tested += [sentence for _, sentence in BAD.values()]  # by test_accepted_by_api.py
-    messages = {m for m in rules(schema) if not m.startswith("metadata.name")}
+    tested += [sentence for _, sentence in (BAD | CLOUD_BAD).values()]  # by test_accepted_by_api.py
+    definitions = [custom_resource_definition(), pool_definition()]
+    messages = {m for m in rules(definitions) if not m.startswith("metadata.name")}
     assert [m for m in messages if not any(sentence in m for sentence in tested)] == []
 
 
@@ -303,6 +307,9 @@ def test_replace_removes_what_it_does_not_name(kubectl: Kubectl, group_name: str
         ({"guardTaint": {"enabled": False}}, {"guardTaint": {}}),
         ({"scaleDown": {"nodesToDelete": ["a"]}}, {"scaleDown": {"nodesToDelete": []}}),
         ({"scaleDown": {"order": "OldestFirst"}}, {"scaleDown": {}}),
+        ({"cloud": {"stock": 5}}, {"cloud": {}}),
+        ({"cloud": {"failures": {"creation": [{"serials": "1"}]}}}, {"cloud": {"failures": {}}}),
+        ({"cloud": {"interruptions": {"atATime": 1}}}, {"cloud": {"interruptions": {}}}),
     ],
     ids=lambda spec: str(spec),
 )

@@ -1,4 +1,4 @@
-"""What people and programs see of a group in the API server; no operator is needed.
+"""What people and programs see of groups and pools in the API server; no operator is needed.
 
 - every field can be explained, with the text of the models
 - the status that the models write is kept whole, by the subresource and by nothing else
@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import API_GROUP
-from kwok_operator.models.crd import CRD_NAME
+from kwok_operator.models.capacitypool import GroupShare, KwokCapacityPoolStatus, PoolCondition
+from kwok_operator.models.cloudstatus import CloudStatus, InstanceRow, RefusedRecord, TermsRecord
+from kwok_operator.models.crd import CRD_NAME, POOL_CRD_NAME
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
-from tests.e2e.groups import group_manifest
-from tests.e2e.kubectl import Kubectl
+from tests.e2e.groups import group_manifest, pool_manifest
+from tests.e2e.kubectl import Kubectl, as_text
 
 pytestmark = pytest.mark.usefixtures("harness")  # nobody else writes status
 
@@ -29,11 +31,14 @@ def _objects(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str,
 
 
 @pytest.mark.parametrize("part", ["spec", "status"])
-def test_every_field_can_be_explained(kubectl: Kubectl, crds: None, part: str) -> None:
-    (version,) = kubectl.json("get", "crd", CRD_NAME)["spec"]["versions"]
+@pytest.mark.parametrize(("kind", "crd"), [("kng", CRD_NAME), ("kpool", POOL_CRD_NAME)])
+def test_every_field_can_be_explained(
+    kubectl: Kubectl, crds: None, kind: str, crd: str, part: str
+) -> None:
+    (version,) = kubectl.json("get", "crd", crd)["spec"]["versions"]
     served = version["schema"]["openAPIV3Schema"]["properties"][part]
     for path, node in _objects(served, part):
-        printed = " ".join(kubectl("explain", f"kng.{path}").split())
+        printed = " ".join(kubectl("explain", f"{kind}.{path}").split())
         assert "<empty>" not in printed
         for name, field in node["properties"].items():
             assert field.get("description"), f"{path}.{name}"
@@ -62,6 +67,30 @@ def _full_status() -> KwokNodeGroupStatus:
         resolved_template=node,
         template_hash="abcdef0123",
         template_source="Default",
+        cloud=CloudStatus(
+            terms=(TermsRecord(since=now, cloud={"seed": "run-1", "stock": 5}),),
+            refused=(
+                RefusedRecord(
+                    serials="5,7-8",
+                    since=now,
+                    pool="zone-b",
+                    reason="PoolExhausted",
+                    error_class="OutOfResources",
+                    code="SoldOut",
+                    message="None are left.",
+                ),
+            ),
+            instances=(
+                InstanceRow(
+                    state="Failed",
+                    reason="PoolExhausted",
+                    count=3,
+                    serials="5,7-8",
+                    since=now,
+                    message="None are left.",
+                ),
+            ),
+        ),
         conditions=tuple(
             Condition(
                 type=kind,
@@ -117,9 +146,80 @@ def test_columns(kubectl: Kubectl, group_name: str) -> None:
         "MEMORY": "256Gi",
         "PENDING": "3",
         "FAILED": "2",
+        "PROVISIONED": "ProvisionedReason",
+        "OUTAGE": "False",
         "SOURCE": "Default",
         "ZONE": "eu-west-1b",
     }
+
+
+@pytest.fixture
+def pool_name(kubectl: Kubectl, group_name: str) -> Iterator[str]:
+    yield group_name
+    kubectl("delete", "kpool", group_name, "--ignore-not-found")
+
+
+def test_status_and_columns_of_a_pool(kubectl: Kubectl, pool_name: str) -> None:
+    resources = {"cpu": "96", "nvidia.com/gpu": "8"}
+    status = KwokCapacityPoolStatus(
+        observed_generation=1,
+        instances=7,
+        resources=resources,
+        groups=(GroupShare(group="batch", instances=7, resources=resources),),
+        other_groups=2,
+        refused=3,
+        conditions=tuple(
+            PoolCondition(
+                type=kind,
+                status="True",
+                reason="Reason",
+                message="What is.",
+                observed_generation=1,
+                last_transition_time="2026-01-02T03:04:05Z",
+            )
+            for kind in ("Outage", "Exhausted")
+        ),
+    )
+    manifest = pool_manifest(
+        pool_name, instances=9, resources={"cpu": 512, "nvidia.com/gpu": "16"}, outage=True
+    )
+    kubectl.apply(manifest)
+    options = ("--server-side", "--force-conflicts", "--subresource=status", "--validate=strict")
+    kubectl.apply({**manifest, "status": status.dump()}, *options)
+    assert kubectl.json("get", "kpool", pool_name)["status"] == status.dump()
+
+    header, row = kubectl("get", "kpool", pool_name, "--output=wide").splitlines()
+    shown = dict(zip(header.split(), row.split(), strict=True))
+    assert shown.pop("AGE").endswith("s")
+    assert shown == {
+        "NAME": pool_name,
+        "INSTANCES": "7",
+        "LIMIT": "9",
+        "REFUSED": "3",
+        "OUTAGE": "True",
+        "CPU": "96",
+        "CPU-LIMIT": "512",
+        "GPU": "8",
+        "GPU-LIMIT": "16",
+    }
+    assert pool_name in kubectl("get", "kwok")
+
+
+def test_server_side_apply_may_empty_any_part_of_a_pool(kubectl: Kubectl, pool_name: str) -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        {"resources": {"cpu": 1}},
+        {"resources": {}},
+        {"error": {"class": "Other"}},
+        {"error": {}},
+        {"instances": 5},
+        {},
+    )
+    for spec in changes:
+        kubectl.apply(pool_manifest(pool_name, **spec), "--server-side")
+    # One that was made without a spec can be read, and patched, too.
+    bare = pool_manifest(f"{pool_name}-bare")
+    del bare["spec"]
+    assert kubectl.json("create", "-f-", "--dry-run=server", stdin=as_text(bare))["spec"] == {}
 
 
 def test_names_that_people_type(kubectl: Kubectl, group_name: str) -> None:

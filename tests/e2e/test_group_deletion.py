@@ -4,7 +4,7 @@
 - `--cascade=orphan` leaves the nodes, `--cascade=foreground` waits for them
 - a group of the same name starts over: names of its own, its full size, nothing of the old one
 - a group on its way out creates nothing, however long it is held there
-- a CRD that is away is waited for, and groups work again when it is back
+- a CRD that is away is waited for, and groups work again when it is back; not so that of pools
 - the CRD, the operator, its rights and the groups may be removed in any order
 - neither groups nor nodes ever carry a finalizer of ours, so nothing can hang
 """
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.models.crd import CRD_NAME
+from kwok_operator.models.crd import CRD_NAME, POOL_CRD_NAME
 from tests.e2e.groups import (
     apply_group,
     condition,
@@ -25,6 +25,7 @@ from tests.e2e.groups import (
     install_crds,
     names_of,
     nodes_of,
+    pool_manifest,
     scale,
     status_of,
     wait_ready,
@@ -61,10 +62,11 @@ def wait_gone(kubectl: Kubectl, name: str) -> None:
 
 
 def let_the_garbage_collector_see_groups(kubectl: Kubectl, group_name: str) -> None:
-    """Waits until it watches groups: of a kind that came and went before it looked, it deletes nothing.
+    """Waits until it watches groups.
 
-    It looks for new kinds every 30 s. Only it can end a deletion in the foreground, and only of
-    an object that its watch has shown to it.
+    Of a kind that came and went before it looked, it deletes nothing; it looks for new kinds every
+    30 s. Only it can end a deletion in the foreground, and only of an object that its watch has
+    shown to it.
     """
     scout = f"{group_name}-scout"
     apply_group(kubectl, scout, targetSize=0)
@@ -288,6 +290,26 @@ def test_missing_crd_is_waited_for(
     install_crds(kubectl)
     process.wait_ready()
     wait_until_heard(kubectl, group_name)
+
+
+def test_crd_of_pools_is_not_waited_for(
+    kubectl: Kubectl, harness: Harness, group_name: str, everything_comes_back: None
+) -> None:
+    kubectl("delete", "crd", POOL_CRD_NAME)
+    process = harness.start()
+    wait_until_heard(kubectl, group_name)
+    told = "the API server does not serve kwokcapacitypools: install its CRD"
+    assert process.log().count(told) == 1
+
+    install_crds(kubectl)
+    kubectl.apply(pool_manifest(group_name))
+    eventually(
+        lambda: kubectl.json("get", "kpool", group_name)["status"]["observedGeneration"] == 1,
+        describe="the pool has a status",
+        timeout=90,
+    )
+    assert process.log().count(told) == 1
+    kubectl("delete", "kpool", group_name)
 
 
 def test_groups_work_again_after_the_crd_was_away(

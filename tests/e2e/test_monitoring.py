@@ -1,6 +1,7 @@
 """A real Prometheus looks at the operator and the shim while groups scale:
 
-- every query of the dashboard gives something, those about cluster-autoscaler are understood
+- every query of the dashboard gives something, those about cluster-autoscaler are understood;
+  for this a group draws from a pool that has too few instances
 - every alert's expression is understood, and none fires where all is well
 - what it has scraped is what the API server says of the group
 """
@@ -13,8 +14,9 @@ import grpc
 import pytest
 
 from hack.controlplane import Tools
+from kwok_operator.constants import API_GROUP, API_VERSION, POOL_KIND, POOL_PLURAL
 from tests.e2e.autoscaler import Autoscaler, Shim
-from tests.e2e.groups import apply_group, scale, wait_ready
+from tests.e2e.groups import apply_group, scale, wait_condition, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
 from tests.e2e.prometheus import (
@@ -27,6 +29,7 @@ from tests.e2e.prometheus import (
 )
 
 OF_CLUSTER_AUTOSCALER = "cluster-autoscaler"
+SCARCE = 5
 
 
 @pytest.fixture
@@ -51,8 +54,28 @@ def prometheus(
         yield prometheus
 
 
+@pytest.fixture
+def pool(kubectl: Kubectl, group_name: str) -> Iterator[str]:
+    """A KwokCapacityPool with SCARCE instances."""
+    name = f"{group_name}-pool"
+    kubectl.apply(
+        {
+            "apiVersion": f"{API_GROUP}/{API_VERSION}",
+            "kind": POOL_KIND,
+            "metadata": {"name": name},
+            "spec": {"instances": SCARCE},
+        }
+    )
+    yield name
+    kubectl("delete", POOL_PLURAL, name)
+
+
 def test_every_query_of_the_dashboard_and_of_the_alerts_is_answered(
-    kubectl: Kubectl, prometheus: Prometheus, autoscaler: Autoscaler, group_name: str
+    kubectl: Kubectl,
+    prometheus: Prometheus,
+    autoscaler: Autoscaler,
+    group_name: str,
+    pool: str,
 ) -> None:
     apply_group(kubectl, group_name, targetSize=3, autoscaling={"minSize": 0, "maxSize": 100})
     wait_ready(kubectl, group_name)
@@ -61,11 +84,15 @@ def test_every_query_of_the_dashboard_and_of_the_alerts_is_answered(
     scale(kubectl, group_name, 30)
     wait_ready(kubectl, group_name)
     eventually(lambda: group_name in autoscaler.loop(), describe="the shim serves the group")
+    simulated = f"{group_name}-cloud"
+    apply_group(kubectl, simulated, targetSize=SCARCE + 1, cloud={"capacityPools": [pool]})
+    wait_condition(kubectl, simulated, "Provisioned", status="False")
 
     every = list(panels())
     assert {panel.row for panel in every} == {
         "Overview",
         "Groups",
+        "Simulated cloud",
         "Operations",
         "Operator health",
         "Shim",

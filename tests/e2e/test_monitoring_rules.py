@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from hack.controlplane import Tools
+from kwok_operator.cloudmetrics import INSTANCE_STATES
 from tests.e2e.prometheus import prometheus_tools, rules  # noqa: F401
 from tests.metrics import operator_metrics, shim_metrics
 
@@ -37,6 +38,15 @@ def _nodes(ready: str, *, target: str = "5x90", paused: str = "0x90") -> Series:
         f"kwok_operator_group_target_nodes{{{_WEB}}}": target,
         f'kwok_operator_group_nodes{{{_WEB},state="ready"}}': ready,
         f'kwok_operator_group_condition{{{_WEB},condition="Paused"}}': paused,
+    }
+
+
+def _instances(**states: str) -> Series:
+    """A group's instances in a simulated cloud."""
+    every = dict.fromkeys(INSTANCE_STATES, "0x90") | states
+    return {
+        f'kwok_operator_instances{{{_WEB},state="{state}"}}': values
+        for state, values in every.items()
     }
 
 
@@ -119,11 +129,16 @@ BAD: dict[str, list[Series]] = {
     "KwokOperatorTwoLeaders": [_leaders("1x90", "1x90")],
     "KwokOperatorMemoryNearLimit": [_memory("95x90", "100x90")],
     "KwokOperatorEventLoopLag": [_lag("0+1000x90", "0+990x90")],
-    "KwokNodeGroupBelowTarget": [_nodes("4x90"), _nodes("5x5 0x90")],
+    "KwokNodeGroupBelowTarget": [
+        _nodes("4x90"),
+        _nodes("5x5 0x90"),
+        _nodes("3x90") | _instances(Ready="3x90", Failed="1x90"),
+        _nodes("3x90") | _instances(Ready="3x90", Due="2x90"),
+    ],
     "KwokNodeGroupStalled": [
         _one("kwok_operator_group_condition", "1x90", f'{_WEB},condition="Stalled"')
     ],
-    "KwokNodesPending": [_pending("0+60x90")],
+    "KwokNodesPending": [_pending("0+60x90"), _pending("0+60x90") | _instances(Due="1x90")],
     "KwokNodeLimitReached": [_one("kwok_operator_groups_waiting_for_room", "2x90")],
     "KwokProviderConfigProblem": [_one("kwok_operator_provider_config_problems", "1x90", _PROBLEM)],
     "KwokOperatorReconcileErrors": [_passes("0+30x90")],
@@ -150,12 +165,17 @@ FINE: dict[str, list[Series]] = {
         _nodes("6x90"),
         _nodes("1x90", paused="1x90"),
         _nodes("5x50 0x10 5x30"),
+        _nodes("2x90") | _instances(Ready="2x90", Failed="1x90", NotReady="2x90"),
     ],
     "KwokNodeGroupStalled": [
         _one("kwok_operator_group_condition", "0x90", f'{_WEB},condition="Stalled"'),
         _one("kwok_operator_group_condition", "1x90", f'{_WEB},condition="Paused"'),
     ],
-    "KwokNodesPending": [_pending("300x90"), _pending("0+60x90", paused="1x90")],
+    "KwokNodesPending": [
+        _pending("300x90"),
+        _pending("0+60x90", paused="1x90"),
+        _pending("0+60x90") | _instances(Failed="1x90"),
+    ],
     "KwokNodeLimitReached": [_one("kwok_operator_groups_waiting_for_room", "0x90")],
     "KwokProviderConfigProblem": [_one("kwok_operator_provider_config_problems", "0x90", _PROBLEM)],
     "KwokOperatorReconcileErrors": [_passes("0+1x90")],

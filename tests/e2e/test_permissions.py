@@ -50,6 +50,7 @@ from tests.e2e.groups import (
     group_manifest,
     names_of,
     patch_group,
+    pool_manifest,
     scale,
     wait_ready,
 )
@@ -108,6 +109,8 @@ def used(own: OwnCluster, kubeconfigs: dict[str, Path]) -> dict[Grant, Request]:
     """What the operator and the shim have made use of in a life with everything in it."""
     own.harness.start(LEADER)
     live_with_a_provider_config(own.kubectl)
+    live_with_a_pool(own.kubectl)
+    live_with_a_boot(own.kubectl)
     live_with_groups(own.kubectl)
     live_with_cluster_autoscaler(own.kubectl, kubeconfigs[SHIM])
     own.harness.stop()
@@ -153,6 +156,26 @@ def told_once_more(kubectl: Kubectl, kind: str) -> Iterator[None]:
     before = count()
     yield
     eventually(count, lambda n: n > before, describe=f"a {kind} is told")
+
+
+def live_with_a_pool(kubectl: Kubectl) -> None:
+    """Its status is written."""
+    kubectl.apply(pool_manifest("zone", instances=1))
+    eventually(lambda: kubectl.json("get", "kpool", "zone")["status"], describe="it has a status")
+
+
+def live_with_a_boot(kubectl: Kubectl) -> None:
+    """Who holds nodes NotReady is looked for, and a node is held by its Lease until it is Ready."""
+    apply_group(
+        kubectl,
+        "boots",
+        targetSize=1,
+        template={"shape": {"cpu": 4}},
+        cloud={"readinessDelay": {"fixed": "3s"}},
+    )
+    wait_ready(kubectl, "boots")
+    assert condition(kubectl, "boots", "CloudSimulated")["reason"] == "HeldByLease"
+    kubectl("delete", "kng", "boots")
 
 
 def live_with_groups(kubectl: Kubectl) -> None:
@@ -324,6 +347,10 @@ REFUSED = {
         ("create", "clusterrolebindings", "default"),
         ("impersonate", "users", "default"),
         ("patch", "customresourcedefinitions", "default"),
+        ("patch", "kwokcapacitypools", "default"),
+        ("delete", "kwokcapacitypools", "default"),
+        ("list", "stages", "default"),
+        ("create", "stages", "default"),
         ("get", "nodes/proxy", "default"),
     ),
     SHIM: (
@@ -333,6 +360,7 @@ REFUSED = {
         ("create", "kwoknodegroups", "default"),
         ("delete", "kwoknodegroups", "default"),
         ("patch", "kwoknodegroups/status", "default"),
+        ("list", "kwokcapacitypools", "default"),
         ("get", "secrets", NAMESPACE),
         ("list", "pods", "default"),
     ),

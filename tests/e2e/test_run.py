@@ -28,7 +28,7 @@ from kwok_operator import __version__
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.metrics import Metrics
-from kwok_operator.models.crd import CRD_FILE
+from kwok_operator.models.crd import CRD_DIRECTORY
 from kwok_operator.settings import RunSettings
 from tests.e2e.groups import (
     apply_group,
@@ -373,7 +373,7 @@ def own_cluster() -> Iterator[Cluster]:
 def own(own_cluster: Cluster, tmp_path: Path) -> Iterator[tuple[Cluster, Kubectl, Harness]]:
     kubeconfig = own_cluster.kubeconfig
     kubectl = Kubectl(program=own_cluster.kubectl, kubeconfig=kubeconfig, cache=tmp_path / "cache")
-    kubectl("apply", f"--filename={CRD_FILE.parent}")
+    kubectl("apply", f"--filename={CRD_DIRECTORY}")
     eventually(lambda: kubectl("get", "kng") is not None, describe="groups are served")
     harness = Harness(kubeconfig=kubeconfig, directory=tmp_path)
     yield own_cluster, kubectl, harness

@@ -2,13 +2,22 @@
 
 - created, scaled, paused, its template broken and mended: each once, in the order of what happened
 - what happens again is counted, not told again; by an operator that was restarted in between, too
+- what a simulated cloud does to its instances; `kubectl describe node` tells a node's own end
 """
 
 import re
 import time
+from functools import partial
 from typing import NamedTuple
 
-from tests.e2e.groups import apply_group, patch_group, scale, wait_condition, wait_ready
+from tests.e2e.groups import (
+    apply_group,
+    names_of,
+    patch_group,
+    scale,
+    wait_condition,
+    wait_ready,
+)
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness
 
@@ -16,6 +25,7 @@ _LINE = re.compile(
     r"^  (?P<kind>\w+) +(?P<reason>\w+) +(?:\S+ \(x(?P<count>\d+) over \S+\)|\S+) +"
     r"kwok-operator +(?P<message>.*)$"
 )
+SOLD_OUT = {"serials": "0", "times": 1, "code": "SoldOut"}
 BROKEN = {"node": {"metadata": {"labels": {"no label": "x"}}}}
 
 
@@ -98,3 +108,42 @@ def test_describe_tells_the_story(kubectl: Kubectl, harness: Harness, group_name
 
 def twice(lines: list[tuple[str, int]]) -> list[tuple[str, int]]:
     return [(reason, 2 * count) for reason, count in lines]
+
+
+def test_describe_tells_of_the_simulated_cloud(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
+    harness.start()
+    cloud = {"failures": {"creation": [SOLD_OUT]}, "retryAfter": "5s"}
+    apply_group(kubectl, group_name, targetSize=2, cloud=cloud)
+    wait_ready(kubectl, group_name)
+    told(
+        kubectl,
+        group_name,
+        *(("ScalingUp", 1), ("CreationFailed", 1), ("AllArrived", 1), ("Ready", 1)),
+    )
+    failed = story(kubectl, group_name)[1]
+    assert failed.kind == "Warning"
+    assert "1 CreationFailed (SoldOut: the simulated cloud" in failed.message
+
+    spot = f"{group_name}-spot"
+    short = {"lifetime": {"fixed": "125s"}, "notice": "120s"}
+    apply_group(kubectl, spot, targetSize=2, cloud={"interruptions": short})
+    wait_condition(kubectl, spot, "Provisioned")
+    for node in names_of(kubectl, spot):
+        eventually(
+            partial(tells_of_notice, kubectl, spot, node=node),
+            describe=f"the group tells of {node}",
+            timeout=120,
+        )
+        eventually(
+            partial(kubectl, "describe", "node", node),
+            until=lambda found: "The simulated cloud takes the node back in 120s" in found,
+            describe=f"the node {node} tells of itself",
+            timeout=120,
+        )
+
+
+def tells_of_notice(kubectl: Kubectl, group: str, *, node: str) -> bool:
+    told = [line.message for line in story(kubectl, group) if line.reason == "Interrupted"]
+    return any(node in message and "in 120s" in message for message in told)

@@ -3,8 +3,8 @@
     python -m tests.monitoring docs/img/dashboard.svg
 
 A control plane, the operator, a shim and a Prometheus run for three minutes, while groups are
-scaled, paused and broken, and somebody plays cluster-autoscaler. Then every query of the dashboard
-is asked over that time, and what comes back is drawn (page.py).
+scaled, paused, broken and interrupted, and somebody plays cluster-autoscaler. Then every query of
+the dashboard is asked over that time, and what comes back is drawn (page.py).
 """
 
 import argparse
@@ -24,6 +24,7 @@ import grpc
 
 from hack.controlplane import Settings, create, delete, find_prometheus
 from hack.controlplane.progress import Reporter
+from kwok_operator.constants import API_GROUP, API_VERSION, POOL_KIND
 from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.groups import apply_group, install_crds, patch_group, scale
 from tests.e2e.kubectl import Kubectl
@@ -36,6 +37,19 @@ POINTS = 60
 _LABEL = re.compile(r"{{\w+}}")
 BOUNDS = {"minSize": 0, "maxSize": 400}
 BROKEN = {"node": {"metadata": {"labels": {"no label": "x"}}}}
+POOL = {
+    "apiVersion": f"{API_GROUP}/{API_VERSION}",
+    "kind": POOL_KIND,
+    "metadata": {"name": "zone-b"},
+    "spec": {"instances": 50},
+}
+SPOT = {
+    "provisioningDelay": {"lognormal": {"p50": "8s", "p99": "40s"}},
+    "failures": {"creation": [{"probability": "0.25", "class": "QuotaExceeded"}]},
+    "retryAfter": "15s",
+    "capacityPools": ["zone-b"],
+    "interruptions": {"lifetime": {"exponential": {"mean": "3m"}}, "notice": "10s"},
+}
 
 
 def story(kubectl: Kubectl) -> list[tuple[float, Callable[[], object]]]:
@@ -48,6 +62,8 @@ def story(kubectl: Kubectl) -> list[tuple[float, Callable[[], object]]]:
 
     return [
         (0, lambda: make("web", 40)),
+        (5, lambda: kubectl.apply(POOL)),
+        (6, lambda: apply_group(kubectl, "spot", targetSize=30, cloud=SPOT)),
         (10, lambda: make("batch", 120)),
         (25, lambda: make("gpu", 16)),
         (45, lambda: scale(kubectl, "web", 200)),
@@ -55,6 +71,7 @@ def story(kubectl: Kubectl) -> list[tuple[float, Callable[[], object]]]:
         (80, lambda: patch_group(kubectl, "gpu", paused=True)),
         (82, lambda: scale(kubectl, "gpu", 60)),
         (100, lambda: patch_group(kubectl, "gpu", paused=False)),
+        (95, lambda: scale(kubectl, "spot", 60)),
         (115, lambda: patch_group(kubectl, "batch", template=BROKEN)),
         (120, lambda: scale(kubectl, "batch", 60)),
         (140, lambda: patch_group(kubectl, "batch", template={"node": None})),

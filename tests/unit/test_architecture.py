@@ -55,6 +55,7 @@ CONFINED: dict[str, tuple[str, ...]] = {
     "prometheus_client": (
         f"{PACKAGE}.metrics",
         f"{PACKAGE}.groupmetrics",
+        f"{PACKAGE}.cloudmetrics",
         f"{PACKAGE}.health",
         f"{PACKAGE}.shim.metrics",
     ),

@@ -4,19 +4,22 @@
 - conditions that turn: bad ones are warnings; that they have ended is told in words of their own
 - one cause that turns several conditions is told once
 - nothing new is nothing to tell: not in the next pass, and not after a restart
+- instances that don't come, outages, and that kwok undoes what the simulated cloud shows
+- nodes that get notice: one Event of the group, and one of each of the first of them
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
-from kwok_operator.controller.announcements import announce
+from kwok_operator.controller.announcements import MAX_NODES_TOLD, announce, announce_notice
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.core.plan import Limit, Plan, Target
 from kwok_operator.core.status import make_status
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 from tests.fakes.facts import AT_REST
 
 NOW = "2026-01-02T03:04:05Z"
@@ -30,10 +33,19 @@ class Events:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
+        self.told_to_nodes: list[tuple[str, str, str, str]] = []
 
     def emit(self, group: Group, kind: str, reason: str, message: str) -> None:
-        assert group is GROUP
+        assert group.name == GROUP.name
         self.told.append((kind, reason, message))
+
+    def last_said(self, group: Group, reasons: Sequence[str]) -> str | None:
+        told = (reason for _, reason, _ in reversed(self.told) if reason in reasons)
+        return next(told, None)
+
+    def emit_for_node(self, name: str, kind: str, reason: str, message: str) -> bool:
+        self.told_to_nodes.append((name, kind, reason, message))
+        return True
 
 
 class Passes:
@@ -266,3 +278,144 @@ class TestConditions:
     def test_another_reason_is_told_anew(self, passes: Passes) -> None:
         passes.next(kwok_silent="silent", ready=2)
         assert passes.next(refusal="forbidden") == [("Warning", "Refused")]
+
+
+class Cloud:
+    """A group in a simulated cloud, from pass to pass: its conditions, and what is told of them."""
+
+    def __init__(self) -> None:
+        self.status = KwokNodeGroupStatus()
+        self.events = Events()
+        self.turn(Provisioned="AllArrived", Outage="NoOutage", CloudSimulated="HeldByStage")
+
+    def turn(self, **reasons: str) -> list[tuple[str, str]]:
+        """The kinds and reasons told of a pass that found these reasons, by condition."""
+        conditions = {c.type: c for c in self.status.conditions}
+        for kind, reason in reasons.items():
+            conditions[kind] = Condition(
+                type=kind,
+                status="True" if reason in TRUE else "False",
+                reason=reason,
+                message=f"{reason} in a sentence.",
+                last_transition_time=NOW,
+            )
+        after = self.status.model_copy(update={"conditions": tuple(conditions.values())})
+        events, before = self.events, len(self.events.told)
+        plan = Plan(
+            target=Target(3, 3), pending=(), create=(), delete=(), batches=(), next_serial=3
+        )
+        announce(cast(Recorder, events), GROUP, before=self.status, after=after, plan=plan)
+        self.status = KwokNodeGroupStatus.model_validate(after.dump())
+        return [(kind, reason) for kind, reason, _ in events.told[before:]]
+
+
+TRUE = ("AllArrived", "SpecOutage", "PoolOutage", "HeldByStage")
+FAILURES = ("CreationFailed", "OutOfStock", "PoolExhausted", "PoolMissing", "NeverRegisters")
+
+
+class TestSimulatedCloud:
+    def test_a_group_that_begins_well_has_nothing_to_tell(self) -> None:
+        cloud = Cloud()
+        assert cloud.turn() == []
+        assert {c.type for c in cloud.status.conditions} <= set(ConditionType)
+
+    @pytest.mark.parametrize("reason", FAILURES)
+    def test_instances_that_do_not_come_are_told_once_and_that_they_came(self, reason: str) -> None:
+        cloud = Cloud()
+        assert cloud.turn(Provisioned=reason) == [("Warning", reason)]
+        assert cloud.turn(Provisioned=reason) == []
+        assert cloud.turn(Provisioned="AllArrived") == [("Normal", "AllArrived")]
+        assert cloud.turn() == []
+
+    def test_another_reason_is_told_anew(self) -> None:
+        cloud = Cloud()
+        cloud.turn(Provisioned="CreationFailed")
+        assert cloud.turn(Provisioned="OutOfStock") == [("Warning", "OutOfStock")]
+
+    def test_instances_that_take_their_time_are_no_news(self) -> None:
+        cloud = Cloud()
+        assert cloud.turn(Provisioned="Provisioning") == []
+        assert cloud.turn(Provisioned="AllArrived") == []
+
+    def test_what_failed_comes_after_it_was_under_way_again(self) -> None:
+        cloud = Cloud()
+        cloud.turn(Provisioned="CreationFailed")
+        assert cloud.turn(Provisioned="Provisioning") == []
+        assert cloud.turn(Provisioned="AllArrived") == [("Normal", "AllArrived")]
+        cloud.turn(Provisioned="Provisioning")
+        assert cloud.turn(Provisioned="AllArrived") == []
+
+    def test_an_outage_is_told_when_it_begins_and_when_it_is_over(self) -> None:
+        cloud = Cloud()
+        out = cloud.turn(Outage="SpecOutage", Provisioned="Outage")
+        assert out == [("Warning", "Outage")]
+        assert cloud.turn() == []
+        over = cloud.turn(Outage="NoOutage", Provisioned="AllArrived")
+        assert over == [("Normal", "OutageOver")]
+
+    def test_what_kwok_undoes_is_told_and_that_it_is_held_again(self) -> None:
+        cloud = Cloud()
+        assert cloud.turn(CloudSimulated="NotHeld") == [("Warning", "NotHeld")]
+        assert cloud.turn(CloudSimulated="HeldByStage") == [("Normal", "Held")]
+
+    def test_without_a_simulated_cloud_it_is_not_over_but_gone(self) -> None:
+        cloud = Cloud()
+        cloud.turn(Provisioned="CreationFailed", Outage="SpecOutage")
+        cloud.status = cloud.status.model_copy(update={"conditions": ()})
+        assert cloud.turn() == []
+
+
+SPOT = Group.parse(
+    {
+        "metadata": {"name": "web", "uid": "u-1"},
+        "spec": {"cloud": {"interruptions": {"hourlyRate": "0.1", "notice": "30s"}}},
+    }
+)
+
+
+class TestNotice:
+    def noticed(self, *names: str, group: Group = SPOT, reason: str = "Interrupted") -> Events:
+        events = Events()
+        announce_notice(cast(Recorder, events), group, names, reason=reason)
+        return events
+
+    def test_the_group_tells_of_all_in_one_event(self) -> None:
+        events = self.noticed("web-3", "web-1", "web-2")
+        assert events.told == [
+            (
+                "Normal",
+                "Interrupted",
+                "3 nodes get notice and go in 30s: web-1, web-2, web-3.",
+            )
+        ]
+
+    def test_each_node_tells_of_itself(self) -> None:
+        events = self.noticed("web-1")
+        assert events.told_to_nodes == [
+            (
+                "web-1",
+                "Warning",
+                "Interrupted",
+                "The simulated cloud takes the node back in 30s, by an interruption.",
+            )
+        ]
+        assert events.told[0][2] == "1 node gets notice and goes in 30s: web-1."
+
+    def test_the_end_of_a_life_is_told_as_that(self) -> None:
+        events = self.noticed("web-1", reason="MaxLifetime")
+        assert events.told[0][2] == (
+            "1 node has reached the maximum lifetime and goes in 30s: web-1."
+        )
+        assert "at the end of its maximum lifetime" in events.told_to_nodes[0][3]
+
+    def test_thousands_are_told_in_a_few_words_and_by_a_few_nodes(self) -> None:
+        events = self.noticed(*(f"web-{n:06}" for n in range(5_000)))
+        assert "and 4995 more" in events.told[0][2]
+        assert len(events.told_to_nodes) == MAX_NODES_TOLD
+
+    def test_nobody_knows_when_a_node_goes_once_the_spec_is_silent(self) -> None:
+        events = self.noticed("web-1", group=GROUP)
+        assert events.told[0][2] == "1 node gets notice and goes soon: web-1."
+
+    def test_nobody_is_nothing_to_tell(self) -> None:
+        assert self.noticed().told == []

@@ -30,6 +30,7 @@ from kwok_operator.core.cloud.marks import Mark
 from kwok_operator.core.cloud.shaping import Hold, shown_text
 from kwok_operator.core.cloud.times import format_time, milliseconds_of
 from kwok_operator.core.plan import make_plan
+from kwok_operator.metrics import Metrics
 from kwok_operator.models.status import KwokNodeGroupStatus, PendingBatch
 
 NODE = {"status": {"capacity": {"cpu": "4"}}}
@@ -68,6 +69,7 @@ class World:
             use=self.clouds.use,
             refused=self.clouds.refused,
             now=lambda: format_time(self.now),
+            metrics=Metrics(),
         )
         self.clouds.pools.replace([POOLS.one(pool) for pool in self.pools], 1)
         for body in self.bodies.values():

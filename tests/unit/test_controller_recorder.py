@@ -5,6 +5,7 @@
 - what has gone meanwhile is said anew
 - many similar ones share an Event, and an object that flaps has a budget
 - they are about the object, in its namespace or in default, and nothing that goes wrong is fatal
+- what nodes are told of themselves leaves room for what groups are told
 """
 
 from collections.abc import AsyncIterator
@@ -203,3 +204,55 @@ async def test_little_is_remembered_of_many(world: World) -> None:
         world.recorder.emit(About(f"g-{number}", f"u-{number}"), "Normal", "Ready", "well")
     await world.recorder.flush()
     assert len(world.events) == 500
+
+
+async def test_a_node_is_told_where_kubectl_looks_for_it(world: World) -> None:
+    assert world.recorder.emit_for_node("web-1", "Warning", "Interrupted", "goes in 2m")
+    await world.recorder.flush()
+    (event,) = world.events
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "web-1",
+        "uid": "web-1",
+    }
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Warning",
+        "Interrupted",
+        "goes in 2m",
+    )
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "2026-01-02T03:04:05Z"
+    assert event["count"] == 1
+
+
+async def test_a_restarted_operator_that_tells_a_node_again_makes_no_second_event(
+    world: World,
+) -> None:
+    for _ in range(2):
+        world.another_operator()
+        world.recorder.emit_for_node("web-1", "Warning", "Interrupted", "goes in 2m")
+        await world.recorder.flush()
+    assert world.told == [("goes in 2m", 2)]
+
+
+async def test_nodes_leave_room_for_groups(world: World) -> None:
+    told = [
+        world.recorder.emit_for_node(f"web-{n}", "Warning", "Interrupted", "goes in 2m")
+        for n in range(1_000)
+    ]
+    assert 0 < sum(told) < 500
+    world.recorder.emit(WEB, "Normal", "Interrupted", "1000 nodes go in 2m")
+    await world.recorder.flush()
+    assert ("1000 nodes go in 2m", 1) in world.told
+    assert len(world.events) == sum(told) + 1
+
+
+async def test_what_was_said_last(world: World) -> None:
+    both = ("Failed", "Arrived")
+    assert world.recorder.last_said(WEB, both) is None
+    for reason in ("Failed", "Arrived", "Failed", "Ready"):
+        await world.say(f"{reason}.", reason=reason)
+    assert world.recorder.last_said(WEB, both) == "Failed"
+    await world.say("Arrived.", reason="Arrived")
+    assert world.recorder.last_said(WEB, both) == "Arrived"
+    assert world.recorder.last_said(About(uid="u-2"), both) is None

@@ -1,4 +1,4 @@
-"""What the API server would refuse in a group, said without one.
+"""What the API server would refuse in a group or a pool, said without one.
 
 - every manifest of the common table gets the right answer, at the right field
 - every rule of the schema is known in Python
@@ -13,13 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.groupcheck import check_group, group_schema, mirrors
+from kwok_operator.constants import KIND, POOL_KIND
+from kwok_operator.core.groupcheck import check_group, check_pool, mirrors, schema_of
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from tests.manifests import BAD, GOOD, Manifest, group, shape
+from tests import cloudmanifests, manifests
+from tests.cloudmanifests import cloud, pool
+from tests.manifests import Manifest, group, shape
+
+GOOD = manifests.GOOD | cloudmanifests.GOOD
+BAD = manifests.BAD | cloudmanifests.BAD
 
 
 def sentences(manifest: Manifest) -> list[str]:
-    return [problem.message for problem in check_group(manifest)]
+    check = check_pool if manifest["kind"] == POOL_KIND else check_group
+    return [problem.message for problem in check(manifest)]
 
 
 def rules(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -43,9 +50,11 @@ def test_what_is_wrong_is_told_once(manifest: Manifest, part: str) -> None:
     assert sentence.startswith(("metadata", "spec"))
 
 
-def test_every_rule_of_the_schema_is_known_here() -> None:
-    unknown = [rule["message"] for rule in rules(group_schema()) if mirrors(rule) is None]
-    assert unknown == []
+@pytest.mark.parametrize("kind", [KIND, POOL_KIND])
+def test_every_rule_of_the_schema_is_known_here(kind: str) -> None:
+    found = list(rules(schema_of(kind)))
+    assert len(found) > 2
+    assert [rule["message"] for rule in found if mirrors(rule) is None] == []
 
 
 @pytest.mark.parametrize(
@@ -73,11 +82,36 @@ def test_every_rule_of_the_schema_is_known_here() -> None:
             "apiVersion: is 'kwok-operator.io/v1'; write kwok-operator.io/v1alpha1",
         ),
         (
+            cloud(delay={"fixed": "1s"}),
+            "spec.cloud.delay: there is no such field; write"
+            " spec.cloud.failures.slowDeletion.delay",
+        ),
+        (
+            pool({"targetSize": 1}),
+            "spec.targetSize: there is no such field; known here: error, instances, outage,"
+            " resources",
+        ),
+        (
+            pool({"code": "x"}),
+            "spec.code: there is no such field; write spec.error.code",
+        ),
+        (
             {**group(), "metadata": {}},
             "metadata.name: is missing; every object has a name",
         ),
     ],
-    ids=["misspelt", "misplaced", "upper-case", "at the top", "metadata", "version", "no name"],
+    ids=[
+        "misspelt",
+        "misplaced",
+        "upper-case",
+        "at the top",
+        "metadata",
+        "version",
+        "in a cloud",
+        "not in a pool",
+        "in a pool",
+        "no name",
+    ],
 )
 def test_the_remedy_is_named(manifest: Manifest, sentence: str) -> None:
     assert sentences(manifest) == [sentence]

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from kwok_operator.cli import main
-from kwok_operator.constants import KIND
-from kwok_operator.core.groupcheck import check_group
+from kwok_operator.constants import KIND, POOL_KIND
+from kwok_operator.core.groupcheck import check_group, check_pool
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -143,8 +143,12 @@ def test_yaml_is_yaml_and_groups_are_groups(page: Path) -> None:
         if language != "yaml":
             continue
         for document in yaml.safe_load_all(dedent(block)):
-            if isinstance(document, dict) and document.get("kind") == KIND:
-                assert check_group(_without_dots(document)) == []
+            kind = document.get("kind") if isinstance(document, dict) else None
+            if kind in _CHECKS:
+                assert _CHECKS[kind](_without_dots(document)) == []
+
+
+_CHECKS = {KIND: check_group, POOL_KIND: check_pool}
 
 
 def _without_dots(document: Any) -> Any:

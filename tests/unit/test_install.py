@@ -30,7 +30,7 @@ from kwok_operator.install_settings import (
 )
 from kwok_operator.installer import MANAGER, Installer, InstallError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.models.crd import CRD_FILE
+from kwok_operator.models.crd import custom_resource_definition, pool_definition
 from tests.fakes.apiserver import NODES
 from tests.fakes.applying import ACCOUNTS, CRDS, DEPLOYMENTS, NAMESPACES, ApplyingApiServer
 
@@ -175,12 +175,11 @@ def test_what_comes_along_is_of_this_version(overlay: str) -> None:
     ]
     ours = {c["image"] for c in containers if image_name(c["image"]) == INSTALL_IMAGE}
     assert ours == {f"{INSTALL_IMAGE}:{__version__}"}
-    (crd,) = [m for m in found if m["kind"] == "CustomResourceDefinition"]
-    original = yaml.safe_load(CRD_FILE.read_text())
-    assert (crd["spec"], crd["metadata"]["name"]) == (
-        original["spec"],
-        original["metadata"]["name"],
-    )
+    crds = [m for m in found if m["kind"] == "CustomResourceDefinition"]
+    originals = [pool_definition(), custom_resource_definition()]
+    assert [(crd["spec"], crd["metadata"]["name"]) for crd in crds] == [
+        (crd["spec"], crd["metadata"]["name"]) for crd in originals
+    ]
 
 
 @pytest.mark.parametrize("overlay", overlays())

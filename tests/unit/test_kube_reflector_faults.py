@@ -3,6 +3,7 @@
 - errors in the stream, refusals and outages back off, honour Retry-After, and pass;
 - a stream without use makes no tight loop, and after some of them all is listed anew;
 - silence for long lists anew, quiet cuts don't slow down;
+- what is optional and not served is not there, and may come later;
 - logs tell transitions, with a remedy, not retries.
 """
 
@@ -119,6 +120,39 @@ async def test_refusals_are_logged_once_and_pass(
     assert first.startswith("listing failed")
     assert remedy in first
     assert [text.partition(":")[0] for text in rest] == ["resumed", "synced"]
+
+
+async def test_of_what_is_optional_there_is_nothing_where_it_is_not_served(
+    server: FakeApiServer, start: Start, sink: Names
+) -> None:
+    restarts: list[str] = []
+    server.create(NODES, {"metadata": {"name": "n-0"}})
+    server.fail(404, times=3, verb="list")
+    reflector = start(optional=True, on_restart=lambda _, cause: restarts.append(cause))
+    await until(reflector.synced.is_set)
+    assert sink.names == set()
+    await until(lambda: server.watchers)
+    assert (sink.names, restarts) == ({"n-0"}, [])
+
+    server.fail(404, verb="watch")
+    held = server.hold(verb="list")
+    server.cut_watches()
+    await until(lambda: sink.names == set())
+    held.set()
+    await until(lambda: sink.names == {"n-0"})
+    assert restarts == ["failed"], "of the connection that was cut"
+
+
+async def test_what_is_optional_is_waited_for_where_the_server_is_in_trouble(
+    server: FakeApiServer, start: Start, sink: Names
+) -> None:
+    server.fail(503, verb="list")
+    held = server.hold(verb="list")
+    reflector = start(optional=True)
+    await until(lambda: server.calls["list", "nodes"] == 2)
+    assert (sink.replaced, reflector.synced.is_set()) == (0, False)
+    held.set()
+    await until(reflector.synced.is_set)
 
 
 async def test_refused_watch_does_not_list_anew(

@@ -3,6 +3,7 @@
 - every metric is in docs/monitoring.md, with its labels; and none is there that isn't told
 - groups have the same few series each, a thousand of them; the others share one set, which adds up
 - a group that is gone is forgotten; what it did is not subtracted from what others have done
+- groups with a simulated cloud have some more, and pools have theirs, bounded in the same way
 - labels are bounded: resources that nobody asks for are "other"
 - all that any process tells, and the limit of its memory
 """
@@ -15,12 +16,24 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from kwok_operator import __version__
-from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES, OTHERS, GroupCollector
+from kwok_operator.cloudmetrics import (
+    ERROR_CLASSES,
+    INSTANCE_STATES,
+    INTERRUPTION_REASONS,
+    OTHERS,
+    CloudNumbers,
+    PoolCollector,
+    PoolNumbers,
+)
+from kwok_operator.core.cloud.states import State
+from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES, GroupCollector
 from kwok_operator.metrics import Metrics, memory_limit, resource_of
+from kwok_operator.models.cloud import ErrorClass
 from tests.metrics import operator_metrics, shim_metrics
 
 DOC = Path(__file__).parents[2] / "docs" / "monitoring.md"
 PER_GROUP = 1 + len(NODE_STATES) + 1 + len(CONDITIONS) + 3
+PER_CLOUD = len(INSTANCE_STATES) + len(ERROR_CLASSES) + len(INTERRUPTION_REASONS)
 
 _ROW = re.compile(r"^\| `(kwok_operator_\w+)` \| (.*?) \|", re.MULTILINE)
 
@@ -73,6 +86,10 @@ class Groups:
         found.target = numbers.get("target", 1)
         found.nodes = (numbers.get("ready", 1), 0, 0, 0, 0)
         found.asked_at = numbers.get("asked_at")
+
+    def put_instances(self, name: str, *, ready: int) -> None:
+        instances = tuple(ready if state == "Ready" else 0 for state in INSTANCE_STATES)
+        self.collector.of(name).cloud = CloudNumbers(instances)
 
     def value(self, metric: str, group: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"kwok_operator_{metric}", {"group": group, **labels})
@@ -155,6 +172,99 @@ def test_a_group_tells_its_numbers_and_is_forgotten() -> None:
     assert value("kwok_operator_group_pending_age_seconds", {"group": "web"}) == 0
     metrics.forget("web")
     assert value("kwok_operator_group_target_nodes", {"group": "web"}) is None
+
+
+class TestSimulatedCloud:
+    def test_every_state_and_every_kind_of_error_has_a_series(self) -> None:
+        assert set(INSTANCE_STATES) == set(State) - {State.GONE}
+        assert set(ERROR_CLASSES) == set(ErrorClass)
+
+    def test_only_groups_that_have_one_have_its_series(self) -> None:
+        groups = Groups()
+        groups.put("a")
+        groups.put("b")
+        groups.collector.of("b").cloud = CloudNumbers()
+        assert groups.series().count("a") == PER_GROUP
+        assert groups.series().count("b") == PER_GROUP + PER_CLOUD
+
+    def test_a_group_tells_its_instances_until_it_has_no_cloud_any_more(self) -> None:
+        metrics = Metrics()
+        metrics.cloud("web", {State.CREATING: 3, State.READY: 2, State.GONE: 1})
+        value = metrics.registry.get_sample_value
+        counts = {
+            state: value("kwok_operator_instances", {"group": "web", "state": state})
+            for state in INSTANCE_STATES
+        }
+        assert counts == dict.fromkeys(INSTANCE_STATES, 0) | {"Creating": 3, "Ready": 2}
+        metrics.cloud("web", {State.READY: 5})
+        creating = {"group": "web", "state": "Creating"}
+        assert value("kwok_operator_instances", creating) == 0
+        metrics.cloud("web", None)
+        assert value("kwok_operator_instances", creating) is None
+
+    def test_failures_and_interruptions_are_counted_by_kind(self) -> None:
+        metrics = Metrics()
+        metrics.instance_failed("web", ErrorClass.QUOTA_EXCEEDED, 2)
+        metrics.instance_failed("web", ErrorClass.QUOTA_EXCEEDED)
+        metrics.interrupted("web", "MaxLifetime", 4)
+        metrics.interrupted("web", "whatever somebody wrote on a node")
+        metrics.cloud("web", {})
+        value = metrics.registry.get_sample_value
+        failures = {
+            kind: value("kwok_operator_instance_failures_total", {"group": "web", "class": kind})
+            for kind in ERROR_CLASSES
+        }
+        assert failures == {"OutOfResources": 0, "QuotaExceeded": 3, "Other": 0}
+        reasons = {
+            reason: value("kwok_operator_interruptions_total", {"group": "web", "reason": reason})
+            for reason in INTERRUPTION_REASONS
+        }
+        assert reasons == {"Interrupted": 1, "MaxLifetime": 4}
+        metrics.forget("web")
+        assert value("kwok_operator_instances", {"group": "web", "state": "Ready"}) is None
+
+    def test_those_that_are_too_many_share_and_the_count_never_falls(self) -> None:
+        groups = Groups(limit=1)
+        for name, ready in (("a", 1), ("b", 2), ("c", 4)):
+            groups.put(name)
+            groups.put_instances(name, ready=ready)
+            groups.collector.counting_cloud(name).failures["Other"] += ready
+        assert groups.value("instances", "a", state="Ready") == 1
+        assert groups.value("instances", OTHERS, state="Ready") == 2 + 4
+        groups.collector.forget("b")
+        assert groups.value("instances", OTHERS, state="Ready") == 4
+        failures = groups.value("instance_failures_total", OTHERS, **{"class": "Other"})
+        assert failures == 2 + 4
+
+
+class TestPools:
+    def test_a_pool_tells_its_numbers_and_is_forgotten(self) -> None:
+        metrics = Metrics()
+        metrics.pool("zone-b", used=40, limit=50, refused=3)
+        metrics.pool("by-vcpu", used=7, limit=None, refused=0)
+        value = metrics.registry.get_sample_value
+        assert value("kwok_operator_pool_instances", {"pool": "zone-b"}) == 40
+        assert value("kwok_operator_pool_instances_limit", {"pool": "zone-b"}) == 50
+        assert value("kwok_operator_pool_instances_refused", {"pool": "zone-b"}) == 3
+        assert value("kwok_operator_pool_instances_limit", {"pool": "by-vcpu"}) == float("inf")
+        metrics.forget_pool("zone-b")
+        assert value("kwok_operator_pool_instances", {"pool": "zone-b"}) is None
+
+    def test_those_that_are_too_many_share_and_nobody_changes_place(self) -> None:
+        pools = PoolCollector(most=1)
+        registry = CollectorRegistry()
+        registry.register(pools)
+
+        def used() -> dict[str, float]:
+            (family,) = (f for f in registry.collect() if f.name == "kwok_operator_pool_instances")
+            return {sample.labels["pool"]: sample.value for sample in family.samples}
+
+        for name, instances in (("a", 1), ("b", 2), ("c", 4)):
+            pools.put(name, PoolNumbers(instances, 10.0, 0))
+        assert used() == {"a": 1, OTHERS: 6}
+        pools.forget("a")
+        pools.put("b", PoolNumbers(3, 10.0, 0))
+        assert used() == {OTHERS: 7}
 
 
 def test_a_pass_that_fails_is_counted_and_raised() -> None:

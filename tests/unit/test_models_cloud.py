@@ -61,6 +61,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "outage": True,
     "flapping": {"period": "10m", "notReady": "0.2", "nodes": "0.5"},
+    "apiTrouble": True,
 }
 
 
@@ -72,7 +73,7 @@ def test_with_nothing_given_it_is_perfect(given: Any) -> None:
     assert not (cloud.startup_taints or cloud.late_resources or cloud.failures.creation)
     assert cloud.stock is None and not cloud.capacity_pools and not cloud.outage
     assert cloud.interruptions is None and cloud.flapping is None
-    assert cloud.retry_after == "5m"
+    assert cloud.retry_after is None
 
 
 def test_all_of_it() -> None:

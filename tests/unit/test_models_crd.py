@@ -1,4 +1,4 @@
-"""The generated CustomResourceDefinition.
+"""The generated CustomResourceDefinitions: of groups (kng) and of pools (kpool).
 
 - crds/ is what the models say, and `--check` tells when it isn't
 - the schema is structural: no references, no type missing, nothing that isn't known
@@ -14,48 +14,57 @@ import pytest
 import yaml
 
 from kwok_operator.models.crd import (
-    CRD_FILE,
+    CRD_DIRECTORY,
     MAX_CRD_BYTES,
     custom_resource_definition,
     main,
+    pool_definition,
     render,
 )
 from tests.fakes.schema import nodes
 
 CRD = custom_resource_definition()
+POOL_CRD = pool_definition()
 (VERSION,) = CRD["spec"]["versions"]
-ROOT = VERSION["schema"]["openAPIV3Schema"]
+(POOL_VERSION,) = POOL_CRD["spec"]["versions"]
 
 # What a v1 CRD may contain in a schema; the API server refuses or drops anything else.
 _ALLOWED = frozenset(
     """
     additionalProperties default description enum format items maxItems maxLength maxProperties
-    maximum minLength minimum nullable properties required type x-kubernetes-int-or-string
+    maximum minItems minLength minimum nullable properties required type x-kubernetes-int-or-string
     x-kubernetes-list-map-keys x-kubernetes-list-type x-kubernetes-preserve-unknown-fields
     x-kubernetes-validations
     """.split()
 )
 
 
-ALL = dict(nodes(ROOT))
-SPEC = {path: node for path, node in ALL.items() if path.startswith(".spec")}
+ALL = {
+    path: node
+    for kind, version in (("kng", VERSION), ("kpool", POOL_VERSION))
+    for path, node in nodes(version["schema"]["openAPIV3Schema"], kind)
+}
+SPEC = {path: node for path, node in ALL.items() if path.split(".")[1:2] == ["spec"]}
 FIELDS = {
     path: node
     for path, node in ALL.items()
-    if path.startswith((".spec", ".status")) and not path.endswith("[]")
+    if path.split(".")[1:2] in (["spec"], ["status"]) and not path.endswith("[]")
 }
 
 
-def test_the_file_is_what_the_models_say() -> None:
+def test_the_files_are_what_the_models_say() -> None:
     assert main(["--check"]) == 0, "run: python -m kwok_operator.models.crd"
-    assert yaml.safe_load(CRD_FILE.read_text(encoding="utf-8")) == CRD
+    found = [yaml.safe_load(file.read_text()) for file in sorted(CRD_DIRECTORY.glob("*.yaml"))]
+    assert found == [POOL_CRD, CRD]
+    listed = yaml.safe_load((CRD_DIRECTORY / "Kustomization").read_text())["resources"]
+    assert set(listed) == render().keys()
     assert render() == render()
-    assert len(render().encode()) < MAX_CRD_BYTES
+    assert max(len(text.encode()) for text in render().values()) < MAX_CRD_BYTES * 0.75
 
 
 def test_check_finds_a_stale_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "new" / "crd.yaml"
-    arguments = ["--output", str(path)]
+    path = tmp_path / "new" / "kwok-operator.io_kwoknodegroups.yaml"
+    arguments = ["--output", str(path.parent)]
     assert main([*arguments, "--check"]) == 1
     assert main(arguments) == 0
     assert main([*arguments, "--check"]) == 0
@@ -65,11 +74,12 @@ def test_check_finds_a_stale_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"{path} is stale" in capsys.readouterr().err
 
 
-def test_the_file_has_no_anchors() -> None:
-    assert not [t for t in yaml.scan(render()) if isinstance(t, yaml.AnchorToken | yaml.AliasToken)]
+def test_the_files_have_no_anchors() -> None:
+    marks = (yaml.AnchorToken, yaml.AliasToken)
+    assert not [t for text in render().values() for t in yaml.scan(text) if isinstance(t, marks)]
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path or "root")
+@pytest.mark.parametrize("path", ALL)
 def test_the_schema_is_structural(path: str) -> None:
     node = ALL[path]
     assert set(node) <= _ALLOWED
@@ -82,18 +92,23 @@ def test_the_schema_is_structural(path: str) -> None:
 
 def test_stored_defaults_and_nulls_are_the_exception() -> None:
     defaults = {path: node["default"] for path, node in ALL.items() if "default" in node}
-    assert defaults == {".spec": {}, ".spec.autoscaling.minSize": 0}
+    assert defaults == {"kng.spec": {}, "kng.spec.autoscaling.minSize": 0, "kpool.spec": {}}
     objects = {
         path
         for path, node in FIELDS.items()
-        if node.get("type") == "object" and path.startswith(".spec.")
+        if node.get("type") == "object" and path in SPEC and path.count(".") > 1
     }
     # The presence of these says something; null would take it back silently.
-    source = ".spec.template.from"
-    presence_counts = {".spec.autoscaling", ".spec.autoscaling.options", ".spec.price"}
-    presence_counts |= {".spec.template.shape.gpu", source}
+    source = "kng.spec.template.from"
+    presence_counts = {"kng.spec.autoscaling", "kng.spec.autoscaling.options", "kng.spec.price"}
+    presence_counts |= {"kng.spec.template.shape.gpu", source}
     presence_counts |= {f"{source}.configMap", f"{source}.nodes"}
     presence_counts |= {f"{source}.nodes.{way}" for way in ("selector", "annotation", "cluster")}
+    cloud = "kng.spec.cloud"
+    delays = {p for p in objects if p.startswith(cloud) and "fixed" in ALL[p]["properties"]}
+    presence_counts |= delays | {p for p in objects if p.rpartition(".")[0] in delays}
+    failures = ("neverRegisters", "neverReady", "slowDeletion")
+    presence_counts |= {f"{cloud}.flapping", *(f"{cloud}.failures.{what}" for what in failures)}
     assert {path for path in objects if not ALL[path].get("nullable")} == presence_counts
     assert not [p for p, n in ALL.items() if n.get("nullable") and n.get("type") != "object"]
 
@@ -105,7 +120,7 @@ def test_every_field_is_described(path: str) -> None:
     assert len(text) < 400
 
 
-@pytest.mark.parametrize("path", [p for p in FIELDS if p.startswith(".spec.") and p.count(".") > 2])
+@pytest.mark.parametrize("path", [p for p in SPEC if p in FIELDS and p.count(".") > 2])
 def test_what_may_be_left_out_tells_its_default(path: str) -> None:
     parent, _, name = path.rpartition(".")
     if name in ALL[parent].get("required", ()) or name == "nodesToDelete":
@@ -131,7 +146,7 @@ def test_what_rules_read_is_bounded(path: str) -> None:
 
 
 def test_fields_are_those_of_the_contract() -> None:
-    assert set(ALL[".spec"]["properties"]) == {
+    assert set(ALL["kng.spec"]["properties"]) == {
         "targetSize",
         "paused",
         "template",
@@ -140,16 +155,18 @@ def test_fields_are_those_of_the_contract() -> None:
         "updateStrategy",
         "autoscaling",
         "price",
+        "cloud",
     }
-    assert set(ALL[".spec.template"]["properties"]) == {"from", "node", "shape", "keepImages"}
-    assert set(ALL[".spec.template.from"]["properties"]) == {"configMap", "nodes"}
-    assert set(ALL[".spec.scaleDown"]["properties"]) == {"order", "nodesToDelete", "pods"}
+    assert set(ALL["kpool.spec"]["properties"]) == {"instances", "resources", "error", "outage"}
+    assert set(ALL["kng.spec.template"]["properties"]) == {"from", "node", "shape", "keepImages"}
+    assert set(ALL["kng.spec.template.from"]["properties"]) == {"configMap", "nodes"}
+    assert set(ALL["kng.spec.scaleDown"]["properties"]) == {"order", "nodesToDelete", "pods"}
     fields = {"minSize", "maxSize", "options", "gpuLabel", "gpuTypes"}
-    assert set(ALL[".spec.autoscaling"]["properties"]) == fields
-    assert "required" not in ALL[".spec"]
-    assert ".spec.template.shape.gpu.count" in FIELDS
-    assert FIELDS[".spec.scaleDown.nodesToDelete"]["maxItems"] == 20_000
-    assert FIELDS[".spec.scaleDown.nodesToDelete"]["x-kubernetes-list-type"] == "atomic"
+    assert set(ALL["kng.spec.autoscaling"]["properties"]) == fields
+    assert "required" not in ALL["kng.spec"]
+    assert "kng.spec.template.shape.gpu.count" in FIELDS
+    assert FIELDS["kng.spec.scaleDown.nodesToDelete"]["maxItems"] == 20_000
+    assert FIELDS["kng.spec.scaleDown.nodesToDelete"]["x-kubernetes-list-type"] == "atomic"
 
 
 def test_every_rule_has_a_plain_message() -> None:
@@ -166,12 +183,22 @@ def test_columns() -> None:
     shown = [c["name"] for c in columns if not c.get("priority")]
     wide = [c["name"] for c in columns if c.get("priority") == 1]
     assert shown == ["TARGET", "CURRENT", "READY", "STATUS", "AGE"]
-    assert wide == ["MIN", "MAX", "CPU", "MEMORY", "PENDING", "FAILED", "SOURCE", "ZONE"]
+    assert wide == "MIN MAX CPU MEMORY PENDING FAILED PROVISIONED OUTAGE SOURCE ZONE".split()
     zone = columns[-1]["jsonPath"]
     assert zone.endswith(r".metadata.labels.topology\.kubernetes\.io/zone")
+    columns = POOL_VERSION["additionalPrinterColumns"]
+    shown = [c["name"] for c in columns if not c.get("priority")]
+    wide = [c["name"] for c in columns if c.get("priority") == 1]
+    assert shown == ["INSTANCES", "LIMIT", "REFUSED", "OUTAGE", "AGE"]
+    assert wide == ["CPU", "CPU-LIMIT", "GPU", "GPU-LIMIT"]
 
 
 def test_names_and_subresources() -> None:
+    assert POOL_CRD["metadata"]["name"] == "kwokcapacitypools.kwok-operator.io"
+    assert POOL_CRD["spec"]["scope"] == "Cluster"
+    assert POOL_CRD["spec"]["names"]["shortNames"] == ["kpool"]
+    assert POOL_CRD["spec"]["names"]["categories"] == ["kwok"]
+    assert POOL_VERSION["subresources"] == {"status": {}}
     assert CRD["metadata"]["name"] == "kwoknodegroups.kwok-operator.io"
     assert CRD["spec"]["scope"] == "Cluster"
     assert CRD["spec"]["names"]["shortNames"] == ["kng"]

@@ -31,6 +31,30 @@ FULL: dict[str, Any] = {
     "observedGeneration": 7,
     "selector": "kwok-operator.io/node-group=a",
     "nextSerial": 21,
+    "cloud": {
+        "terms": [{"since": NOW, "cloud": {"seed": "a"}}],
+        "refused": [
+            {
+                "serials": "1-2",
+                "since": NOW,
+                "pool": "zone-b",
+                "reason": "PoolExhausted",
+                "class": "OutOfResources",
+                "code": "NoCapacity",
+                "message": "zone-b is sold out",
+            }
+        ],
+        "instances": [
+            {
+                "state": "Failed",
+                "reason": "PoolExhausted",
+                "count": 2,
+                "serials": "1-2",
+                "since": NOW,
+                "message": "zone-b is sold out",
+            }
+        ],
+    },
     "pending": [
         {"first": 1, "last": 20, "requestedAt": NOW, "except": "5,17-20"},
         {"first": 21, "last": 21, "requestedAt": NOW},
@@ -38,6 +62,30 @@ FULL: dict[str, Any] = {
     "resolvedTemplate": {"metadata": {"creationTimestamp": None}, "status": {"a": [None]}},
     "templateHash": "abcdef0123",
     "templateSource": "Default",
+    "cloud": {
+        "terms": [{"since": NOW, "cloud": {"seed": "run-1"}}],
+        "refused": [
+            {
+                "serials": "5,7-8",
+                "since": NOW,
+                "pool": "zone-b",
+                "reason": "PoolExhausted",
+                "class": "OutOfResources",
+                "code": "SoldOut",
+                "message": "None are left.",
+            }
+        ],
+        "instances": [
+            {
+                "state": "Failed",
+                "reason": "PoolExhausted",
+                "count": 3,
+                "serials": "5,7-8",
+                "since": NOW,
+                "message": "None are left.",
+            }
+        ],
+    },
     "conditions": [
         {
             "type": "Ready",

@@ -4,6 +4,7 @@
 - addresses: TCP, socket files, and what is neither
 - certificates go together; without them, an address that others can reach is refused, unless that
   is meant
+- trouble of the cloud's API is read from a file, and what is wrong with that is told
 - labels of groups: one flag is a set, several are alternatives; what is no list of labels is told
 """
 
@@ -36,6 +37,7 @@ DEFAULTS = ShimSettings(
     selector=Selector(),
     provider_id_prefix="kwok:",
     metrics_listen=("0.0.0.0", 8087),
+    api_trouble=None,
     log_format="text",
     log_level="info",
 )
@@ -88,7 +90,7 @@ def test_with_nothing_given_all_is_as_documented() -> None:
 
 
 def test_every_setting_is_tried_here() -> None:
-    tried = {setting for _, setting, *_ in GOOD} | {"certificates"}
+    tried = {setting for _, setting, *_ in GOOD} | {"certificates", "api_trouble"}
     assert tried == {field.name for field in dataclasses.fields(ShimSettings)}
 
 
@@ -209,6 +211,34 @@ class TestCertificates:
     @pytest.mark.parametrize("address", ["unix:/run/a.sock", "localhost:1", "[::1]:1"])
     def test_what_stays_on_the_machine_needs_none(self, address: str) -> None:
         assert parse(f"--listen={address}").certificates is None
+
+
+class TestApiTrouble:
+    """What such a file may say is in test_shim_trouble.py."""
+
+    def test_it_is_read_from_a_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "trouble.yaml"
+        file.write_text("seed: run-1\nrpcs: [{name: Refresh, latency: {fixed: 1s}}]\n")
+        for found in (
+            parse(f"--api-trouble={file}"),
+            parse(**{variable("api-trouble"): str(file)}),
+        ):
+            assert found.api_trouble is not None
+            assert found.api_trouble.seed == "run-1"
+            assert dataclasses.replace(found, api_trouble=None) == DEFAULTS
+
+    def test_a_file_that_is_none_is_told(self, tmp_path: Path) -> None:
+        missing = tmp_path / "missing.yaml"
+        assert refused(f"--api-trouble={missing}") == (
+            f"--api-trouble: {str(missing)!r} can't be read: No such file or directory; give "
+            "another file"
+        )
+        odd = tmp_path / "odd.yaml"
+        odd.write_text("rpcs: [{name: Refresh, latency: {fixed: 5}}]")
+        sentence = refused(**{variable("api-trouble"): str(odd)})
+        assert sentence.startswith(
+            f"KWOK_OPERATOR_API_TROUBLE: {str(odd)!r} can't be used: rpcs[0]"
+        )
 
 
 class TestDiscovery:

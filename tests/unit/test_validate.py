@@ -2,7 +2,7 @@
 
 - groups on standard output; problems on standard error, with file and line
 - provider configs find their templates in other files, groups their ConfigMaps
-- a group gets the answers of the common table
+- a group or a pool gets the answers of the common tables
 - nothing that stands in a file makes it fail, or reaches the terminal as a command
 """
 
@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from kwok_operator.cli import main
 from kwok_operator.core.validation import Report, validate
 from kwok_operator.validate import table
-from tests.manifests import BAD, GOOD, Manifest
+from tests import cloudmanifests, manifests
+from tests.manifests import Manifest
+
+GOOD = manifests.GOOD | cloudmanifests.GOOD
+BAD = manifests.BAD | cloudmanifests.BAD
 
 CONFIG = """\
 apiVersion: v1
@@ -58,6 +62,13 @@ spec:
   targetSize: 3
   template:
     shape: {cpu: 4, memory: 16Gi}
+"""
+POOL = """\
+apiVersion: kwok-operator.io/v1alpha1
+kind: KwokCapacityPool
+metadata: {name: zone-b}
+spec:
+  instances: 5
 """
 
 
@@ -153,7 +164,7 @@ class TestGroups:
     @pytest.mark.parametrize("manifest", GOOD.values(), ids=GOOD.keys())
     def test_what_is_right(self, manifest: Manifest) -> None:
         found = report(yaml.safe_dump(manifest))
-        assert (found.findings, len(found.rows)) == ((), 1)
+        assert (found.findings, len(found.rows) + found.pools) == ((), 1)
 
     @pytest.mark.parametrize(("manifest", "part"), BAD.values(), ids=BAD.keys())
     def test_what_is_wrong(self, manifest: Manifest, part: str) -> None:
@@ -167,6 +178,27 @@ class TestGroups:
         (sentence,) = said(text)
         line = next(n for n, row in enumerate(text.splitlines(), 1) if "targetsize" in row)
         assert sentence.startswith(f"f0.yaml:{line}: spec.targetsize: there is no such field")
+
+    def test_pools_are_counted_and_found_by_groups(
+        self, write: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (write / "group.yaml").write_text(f"{GROUP}  cloud: {{capacityPools: [zone-b, quota]}}\n")
+        (write / "pool.yaml").write_text(POOL)
+        assert main(["validate", "."]) == 0
+        assert capsys.readouterr().err == (
+            "note: KwokNodeGroup/batch: KwokCapacityPool quota is not among the files; until it"
+            " exists, no instance comes\n"
+            "1 group, 1 pool, no problems\n"
+        )
+        assert main(["validate", "pool.yaml"]) == 0
+        assert capsys.readouterr().err == "0 groups, 1 pool, no problems\n"
+
+    def test_what_is_wrong_with_a_pool_is_told_with_its_line(self) -> None:
+        odd = POOL.replace("instances", "instanses")
+        assert said(POOL, odd) == [
+            "f1.yaml:3: metadata.name: zone-b stands in f0.yaml already",
+            "f1.yaml:5: spec.instanses: there is no such field; did you mean instances?",
+        ]
 
     def test_the_template_is_resolved(self) -> None:
         text = GROUP + "    node:\n      status:\n        capacity: {pods: many}\n"

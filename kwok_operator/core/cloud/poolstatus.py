@@ -60,7 +60,8 @@ def pool_conditions(
     """Each as of when it last changed; `outage_since` and `now` are RFC 3339, in whole seconds."""
     outage = ("Outage", "spec.outage is true: no Node is Ready, no instance comes.")
     healthy = ("NoOutage", "Nodes and instances come as they would.")
-    waiting = (POOL_EXHAUSTED, f"{refused} instances found no room, and wait.")
+    wait = "1 instance waits" if refused == 1 else f"{refused} instances wait"
+    waiting = (POOL_EXHAUSTED, f"{wait} for room.")
     room = ("HasRoom", "No instance waits for room.")
     before = {condition.type: condition for condition in previous}
     conditions = []

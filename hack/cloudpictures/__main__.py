@@ -1,0 +1,60 @@
+"""Pictures of the simulated cloud, made from the samples.
+
+    python -m hack.cloudpictures            write docs/img/cloud-*.svg
+    python -m hack.cloudpictures --check    exit with 1 if one is stale, missing or left over
+
+They are made by the code that the operator runs, so they show what the samples do: those who edit a
+sample, or the way numbers are drawn, make them anew.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hack.cloudpictures import drawing, states
+from hack.cloudpictures.rehearsal import rehearse
+from hack.cloudpictures.scenes import SCENES, Scene, groups_and_pools
+from hack.generated import bring_up_to_date, stale
+from kwok_operator.core.cloud.distributions import SECOND
+
+DIRECTORY: Final = Path(__file__).resolve().parents[2] / "docs" / "img"
+_PATTERN: Final = "cloud-*.svg"
+
+
+def picture(scene: Scene) -> str:
+    """The SVG of a scene."""
+    groups, pools = groups_and_pools(scene.sample)
+    tracks = rehearse(groups, pools, scene.wishes, end=scene.end * SECOND)
+    return drawing.draw(scene.title, tracks, end=scene.end, marks=scene.marks)
+
+
+def generate() -> dict[str, bytes]:
+    """Name and content of each file."""
+    made = {"cloud-states.svg": states.draw()}
+    made |= {f"cloud-{scene.sample}.svg": picture(scene) for scene in SCENES}
+    return {name: text.encode() for name, text in made.items()}
+
+
+def main(arguments: Sequence[str] | None = None, *, directory: Path = DIRECTORY) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.cloudpictures", description="Draw the pictures of docs/cloud.md."
+    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a file is stale")
+    options = parser.parse_args(arguments)
+    made = generate()
+    found = {path.name: path.read_bytes() for path in directory.glob(_PATTERN)}
+    names = stale(made, found)
+    if options.check and names:
+        print(f"stale: {', '.join(names)}; run `python -m hack.cloudpictures`", file=sys.stderr)
+        return 1
+    if not options.check:
+        bring_up_to_date(names, made, directory)
+        for name in names:
+            print(f"wrote {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Which sample is played, for how long, and what is asked for meanwhile."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from hack.cloudpictures.rehearsal import Group, Wish
+from kwok_operator.constants import KIND, POOL_KIND
+from kwok_operator.core.cloud.stock import Pool
+from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+
+SAMPLES: Final = Path(__file__).resolve().parents[2] / "deploy" / "samples"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`end` is in seconds; `wishes` come on top of the sample's own targets."""
+
+    sample: str
+    title: str
+    end: int
+    wishes: tuple[Wish, ...] = ()
+    marks: dict[int, str] = field(default_factory=dict)
+    """What somebody does, by second."""
+
+
+SCENES: Final = (
+    Scene("slow-boot", "Slow boots: 12 machines are asked for", 180),
+    Scene(
+        "sold-out-zone",
+        "A zone that is sold out: 8 machines are asked for, 3 are left",
+        60,
+        # As cluster-autoscaler does it, with its loop of 10 s.
+        (
+            Wish(0, "sample-zone-a", 8),
+            Wish(10, "sample-zone-a", 3),
+            Wish(10, "sample-zone-b", 5),
+        ),
+        {10: "the next loop"},
+    ),
+    Scene(
+        "shared-quota",
+        "A quota of 64 vCPUs that three groups share",
+        150,
+        (Wish(30, "sample-quota-web", 8), Wish(70, "sample-quota-batch", 2)),
+        {30: "web: 0 to 8", 70: "batch: 6 to 2"},
+    ),
+    Scene("spot", "A spot market: 10 machines, for 15 minutes", 900),
+    Scene(
+        "zombie-nodes",
+        "Zombies: 2 never joins, 5 is never Ready, 8 doesn't go",
+        180,
+        (Wish(60, "sample-zombies", 6),),
+        {60: "9 to 6"},
+    ),
+    Scene("late-gpu", "GPUs that come late", 180),
+)
+
+
+def groups_and_pools(sample: str) -> tuple[list[Group], dict[str, Pool]]:
+    """What the sample's manifest has of the simulated cloud."""
+    text = (SAMPLES / f"{sample}.yaml").read_text(encoding="utf-8")
+    groups: list[Group] = []
+    pools: dict[str, Pool] = {}
+    for manifest in yaml.safe_load_all(text):
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == KIND:
+            groups.append(Group.of(name, KwokNodeGroupSpec.model_validate(manifest["spec"])))
+        elif manifest["kind"] == POOL_KIND:
+            spec = KwokCapacityPoolSpec.model_validate(manifest["spec"])
+            pools[name] = Pool.of(name, spec)
+    return groups, pools

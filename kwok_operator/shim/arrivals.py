@@ -1,0 +1,133 @@
+"""Instances of a simulated cloud that have no Node, as cluster-autoscaler (CA) is told of them.
+
+    status.cloud, status.pending, nodes, clock  --Arrivals.told-->  an Instance for each
+
+The operator works out the same phases from the same record. Nothing is written here, and what was
+worked out is kept while the record says the same, so that thousands that wait aren't drawn anew in
+each loop of CA.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kwok_operator.core.cloud.record import CloudRecord, outstanding
+from kwok_operator.core.cloud.states import Fault, Phase
+from kwok_operator.core.cloud.summary import InstanceState, told
+from kwok_operator.core.cloud.times import parse_time
+from kwok_operator.core.serials import Batch
+from kwok_operator.core.status import batches_of
+from kwok_operator.models import cloud
+from kwok_operator.models.cloudstatus import CloudStatus
+from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, ErrorClass, Failure
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.store import GroupObject, Store
+
+_STATES: Final = {
+    InstanceState.CREATING: CREATING,
+    InstanceState.RUNNING: RUNNING,
+    InstanceState.DELETING: DELETING,
+}
+_OUT_OF_RESOURCES: Final = frozenset(
+    {cloud.ErrorClass.OUT_OF_RESOURCES, cloud.ErrorClass.QUOTA_EXCEEDED}
+)
+
+Told = tuple[pb.InstanceStatus.InstanceState, Failure | None]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was worked out from a group as it was; `asked` is when each serial was asked for."""
+
+    group: GroupObject
+    record: CloudRecord
+    batches: tuple[Batch, ...]
+    asked: Mapping[int, str]
+    phases: dict[int, Phase]
+
+
+class Arrivals:
+    """Forget the groups that are gone: nobody else does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: dict[str, _Kept] = {}
+
+    @property
+    def known(self) -> list[str]:
+        """The uids of groups that something is kept of."""
+        return list(self._kept)
+
+    def told(self, group: GroupObject) -> Callable[[int], Told]:
+        """State and error of each serial of the group that has no Node.
+
+        An error that is due to be tried again is one until the operator has written down how that
+        went. What isn't known of is being created.
+        """
+        status = group.status.cloud
+        if status is None or not group.status.pending:
+            self._kept.pop(group.uid, None)
+            return _creating
+        kept = self._kept[group.uid] = self._current(group, status)
+        # An outage is left out: it keeps from coming what is due, and either is being created.
+        kept.phases = outstanding(
+            kept.record,
+            kept.batches,
+            group=group.name,
+            arrived=self._store.arrived(group),
+            now=int(self._store.now() * 1_000),
+            known=kept.phases,
+        )
+        phases = kept.phases
+
+        def one(serial: int) -> Told:
+            phase = phases.get(serial)
+            return _creating(serial) if phase is None else _told(phase)
+
+        return one
+
+    def keep(self, uids: Container[str]) -> None:
+        """Forgets all groups but these."""
+        for uid in [uid for uid in self._kept if uid not in uids]:
+            del self._kept[uid]
+
+    def _current(self, group: GroupObject, status: CloudStatus) -> _Kept:
+        """With the phases that hold for the group as it is now."""
+        kept = self._kept.get(group.uid)
+        if kept is not None and kept.group is group:
+            return kept
+        batches = tuple(_readable(batches_of(group.status)))
+        asked = {serial: batch.requested_at for batch in batches for serial in batch}
+        known = kept.group.status.cloud if kept is not None else None
+        if kept is None or (known and (known.terms, known.refused)) != (
+            status.terms,
+            status.refused,
+        ):
+            return _Kept(group, CloudRecord.read(status), batches, asked, {})
+        same = {s: p for s, p in kept.phases.items() if kept.asked.get(s) == asked.get(s)}
+        return _Kept(group, kept.record, batches, asked, same)
+
+
+def _readable(batches: Iterable[Batch]) -> Iterable[Batch]:
+    """Without those whose date somebody else than the operator wrote."""
+    for batch in batches:
+        try:
+            parse_time(batch.requested_at)
+        except (ValueError, OverflowError):
+            continue
+        yield batch
+
+
+def _creating(_: int) -> Told:
+    return CREATING, None
+
+
+def _told(phase: Phase) -> Told:
+    state, fault = told(phase.state, phase.fault)
+    return _STATES[state], None if fault is None else _failure(fault)
+
+
+def _failure(fault: Fault) -> Failure:
+    lacking = fault.error_class in _OUT_OF_RESOURCES
+    kind = ErrorClass.OUT_OF_RESOURCES if lacking else ErrorClass.OTHER
+    return Failure(fault.code, fault.message, kind)

@@ -1,0 +1,162 @@
+"""Trouble of the cloud's API, made up: calls that are late, fail, or aren't answered.
+
+    handlers ──ApiTrouble.around──> handlers that first ask the plan: pass, wait, fail, say nothing
+
+So that what cluster-autoscaler (CA) makes of it can be watched. Nothing is made up but where the
+shim was started with --api-trouble and the group asks for it: a call that names a group is only
+touched if that one does, one about all groups if all that are served do, and one about a node of no
+group never.
+
+What happens to a call is drawn from the plan's seed, the call's name, the group, and how many such
+calls came before, so that a run can be repeated. An error comes before anything is written.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
+from kwok_operator.core.cloud.distributions import SECOND
+from kwok_operator.core.cloud.draws import Instance
+from kwok_operator.shim import messages
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.service import instance_name
+from kwok_operator.shim.status import Handler, RpcError, StatusCode
+from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.troublefile import ANY, LONGEST, OF_NO_GROUP, Plan
+
+_NAMING: Final = {
+    "NodeGroupTargetSize": pb.NodeGroupTargetSizeRequest,
+    "NodeGroupIncreaseSize": pb.NodeGroupIncreaseSizeRequest,
+    "NodeGroupDeleteNodes": pb.NodeGroupDeleteNodesRequest,
+    "NodeGroupDecreaseTargetSize": pb.NodeGroupDecreaseTargetSizeRequest,
+    "NodeGroupNodes": pb.NodeGroupNodesRequest,
+    "NodeGroupTemplateNodeInfo": pb.NodeGroupTemplateNodeInfoRequest,
+    "NodeGroupGetOptions": pb.NodeGroupAutoscalingOptionsRequest,
+}
+"""The requests that have the name of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What happens to one call. `latency` is in seconds and comes first; then the error, or no
+    answer at all, after what was asked for has happened or without it.
+    """
+
+    latency: float = 0.0
+    error: tuple[StatusCode, str] | None = None
+    silent: bool = False
+    happens: bool = False
+
+
+def fate(plan: Plan, *, rpc: str, group: str, number: int) -> Fate:
+    """That of the call with this number, of those with this name about this group."""
+    rule = plan.rule(rpc, group)
+    if rule is None:
+        return Fate()
+    who = Instance(plan.seed, f"{rpc}/{group}", number)
+    latency = 0.0
+    if rule.latency is not None:
+        latency = rule.latency.milliseconds(who.draw("api-latency")) / SECOND
+    draw, total = who.draw("api-outcome"), 0.0
+    if rule.timeout is not None:
+        total += rule.timeout.probability
+        if draw < total:
+            return Fate(latency, silent=True, happens=rule.timeout.after)
+    for error in rule.errors:
+        total += error.probability
+        if draw < total:
+            return Fate(latency, error=(StatusCode[error.code], error.message))
+    return Fate(latency)
+
+
+class ApiTrouble:
+    """`count` is told each call that is touched, by name and by what happens to it."""
+
+    def __init__(self, plan: Plan, *, store: Store, count: Callable[[str, str], None]) -> None:
+        self._plan = plan
+        self._store = store
+        self._count = count
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._stopping = asyncio.Event()
+
+    def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+        """Handlers by the same paths."""
+        return {path: self._around(path, handler) for path, handler in handlers.items()}
+
+    def stop(self) -> None:
+        """Lets go what waits: late calls are answered now, silent ones fail."""
+        self._stopping.set()
+
+    def _around(self, path: str, handler: Handler) -> Handler:
+        rpc = path.rpartition("/")[2]
+        if not any(rule.name in (ANY, rpc) for rule in self._plan.rpcs):
+            return handler
+
+        def call(request: bytes) -> bytes | Awaitable[bytes]:
+            group = self._group(rpc, request)
+            if group is None:
+                return handler(request)
+            number = self._calls[rpc, group]
+            self._calls[rpc, group] += 1
+            found = fate(self._plan, rpc=rpc, group=group, number=number)
+            if found == Fate():
+                return handler(request)
+            return self._touched(rpc, found, handler, request)
+
+        return call
+
+    async def _touched(self, rpc: str, found: Fate, handler: Handler, request: bytes) -> bytes:
+        if found.latency:
+            self._count(rpc, "latency")
+            await self._wait(found.latency)
+        if found.error is not None:
+            self._count(rpc, "error")
+            raise RpcError(*found.error)
+        if found.silent:
+            self._count(rpc, "timeout")
+            if found.happens:
+                # What it says is lost, that it can't be done as well.
+                with suppress(RpcError):
+                    await _answer(handler, request)
+            await self._wait(LONGEST / SECOND)
+            raise RpcError(StatusCode.UNAVAILABLE, "no answer, as --api-trouble has it")
+        return await _answer(handler, request)
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    def _group(self, rpc: str, request: bytes) -> str | None:
+        """The group whose trouble it is, empty for all of them; None where nobody asked for any."""
+        if not self._store.synced:
+            return None
+        if rpc in OF_NO_GROUP:
+            served = list(self._store.all_served())
+            return "" if served and all(map(_takes_part, served)) else None
+        try:
+            group = self._named(rpc, request)
+        except RpcError:
+            return None  # the handler says what is wrong with it
+        return group.name if group is not None and _takes_part(group) else None
+
+    def _named(self, rpc: str, request: bytes) -> GroupObject | None:
+        if rpc == "NodeGroupForNode":
+            node = messages.read(pb.NodeGroupForNodeRequest, request).node
+            return self._store.group_for(node.providerID, instance_name(self._store, node))
+        if rpc == "PricingNodePrice":
+            node = messages.read(pb.PricingNodePriceRequest, request).node
+            return self._store.served(node.annotations.get(CA_NODE_GROUP_ANNOTATION, ""))
+        return self._store.served(messages.read(_NAMING[rpc], request).id)
+
+
+async def _answer(handler: Handler, request: bytes) -> bytes:
+    answer = handler(request)
+    return answer if isinstance(answer, bytes) else await answer
+
+
+def _takes_part(group: GroupObject) -> bool:
+    return group.spec.cloud is not None and group.spec.cloud.api_trouble

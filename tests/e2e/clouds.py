@@ -1,0 +1,316 @@
+"""Groups with a simulated cloud as the e2e tests handle them: what was told, and what should be.
+
+    rows_of, states_of   what status says of instances without a Node, by serial
+    life_of, born_after  what was decided about a Node, as it stands on it
+    courses, seeded      what a spec does to an instance, worked out here from the spec alone
+    chronicled           every version of a few groups and of their nodes, in order
+    staged_cluster       a cluster in which nodes can be held NotReady for as long as one likes
+
+A chronicle is told by watches, so nothing that was there for a moment is missed. What is drawn is
+the same in every run, so a test says exactly what it expects: of which instance, and when.
+
+Nothing here asserts what a cloud should do: that is for the tests to say.
+"""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from hack.controlplane import Cluster
+from kwok_operator.constants import (
+    API_GROUP,
+    API_VERSION,
+    GROUPS_PATH,
+    LIFE_ANNOTATION,
+    NODE_GROUP_LABEL,
+    NODES_PATH,
+    POOL_KIND,
+    POOL_SHORT_NAME,
+    REQUESTED_AT_ANNOTATION,
+)
+from kwok_operator.core.cloud.arrival import phases
+from kwok_operator.core.cloud.course import Course
+from kwok_operator.core.cloud.life import Life
+from kwok_operator.core.cloud.liferecord import load_life
+from kwok_operator.core.cloud.terms import History
+from kwok_operator.core.cloud.times import parse_time
+from kwok_operator.core.serials import parse_ranges
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.models.cloud import Cloud
+from tests.e2e.deploying import ROOT
+from tests.e2e.groups import is_ready, serial_of
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.own_cluster import OwnCluster, own_cluster
+
+HOLD_STAGE_FILE = ROOT / "deploy" / "components" / "hold-stage" / "stage.yaml"
+AGENT = {"key": "example.com/agent", "effect": "NoSchedule"}
+MARKED = {"startupTaints": [{**AGENT, "removedAfter": {"fixed": "1s"}}]}
+"""With it, each Node carries when it was born: one of a perfect cloud needs no record."""
+
+
+def rows_of(status: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The row of `status.cloud.instances` that each serial is in."""
+    rows = (status.get("cloud") or {}).get("instances") or []
+    return {serial: row for row in rows for serial in parse_ranges(row["serials"])}
+
+
+def states_of(status: Mapping[str, Any]) -> dict[int, str]:
+    """The state of each instance that has no Node, by serial."""
+    return {serial: row["state"] for serial, row in rows_of(status).items()}
+
+
+def condition_of(about: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A condition in the status of a group, a pool or a node; {} where there is none."""
+    return next((c for c in about.get("conditions") or [] if c["type"] == kind), {})
+
+
+def life_of(node: Mapping[str, Any]) -> Life:
+    """What was decided about a Node. Raises LookupError where it carries no record."""
+    return load_life(node["metadata"]["annotations"][LIFE_ANNOTATION])
+
+
+def born_after(node: Mapping[str, Any]) -> int:
+    """Milliseconds from the request of an instance to the birth of its Node."""
+    asked_at = parse_time(node["metadata"]["annotations"][REQUESTED_AT_ANNOTATION])
+    return life_of(node).born - asked_at
+
+
+def serial(node: Mapping[str, Any]) -> int:
+    return serial_of(node["metadata"]["name"])
+
+
+def taint_keys(node: Mapping[str, Any]) -> set[str]:
+    return {taint["key"] for taint in node["spec"].get("taints", [])}
+
+
+def arrival(course: Course) -> int | None:
+    """Milliseconds from the request to the birth of the Node; None where there never is one."""
+    life = course.life()
+    return None if life is None else life.born - course.requested_at
+
+
+def states_before(course: Course) -> list[str]:
+    """The states that an instance goes through until its Node is to be created."""
+    history = History.always(course.cloud)
+    found = phases(history, course.who, requested_at=course.requested_at)
+    return [phase.state.value for phase in found]
+
+
+def courses(cloud: Mapping[str, Any], *, group: str, size: int) -> list[Course]:
+    """Those of the first instances of a group that are asked for together."""
+    spec = Cloud.model_validate(cloud)
+    return [Course.of(spec, group=group, serial=s, requested_at=0) for s in range(size)]
+
+
+def seeded(
+    cloud: Mapping[str, Any],
+    *,
+    group: str,
+    size: int,
+    wish: Callable[[Sequence[int | None]], bool],
+) -> dict[str, Any]:
+    """The cloud with a seed that makes the arrivals of the first instances as is wished."""
+    for number in range(10_000):
+        tried = {**cloud, "seed": f"run-{number}"}
+        if wish([arrival(course) for course in courses(tried, group=group, size=size)]):
+            return tried
+    raise AssertionError("no seed does what is wished")
+
+
+def apply_pool(kubectl: Kubectl, name: str, **spec: Any) -> None:
+    manifest = {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}",
+        "kind": POOL_KIND,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    kubectl.apply(manifest)
+
+
+def pool_status(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    """The status; empty as long as there is none."""
+    status: dict[str, Any] = kubectl.json("get", POOL_SHORT_NAME, name).get("status", {})
+    return status
+
+
+@contextmanager
+def pools(kubectl: Kubectl, *names: str) -> Iterator[None]:
+    """Pools of these names may be made; they are removed in the end."""
+    try:
+        yield
+    finally:
+        kubectl("delete", POOL_SHORT_NAME, "--ignore-not-found", *names)
+
+
+class Version(NamedTuple):
+    """A Node as it was told `at` a time in milliseconds."""
+
+    at: int
+    node: dict[str, Any]
+
+    @property
+    def ready(self) -> bool:
+        return is_ready(self.node)
+
+
+class Chronicle:
+    """`nodes` has all versions of each Node by name, and `born` the names in order of appearance;
+    `gone_at` is when a Node went, in milliseconds, and `statuses` has all versions of the status of
+    each group. `counts` are the numbers of nodes by group, after each event.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, list[Version]] = {}
+        self.gone_at: dict[str, int] = {}
+        self.statuses: dict[str, list[dict[str, Any]]] = {}
+        self.counts: list[Counter[str]] = [Counter()]
+
+    @property
+    def born(self) -> list[str]:
+        return list(self.nodes)
+
+    def uids(self, name: str) -> set[str]:
+        return {version.node["metadata"]["uid"] for version in self.nodes[name]}
+
+    def here(self) -> list[dict[str, Any]]:
+        """The nodes that are there now, as they are now."""
+        found = [(name, versions[-1].node) for name, versions in list(self.nodes.items())]
+        return [node for name, node in found if name not in self.gone_at]
+
+    def first(self, name: str, fits: Callable[[Version], bool]) -> Version | None:
+        """The first version of a Node that fits."""
+        return next(filter(fits, list(self.nodes.get(name, ()))), None)
+
+    def told(self, group: str, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+        """The first status of a group that fits."""
+        return next(filter(fits, list(self.statuses.get(group, ()))), None)
+
+    def walk(self, group: str, serial: int) -> list[str]:
+        """The states that status told of an instance before it had a Node, one after another."""
+        found: list[str] = []
+        for status in list(self.statuses.get(group, ())):
+            state = states_of(status).get(serial)
+            if state and [state] != found[-1:]:
+                found.append(state)
+        return found
+
+    def _counted(self) -> None:
+        labels = (node["metadata"]["labels"][NODE_GROUP_LABEL] for node in self.here())
+        self.counts.append(Counter(labels))
+
+
+class _NodeSink:
+    def __init__(self, chronicle: Chronicle) -> None:
+        self._chronicle = chronicle
+
+    def replace(self, items: Sequence[dict[str, Any]], resource_version: int) -> None:
+        for item in items:
+            self.upsert(item)
+
+    def upsert(self, item: dict[str, Any]) -> None:
+        version = Version(int(time.time() * 1_000), item)
+        self._chronicle.nodes.setdefault(item["metadata"]["name"], []).append(version)
+        self._chronicle._counted()
+
+    def remove(self, item: dict[str, Any]) -> None:
+        self._chronicle.gone_at[item["metadata"]["name"]] = int(time.time() * 1_000)
+        self._chronicle._counted()
+
+
+class _GroupSink:
+    def __init__(self, chronicle: Chronicle, groups: Sequence[str]) -> None:
+        self._statuses = chronicle.statuses
+        self._groups = groups
+
+    def replace(self, items: Sequence[dict[str, Any]], resource_version: int) -> None:
+        for item in items:
+            self.upsert(item)
+
+    def upsert(self, item: dict[str, Any]) -> None:
+        name = item["metadata"]["name"]
+        if name in self._groups and "status" in item:
+            self._statuses.setdefault(name, []).append(item["status"])
+
+    def remove(self, item: dict[str, Any]) -> None:
+        """What it was is kept."""
+
+
+@contextmanager
+def chronicled(cluster: Cluster, *groups: str) -> Iterator[Chronicle]:
+    """Watches groups and their nodes in a thread, from before the block on."""
+    chronicle, loop = Chronicle(), asyncio.new_event_loop()
+    stop, synced = asyncio.Event(), threading.Event()
+    selector = f"{NODE_GROUP_LABEL} in ({','.join(groups)})"
+
+    async def watch() -> None:
+        connection = await load_connection(kubeconfig=str(cluster.kubeconfig))
+        async with KubeClient(connection=connection) as client:
+            watches: list[Reflector[dict[str, Any]]] = [
+                Reflector(
+                    client=client,
+                    path=NODES_PATH,
+                    params={"labelSelector": selector},
+                    decoder=OBJECTS,
+                    sink=_NodeSink(chronicle),
+                    gather_for=lambda: 0.0,
+                ),
+                Reflector(
+                    client=client,
+                    path=GROUPS_PATH,
+                    decoder=OBJECTS,
+                    sink=_GroupSink(chronicle, groups),
+                    gather_for=lambda: 0.0,
+                ),
+            ]
+            tasks = [asyncio.create_task(reflector.run()) for reflector in watches]
+            for reflector in watches:
+                await reflector.synced.wait()
+            synced.set()
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.3)  # for TLS to say good-bye, which nobody can wait for
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(watch()))
+    thread.start()
+    try:
+        assert synced.wait(30)
+        yield chronicle
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def staged_cluster(name: str, *, like: Cluster, directory: Path) -> Iterator[OwnCluster]:
+    """A cluster whose kwok takes its Stages from the API: its own, and the one that holds nodes.
+
+    `like` is any cluster; if it is one of ours, kwok's Stages are read there.
+    """
+    stages = _kwoks_own_stages(like, directory=directory)
+    with own_cluster(name, directory=directory, extra_args=["--enable-crds=Stage"]) as own:
+        own.kubectl.apply(stages)
+        own.kubectl("apply", f"--filename={HOLD_STAGE_FILE}")
+        yield own
+
+
+def _kwoks_own_stages(cluster: Cluster, *, directory: Path) -> dict[str, Any]:
+    """Those that kwokctl gives to a kwok that doesn't ask the API for them."""
+    if cluster.directory is None:
+        with own_cluster("plain", directory=directory) as own:
+            return _kwoks_own_stages(own.cluster, directory=directory)
+    documents = yaml.safe_load_all((cluster.directory / "kwok.yaml").read_text())
+    stages = [item for item in documents if item and item["kind"] == "Stage"]
+    return {"apiVersion": "v1", "kind": "List", "items": stages}

@@ -1,0 +1,263 @@
+"""What cluster-autoscaler is told of a simulated cloud, and what it makes of it.
+
+- instances are Creating until their Node is there, under the providerID that it will have
+- what failed says so, with class, code and message; deleted, it is not asked for again, and another
+  group can be taken instead
+- what never registers is Running and no Node, and can be deleted; what is stuck is Deleting
+- at no time there are more instances than the target that aren't Deleting, and fewer only until
+  what was asked for has its names
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from tests.e2e.autoscaler import STATES, Autoscaler, Shim, placeholder, registered
+from tests.e2e.clouds import apply_pool, pools, states_of
+from tests.e2e.groups import apply_group, names_of, nodes_of, scale, status_of, wait_ready
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Process
+
+BOUNDS = {"minSize": 0, "maxSize": 50}
+OUT_OF_RESOURCES, OTHER = 1, 99
+
+
+class Told(NamedTuple):
+    """An instance as cluster-autoscaler is told of it."""
+
+    state: str
+    error_class: int = 0
+    code: str = ""
+    message: str = ""
+
+
+def told(autoscaler: Autoscaler, group: str) -> dict[int, Told]:
+    """The instances of a group by serial."""
+    request = pb.NodeGroupNodesRequest(id=group)
+    answer = autoscaler.call("NodeGroupNodes", request, pb.NodeGroupNodesResponse)
+    found = {}
+    for instance in answer.instances:
+        status, error = instance.status, instance.status.errorInfo
+        said = (error.instanceErrorClass, error.errorCode, error.errorMessage)
+        state = STATES[status.instanceState]
+        found[serial(instance.id)] = Told(state, *said) if error.errorCode else Told(state)
+    return dict(sorted(found.items()))
+
+
+def ids(autoscaler: Autoscaler, group: str) -> dict[int, str]:
+    return {serial(identity): identity for identity in sorted(autoscaler.instances(group))}
+
+
+def serial(provider_id: str) -> int:
+    return int(provider_id.rpartition("-")[2])
+
+
+class Agreement:
+    """How the list of instances compared with the target. `more` are the samples in which more
+    instances than the target weren't Deleting; `fewer_for` is for how many seconds at most there
+    were fewer, and `fewer` whether there are now.
+    """
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.more: list[tuple[int, dict[str, str]]] = []
+        self.fewer_for = 0.0
+        self._since: float | None = None
+
+    @property
+    def fewer(self) -> bool:
+        return self._since is not None
+
+    def note(self, target: int, instances: dict[str, str]) -> None:
+        self.samples += 1
+        count = sum(state != "Deleting" for state in instances.values())
+        if count > target:
+            self.more.append((target, instances))
+        if count >= target:
+            self._since = None
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        self.fewer_for = max(self.fewer_for, now - self._since)
+
+
+@contextmanager
+def watched_agreement(shim: Shim, group: str) -> Iterator[Agreement]:
+    """Asks for both again and again, as long as the block lasts."""
+    seen, done, client = Agreement(), threading.Event(), Autoscaler(shim.socket)
+
+    def ask() -> None:
+        while not done.wait(0.02):
+            before = client.target(group)
+            instances = client.instances(group)
+            # Somebody may change it in between.
+            if client.target(group) == before:
+                seen.note(before, instances)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield seen
+        eventually(lambda: not seen.fewer, describe="the instances are as many as the target")
+    finally:
+        done.set()
+        thread.join()
+        client.close()
+    assert seen.samples > 10
+    assert seen.more == []
+    # What is asked for has no name before the operator has seen it.
+    assert seen.fewer_for < 20
+
+
+def serve(
+    autoscaler: Autoscaler, kubectl: Kubectl, group: str, cloud: dict[str, Any], **spec: Any
+) -> None:
+    """A group of no nodes that the shim serves."""
+    apply_group(kubectl, group, targetSize=0, autoscaling=BOUNDS, cloud=cloud, **spec)
+    wait_ready(kubectl, group)
+    eventually(lambda: group in autoscaler.loop(), describe="the shim serves the group")
+
+
+def test_instances_are_creating_until_their_node_is_there(
+    operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
+) -> None:
+    cloud = {"provisioningDelay": {"fixed": "6s"}}
+    serve(autoscaler, kubectl, group_name, cloud)
+    autoscaler.increase(group_name, 3)
+    eventually(
+        lambda: told(autoscaler, group_name) == dict.fromkeys(range(3), Told("Creating")),
+        describe="three are Creating",
+    )
+    promised = ids(autoscaler, group_name)
+    assert names_of(kubectl, group_name) == []
+    eventually(
+        lambda: told(autoscaler, group_name) == dict.fromkeys(range(3), Told("Running")),
+        describe="three are Running",
+        timeout=120,
+    )
+    nodes = nodes_of(kubectl, group_name)
+    assert [node["spec"]["providerID"] for node in nodes] == list(promised.values())
+    assert autoscaler.target(group_name) == 3
+
+
+def test_what_failed_is_given_back_and_another_group_taken(
+    operator: Process, shim: Shim, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
+) -> None:
+    failures = [
+        {"serials": "0-1", "class": "OutOfResources", "code": "ZonalStockout", "message": "None."},
+        {"serials": "2", "class": "QuotaExceeded"},
+        {"serials": "3", "class": "Other", "code": "InternalError"},
+    ]
+    first, second = f"{group_name}-a", f"{group_name}-b"
+    serve(autoscaler, kubectl, first, {"failures": {"creation": failures}})
+    serve(autoscaler, kubectl, second, {"provisioningDelay": {"fixed": "1s"}})
+    with watched_agreement(shim, first):
+        autoscaler.increase(first, 6)
+        found = eventually(
+            lambda: told(autoscaler, first),
+            lambda found: (
+                [one.state for one in found.values()] == ["Creating"] * 4 + ["Running"] * 2
+            ),
+            describe="four have failed",
+            timeout=120,
+        )
+        assert found[0] == found[1] == Told("Creating", OUT_OF_RESOURCES, "ZonalStockout", "None.")
+        assert found[2][1:3] == (OUT_OF_RESOURCES, "QuotaExceeded")
+        assert found[3][1:3] == (OTHER, "InternalError")
+        assert all(found[failed].message for failed in range(4)), "people read it"
+        assert {found[4], found[5]} == {Told("Running")}
+
+        failed = [ids(autoscaler, first)[number] for number in range(4)]
+        autoscaler.delete(first, *(placeholder(one, "create-error") for one in failed))
+        assert autoscaler.target(first) == 2
+        autoscaler.increase(second, 4)
+        eventually(lambda: list(told(autoscaler, first)) == [4, 5], describe="they are given back")
+        wait_ready(kubectl, second)
+        wait_ready(kubectl, first)
+    assert len(names_of(kubectl, second)) == 4
+    assert status_of(kubectl, first)["nextSerial"] == 6, "they are not asked for again"
+
+
+def test_a_pool_without_room_is_out_of_resources(
+    operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
+) -> None:
+    with pools(kubectl, group_name):
+        apply_pool(kubectl, group_name, instances=2, error={"code": "ReservationIsFull"})
+        serve(autoscaler, kubectl, group_name, {"capacityPools": [group_name]})
+        autoscaler.increase(group_name, 3)
+        found = eventually(
+            lambda: told(autoscaler, group_name),
+            lambda found: (
+                [one.state for one in found.values()] == ["Running", "Running", "Creating"]
+            ),
+            describe="two have come",
+            timeout=120,
+        )
+        assert found[2][1:3] == (OUT_OF_RESOURCES, "ReservationIsFull")
+        # Long enough for another try, if there were one: cluster-autoscaler asks again itself.
+        time.sleep(3)
+        assert told(autoscaler, group_name) == found
+        refused = ids(autoscaler, group_name)[2]
+        autoscaler.delete(group_name, placeholder(refused, "create-error"))
+        wait_ready(kubectl, group_name)
+        assert (autoscaler.target(group_name), list(told(autoscaler, group_name))) == (2, [0, 1])
+
+
+def test_what_never_registers_is_running_and_can_be_deleted(
+    operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
+) -> None:
+    serve(autoscaler, kubectl, group_name, {"failures": {"neverRegisters": {"serials": "1"}}})
+    autoscaler.increase(group_name, 3)
+    eventually(
+        lambda: states_of(status_of(kubectl, group_name)) == {1: "Unregistered"},
+        describe="one does not register",
+    )
+    eventually(
+        lambda: told(autoscaler, group_name) == dict.fromkeys(range(3), Told("Running")),
+        describe="all of them are Running",
+    )
+    assert len(registered(kubectl, group_name)) == 2
+    autoscaler.delete(group_name, placeholder(ids(autoscaler, group_name)[1]))
+    assert autoscaler.target(group_name) == 2
+    wait_ready(kubectl, group_name)
+    eventually(lambda: list(told(autoscaler, group_name)) == [0, 2], describe="it is given back")
+    assert status_of(kubectl, group_name)["nextSerial"] == 3
+
+
+def test_the_target_and_the_instances_agree_while_everything_changes(
+    operator: Process, shim: Shim, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
+) -> None:
+    cloud = {
+        "provisioningDelay": {"uniform": {"min": "0s", "max": "4s"}},
+        "failures": {
+            "creation": [{"probability": "0.3", "after": {"fixed": "1s"}}],
+            "neverRegisters": {"probability": "0.1"},
+            "slowDeletion": {"probability": "0.5", "delay": {"fixed": "5s"}},
+        },
+        "retryAfter": "2s",
+        "stock": 12,
+    }
+    serve(autoscaler, kubectl, group_name, cloud)
+    with watched_agreement(shim, group_name):
+        for size in (6, 10, 20):
+            autoscaler.increase(group_name, size - autoscaler.target(group_name))
+            time.sleep(2)
+        stuck: set[int] = set()
+        for _ in range(6):
+            give_back_what_failed(autoscaler, group_name)
+            autoscaler.delete(group_name, registered(kubectl, group_name)[0])
+            time.sleep(1)
+            now = told(autoscaler, group_name)
+            stuck |= {number for number, one in now.items() if one.state == "Deleting"}
+    assert stuck, "some were stuck in deletion"
+    scale(kubectl, group_name, 0)
+    eventually(lambda: told(autoscaler, group_name) == {}, describe="all are gone", timeout=120)
+
+
+def give_back_what_failed(autoscaler: Autoscaler, group: str) -> None:
+    failed = [placeholder(one, "create-error") for one in autoscaler.failures(group)]
+    if failed:
+        autoscaler.delete(group, *failed)

@@ -1,0 +1,179 @@
+"""A cloud that takes its time: between the request and the Node, and from there until it is usable.
+
+- instances are Creating in status, by serial; their nodes come in the order of their delays, and
+  were born at the very time that was drawn
+- what hasn't arrived is taken back first, the newest of it, by `kubectl scale`
+- an edit holds for what is asked for later, and not for what is under way
+- startup taints are on a Node until they are taken off; devices that come late are in no capacity
+  before
+"""
+
+import time
+from typing import Any
+
+from hack.controlplane import Cluster
+from tests.e2e.clouds import (
+    AGENT,
+    MARKED,
+    arrival,
+    born_after,
+    chronicled,
+    condition_of,
+    courses,
+    life_of,
+    rows_of,
+    seeded,
+    serial,
+    states_of,
+    taint_keys,
+)
+from tests.e2e.groups import (
+    apply_group,
+    names_of,
+    nodes_of,
+    patch_group,
+    scale,
+    serial_of,
+    status_of,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Process
+
+GPU = "nvidia.com/gpu"
+NEVER_HERE = "10m"
+"""Longer than a test takes."""
+
+
+def test_nodes_come_in_the_order_of_their_delays(
+    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    early, late = 1_000, 10_000
+    cloud = seeded(
+        {"provisioningDelay": {"samples": ["1s", "10s"]}, **MARKED},
+        group=group_name,
+        size=8,
+        wish=lambda all: all.count(early) == 5 and all[0] == late and all[7] == early,
+    )
+    drawn = [arrival(course) for course in courses(cloud, group=group_name, size=8)]
+    with chronicled(cluster, group_name) as seen:
+        apply_group(kubectl, group_name, targetSize=8, cloud=cloud)
+        wait_ready(kubectl, group_name)
+        eventually(lambda: len(seen.born) == 8, describe="all of them were watched")
+    order = [drawn[serial_of(name)] for name in seen.born]
+    assert order == [early] * 5 + [late] * 3, "the first serial is not the first to come"
+    assert [born_after(node) for node in nodes_of(kubectl, group_name)] == drawn
+
+    waiting = {serial: "Creating" for serial, after in enumerate(drawn) if after == late}
+    told = seen.told(group_name, lambda status: states_of(status) == waiting)
+    assert told, "there was a time when status told of the late ones, and of them alone"
+    assert {row["reason"] for row in rows_of(told).values()} == {"Provisioning"}
+    assert (told["pendingReplicas"], told["failedReplicas"]) == (3, 0)
+    provisioned = condition_of(told, "Provisioned")
+    assert (provisioned["status"], provisioned["reason"]) == ("False", "Provisioning")
+
+    status = status_of(kubectl, group_name)
+    assert (states_of(status), status["pendingReplicas"]) == ({}, 0)
+    assert condition_of(status, "Provisioned")["reason"] == "AllArrived"
+
+
+def test_what_has_not_arrived_is_taken_back_first(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    cloud = seeded(
+        {"provisioningDelay": {"samples": ["1s", NEVER_HERE]}},
+        group=group_name,
+        size=10,
+        wish=lambda all: all.count(1_000) == 5 and all[9] == 1_000,
+    )
+    drawn = [arrival(course) for course in courses(cloud, group=group_name, size=10)]
+    late = [serial for serial, after in enumerate(drawn) if after != 1_000]
+    apply_group(kubectl, group_name, targetSize=10, cloud=cloud)
+    eventually(
+        lambda: status_of(kubectl, group_name),
+        lambda status: status["readyReplicas"] == 5 and list(states_of(status)) == late,
+        describe="five have come, and five are late",
+    )
+    names = names_of(kubectl, group_name)
+
+    scale(kubectl, group_name, 7)
+    eventually(
+        lambda: states_of(status_of(kubectl, group_name)),
+        lambda waiting: waiting == dict.fromkeys(late[:2], "Creating"),
+        describe="the newest three of the late are taken back",
+    )
+    assert names_of(kubectl, group_name) == names, "none of those that are there goes"
+
+    scale(kubectl, group_name, 4)
+    wait_ready(kubectl, group_name)
+    assert names_of(kubectl, group_name) == names[:4]
+    status = status_of(kubectl, group_name)
+    assert (states_of(status), status["nextSerial"]) == ({}, 10)
+
+
+def test_an_edit_holds_for_what_is_asked_for_later(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    slow = {"provisioningDelay": {"fixed": NEVER_HERE}}
+    apply_group(kubectl, group_name, targetSize=3, cloud=slow)
+    waiting = dict.fromkeys(range(3), "Creating")
+    eventually(
+        lambda: states_of(status_of(kubectl, group_name)) == waiting, describe="three are asked for"
+    )
+    time.sleep(1.5)  # what was asked for in the second of an edit goes by the edit
+    patch_group(kubectl, group_name, cloud={"provisioningDelay": None}, targetSize=5)
+    eventually(
+        lambda: [serial(node) for node in nodes_of(kubectl, group_name)] == [3, 4],
+        describe="the new ones come at once",
+    )
+    eventually(
+        lambda: states_of(status_of(kubectl, group_name)) == waiting,
+        describe="the others keep what they drew",
+    )
+
+
+def test_startup_taints_are_taken_off_and_devices_come_late(
+    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    cloud = {
+        "startupTaints": [
+            {**AGENT, "removedAfter": {"fixed": "2s"}},
+            {"key": "example.com/net", "effect": "NoExecute", "removedAfter": {"fixed": "4s"}},
+        ],
+        "lateResources": [{"name": GPU, "after": {"fixed": "5s"}}],
+    }
+    shape = {"cpu": 8, "gpu": {"type": GPU, "count": 4}, "taints": [{"key": "mine", **NO_SCHEDULE}]}
+    with chronicled(cluster, group_name) as seen:
+        apply_group(kubectl, group_name, targetSize=3, template={"shape": shape}, cloud=cloud)
+        eventually(
+            lambda: [gpus(node) for node in nodes_of(kubectl, group_name)] == [("4", "4")] * 3,
+            describe="all nodes have their devices",
+            timeout=240,
+        )
+        wait_ready(kubectl, group_name)
+        names = [node["metadata"]["name"] for node in nodes_of(kubectl, group_name)]
+        eventually(lambda: all(gpus(seen.nodes[n][-1].node)[0] for n in names), describe="watched")
+    for name in names:
+        versions = seen.nodes[name]
+        born = life_of(versions[0].node).born
+        first, last = versions[0].node, versions[-1].node
+        assert {AGENT["key"], "example.com/net", "mine"} <= taint_keys(first)
+        assert gpus(first) == (None, None)
+        assert first["status"]["capacity"]["cpu"] == "8"
+        passing = {AGENT["key"], "example.com/net"} & taint_keys(last)
+        assert (passing, "mine" in taint_keys(last)) == (set(), True)
+        for version in versions:
+            age, keys = version.at - born, taint_keys(version.node)
+            assert AGENT["key"] in keys or age >= 2_000
+            assert "example.com/net" in keys or age >= 4_000
+            assert gpus(version.node) == (None, None) or age >= 5_000
+
+
+NO_SCHEDULE = {"effect": "NoSchedule"}
+
+
+def gpus(node: dict[str, Any]) -> tuple[str | None, str | None]:
+    """In capacity and in allocatable; None where it isn't named, or is none."""
+    status = node["status"]
+    found = [status[part].get(GPU) for part in ("capacity", "allocatable")]
+    return tuple(None if amount == "0" else amount for amount in found)  # type: ignore[return-value]

@@ -1,0 +1,189 @@
+"""A cloud whose nodes are not Ready: not yet, never, not now, and now and then.
+
+- a Node is not Ready before its time, and Ready from then on; one that is never Ready never is
+- while a group is out, none of its nodes is Ready and none comes; afterwards all is as it was, and
+  the pods that stayed on its nodes are Ready
+- while a pool is out, so are all groups that draw from it, and no others
+- nodes that flap are Ready again after each spell; the operator that dies meanwhile loses nothing
+
+kwok makes Ready what it sees: so these have a cluster of their own, with the Stage of deploy/.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from hack.controlplane import Cluster
+from tests.e2e.clouds import (
+    Version,
+    apply_pool,
+    chronicled,
+    condition_of,
+    life_of,
+    rows_of,
+    serial,
+    staged_cluster,
+    states_of,
+)
+from tests.e2e.groups import (
+    apply_group,
+    is_ready,
+    names_of,
+    nodes_of,
+    patch_group,
+    scale,
+    status_of,
+    wait_condition,
+    wait_ready,
+)
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.own_cluster import OwnCluster
+from tests.e2e.workloads import deployed, pods_of, runs, uids
+
+
+@pytest.fixture(scope="module")
+def staged(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+    """The operator runs."""
+    directory = tmp_path_factory.mktemp("clouds")
+    with staged_cluster("clouds", like=cluster, directory=directory) as own:
+        own.harness.start()
+        yield own
+
+
+def wait_out(kubectl: Kubectl, group: str) -> None:
+    """Returns once no node of the group is Ready."""
+    eventually(
+        lambda: nodes_of(kubectl, group),
+        lambda nodes: nodes and not any(map(is_ready, nodes)),
+        describe=f"no node of {group} is Ready",
+        timeout=120,
+    )
+
+
+def wait_held_up(kubectl: Kubectl, group: str, *serials: int) -> None:
+    """Returns once these instances, and no others, wait for the end of the outage."""
+    status = eventually(
+        lambda: status_of(kubectl, group),
+        lambda status: states_of(status) == dict.fromkeys(serials, "Waiting"),
+        describe=f"{serials} of {group} wait",
+    )
+    assert {row["reason"] for row in rows_of(status).values()} == {"Outage"}
+    assert condition_of(status, "Provisioned")["reason"] == "Outage"
+
+
+def test_nodes_are_ready_when_their_time_has_come_or_never(staged: OwnCluster) -> None:
+    kubectl, group = staged.kubectl, "boots"
+    cloud = {
+        "readinessDelay": {"uniform": {"min": "3s", "max": "6s"}},
+        "failures": {"neverReady": {"serials": "1"}},
+    }
+    with chronicled(staged.cluster, group) as seen:
+        apply_group(kubectl, group, targetSize=4, cloud=cloud)
+        eventually(
+            lambda: [seen.nodes[name][-1].ready for name in sorted(seen.born)],
+            lambda ready: ready == [True, False, True, True],
+            describe="all but one are Ready",
+            timeout=120,
+        )
+        # Longer than any of them takes, and than kwok does.
+        time.sleep(7)
+    for name, versions in seen.nodes.items():
+        life = life_of(versions[0].node)
+        states = [version.ready for version in versions]
+        if serial(versions[0].node) == 1:
+            assert life.ready_after is None
+            assert not any(states), f"{name} is never Ready"
+            continue
+        assert life.ready_after is not None and 3_000 <= life.ready_after <= 6_000
+        at = next(version.at for version in versions if version.ready)
+        assert at >= life.born + life.ready_after, f"{name} was not Ready before"
+        assert states == sorted(states), "and is Ready from then on"
+    status = status_of(kubectl, group)
+    assert (status["replicas"], status["readyReplicas"]) == (4, 3)
+    assert condition_of(status, "CloudSimulated")["reason"] == "HeldByStage"
+
+
+def test_a_group_is_out_and_is_back(staged: OwnCluster) -> None:
+    kubectl, group = staged.kubectl, "out"
+    apply_group(kubectl, group, targetSize=3, cloud={"outage": False})
+    wait_ready(kubectl, group)
+    names = names_of(kubectl, group)
+    with deployed(kubectl, group, group=group, replicas=6):
+        before = pods_of(kubectl, group)
+        patch_group(kubectl, group, cloud={"outage": True}, targetSize=5)
+        wait_condition(kubectl, group, "Outage")
+        wait_out(kubectl, group)
+        wait_held_up(kubectl, group, 3, 4)
+        assert names_of(kubectl, group) == names
+
+        scale(kubectl, group, 4)
+        wait_held_up(kubectl, group, 3)
+        patch_group(kubectl, group, cloud={"outage": False})
+        wait_ready(kubectl, group)
+        wait_condition(kubectl, group, "Outage", status="False")
+        assert names_of(kubectl, group)[:3] == names, "the same nodes are Ready again"
+        assert len(names_of(kubectl, group)) == 4
+        pods = pods_of(kubectl, group)
+        assert uids(pods) == uids(before) and all(map(runs, pods))
+
+
+def test_a_pool_is_out_with_all_that_draw_from_it(staged: OwnCluster) -> None:
+    kubectl, pool = staged.kubectl, "zone"
+    first, second, other = "zone-a", "zone-b", "elsewhere"
+    apply_pool(kubectl, pool, instances=10)
+    for group in (first, second):
+        apply_group(kubectl, group, targetSize=2, cloud={"capacityPools": [pool]})
+    apply_group(kubectl, other, targetSize=2, cloud={"stock": 9})
+    for group in (first, second, other):
+        wait_ready(kubectl, group)
+
+    apply_pool(kubectl, pool, instances=10, outage=True)
+    scale(kubectl, second, 3)
+    for group in (first, second):
+        wait_condition(kubectl, group, "Outage")
+        wait_out(kubectl, group)
+    wait_held_up(kubectl, second, 2)
+    scale(kubectl, other, 3)
+    wait_ready(kubectl, other)
+
+    apply_pool(kubectl, pool, instances=10)
+    for group, size in ((first, 2), (second, 3)):
+        wait_ready(kubectl, group)
+        assert len(names_of(kubectl, group)) == size
+
+
+def test_nodes_flap_also_when_the_operator_dies(staged: OwnCluster) -> None:
+    kubectl, group = staged.kubectl, "flaps"
+    flapping = {"period": "8s", "notReady": "0.5"}
+    with chronicled(staged.cluster, group) as seen:
+        apply_group(kubectl, group, targetSize=2, cloud={"flapping": flapping})
+        eventually(
+            lambda: [turns(seen.nodes[name])[:2] for name in seen.born],
+            lambda found: found == [[True, False]] * 2,
+            describe="both have flapped",
+            timeout=120,
+        )
+        process = staged.harness.process
+        assert process is not None
+        process.kill()
+        staged.harness.start()
+        eventually(
+            lambda: [turns(seen.nodes[name])[:5] for name in seen.born],
+            lambda found: found == [[True, False, True, False, True]] * 2,
+            describe="both were Ready again, twice",
+            timeout=180,
+        )
+    for versions in seen.nodes.values():
+        spells = life_of(versions[0].node).spells
+        assert spells and (spells.period, spells.length) == (8_000, 4_000)
+    assert len(seen.born) == 2, "no node was made anew"
+
+
+def turns(versions: Sequence[Version]) -> list[bool]:
+    """Whether the node was Ready, from the first yes on, each time that it changed."""
+    found: list[bool] = []
+    for version in versions:
+        if [version.ready] != found[-1:] and (found or version.ready):
+            found.append(version.ready)
+    return found

@@ -1,0 +1,181 @@
+"""What was drawn stays so: in the next run with the same seed, and when the operator dies.
+
+- the same seed gives a group of the same name the same course, instance by instance: when each
+  Node was born, counted from its request, through which states it went, what its life is; another
+  seed gives another course
+- SIGKILL of the operator in the middle of it, again and again, changes nothing: each instance is in
+  the state that was drawn for it, no instance is there twice, and who found no room is remembered
+- SIGKILL in the middle of tries, notices and deletions: each Node is born when it was to be, and
+  no name is used twice
+"""
+
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from hack.controlplane import Cluster
+from kwok_operator.core.cloud.life import Life
+from tests.e2e.clouds import (
+    MARKED,
+    arrival,
+    born_after,
+    chronicled,
+    courses,
+    life_of,
+    seeded,
+    serial,
+    states_before,
+    states_of,
+)
+from tests.e2e.groups import apply_group, names_of, nodes_of, serial_of, status_of, wait_ready
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Harness, Process
+
+SIZE = 12
+COURSE: Mapping[str, Any] = {
+    "provisioningDelay": {"samples": ["1s", "2s", "4s"]},
+    "failures": {"creation": [{"probability": "0.4", "after": {"fixed": "1s"}, "times": 2}]},
+    "retryAfter": "2s",
+    "lateResources": [{"name": "nvidia.com/gpu", "after": {"uniform": {"min": "1s", "max": "4s"}}}],
+    "interruptions": {"lifetime": {"uniform": {"min": "10h", "max": "20h"}}},
+    **MARKED,
+}
+TEMPLATE = {"shape": {"gpu": {"type": "nvidia.com/gpu", "count": 1}}}
+
+
+class Run(NamedTuple):
+    """What became of each instance: milliseconds from its request to its Node, the Node's life as
+    though it had been born at 0, and the states that status told of before.
+    """
+
+    arrivals: list[int]
+    lives: list[Life]
+    walks: list[list[str]]
+
+
+def run(cluster: Cluster, kubectl: Kubectl, group: str, cloud: Mapping[str, Any]) -> Run:
+    """A group from its first moment to its end."""
+    with chronicled(cluster, group) as seen:
+        apply_group(kubectl, group, targetSize=SIZE, template=TEMPLATE, cloud=cloud)
+        wait_ready(kubectl, group)
+        nodes = nodes_of(kubectl, group)
+    assert [serial(node) for node in nodes] == list(range(SIZE))
+    kubectl("delete", "kng", group)
+    eventually(lambda: names_of(kubectl, group) == [], describe="its nodes are gone", timeout=120)
+    return Run(
+        [born_after(node) for node in nodes],
+        [spans(life_of(node)) for node in nodes],
+        [seen.walk(group, number) for number in range(SIZE)],
+    )
+
+
+def spans(life: Life) -> Life:
+    """As though the Node had been born at 0; how much there is of a resource is the template's."""
+    resources = tuple(replace(part, amount="") for part in life.resources)
+    return replace(life, born=0, resources=resources)
+
+
+def is_part(walk: Sequence[str], whole: Iterable[str]) -> bool:
+    """Whether the walk leaves out states of the whole, and does nothing else."""
+    rest = iter(whole)
+    return all(state in rest for state in walk)
+
+
+def test_the_same_seed_gives_the_same_course_and_another_seed_another(
+    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    clouds = [{**COURSE, "seed": seed} for seed in ("one", "one", "another")]
+    once, again, other = (run(cluster, kubectl, group_name, cloud) for cloud in clouds)
+    assert once.arrivals == again.arrivals
+    assert once.lives == again.lives
+    assert once.arrivals != other.arrivals
+    assert once.lives != other.lives
+    for found, cloud in zip((once, again, other), clouds, strict=True):
+        drawn = courses(cloud, group=group_name, size=SIZE)
+        assert found.arrivals == [arrival(course) for course in drawn]
+        for walk, course in zip(found.walks, drawn, strict=True):
+            # A state that is over before status is written again is not told of.
+            assert walk and is_part(walk, states_before(course)), (walk, course)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Instants to kill at; a failing test prints the seed that repeats them."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed: {seed}")
+    return random.Random(seed)
+
+
+def kill_again_and_again(harness: Harness, chance: random.Random, *, times: int) -> None:
+    """Starts the operator and kills it, sooner or later; the last one lives."""
+    for _ in range(times):
+        process = harness.start(ready=False)
+        time.sleep(chance.uniform(0.5, 5))
+        assert process.running, process.log()
+        process.kill()
+    harness.start()
+
+
+def test_killed_in_the_middle_each_instance_is_as_it_was_to_be(
+    cluster: Cluster, kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
+) -> None:
+    cloud = seeded(
+        {
+            "provisioningDelay": {"samples": ["2s", "10m"]},
+            "failures": {"creation": [{"probability": "0.3"}]},
+            "retryAfter": "10m",
+            "stock": 15,
+            **MARKED,
+        },
+        group=group_name,
+        size=15,
+        wish=lambda all: all.count(2_000) == 6 and sum(a is not None and a > 6e5 for a in all) == 5,
+    )
+    drawn = [states_before(course)[:2] for course in courses(cloud, group=group_name, size=15)]
+    expected = {
+        number: "Failed" if states[0] == "Failed" else "Creating"
+        for number, states in enumerate(drawn)
+        if arrival(courses(cloud, group=group_name, size=15)[number]) != 2_000
+    }
+    refused = dict.fromkeys(range(15, 20), "Failed")
+    with chronicled(cluster, group_name) as seen:
+        apply_group(kubectl, group_name, targetSize=20, cloud=cloud)
+        kill_again_and_again(harness, chance, times=4)
+        status = eventually(
+            lambda: status_of(kubectl, group_name),
+            lambda status: status["readyReplicas"] == 6,
+            describe="those have come that were to come soon",
+            timeout=120,
+        )
+        assert states_of(status) == {**expected, **refused}
+        record = status["cloud"]["refused"]
+        harness.start()
+        time.sleep(3)
+        status = status_of(kubectl, group_name)
+    assert states_of(status) == {**expected, **refused}
+    assert status["cloud"]["refused"] == record, "nobody is refused a second time before his time"
+    assert (status["nextSerial"], status["pendingReplicas"]) == (20, 14)
+    assert sorted(map(serial_of, seen.born)) == sorted({*range(15)} - {*expected})
+    assert all(len(seen.uids(name)) == 1 for name in seen.born)
+
+
+def test_killed_in_the_middle_each_node_is_born_when_it_was_to_be(
+    cluster: Cluster, kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
+) -> None:
+    cloud = {**COURSE, "seed": "one"}
+    with chronicled(cluster, group_name) as seen:
+        apply_group(kubectl, group_name, targetSize=SIZE, template=TEMPLATE, cloud=cloud)
+        kill_again_and_again(harness, chance, times=4)
+        wait_ready(kubectl, group_name)
+        nodes = nodes_of(kubectl, group_name)
+    drawn = courses(cloud, group=group_name, size=SIZE)
+    assert [serial(node) for node in nodes] == list(range(SIZE))
+    assert [born_after(node) for node in nodes] == [arrival(course) for course in drawn]
+    lives = [life for course in drawn if (life := course.life())]
+    assert [spans(life_of(node)) for node in nodes] == [spans(life) for life in lives]
+    assert len(seen.born) == SIZE
+    assert all(len(seen.uids(name)) == 1 for name in seen.born)

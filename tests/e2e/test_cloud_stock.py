@@ -1,0 +1,164 @@
+"""A cloud that has only so much: a group's own stock, and pools that groups share.
+
+- of what is asked for as much comes as there is; the rest is told of, and comes when there is more
+- three groups share a pool: first come, first served, and at no time more than the pool has; what
+  is freed goes to those that wait; the pool's status says who has what
+- a pool counts vCPUs, and says what the cloud says; who has a place keeps it when a pool shrinks
+- a pool that isn't there holds its groups up until it is made
+"""
+
+from typing import Any
+
+from hack.controlplane import Cluster
+from tests.e2e.clouds import (
+    Chronicle,
+    apply_pool,
+    chronicled,
+    condition_of,
+    pool_status,
+    pools,
+    rows_of,
+    states_of,
+)
+from tests.e2e.groups import apply_group, names_of, patch_group, scale, status_of, wait_ready
+from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.operator import Process
+
+SOON = "2s"
+
+
+def wait_counts(kubectl: Kubectl, group: str, *, come: int, failed: int) -> dict[str, Any]:
+    return eventually(
+        lambda: status_of(kubectl, group),
+        lambda status: (status["readyReplicas"], status["failedReplicas"]) == (come, failed),
+        describe=f"{come} have come to {group} and {failed} found no room",
+        timeout=240,
+    )
+
+
+def test_a_group_gets_what_there_is_and_the_rest_when_there_is_more(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    cloud = {"stock": 3, "retryAfter": SOON}
+    apply_group(kubectl, group_name, targetSize=5, cloud=cloud)
+    status = wait_counts(kubectl, group_name, come=3, failed=2)
+    assert states_of(status) == {3: "Failed", 4: "Failed"}, "the first of a request find room"
+    row = rows_of(status)[3]
+    assert (row["reason"], row["count"]) == ("OutOfStock", 2)
+    assert "stock is 3" in row["message"]
+    assert condition_of(status, "Provisioned")["reason"] == "OutOfStock"
+
+    kubectl("delete", "node", names_of(kubectl, group_name)[0])
+    eventually(
+        lambda: len(names_of(kubectl, group_name)) == 3,
+        describe="the place of the deleted one is taken",
+        timeout=120,
+    )
+    patch_group(kubectl, group_name, cloud={"stock": 5})
+    wait_ready(kubectl, group_name)
+    assert len(names_of(kubectl, group_name)) == 5
+
+
+def test_three_groups_share_a_pool(
+    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    first, second, third = groups = [f"{group_name}-{letter}" for letter in "abc"]
+    cloud = {
+        "capacityPools": [group_name],
+        "retryAfter": SOON,
+        "provisioningDelay": {"fixed": "1s"},
+    }
+    with pools(kubectl, group_name), chronicled(cluster, *groups) as seen:
+        apply_pool(kubectl, group_name, instances=6, error={"code": "ZoneIsFull"})
+        for group in groups:
+            apply_group(kubectl, group, targetSize=4, cloud=cloud)
+        for group, come in zip(groups, (4, 2, 0), strict=True):
+            wait_counts(kubectl, group, come=come, failed=4 - come)
+        reasons = {row["reason"] for row in rows_of(status_of(kubectl, third)).values()}
+        assert reasons == {"PoolExhausted"}
+        shown = eventually(
+            lambda: pool_status(kubectl, group_name),
+            lambda status: (status["instances"], status["refused"]) == (6, 6),
+            describe="the pool's status tells of all of them",
+        )
+        assert {share["group"]: share["instances"] for share in shown["groups"]} == {
+            first: 4,
+            second: 2,
+        }
+
+        scale(kubectl, first, 0)
+        eventually(
+            lambda: seen.counts[-1],
+            lambda counts: counts[first] == 0 and counts.total() == 6,
+            describe="those that waited have taken what was freed",
+            timeout=120,
+        )
+        scale(kubectl, third, 0)
+        wait_ready(kubectl, second)
+        eventually(
+            lambda: pool_status(kubectl, group_name),
+            lambda status: (status["instances"], status["refused"]) == (4, 0),
+            describe="the pool has room again",
+        )
+        assert most(seen) == 6, "at no time were there more than the pool has"
+
+
+def most(seen: Chronicle) -> int:
+    """The most nodes that there were at a time."""
+    return max(counts.total() for counts in seen.counts)
+
+
+def test_a_quota_in_vcpus(
+    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    large, small = f"{group_name}-a", f"{group_name}-b"
+    cloud = {"capacityPools": [group_name], "retryAfter": SOON}
+    error = {"class": "QuotaExceeded", "code": "VcpuLimitExceeded", "message": "Ask for more."}
+    with pools(kubectl, group_name), chronicled(cluster, large, small) as seen:
+        apply_pool(kubectl, group_name, resources={"cpu": 70}, error=error)
+        apply_group(kubectl, large, targetSize=9, cloud=cloud, template={"shape": {"cpu": 16}})
+        status = wait_counts(kubectl, large, come=4, failed=5)
+        assert {row["message"] for row in rows_of(status).values()} == {"Ask for more."}
+        apply_group(kubectl, small, targetSize=9, cloud=cloud, template={"shape": {"cpu": 3}})
+        wait_counts(kubectl, small, come=2, failed=7)
+        shown = eventually(
+            lambda: pool_status(kubectl, group_name),
+            lambda status: status["instances"] == 6,
+            describe="the pool's status tells of both",
+        )
+        assert shown["resources"] == {"cpu": "70"}
+        assert {s["group"]: s["resources"]["cpu"] for s in shown["groups"]} == {
+            large: "64",
+            small: "6",
+        }
+
+        before = names_of(kubectl, large)
+        apply_pool(kubectl, group_name, resources={"cpu": 40}, error=error)
+        scale(kubectl, small, 1)
+        wait_ready(kubectl, small)
+        eventually(
+            lambda: pool_status(kubectl, group_name)["resources"] == {"cpu": "67"},
+            describe="it has less than is in use",
+        )
+        assert names_of(kubectl, large) == before, "who has a place keeps it"
+        used = max(16 * counts[large] + 3 * counts[small] for counts in seen.counts)
+        assert used == 70, "at no time was more in use than the pool had"
+
+
+def test_a_pool_that_is_not_there_holds_its_groups_up(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    cloud = {"capacityPools": [group_name]}
+    with pools(kubectl, group_name):
+        apply_group(kubectl, group_name, targetSize=2, cloud=cloud)
+        status = eventually(
+            lambda: status_of(kubectl, group_name),
+            lambda status: states_of(status) == {0: "Waiting", 1: "Waiting"},
+            describe="they wait",
+        )
+        assert rows_of(status)[0]["reason"] == "PoolMissing"
+        assert condition_of(status, "Provisioned")["reason"] == "PoolMissing"
+        assert status["failedReplicas"] == 0, "nobody has refused them"
+        apply_pool(kubectl, group_name, instances=2)
+        wait_ready(kubectl, group_name)
+        assert len(names_of(kubectl, group_name)) == 2

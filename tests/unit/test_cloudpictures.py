@@ -1,0 +1,153 @@
+"""The samples of the simulated cloud, and the pictures that docs/cloud.md has of them.
+
+- what is committed is what the samples and the rules give; what is stale is named, and put right
+- each sample of the simulated cloud has a picture, and is told of in docs/cloud.md; the others are
+  applied all at once
+- played by the rules, the samples do what they say they rehearse
+- a file holds nothing but shapes and words
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from hack.cloudpictures.__main__ import DIRECTORY, generate, main, picture
+from hack.cloudpictures.rehearsal import Track, rehearse
+from hack.cloudpictures.scenes import SAMPLES, SCENES, groups_and_pools
+from kwok_operator.core.cloud.states import State
+from kwok_operator.core.validation import validate
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+NAMES: Final = [scene.sample for scene in SCENES]
+NOBODY: Final = frozenset({State.WAITING, State.FAILED})
+"""States of those that hold no room in a pool."""
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, bytes]:
+    return generate()
+
+
+def played(sample: str) -> list[Track]:
+    (scene,) = (scene for scene in SCENES if scene.sample == sample)
+    groups, pools = groups_and_pools(sample)
+    return rehearse(groups, pools, scene.wishes, end=scene.end * 1_000)
+
+
+def story(track: Track) -> list[str]:
+    return [span.state.value for span in track.spans]
+
+
+def at(tracks: list[Track], second: int) -> list[tuple[Track, State]]:
+    """Those that are there, each with its state."""
+    now = second * 1_000
+    return [(t, span.state) for t in tracks for span in t.spans if span.start <= now < span.end]
+
+
+class TestTheFiles:
+    def test_what_is_committed_is_fresh(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["--check"]) == 0, capsys.readouterr().err
+
+    def test_what_is_stale_is_named_and_then_put_right(
+        self, tmp_path: Path, made: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for path in DIRECTORY.glob("cloud-*.svg"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+        (tmp_path / "cloud-spot.svg").unlink()
+        (tmp_path / "cloud-gone.svg").write_text("of a sample that is no more")
+        assert main(["--check"], directory=tmp_path) == 1
+        assert "stale: cloud-gone.svg, cloud-spot.svg; run" in capsys.readouterr().err
+        assert main([], directory=tmp_path) == 0
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == made
+
+    def test_a_sample_that_is_edited_makes_its_picture_stale(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (scene,) = (scene for scene in SCENES if scene.sample == "slow-boot")
+        text = (SAMPLES / "slow-boot.yaml").read_text()
+        (tmp_path / "slow-boot.yaml").write_text(text.replace("seed: monday", "seed: tuesday"))
+        before = picture(scene)
+        monkeypatch.setattr("hack.cloudpictures.scenes.SAMPLES", tmp_path)
+        assert picture(scene) != before
+
+    def test_they_hold_shapes_and_words_only(self, made: dict[str, bytes]) -> None:
+        for name, content in made.items():
+            tags = set(re.findall(r"<(\w+)", content.decode()))
+            assert tags <= {"svg", "title", "text", "path", "rect", "defs", "marker"}, name
+
+
+class TestTheSamples:
+    def test_each_is_applied_at_once_with_others_or_has_a_picture(self) -> None:
+        listed = yaml.safe_load((SAMPLES / "kustomization.yaml").read_text())["resources"]
+        every = {path.name for path in SAMPLES.glob("*.yaml")} - {"kustomization.yaml"}
+        assert every == {*listed, *(f"{name}.yaml" for name in NAMES)}
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_it_is_valid_and_says_how_to_apply_it(self, name: str) -> None:
+        text = (SAMPLES / f"{name}.yaml").read_text()
+        assert f"kubectl apply -f deploy/samples/{name}.yaml" in text
+        assert validate([(name, text)]).findings == ()
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_page_tells_of_it_and_shows_it(self, name: str) -> None:
+        page = (ROOT / "docs" / "cloud.md").read_text()
+        assert f"(../deploy/samples/{name}.yaml)" in page
+        assert f"(img/cloud-{name}.svg)" in page
+
+
+class TestWhatTheyRehearse:
+    def test_slow_boots_come_out_of_order_and_are_ready_last(self) -> None:
+        tracks = played("slow-boot")
+        assert len(tracks) == 12
+        assert all(story(t) == ["Creating", "Starting", "Initializing", "Ready"] for t in tracks)
+        came = [track.spans[0].end for track in tracks]
+        assert came != sorted(came)
+
+    def test_a_zone_that_is_sold_out_leaves_the_rest_to_the_other(self) -> None:
+        tracks = played("sold-out-zone")
+        refused = [track for track in tracks if story(track) == ["Failed"]]
+        assert [track.group.name for track in refused] == ["sample-zone-a"] * 5
+        there = [track.group.name for track, state in at(tracks, 59) if state is State.READY]
+        assert sorted(there) == ["sample-zone-a"] * 3 + ["sample-zone-b"] * 5
+
+    def test_a_quota_is_used_up_and_never_exceeded(self) -> None:
+        tracks = played("shared-quota")
+        used = [
+            sum(
+                track.group.each["cpu"]
+                for track, state in at(tracks, second)
+                if state not in NOBODY
+            )
+            for second in range(150)
+        ]
+        assert used[0] == 24 + 32
+        assert used[40] == max(used) == 64
+        assert used[80] == 48, "from when batch is scaled down until web tries again"
+        assert used[149] == 64
+
+    def test_a_spot_market_takes_two_at_a_time_and_the_group_replaces_them(self) -> None:
+        tracks = played("spot")
+        for second in range(900):
+            now = at(tracks, second)
+            assert len(now) == 10
+            assert sum(state is State.INTERRUPTED for _, state in now) <= 2
+        ended = [track for track in tracks if track.gone]
+        assert len(ended) > 10
+        assert all(track.spans[-1].state is State.INTERRUPTED for track in ended)
+
+    def test_zombies_are_who_the_sample_says(self) -> None:
+        tracks = played("zombie-nodes")
+        odd = {t.serial: story(t) for t in tracks if story(t) != ["Creating", "Ready"]}
+        assert odd == {
+            2: ["Creating", "Unregistered"],
+            5: ["Creating", "NotReady"],
+            8: ["Creating", "Ready", "Deleting"],
+        }
+        assert sorted(track.serial for track, _ in at(tracks, 150)) == [0, 1, 3, 4, 5, 6]
+
+    def test_gpus_are_late_on_every_node(self) -> None:
+        tracks = played("late-gpu")
+        assert [story(track) for track in tracks] == [["Creating", "Initializing", "Ready"]] * 4

@@ -1,0 +1,114 @@
+"""That docs/cloud.md says what the code says of the simulated cloud.
+
+- its tables have each field of spec.cloud and of a pool, each state and each reason, and no others
+- what cluster-autoscaler is told of a state is what the shim tells it
+- what an edit does stands there as in the decision
+- the limits are those that are in force, and examples are valid: commands, too
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import yaml
+from pydantic import BaseModel
+
+from kwok_operator.core.cloud.arrival import MAX_TRIES
+from kwok_operator.core.cloud.states import Fault, State
+from kwok_operator.core.cloud.summary import told
+from kwok_operator.core.cloud.terms import MAX_TERMS
+from kwok_operator.core.cloud.verdicts import ALL_ARRIVED, FAILURES, PROVISIONING
+from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
+from kwok_operator.models.cloud import Cloud, ErrorClass, Failures, Flapping, Interruptions
+from kwok_operator.models.cloudstatus import MAX_REFUSED, MAX_ROWS
+from kwok_operator.models.delay import Delay
+from kwok_operator.shim.troublefile import parse_plan
+
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+PAGE: Final = (DOCS / "cloud.md").read_text()
+PARTS: Final[dict[str, type[BaseModel]]] = {
+    "failures": Failures,
+    "interruptions": Interruptions,
+    "flapping": Flapping,
+}
+"""Fields whose own fields have a line each."""
+
+
+def table(heading: str, page: str = PAGE) -> list[list[str]]:
+    """The cells of the first table whose heading begins with a word."""
+    lines = page[page.index(f"| {heading} ") :].partition("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def fields_of(model: type[BaseModel], before: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        path = before + (field.alias or name)
+        if path in PARTS:
+            yield from fields_of(PARTS[path], f"{path}.")
+        else:
+            yield path
+
+
+def in_code(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def test_each_field_has_its_line() -> None:
+    assert [in_code(row[0])[0] for row in table("Field of `spec.cloud`")] == [*fields_of(Cloud)]
+    fields_of_pools = [in_code(row[0])[0] for row in table("Field of spec")]
+    assert fields_of_pools == [*fields_of(KwokCapacityPoolSpec)]
+
+
+def test_each_kind_of_delay_has_its_line() -> None:
+    kinds = [row[0].strip("`{ ").partition(":")[0] for row in table("Delay")]
+    assert kinds == [*fields_of(Delay)]
+
+
+def test_each_state_is_told_as_the_shim_tells_it() -> None:
+    fault = Fault(ErrorClass.OTHER, "Other", "")
+    lines = {in_code(row[0])[0]: row[2] for row in table("State")}
+    assert list(lines) == [state.value for state in State]
+    for state in set(State) - {State.GONE}:
+        name, error = told(state, fault)
+        assert lines[state].partition(",")[0] == name.value
+        assert ("error" in lines[state]) is (error is not None)
+
+
+def test_each_reason_has_its_line() -> None:
+    reasons = [reason for row in table("Condition") for reason in in_code(row[2])]
+    assert reasons[:2] == [ALL_ARRIVED, PROVISIONING]
+    assert set(FAILURES) < set(reasons)
+    assert {"SpecOutage", "PoolOutage", "NothingToHold", "HeldByStage", "NotHeld"} < set(reasons)
+
+
+def test_the_trouble_of_an_api_that_it_shows_can_be_had() -> None:
+    (block,) = re.findall(r"```yaml\n(seed: .*?)```", PAGE, re.DOTALL)
+    plan = parse_plan(yaml.safe_load(block))
+    assert [rule.name for rule in plan.rpcs] == ["NodeGroupIncreaseSize", "*"]
+
+
+def test_what_an_edit_does_is_as_it_was_decided() -> None:
+    decision = (DOCS / "decisions" / "017-simulated-cloud.md").read_text()
+    decided = table("edited", decision)
+    assert [[cell.replace("`", "") for cell in row] for row in table("Edited")] == decided
+
+
+def test_no_watch_is_over_several_kinds() -> None:
+    """kubectl refuses that."""
+    root = DOCS.parent
+    pages = [root / "README.md", *DOCS.glob("*.md"), *(root / "deploy" / "samples").glob("*.yaml")]
+    lines = [line for page in pages for line in page.read_text().splitlines()]
+    refused = re.compile(r"kubectl get \w+,.* (-w|--watch)\b")
+    assert [line for line in lines if refused.search(line)] == []
+
+
+def test_limits_are_those_in_force() -> None:
+    limits = PAGE.partition("## Limits")[2]
+    for says in (
+        f"`status.cloud.instances`: {MAX_ROWS},",
+        f"Refusals that are remembered: {MAX_REFUSED}.",
+        f"while instances are under way: {MAX_TERMS},",
+        f"has failed {MAX_TRIES:,} times",
+    ):
+        assert says in limits

@@ -1,0 +1,489 @@
+"""What cluster-autoscaler (CA) is told of a simulated cloud, and what it does then.
+
+- Creating, failed with class, code and message, Running that never registers, Deleting and stuck
+- an error shows when it happens, and until the operator has written down how the next try went
+- whatever the cloud, the instances that stay are as many as the target, and each is told once, as
+  the operator sees it
+- what waits is drawn once, and let go with its group
+- stories: what failed is given back, and CA takes another group; what never registers times out
+- options of CA give way to startup taints and late resources; what goes badly together is told
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator import constants
+from kwok_operator.core.cloud import arrival, record
+from kwok_operator.core.cloud.cautions import cautions
+from kwok_operator.core.cloud.life import ComingResource, Life, PassingTaint
+from kwok_operator.core.cloud.liferecord import dump_life
+from kwok_operator.core.cloud.record import CloudRecord, Refusal
+from kwok_operator.core.cloud.states import Fault
+from kwok_operator.core.cloud.summary import told
+from kwok_operator.core.cloud.terms import History
+from kwok_operator.core.cloud.times import format_time, parse_time
+from kwok_operator.models.cloud import Cloud, ErrorClass
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.store import GroupObject
+from tests.fakes.apiserver import GROUPS
+from tests.fakes.shimcalls import STATES, Shim
+from tests.fakes.shimstore import group_of, node_of, pending
+from tests.unit.clouds import CLOUDS, QUICK, cloud
+from tests.unit.test_shim_messages import put
+from tests.unit.test_shim_options import Clock
+from tests.unit.test_shim_options import told as options_are_told
+from tests.unit.test_shim_traps_sizes import Story, story
+
+__all__ = ["story"]
+
+T0 = parse_time(pending(0, 0)["requestedAt"])
+"""When what is `pending` was asked for."""
+SLOW = {"provisioningDelay": {"fixed": "1h"}}
+SOME_FAIL = {"failures": {"creation": [{"serials": "1-2", "code": "SoldOut"}]}}
+SOLD_OUT = Fault(ErrorClass.OUT_OF_RESOURCES, "NoCapacity", "zone-b is sold out")
+
+
+def status_of(spec: Cloud, *refusals: Refusal) -> dict[str, Any]:
+    """status.cloud as the operator writes it when it asks for instances."""
+    history = History().revised(spec, group="web", now=T0, oldest=T0)
+    return CloudRecord(history, refusals).dump().dump()
+
+
+def waiting(
+    spec: dict[str, Any] | Cloud, *refusals: Refusal, count: int = 1, **more: Any
+) -> GroupObject:
+    """A group that waits for so many instances."""
+    model = spec if isinstance(spec, Cloud) else cloud(**spec)
+    status = {"pending": [pending(0, count - 1)], "nextSerial": count}
+    status |= {"targetSize": count, "cloud": status_of(model, *refusals)}
+    return group_of(status=status, **{"autoscaling": {"maxSize": 10_000}, **more})
+
+
+def refusal(*serials: int, fault: Fault | None = SOLD_OUT) -> Refusal:
+    return Refusal(frozenset(serials), T0, "zone-b", "PoolExhausted", fault)
+
+
+def fails(**failure: Any) -> dict[str, Any]:
+    return {"failures": {"creation": [{"serials": "0", **failure}]}}
+
+
+Instance = tuple[str, tuple[str, str, int] | None]
+"""The state, and the code, the message and the class of its error."""
+
+
+def read(group: GroupObject, answer: Any) -> dict[int, Instance]:
+    """By serial."""
+    found: dict[int, Instance] = {}
+    for instance in answer.instances:
+        serial = group.names.serial(instance.id.removeprefix("kwok:"))
+        assert serial is not None
+        assert serial not in found, "told once"
+        error, has = instance.status.errorInfo, instance.status.HasField("errorInfo")
+        told_error = (error.errorCode, error.errorMessage, error.instanceErrorClass)
+        found[serial] = STATES[instance.status.instanceState], told_error if has else None
+    return found
+
+
+def instances(shim: Shim) -> dict[int, Instance]:
+    group = shim.store.served("web")
+    assert group is not None
+    request = pb.NodeGroupNodesRequest(id="web")
+    return read(group, shim.ask("NodeGroupNodes", request, pb.NodeGroupNodesResponse))
+
+
+def target(shim: Shim) -> int:
+    request = pb.NodeGroupTargetSizeRequest(id="web")
+    return int(shim.ask("NodeGroupTargetSize", request, pb.NodeGroupTargetSizeResponse).targetSize)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """At T0."""
+    clock = Clock()
+    assert clock.now * 1_000 == T0
+    return clock
+
+
+class TestWhatIsTold:
+    @pytest.mark.parametrize(
+        ("spec", "refusals", "expected"),
+        [
+            ({"provisioningDelay": {"fixed": "1h"}}, [], ("Creating", None)),
+            ({}, [], ("Creating", None)),
+            ({"failures": {"neverRegisters": {"serials": "0"}}}, [], ("Running", None)),
+            (
+                fails(code="Broken", message="no host", **{"class": "Other"}),
+                [],
+                ("Creating", ("Broken", "no host", 99)),
+            ),
+            ({}, [refusal(0)], ("Creating", ("NoCapacity", "zone-b is sold out", 1))),
+            ({}, [refusal(0, fault=None)], ("Creating", None)),
+        ],
+        ids=["on its way", "due", "never registers", "failed", "refused", "undecided"],
+    )
+    def test_of_an_instance_without_a_node(
+        self, clock: Clock, spec: Any, refusals: list[Refusal], expected: Instance
+    ) -> None:
+        assert instances(Shim(waiting(spec, *refusals), clock=clock)) == {0: expected}
+
+    @pytest.mark.parametrize(
+        ("error_class", "number"), [("OutOfResources", 1), ("QuotaExceeded", 1), ("Other", 99)]
+    )
+    def test_the_classes_of_errors(self, clock: Clock, error_class: str, number: int) -> None:
+        """An error without a code would be none."""
+        shim = Shim(waiting(fails(**{"class": error_class})), clock=clock)
+        message = "the simulated cloud did not create the instance"
+        assert instances(shim) == {0: ("Creating", (error_class, message, number))}
+
+    def test_an_error_shows_when_it_happens(self, clock: Clock) -> None:
+        shim = Shim(waiting(fails(after={"fixed": "20s"})), clock=clock)
+        assert instances(shim)[0] == ("Creating", None)
+        clock.now += 19
+        assert instances(shim)[0][1] is None
+        clock.now += 1
+        assert instances(shim)[0][1] is not None
+
+    def test_a_try_that_goes_by_draws_ends_its_error(self, clock: Clock) -> None:
+        spec = {**fails(times=1), "retryAfter": "1m", "provisioningDelay": {"fixed": "1h"}}
+        shim = Shim(waiting(spec), clock=clock)
+        assert instances(shim)[0][1] is not None
+        clock.now += 60
+        assert instances(shim)[0] == ("Creating", None)
+
+    def test_a_try_that_others_decide_on_is_an_error_until_that_is_written(
+        self, clock: Clock
+    ) -> None:
+        spec = {"retryAfter": "1m"}
+        shim = Shim(waiting(spec, refusal(0)), clock=clock)
+        clock.now += 61
+        assert instances(shim)[0][1] is not None
+        shim.store.put_group(waiting(spec))
+        assert instances(shim)[0] == ("Creating", None)
+
+    def test_a_node_that_is_stuck_is_deleting_and_counts_no_more(self, clock: Clock) -> None:
+        group = group_of(targetSize=1, status={"nextSerial": 2})
+        shim = Shim(group, clock=clock)
+        going, odd = node_of(group, 0), node_of(group, 1)
+        going.annotations[constants.DELETE_AT_ANNOTATION] = format_time(T0 + 60_000)
+        odd.annotations[constants.DELETE_AT_ANNOTATION] = "soon"
+        for view in (going, odd):
+            shim.store.put_node(view)
+        assert instances(shim) == {0: ("Deleting", None), 1: ("Running", None)}
+        assert shim.store.fleet(group).instances == target(shim) == 1
+
+    def test_dates_that_the_operator_did_not_write(self, clock: Clock) -> None:
+        batches = [pending(0, 0) | {"requestedAt": "yesterday"}, pending(1, 1)]
+        status = {"pending": batches, "nextSerial": 2, "targetSize": 2}
+        status |= {"cloud": status_of(cloud(failures={"creation": [{"probability": "1"}]}))}
+        found = instances(Shim(group_of(status=status), clock=clock))
+        assert found[0] == ("Creating", None)
+        assert found[1][1] is not None
+
+    def test_a_group_without_a_record_has_no_errors(self, clock: Clock) -> None:
+        """Also where it had one: spec.cloud was taken away."""
+        shim = Shim(waiting(fails()), clock=clock)
+        assert instances(shim)[0][1] is not None
+        shim.store.put_group(group_of(status={"pending": [pending(0, 0)], "nextSerial": 1}))
+        assert instances(shim)[0] == ("Creating", None)
+
+
+class TestAgreement:
+    @QUICK
+    @given(
+        spec=CLOUDS,
+        count=st.integers(1, 30),
+        there=st.sets(st.integers(0, 29)),
+        seconds=st.lists(st.integers(0, 3_000), min_size=1, max_size=4),
+        refused=st.sets(st.integers(0, 29)),
+    )
+    def test_whatever_the_cloud(
+        self, spec: Cloud, count: int, there: set[int], seconds: list[int], refused: set[int]
+    ) -> None:
+        """Of the same record, read back, at any times, in any order."""
+        clock = Clock()
+        refusals = [refusal(*refused)] if refused else []
+        group = waiting(spec, *refusals, count=count)
+        shim, arrived = Shim(group, clock=clock), {s for s in there if s < count}
+        for serial in arrived:
+            shim.store.put_node(node_of(group, serial))
+        assert group.status.cloud is not None
+        kept = CloudRecord.read(group.status.cloud)
+        for second in seconds:
+            clock.now = T0 / 1_000 + second
+            found = instances(shim)
+            staying = [1 for state, _ in found.values() if state != "Deleting"]
+            assert len(staying) == len(found) == target(shim) == count
+            phase_of = kept.phase_of("web", outage_since=None)
+            for serial in set(range(count)) - arrived:
+                phase = phase_of(serial, T0, int(clock.now * 1_000))
+                state, fault = told(phase.state, phase.fault)
+                assert found[serial][0] == state
+                assert (found[serial][1] or ("",))[0] == (fault.code if fault else "")
+
+
+class TestWhatIsKept:
+    @pytest.fixture
+    def drawn(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """Serials, one for each time that a phase was worked out."""
+        found: list[int] = []
+
+        def counted(history: Any, who: Any, **more: Any) -> Any:
+            found.append(who.serial)
+            return arrival.waiting_phase(history, who, **more)
+
+        monkeypatch.setattr(record, "waiting_phase", counted)
+        return found
+
+    def test_thousands_that_wait_are_drawn_once(self, clock: Clock, drawn: list[int]) -> None:
+        shim = Shim(waiting(SLOW, count=2_000), clock=clock)
+        for _ in range(5):
+            clock.now += 10
+            assert len(instances(shim)) == 2_000
+        assert sorted(drawn) == list(range(2_000))
+
+    def test_also_while_some_arrive(self, clock: Clock, drawn: list[int]) -> None:
+        shim = Shim(waiting(SLOW, count=5), clock=clock)
+        instances(shim)
+        status = {"pending": [pending(2, 4)], "nextSerial": 5, "targetSize": 3}
+        shim.store.put_group(group_of(status=status | {"cloud": status_of(cloud(**SLOW))}))
+        assert instances(shim).keys() == {2, 3, 4}
+        assert sorted(drawn) == [0, 1, 2, 3, 4]
+
+    def test_who_is_asked_for_anew_is_drawn_anew(self, clock: Clock, drawn: list[int]) -> None:
+        shim = Shim(waiting(SLOW, count=2), clock=clock)
+        instances(shim)
+        later = {**pending(1, 1), "requestedAt": format_time(T0 + 60_000)}
+        status = {"pending": [pending(0, 0), later], "nextSerial": 2, "targetSize": 2}
+        shim.store.put_group(group_of(status=status | {"cloud": status_of(cloud(**SLOW))}))
+        instances(shim)
+        assert drawn == [0, 1, 1]
+
+    def test_an_edit_holds_at_once(self, clock: Clock) -> None:
+        shim = Shim(waiting(SLOW), clock=clock)
+        assert instances(shim)[0] == ("Creating", None)
+        shim.store.put_group(waiting(fails()))
+        assert instances(shim)[0][1] is not None
+
+    def test_nothing_of_groups_that_are_gone(self, clock: Clock) -> None:
+        shim = Shim(clock=clock)
+        for turn in range(5):
+            group = waiting(SLOW, count=3, uid=f"uid-{turn}")
+            shim.store.put_group(group)
+            shim.loop()
+            instances(shim)
+            arrivals: Any = vars(shim.provider)["_arrivals"]
+            assert len(arrivals.known) == 1
+            shim.store.drop_group(group)
+            shim.loop()
+            assert arrivals.known == []
+
+
+def wait_for(story: Story, spec: dict[str, Any], *, last: int, first: int = 0) -> None:
+    """The operator asks its cloud for these."""
+    story.give_out(first, last, cloud=status_of(cloud(**spec)))
+
+
+def add_group(story: Story, name: str) -> None:
+    """Another one, without nodes."""
+    body = {
+        "apiVersion": "kwok-operator.io/v1alpha1",
+        "kind": "KwokNodeGroup",
+        "metadata": {"name": name},
+        "spec": {"targetSize": 0, "autoscaling": {}},
+    }
+    story.server.create(GROUPS, body)
+    story.store.put_group(GroupObject.parse(story.server.objects(GROUPS)[name]))
+
+
+async def errors(story: Story) -> dict[int, str]:
+    """Codes by serial."""
+    answer = await story.raw("NodeGroupNodes", put(1, "web"))
+    found = read(story.group, pb.NodeGroupNodesResponse.FromString(answer))
+    return {serial: error[0] for serial, (_, error) in found.items() if error}
+
+
+class TestStories:
+    """As CA goes on; whatever it gives back is named, so that the operator asks for no more."""
+
+    async def test_what_failed_is_given_back_and_another_group_is_taken(self, story: Story) -> None:
+        """Within one loop: the placeholders go, and then the same pods scale up another group."""
+        await story.increase(3)
+        wait_for(story, SOME_FAIL, last=2)
+        assert await story.target() == len(await story.instances()) == 3
+        assert await errors(story) == {1: "SoldOut", 2: "SoldOut"}
+        await story.give_back(1, 2, reason="create-error")
+        assert (await story.target(), await story.instances()) == (1, {0: "Creating"})
+        assert story.named() == story.names(1, 2), "not to be tried again"
+        assert await errors(story) == {}
+        add_group(story, "db")
+        await story.raw("NodeGroupIncreaseSize", put(1, 2) + put(2, "db"))
+        assert story.server.objects(GROUPS)["db"]["spec"]["targetSize"] == 2
+        story.come(0)
+        assert (await story.target(), await story.instances()) == (1, {0: "Running"})
+
+    async def test_an_older_look_at_what_failed_takes_nothing_more(self, story: Story) -> None:
+        """CA looks at a group's instances every two minutes only."""
+        await story.increase(3)
+        wait_for(story, SOME_FAIL, last=2)
+        for _ in range(2):
+            await story.give_back(1, 2, reason="create-error")
+            assert await story.target() == 1
+        await story.increase(2)
+        await story.give_back(1, 2, reason="create-error")
+        assert await story.target() == 3
+
+    async def test_at_the_minimum_what_failed_goes_all_the_same(self, story: Story) -> None:
+        story.change(targetSize=3, autoscaling={"minSize": 3, "maxSize": 9})
+        wait_for(story, SOME_FAIL, last=2)
+        await story.give_back(1, 2, reason="create-error")
+        assert (await story.target(), await story.instances()) == (3, {0: "Creating"})
+
+    async def test_what_never_registers_times_out(self, story: Story) -> None:
+        """Running and without a Node: after --max-node-provision-time CA gives it back."""
+        await story.increase(2)
+        wait_for(story, {"failures": {"neverRegisters": {"serials": "1"}}}, last=1)
+        story.come(0)
+        assert await story.instances() == {0: "Running", 1: "Running"}
+        name = story.names(1)[0]
+        placeholder = put(1, put(1, f"kwok:{name}") + put(2, f"kwok:{name}"))
+        owner = await story.raw("NodeGroupForNode", placeholder)
+        assert pb.NodeGroupForNodeResponse.FromString(owner).nodeGroup.id == "web"
+        await story.give_back(1, reason="unregistered")
+        assert (await story.target(), await story.instances()) == (1, {0: "Running"})
+
+    async def test_by_number_what_has_not_arrived_is_taken_back(self, story: Story) -> None:
+        """As CA does at a time-out, before it gives them back by name: which then does nothing."""
+        spec = {
+            "failures": {"neverRegisters": {"serials": "1"}},
+            "provisioningDelay": {"fixed": "1h"},
+        }
+        await story.increase(4)
+        wait_for(story, spec, last=3)
+        story.come(0)
+        await story.decrease(-4)
+        assert (await story.target(), await story.instances()) == (1, {0: "Running"})
+        await story.give_back(1, 2, 3, reason="unregistered")
+        assert await story.target() == 1
+
+    async def test_some_of_a_request_come_and_some_fail(self, story: Story) -> None:
+        """Calls of CA come at once, and nobody counts twice."""
+        await story.increase(100)
+        spec = {"failures": {"creation": [{"serials": "60-99"}]}}
+        wait_for(story, spec, last=99)
+        assert len(await errors(story)) == 40
+        await asyncio.gather(*(story.give_back(s, reason="create-error") for s in range(60, 100)))
+        assert await story.target() == len(await story.instances()) == 60
+
+
+class TestOptionsGiveWay:
+    """CA 1.35 and later would ask for another node in the place of one that starts."""
+
+    def group(self, **more: Any) -> GroupObject:
+        return group_of(autoscaling={"options": {"scaleDownUnneededTime": "5m"}}, **more)
+
+    @pytest.mark.parametrize(
+        "life",
+        [
+            Life(T0, taints=(PassingTaint("agent", "", "NoSchedule", 40_000),)),
+            Life(T0, resources=(ComingResource("nvidia.com/gpu", "1", 40_000),)),
+        ],
+        ids=["startup taint", "late resource"],
+    )
+    def test_while_a_ready_node_is_being_initialized(self, clock: Clock, life: Life) -> None:
+        group = self.group()
+        shim = Shim(group, clock=clock)
+        view = node_of(group, 0, created=clock.now)
+        view.annotations[constants.LIFE_ANNOTATION] = dump_life(life)
+        shim.store.put_node(view)
+        assert not options_are_told(shim)
+        clock.now += 40
+        shim.store.put_node(view)
+        assert options_are_told(shim)
+
+    def test_but_not_while_an_instance_has_waited_for_long(self, clock: Clock) -> None:
+        """The first serials may have been asked for anew, when there was room for them."""
+        later = {**pending(0, 0), "requestedAt": format_time(T0 + 899_000)}
+        status = {"pending": [later, pending(1, 1)], "nextSerial": 3}
+        group = group_of(autoscaling={"options": {"maxNodeProvisionTime": "1h"}}, status=status)
+        shim = Shim(group, clock=clock)
+        clock.now += 899
+        shim.store.put_node(node_of(group, 2, created=clock.now, ready=False))
+        assert not options_are_told(shim)
+        clock.now += 2
+        assert options_are_told(shim)
+
+    def test_not_for_a_node_whose_record_is_none(self, clock: Clock) -> None:
+        group = self.group()
+        shim = Shim(group, clock=clock)
+        view = node_of(group, 0, created=clock.now)
+        view.annotations[constants.LIFE_ANNOTATION] = "{}"
+        shim.store.put_node(view)
+        assert options_are_told(shim)
+
+
+class TestCautions:
+    @pytest.mark.parametrize(
+        ("spec", "options", "words"),
+        [
+            (
+                {"readinessDelay": {"fixed": "20s"}},
+                {"scaleDownUnneededTime": "5m"},
+                ["readinessDelay"],
+            ),
+            (
+                {
+                    "lateResources": [{"name": "nvidia.com/gpu", "after": {"fixed": "1s"}}],
+                    "startupTaints": [
+                        {"key": "a", "effect": "NoSchedule", "removedAfter": {"fixed": "1s"}}
+                    ],
+                },
+                {"scaleDownUnneededTime": "5m"},
+                ["startupTaints and lateResources"],
+            ),
+            (
+                {"provisioningDelay": {"lognormal": {"p50": "40s", "p99": "3m"}}},
+                {"maxNodeProvisionTime": "2m"},
+                ["maxNodeProvisionTime is 2m", "180s"],
+            ),
+            ({"provisioningDelay": {"fixed": "1m"}}, {"maxNodeProvisionTime": "2m"}, []),
+            ({"readinessDelay": {"fixed": "20s"}}, {}, []),
+            ({"readinessDelay": {"fixed": "20s"}}, None, []),
+        ],
+    )
+    def test_what_goes_badly_together(
+        self, spec: dict[str, Any], options: dict[str, Any] | None, words: list[str]
+    ) -> None:
+        autoscaling = {"options": options}
+        given = KwokNodeGroupSpec.model_validate({"cloud": spec, "autoscaling": autoscaling})
+        sentences = " ".join(cautions(given))
+        assert all(word in sentences for word in words)
+        assert bool(sentences) is bool(words)
+
+    def test_it_is_told_once_for_each_change(self, caplog: pytest.LogCaptureFixture) -> None:
+        def group(**delay: str) -> GroupObject:
+            autoscaling = {"options": {"scaleDownUnneededTime": "5m"}}
+            return group_of(autoscaling=autoscaling, cloud=delay and {"readinessDelay": delay})
+
+        caplog.set_level(logging.WARNING)
+        shim = Shim(group(fixed="20s"))
+        for _ in range(3):
+            shim.loop()
+        assert [r.getMessage().split(":")[0] for r in caplog.records] == ["group=web"]
+        shim.store.put_group(group())
+        shim.loop()
+        shim.store.put_group(group(fixed="30s"))
+        shim.loop()
+        assert len(caplog.records) == 2
+
+
+def test_a_group_without_a_cloud_is_told_of_as_ever() -> None:
+    group = group_of(status={"pending": [pending(1, 1)], "nextSerial": 2}, targetSize=2)
+    shim = Shim(group)
+    shim.store.put_node(node_of(group, 0))
+    assert instances(shim) == {0: ("Running", None), 1: ("Creating", None)}

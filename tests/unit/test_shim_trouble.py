@@ -1,0 +1,527 @@
+"""Trouble of the cloud's API, made up: what the file may say, who meets it, and what happens then.
+
+- the file: every mistake is a sentence that names field, value and remedy
+- latencies fit their distribution, in milliseconds; the same seed gives the same fates
+- who meets it: groups that ask for it; calls about all groups where all do; foreign nodes never
+- an error comes before anything is written; a call without an answer may have been carried out
+- what waits holds up nobody else, ends with its call, and when the shim stops
+- `kwok-operator shim` as a whole, over its socket
+"""
+
+import asyncio
+import re
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from prometheus_client import generate_latest
+
+from kwok_operator import cli
+from kwok_operator.core.yamltext import load_documents
+from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.metrics import ShimMetrics
+from kwok_operator.shim.service import SERVICE
+from kwok_operator.shim.status import Handler, RpcError, StatusCode
+from kwok_operator.shim.trouble import ApiTrouble, Fate, fate
+from kwok_operator.shim.troublefile import RPCS, Latency, Plan, parse_plan, read_plan
+from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.kubeconfigs import kubeconfig
+from tests.fakes.shimcalls import Shim
+from tests.fakes.shimstore import group_of, node_of
+from tests.fakes.waiting import until
+from tests.unit.test_shim_messages import put
+from tests.unit.test_shim_traps_sizes import Story, story
+
+__all__ = ["story"]
+
+ASKS = {"apiTrouble": True}
+BUSY = {"code": "UNAVAILABLE", "message": "the cloud is busy", "probability": 1}
+
+
+def plan(*rules: dict[str, Any], seed: str = "run-1") -> Plan:
+    return parse_plan({"seed": seed, "rpcs": list(rules)})
+
+
+def refused(text: str) -> str:
+    with pytest.raises(ValueError, match=r"^can't be used: ") as error:
+        parse_plan(load_documents(text, where="the file")[0])
+    assert "\n" not in str(error.value)
+    return str(error.value).removeprefix("can't be used: ")
+
+
+def rule(text: str) -> str:
+    """What is said to a rule for all calls with this in it."""
+    return refused(f'rpcs: [{{name: "*", {text}}}]')
+
+
+class TestTheFile:
+    def test_all_that_it_may_say(self, tmp_path: Path) -> None:
+        file = tmp_path / "trouble.yaml"
+        file.write_text(
+            """
+            seed: 42
+            rpcs:
+              - name: NodeGroupIncreaseSize
+                groups: [web]
+                latency: {lognormal: {p50: 200ms, p99: 4s}}
+                errors:
+                  - {probability: "0.1", code: RESOURCE_EXHAUSTED, message: rate exceeded}
+                  - {probability: 0.05, code: INTERNAL}
+                timeout: {probability: 0.05, after: true}
+              - name: NodeGroupNodes
+              - name: "*"
+                latency: {samples: [20ms, 1m, 1s500ms]}
+            """
+        )
+        found = read_plan(str(file))
+        assert found.seed == "42"
+        increase, quiet, rest = found.rpcs
+        assert [error.code for error in increase.errors] == ["RESOURCE_EXHAUSTED", "INTERNAL"]
+        assert "--api-trouble" in increase.errors[1].message
+        assert found.rule("NodeGroupIncreaseSize", "web") is increase
+        assert found.rule("NodeGroupIncreaseSize", "db") is rest, "the first that fits"
+        assert found.rule("NodeGroupNodes", "web") is quiet, "one without trouble is an exception"
+        assert found.rule("Refresh", "") is rest
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("latency: {fixed: 5}", ".latency.fixed: 5 is not a time such as 200ms, 3s or 1m"),
+            ("latency: {fixed: 1h}", ".latency.fixed: '1h' is not a time such as 200ms, 3s or 1m"),
+            ("latency: 5s", ".latency: '5s' is no object; write its fields below it"),
+            ("latency: {samples: []}", ".latency.samples: [] is empty; add an item"),
+            (
+                "latency: {fixed: 1s, samples: [2s]}",
+                ".latency: must have exactly one of fixed, uniform, normal, lognormal, exponential,"
+                " samples",
+            ),
+            (
+                "errors: [{code: INTERNAL, probability: 1.5}]",
+                ".errors[0].probability: 1.5 is not a number from 0 to 1, such as 0.1",
+            ),
+            (
+                "errors: [{code: INTERNAL, probability: true}]",
+                ".errors[0].probability: True is not a number from 0 to 1, such as 0.1",
+            ),
+            (
+                'errors: [{code: INTERNAL, probability: "nan"}]',
+                ".errors[0].probability: 'nan' is not a number from 0 to 1, such as 0.1",
+            ),
+            ("errors: [{code: INTERNAL}]", ".errors[0].probability: is missing; add it"),
+            (
+                'errors: [{code: INTERNAL, probability: 1, message: ""}]',
+                ".errors[0].message: '' is empty; leave it out",
+            ),
+            ("errors: {}", ".errors: is no list; begin each item with a dash"),
+            (
+                "timeout: {probability: 1, after: maybe}",
+                ".timeout.after: 'maybe' is neither true nor false",
+            ),
+            (
+                "timeouts: {probability: 1}",
+                ".timeouts: there is no such field; remove it, or correct its name",
+            ),
+            (
+                "errors: [{code: INTERNAL, probability: 0.5}], timeout: {probability: 0.6}",
+                ": has probabilities of 1.1 together; lower them to 1 at most",
+            ),
+            ("groups: web", ".groups: 'web' is no list; begin each item with a dash"),
+        ],
+    )
+    def test_mistakes_of_a_rule(self, text: str, sentence: str) -> None:
+        assert rule(text) == f"rpcs[0]{sentence}"
+
+    @pytest.mark.parametrize("code", ["Unavailable", "OK", "14"])
+    def test_codes_are_those_of_grpc(self, code: str) -> None:
+        said = rule(f'errors: [{{probability: 1, code: "{code}"}}]')
+        assert said.startswith(f"rpcs[0].errors[0].code: {code!r} is no code; there are CANCELLED,")
+
+    def test_calls_are_those_of_the_protocol(self) -> None:
+        said = refused("rpcs: [{name: IncreaseSize}]")
+        assert said.startswith("rpcs[0].name: 'IncreaseSize' is no call; there are NodeGroups,")
+        assert "NodeGroupIncreaseSize" in said
+        sentence = "rpcs[0]: has groups, and Refresh is about all of them; leave groups out"
+        assert refused("rpcs: [{name: Refresh, groups: [web]}]") == sentence
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("seed: a", "rpcs: is missing; add it"),
+            ("rpcs: []", "rpcs: [] is empty; add an item"),
+            ("[]", "the file: [] is no object; write its fields below it"),
+            ("seed: [1]\nrpcs: [{name: Refresh}]", "seed: [1] is no text; put it in quotes"),
+        ],
+    )
+    def test_mistakes_of_the_whole(self, text: str, sentence: str) -> None:
+        assert refused(text) == sentence
+
+    @pytest.mark.parametrize(
+        ("data", "sentence"),
+        [
+            (b"", "has 0 documents, and must be one; it begins with rpcs:"),
+            (b"a: 1\n---\nb: 2", "has 2 documents, and must be one; it begins with rpcs:"),
+            (b"\xff", "is no text in UTF-8; give a YAML file"),
+            (b"rpcs: [", "can't be used: the file, line "),
+            (b"#" * 2**21, "has more than 1048576 bytes; give a YAML file with fewer rules"),
+        ],
+    )
+    def test_what_is_no_such_file(self, tmp_path: Path, data: bytes, sentence: str) -> None:
+        file = tmp_path / "trouble.yaml"
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+            read_plan(str(file))
+
+    @pytest.mark.parametrize("page", ["cluster-autoscaler.md", "cloud.md"])
+    def test_the_examples_in_the_docs(self, page: str) -> None:
+        text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+        examples = [e for e in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "rpcs:" in e]
+        assert examples
+        for example in examples:
+            parse_plan(load_documents(example, where=page)[0])
+
+    def test_the_command_ends_with_2(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert cli.main(["shim", f"--api-trouble={tmp_path}"]) == 2
+        assert capsys.readouterr().err == (
+            f"kwok-operator: --api-trouble: {str(tmp_path)!r} can't be read: Is a directory; give"
+            " another file\n"
+        )
+
+
+def latency(**kind: Any) -> Latency:
+    return Latency.model_validate(kind)
+
+
+class TestLatency:
+    def test_times_are_milliseconds(self) -> None:
+        assert latency(fixed="50ms").milliseconds(0.5) == 50
+        assert latency(fixed="1m1s1ms").milliseconds(0.5) == 60_000, "a minute at most"
+        assert latency(uniform={"min": "10ms", "max": "30ms"}).milliseconds(0.5) == 20
+        assert latency(samples=["1ms", "2s"]).milliseconds(0.9) == 2_000
+
+    def test_quantiles(self) -> None:
+        drawn = latency(lognormal={"p50": "200ms", "p99": "4s"})
+        assert drawn.milliseconds(0.5) == pytest.approx(200, rel=0.01)
+        assert drawn.milliseconds(0.99) == pytest.approx(4_000, rel=0.01)
+
+
+MIXED = {
+    "name": "NodeGroupIncreaseSize",
+    "latency": {"exponential": {"mean": "100ms"}},
+    "errors": [{**BUSY, "probability": 0.2}],
+    "timeout": {"probability": 0.1},
+}
+
+
+def fates(made: Plan, *, group: str = "web", count: int = 2_000) -> list[Fate]:
+    return [
+        fate(made, rpc="NodeGroupIncreaseSize", group=group, number=number)
+        for number in range(count)
+    ]
+
+
+class TestFates:
+    def test_the_same_seed_gives_the_same(self) -> None:
+        assert fates(plan(MIXED)) == fates(plan(MIXED))
+        assert fates(plan(MIXED)) != fates(plan(MIXED, seed="run-2"))
+        assert fates(plan(MIXED)) != fates(plan(MIXED), group="db")
+
+    def test_shares_and_latencies_are_as_asked_for(self) -> None:
+        found = fates(plan(MIXED))
+        assert sum(f.silent for f in found) / len(found) == pytest.approx(0.1, abs=0.03)
+        assert sum(f.error is not None for f in found) / len(found) == pytest.approx(0.2, abs=0.03)
+        assert median(f.latency for f in found) == pytest.approx(0.0693, rel=0.1)
+
+    def test_a_call_that_no_rule_fits_has_none(self) -> None:
+        assert fate(plan(MIXED), rpc="NodeGroupNodes", group="web", number=0) == Fate()
+
+
+class Trouble:
+    """A shim that only reads, and trouble around its calls."""
+
+    def __init__(self, made: Plan, *groups: Any, synced: bool = True) -> None:
+        self.shim = Shim(*groups, synced=synced)
+        self.counted: Counter[tuple[str, str]] = Counter()
+        self.trouble = ApiTrouble(
+            made,
+            store=self.shim.store,
+            count=lambda rpc, kind: self.counted.update([(rpc, kind)]),
+        )
+        self.calls = self.trouble.around(self.shim.calls)
+
+    async def call(self, name: str, request: bytes = b"") -> bytes:
+        return await called(self.calls, name, request)
+
+    async def code(self, name: str, request: bytes = b"") -> str:
+        """OK, or that of the error."""
+        try:
+            await self.call(name, request)
+        except RpcError as error:
+            return error.code.name
+        return "OK"
+
+
+async def called(calls: Any, name: str, request: bytes) -> bytes:
+    answer = calls[f"{SERVICE}{name}"](request)
+    found = answer if isinstance(answer, bytes) else await answer
+    assert isinstance(found, bytes)
+    return found
+
+
+EVERYTHING = plan({"name": "*", "errors": [BUSY]})
+ABOUT_ALL = ("NodeGroups", "GPULabel", "GetAvailableGPUTypes", "Cleanup", "Refresh")
+
+
+class TestWhoMeetsIt:
+    async def test_a_call_about_a_group_that_asks_for_it(self) -> None:
+        found = Trouble(EVERYTHING, group_of("web", cloud=ASKS), group_of("db", cloud={}))
+        for name in ("NodeGroupTargetSize", "NodeGroupNodes"):
+            assert await found.code(name, put(1, "web")) == "UNAVAILABLE"
+            assert await found.code(name, put(1, "db")) == "OK"
+
+    async def test_every_call_can_meet_it(self) -> None:
+        group = group_of("web", cloud=ASKS, status={"nextSerial": 1})
+        found = Trouble(EVERYTHING, group)
+        found.shim.store.put_node(node_of(group, 0))
+        name = group.names.name(0)
+        node = put(1, f"kwok:{name}") + put(2, name)
+        annotated = put(4, put(1, "cluster-autoscaler.kwok.nodegroup/name") + put(2, "web"))
+        for rpc in RPCS:
+            request = put(1, "web")
+            if rpc in ("NodeGroupForNode", "PricingNodePrice"):
+                request = put(1, node + annotated)
+            elif rpc in ("NodeGroupIncreaseSize", "NodeGroupDecreaseTargetSize"):
+                request = put(1, 1) + put(2, "web")
+            elif rpc == "NodeGroupDeleteNodes":
+                request = put(2, "web")
+            elif rpc in ABOUT_ALL or rpc == "PricingPodPrice":
+                request = b""
+            assert await found.code(rpc, request) == "UNAVAILABLE", rpc
+        assert found.counted == {(rpc, "error"): 1 for rpc in RPCS}
+
+    @pytest.mark.parametrize("name", ABOUT_ALL)
+    async def test_a_call_about_all_groups_where_all_ask_for_it(self, name: str) -> None:
+        asking, other = group_of("web", cloud=ASKS), group_of("db")
+        assert await Trouble(EVERYTHING, asking).code(name) == "UNAVAILABLE"
+        assert await Trouble(EVERYTHING, asking, other).code(name) == "OK"
+        assert await Trouble(EVERYTHING).code(name) == "OK", "nobody asks"
+        resting = group_of("rest", paused=True)
+        assert await Trouble(EVERYTHING, asking, resting).code(name) == "UNAVAILABLE"
+
+    async def test_a_node_of_no_group_never(self) -> None:
+        found = Trouble(EVERYTHING, group_of("web", cloud=ASKS))
+        node = put(1, put(1, "aws:///b/i-0") + put(2, "real"))
+        assert await found.code("NodeGroupForNode", node) == "OK"
+
+    async def test_nobody_before_all_is_listed(self) -> None:
+        found = Trouble(plan({"name": "*", "errors": [{**BUSY, "code": "INTERNAL"}]}), synced=False)
+        found.shim.store.put_group(group_of("web", cloud=ASKS))
+        assert await found.code("NodeGroupNodes", put(1, "web")) == "UNAVAILABLE"
+        assert not found.counted
+
+    async def test_bytes_that_are_no_message_are_told_so(self) -> None:
+        found = Trouble(EVERYTHING, group_of("web", cloud=ASKS))
+        assert await found.code("NodeGroupNodes", b"\x0a\x7f") == "INVALID_ARGUMENT"
+
+    def test_a_call_without_a_rule_is_as_it_was(self) -> None:
+        found = Trouble(plan(MIXED), group_of("web", cloud=ASKS))
+        kept = {path for path, handler in found.calls.items() if handler == found.shim.calls[path]}
+        assert {p.removeprefix(SERVICE) for p in kept} | {"NodeGroupIncreaseSize", "Cleanup"} == {
+            *RPCS
+        }
+
+    async def test_other_groups_change_nothing_for_one(self) -> None:
+        """Calls for several groups come in any order."""
+        rules = {"name": "NodeGroupNodes", "errors": [{**BUSY, "probability": 0.5}]}
+
+        async def codes(*order: str) -> list[str]:
+            found = Trouble(plan(rules), *(group_of(n, cloud=ASKS) for n in ("web", "db")))
+            return [
+                code
+                for name in order
+                for code in [await found.code("NodeGroupNodes", put(1, name))]
+                if name == "web"
+            ]
+
+        alone = await codes(*["web"] * 30)
+        assert await codes(*["web", "db", "db"] * 30) == alone
+        assert set(alone) == {"OK", "UNAVAILABLE"}
+
+
+def increase(delta: int) -> bytes:
+    return put(1, delta) + put(2, "web")
+
+
+@asynccontextmanager
+async def served(
+    calls: Any, trouble: ApiTrouble
+) -> AsyncIterator[tuple[GrpcServer, grpc.aio.Channel]]:
+    """A server with these calls, and a client of it."""
+    around: dict[str, Handler] = trouble.around(calls)
+    server = GrpcServer(around)
+    port = await server.listen_tcp("127.0.0.1", 0)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield server, channel
+        trouble.stop()
+        await server.stop(30)
+
+
+def unary(channel: grpc.aio.Channel, name: str) -> Any:
+    return channel.unary_unary(f"{SERVICE}{name}", None, None)
+
+
+async def status_of(call: Awaitable[bytes]) -> str:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+    return "OK"
+
+
+def troubled(story: Story, *rules: dict[str, Any]) -> ApiTrouble:
+    story.change(cloud=ASKS)
+    return ApiTrouble(plan(*rules), store=story.store, count=lambda rpc, kind: None)
+
+
+class TestWrites:
+    """What an increase has done, when cluster-autoscaler hears an error."""
+
+    async def test_after_an_error_nothing_has_happened(self, story: Story) -> None:
+        calls = troubled(story, {"name": "*", "errors": [BUSY]}).around(story.calls)
+        with pytest.raises(RpcError, match="the cloud is busy") as error:
+            await called(calls, "NodeGroupIncreaseSize", increase(3))
+        assert error.value.code is StatusCode.UNAVAILABLE
+        assert story.spec["targetSize"] == 0
+        assert story.server.calls["patch", "kwoknodegroups"] == 0
+
+    @pytest.mark.parametrize(("after", "target"), [(False, 0), (True, 3)])
+    async def test_without_an_answer_it_may_have(
+        self, story: Story, after: bool, target: int
+    ) -> None:
+        silent = {"name": "NodeGroupIncreaseSize", "timeout": {"probability": 1, "after": after}}
+        async with served(story.calls, troubled(story, silent)) as (_, channel):
+            call = unary(channel, "NodeGroupIncreaseSize")
+            assert await status_of(call(increase(3), timeout=2)) == "DEADLINE_EXCEEDED"
+        await until(lambda: story.spec["targetSize"] == target, seconds=60)
+        await until(lambda: story.store.target(story.group) == target, seconds=60)
+
+    async def test_a_refusal_without_an_answer(self, story: Story) -> None:
+        """No answer is none: also the sentence on why it can't be done is lost."""
+        rule = {"name": "NodeGroupIncreaseSize", "timeout": {"probability": 1, "after": True}}
+        trouble = troubled(story, rule)
+        trouble.stop()
+        with pytest.raises(RpcError, match="no answer"):
+            await called(trouble.around(story.calls), "NodeGroupIncreaseSize", increase(1_000))
+
+    async def test_a_latency_beyond_the_deadline_writes_nothing(self, story: Story) -> None:
+        late = {"name": "NodeGroupIncreaseSize", "latency": {"fixed": "60s"}}
+        async with served(story.calls, troubled(story, late)) as (_, channel):
+            call = unary(channel, "NodeGroupIncreaseSize")
+            assert await status_of(call(increase(3), timeout=0.5)) == "DEADLINE_EXCEEDED"
+        assert story.spec["targetSize"] == 0
+
+
+class TestWaiting:
+    async def test_a_late_call_is_answered_and_holds_up_nobody(self, story: Story) -> None:
+        late = {"name": "NodeGroupIncreaseSize", "latency": {"fixed": "60s"}}
+        trouble = troubled(story, late)
+        async with served(story.calls, trouble) as (_, channel):
+            waiting = asyncio.ensure_future(
+                status_of(unary(channel, "NodeGroupIncreaseSize")(increase(2)))
+            )
+            target = unary(channel, "NodeGroupTargetSize")
+            for _ in range(20):
+                assert await target(put(1, "web"), timeout=30) == b""
+            assert not waiting.done()
+            trouble.stop()
+            assert await waiting == "OK"
+        assert story.spec["targetSize"] == 2
+
+    async def test_what_waits_ends_when_the_shim_stops(self, story: Story) -> None:
+        """A call under way is let go on, and one without an answer gets an error."""
+        trouble = troubled(
+            story,
+            {"name": "NodeGroupIncreaseSize", "latency": {"fixed": "60s"}},
+            {"name": "NodeGroupNodes", "timeout": {"probability": 1}},
+        )
+        begun = asyncio.get_running_loop().time()
+        async with served(story.calls, trouble) as (server, channel):
+            late = unary(channel, "NodeGroupIncreaseSize")(increase(1))
+            silent = unary(channel, "NodeGroupNodes")(put(1, "web"))
+            both = asyncio.gather(status_of(late), status_of(silent))
+            await unary(channel, "NodeGroupTargetSize")(put(1, "web"))
+            trouble.stop()
+            await server.stop(60)
+            assert list(await both) == ["OK", "UNAVAILABLE"]
+        assert asyncio.get_running_loop().time() - begun < 50, "not what it would have waited"
+
+    async def test_a_short_latency_is_just_that(self) -> None:
+        rules = {"name": "NodeGroupNodes", "latency": {"fixed": "20ms"}}
+        found = Trouble(plan(rules), group_of("web", cloud=ASKS))
+        begun = asyncio.get_running_loop().time()
+        assert await found.call("NodeGroupNodes", put(1, "web")) == b""
+        assert asyncio.get_running_loop().time() - begun >= 0.019
+        assert found.counted == {("NodeGroupNodes", "latency"): 1}
+
+
+def test_it_is_counted() -> None:
+    metrics = ShimMetrics()
+    metrics.trouble("Refresh", "latency")
+    line = b'kwok_operator_shim_api_troubles_total{kind="latency",method="Refresh"} 1.0'
+    assert line in generate_latest(metrics.registry)
+
+
+GROUP = {
+    "apiVersion": "kwok-operator.io/v1alpha1",
+    "kind": "KwokNodeGroup",
+    "metadata": {"name": "web"},
+    "spec": {"targetSize": 0, "autoscaling": {}, "cloud": ASKS},
+}
+
+
+async def test_the_whole_shim(tmp_path: Path) -> None:
+    """It says so in its log, and a call without an answer doesn't keep it from ending."""
+    file, socket = tmp_path / "trouble.yaml", tmp_path / "shim.sock"
+    file.write_text(
+        "rpcs:\n"
+        "  - {name: NodeGroupNodes, timeout: {probability: 1}}\n"
+        "  - {name: Refresh, errors: [{probability: 1, code: INTERNAL, message: out of luck}]}\n"
+    )
+    async with FakeApiServer() as server:
+        server.create(GROUPS, GROUP)
+        config = kubeconfig(tmp_path / "config", user={}, server=server.url)
+        command = [sys.executable, "-m", "kwok_operator", "shim", f"--kubeconfig={config}"]
+        flags = [f"--listen=unix:{socket}", "--metrics-listen=0", f"--api-trouble={file}"]
+        process = await asyncio.create_subprocess_exec(
+            *command, *flags, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            await until(socket.exists, seconds=120)
+            async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+                refresh = unary(channel, "Refresh")
+                codes: list[str] = []
+                while (codes or ["UNAVAILABLE"])[-1] == "UNAVAILABLE":  # until all is listed
+                    codes.append(await status_of(refresh(b"", timeout=60)))
+                assert codes[-1] == "INTERNAL"
+                nodes = unary(channel, "NodeGroupNodes")
+                waiting = asyncio.ensure_future(status_of(nodes(put(1, "web"))))
+                await unary(channel, "NodeGroupTargetSize")(put(1, "web"))
+                process.send_signal(signal.SIGTERM)
+                assert await waiting == "UNAVAILABLE"
+            _, log = await asyncio.wait_for(process.communicate(), 60)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert process.returncode == 0
+    assert b"trouble of the cloud's API is made up" in log
+    assert b"NodeGroupNodes,Refresh" in log
