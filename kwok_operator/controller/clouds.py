@@ -127,17 +127,9 @@ class Clouds:
         known.outage_since = outlook.outage_since
         self._book(known, outcome)
         phases = known.phases = await self._phases(group, known, outcome, plan, outlook)
-        due = {
-            s: phases[s].since
-            for s in plan.create
-            if (phase := phases.get(s)) and phase.state is State.DUE and phase.since <= outlook.now
-        }
-        plan = replace(
-            plan,
-            batches=outcome.batches,
-            create=tuple(sorted(due, key=lambda s: (due[s], s))),
-            delete=(*leaving, *(seen.stuck[s].name for s in late)),
-        )
+        due = _due(plan, phases, now=outlook.now)
+        going = (*leaving, *(seen.stuck[s].name for s in late))
+        plan = replace(plan, batches=outcome.batches, create=tuple(due), delete=going)
         shown = phases | {s: _stuck(outlook.cloud, group.name, r, s) for s, r in seen.stuck.items()}
         tally = counts(phases.values())
         times = [next_look(phases.values()), outlook.sight.until, *_ends(seen)]
@@ -327,6 +319,12 @@ def _asked(
         batches=batches,
         each=each,
     )
+
+
+def _due(plan: Plan, phases: Mapping[int, Phase], *, now: int) -> dict[int, int]:
+    """Since when each serial is due that is to be created now, those that wait longest first."""
+    waiting = ((phases[s].since, s) for s in plan.create if phases[s].state is State.DUE)
+    return {serial: since for since, serial in sorted(waiting) if since <= now}
 
 
 def _failures(

@@ -5,8 +5,9 @@
   seed gives another course
 - SIGKILL of the operator in the middle of it, again and again, changes nothing: each instance is in
   the state that was drawn for it, no instance is there twice, and who found no room is remembered
-- SIGKILL in the middle of tries, notices and deletions: each Node is born when it was to be, and
-  no name is used twice
+- SIGKILL in the middle of tries: each Node is born when it was to be
+- SIGKILL while two groups with failures, interruptions and slow deletions fight for a pool: at no
+  time are there more nodes than it has, and no name is used twice
 """
 
 import random
@@ -21,17 +22,27 @@ from hack.controlplane import Cluster
 from kwok_operator.core.cloud.life import Life
 from tests.e2e.clouds import (
     MARKED,
+    apply_pool,
     arrival,
     born_after,
     chronicled,
     courses,
     life_of,
+    pools,
     seeded,
     serial,
     states_before,
     states_of,
 )
-from tests.e2e.groups import apply_group, names_of, nodes_of, serial_of, status_of, wait_ready
+from tests.e2e.groups import (
+    apply_group,
+    names_of,
+    nodes_of,
+    scale,
+    serial_of,
+    status_of,
+    wait_ready,
+)
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness, Process
 
@@ -178,4 +189,33 @@ def test_killed_in_the_middle_each_node_is_born_when_it_was_to_be(
     lives = [life for course in drawn if (life := course.life())]
     assert [spans(life_of(node)) for node in nodes] == [spans(life) for life in lives]
     assert len(seen.born) == SIZE
+    assert all(len(seen.uids(name)) == 1 for name in seen.born)
+
+
+def test_killed_in_a_fight_for_a_pool_it_never_gives_more_than_there_is(
+    cluster: Cluster, kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
+) -> None:
+    first, second = groups = [f"{group_name}-a", f"{group_name}-b"]
+    cloud = {
+        "provisioningDelay": {"uniform": {"min": "0s", "max": "2s"}},
+        "failures": {
+            "creation": [{"probability": "0.2"}],
+            "slowDeletion": {"probability": "0.5", "delay": {"fixed": "2s"}},
+        },
+        "retryAfter": "1s",
+        "interruptions": {"lifetime": {"uniform": {"min": "3s", "max": "15s"}}, "notice": "1s"},
+        "capacityPools": [group_name],
+    }
+    with pools(kubectl, group_name), chronicled(cluster, *groups) as seen:
+        apply_pool(kubectl, group_name, instances=8)
+        for group in groups:
+            apply_group(kubectl, group, targetSize=6, cloud=cloud)
+        kill_again_and_again(harness, chance, times=3)
+        scale(kubectl, first, 2)
+        scale(kubectl, second, 8)
+        kill_again_and_again(harness, chance, times=2)
+        eventually(
+            lambda: seen.counts[-1].total() == 8, describe="all that there is is used", timeout=120
+        )
+    assert max(counts.total() for counts in seen.counts) == 8
     assert all(len(seen.uids(name)) == 1 for name in seen.born)

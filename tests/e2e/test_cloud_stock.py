@@ -1,8 +1,9 @@
 """A cloud that has only so much: a group's own stock, and pools that groups share.
 
 - of what is asked for as much comes as there is; the rest is told of, and comes when there is more
-- three groups share a pool: first come, first served, and at no time more than the pool has; what
-  is freed goes to those that wait; the pool's status says who has what
+- three groups share a pool: first come, first served, and at no time more than the pool has, those
+  that are stuck in deletion among them; what is freed goes to those that wait; the pool's status
+  says who has what
 - a pool counts vCPUs, and says what the cloud says; who has a place keeps it when a pool shrinks
 - a pool that isn't there holds its groups up until it is made
 """
@@ -67,6 +68,7 @@ def test_three_groups_share_a_pool(
         "capacityPools": [group_name],
         "retryAfter": SOON,
         "provisioningDelay": {"fixed": "1s"},
+        "failures": {"slowDeletion": {"serials": "1", "delay": {"fixed": "4s"}}},
     }
     with pools(kubectl, group_name), chronicled(cluster, *groups) as seen:
         apply_pool(kubectl, group_name, instances=6, error={"code": "ZoneIsFull"})

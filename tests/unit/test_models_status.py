@@ -62,30 +62,6 @@ FULL: dict[str, Any] = {
     "resolvedTemplate": {"metadata": {"creationTimestamp": None}, "status": {"a": [None]}},
     "templateHash": "abcdef0123",
     "templateSource": "Default",
-    "cloud": {
-        "terms": [{"since": NOW, "cloud": {"seed": "run-1"}}],
-        "refused": [
-            {
-                "serials": "5,7-8",
-                "since": NOW,
-                "pool": "zone-b",
-                "reason": "PoolExhausted",
-                "class": "OutOfResources",
-                "code": "SoldOut",
-                "message": "None are left.",
-            }
-        ],
-        "instances": [
-            {
-                "state": "Failed",
-                "reason": "PoolExhausted",
-                "count": 3,
-                "serials": "5,7-8",
-                "since": NOW,
-                "message": "None are left.",
-            }
-        ],
-    },
     "conditions": [
         {
             "type": "Ready",
