@@ -153,7 +153,14 @@ class Clouds:
 
     def refused(self, pool: str) -> int:
         """The instances of all groups that found no room in a pool."""
-        return sum(known.refused.get(pool, 0) for known in self._known.values())
+        total = 0
+        for name in self.naming([pool]):
+            known, group = self._known.get(name), self._store.get(name)
+            if known is not None and known.holding is not None:
+                total += known.refused.get(pool, 0)
+            elif group is not None and group.status.cloud is not None:
+                total += CloudRecord.read(group.status.cloud).refused_by_pool.get(pool, 0)
+        return total
 
     def naming(self, pools: Iterable[str]) -> Iterator[str]:
         """The groups that draw from one of these pools."""
@@ -288,10 +295,7 @@ class Clouds:
 
     def _book(self, known: _Known, outcome: Outcome) -> None:
         before, now = known.holding, outcome.holding
-        refused: dict[str, int] = {}
-        for refusal in outcome.record.refusals:
-            if refusal.pool is not None:
-                refused[refusal.pool] = refused.get(refusal.pool, 0) + len(refusal.serials)
+        refused = outcome.record.refused_by_pool
         known.record = outcome.record
         if before is None or _taken(before) != _taken(now) or known.refused != refused:
             self.pools.touched({*now.pools, *(before.pools if before else ())})

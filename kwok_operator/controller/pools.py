@@ -29,7 +29,6 @@ from kwok_operator.models.capacitypool import (
     KwokCapacityPoolSpec,
     KwokCapacityPoolStatus,
     PoolCondition,
-    PoolConditionType,
 )
 
 logger = logging.getLogger(__name__)
@@ -52,14 +51,6 @@ class StoredPool:
     problem: str
     status: Mapping[str, Any]
     conditions: tuple[PoolCondition, ...]
-
-    @property
-    def outage_since(self) -> str | None:
-        """As its condition says."""
-        for condition in self.conditions:
-            if condition.type == PoolConditionType.OUTAGE and condition.status == "True":
-                return condition.last_transition_time
-        return None
 
 
 def _stored_pool(raw: Mapping[str, Any]) -> StoredPool:
@@ -149,13 +140,6 @@ class Pools:
     def remove(self, item: StoredPool) -> None:
         """A pool is gone."""
         self._tell({item.name} if self._drop(item.name) else set())
-
-    def outage_since(self, name: str) -> int | None:
-        """When a pool's outage began, in milliseconds; None where it has none."""
-        pool = self.known.get(name)
-        if pool is None or not pool.outage:
-            return None
-        return parse_time(self._stored[name].outage_since or self._seen_out[name])
 
     def touched(self, names: Collection[str]) -> None:
         """What is taken of these pools, or refused, has changed: their status is written soon."""

@@ -75,7 +75,10 @@ class Caller:
                 return answer.status, None if watch else json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, json.loads(error.read())
+                text = error.read().decode()
+            # Of an API group that nobody serves, it only says so: `404 page not found`.
+            is_json = error.headers.get_content_type() == JSON
+            return error.code, json.loads(text) if is_json else {"message": text}
 
 
 def make_admin(kubectl: Kubectl) -> Caller:

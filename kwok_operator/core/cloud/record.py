@@ -81,6 +81,15 @@ class CloudRecord:
         """All serials that hold no room."""
         return frozenset().union(*(refusal.serials for refusal in self.refusals))
 
+    @property
+    def refused_by_pool(self) -> dict[str, int]:
+        """How many instances hold no room because of which pool."""
+        refused: dict[str, int] = {}
+        for refusal in self.refusals:
+            if refusal.pool is not None:
+                refused[refusal.pool] = refused.get(refusal.pool, 0) + len(refusal.serials)
+        return refused
+
     def asking(self, now: int) -> Iterator[tuple[int, frozenset[int]]]:
         """Serials to be decided on now, and since when they ask: those undecided, and those whose
         time has come to be tried again.
