@@ -125,12 +125,13 @@ def _announce_scaling(
     plan: Plan,
 ) -> None:
     there, target = after.replicas, plan.target.value
-    new = sum(serial >= before.next_serial for serial in plan.pending) - plan.replaced
+    new = sum(serial >= before.next_serial for serial in plan.pending)
+    new -= plan.replaced + plan.ended
     if new > 0 and after.next_serial > before.next_serial:
         message = f"Scaling up from {there} to {target}: {_nodes(new)} to create."
         recorder.emit(group, "Normal", "ScalingUp", message)
     settled = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
-    going = len(plan.delete) - plan.replaced
+    going = len(plan.delete) - plan.replaced - plan.ended
     if going and (settled or before.observed_generation != after.observed_generation):
         message = f"Scaling down from {there} to {target}: {_nodes(going)} to delete."
         recorder.emit(group, "Normal", "ScalingDown", message)

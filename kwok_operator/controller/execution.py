@@ -131,8 +131,8 @@ class Execution:
         async def create(serial: int) -> None:
             name, ready, now = names.name(serial), endpoint is not None, self._now()
             birth = _birth(work, node, serial)
-            # Held by the Stage, a node is told all that it takes to be made Ready later.
-            ready &= birth is None or birth.view.ready or work.hold is Hold.STAGE
+            # A node that is held is told all that it takes to be made Ready later.
+            ready &= birth is None or birth.view.ready or work.hold is not Hold.NONE
             body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
             if birth is not None:
                 body = birth.body(body, hold=work.hold, now=now)

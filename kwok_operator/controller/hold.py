@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 STAGE_PATH: Final = f"/apis/kwok.x-k8s.io/v1alpha1/stages/{constants.HOLD_STAGE}"
 REVIEWS_PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-HOLDER: Final = "kwok-operator"
-"""Whose the Leases are; kwok's holder is a host name and a UUID."""
 LEASE_SECONDS: Final = 30 * 24 * 3600
 """Longer than any boot. Should nobody delete the Lease, kwok takes the node over then."""
 
@@ -48,7 +46,7 @@ RIGHT_KNOWN_FOR: Final = 60.0
 ASK_AGAIN_AFTER: Final = 5.0
 """Seconds after an answer that told nothing."""
 DISOBEYED_TIMES: Final = 3
-DISOBEYED_AFTER: Final = 5.0
+DISOBEYED_AFTER: Final = 2.0
 DISOBEYED_WITHIN: Final = 60.0
 """A node has to be Ready against what it should be so often, over so many seconds at least and at
 most; for a moment, each may be."""
@@ -257,7 +255,7 @@ class HoldLink:
             "kind": "Lease",
             "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": {
-                "holderIdentity": HOLDER,
+                "holderIdentity": constants.LEASE_HOLDER,
                 "leaseDurationSeconds": LEASE_SECONDS,
                 "renewTime": self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             },
@@ -271,7 +269,7 @@ class HoldLink:
         path = f"{LEASES_PATH}/{name}"
         try:
             lease = await self._client.get_json(path)
-            if lease["spec"].get("holderIdentity") != HOLDER:
+            if lease["spec"].get("holderIdentity") != constants.LEASE_HOLDER:
                 return False
             metadata = lease["metadata"]
             owners = {owner.get("uid") for owner in metadata.get("ownerReferences") or ()}

@@ -22,6 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 
+from kwok_operator import constants
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.errors import NotFoundError
 from kwok_operator.kube.client import KubeClient
@@ -221,7 +222,10 @@ class KwokLink:
         return found
 
     async def _lease(self, node: str) -> LeaseView | None:
+        """That of kwok: by one of ours the node is kept from it."""
+        path = f"{LEASES_PATH}/{node}"
         try:
-            return LEASES.one(await self._client.request("GET", f"{LEASES_PATH}/{node}", retries=2))
+            lease = LEASES.one(await self._client.request("GET", path, retries=2))
         except NotFoundError:
             return None
+        return None if lease.holder == constants.LEASE_HOLDER else lease

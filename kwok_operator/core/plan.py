@@ -78,7 +78,8 @@ class Plan:
     """`pending` are the serials that are asked for and not there, oldest first; `create` those of
     them that may be created now. `delete` and `update` (to be patched) are names; `unknown` the
     names to delete that name nothing. `batches` and `next_serial` are to be recorded before
-    anything is created or deleted. `replaced` is how many of `delete` go for the `rollout`.
+    anything is created or deleted. `replaced` is how many of `delete` go for the `rollout`, `ended`
+    how many the simulated cloud takes back.
     """
 
     target: Target
@@ -90,6 +91,7 @@ class Plan:
     unknown: tuple[str, ...] = ()
     update: tuple[str, ...] = ()
     replaced: int = 0
+    ended: int = 0
     rollout: Rollout | None = None
 
 
@@ -170,6 +172,7 @@ def make_plan(
         unknown=_unknown(named, arrived, observed.batches),
         update=tuple(observed.nodes[s] for s in patched if s in observed.outdated),
         replaced=len(replaced),
+        ended=len(observed.ended),
         rollout=rollout,
     )
 

@@ -222,6 +222,9 @@ def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
     if facts.ready < facts.replicas and stalled.status:
         return _Verdict(False, stalled.reason, stalled.message)
     if facts.ready < facts.replicas:
+        out, _, why = facts.cloud_verdicts.get(ConditionType.OUTAGE, (False, "", ""))
+        if out:
+            return _Verdict(False, "Outage", f"{counts}. {why}")
         return _Verdict(False, "NodesNotReady", f"{counts}.")
     return _Verdict(True, "Ready", f"{counts}.")
 

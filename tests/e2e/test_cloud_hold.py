@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, KWOK_NODE_ANNOTATION
-from kwok_operator.controller.hold import HOLDER, REMEDY, HoldLink
+from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, KWOK_NODE_ANNOTATION, LEASE_HOLDER
+from kwok_operator.controller.hold import REMEDY, HoldLink
 from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
@@ -293,7 +293,7 @@ def test_a_lease_holds_a_node_until_it_is_released(plain: OwnCluster) -> None:
     post(kubectl, node("waits", hold=False), node("unheld", hold=False))
     wait_node(kubectl, "unheld")
     assert "True" not in seen_meanwhile(kubectl, "waits")
-    assert lease(kubectl, "waits")["holderIdentity"] == HOLDER
+    assert lease(kubectl, "waits")["holderIdentity"] == LEASE_HOLDER
     # Nobody renews the Lease, as the condition says.
     wait_node(kubectl, "waits", "Unknown")
 
@@ -301,7 +301,7 @@ def test_a_lease_holds_a_node_until_it_is_released(plain: OwnCluster) -> None:
         with_link(plain, functools.partial(HoldLink.release, name=name))
     wait_node(kubectl, "waits")
     holders = {lease(kubectl, name)["holderIdentity"] for name in ("waits", "unheld")}
-    assert len(holders) == 1 and HOLDER not in holders
+    assert len(holders) == 1 and LEASE_HOLDER not in holders
     run(kubectl, pod("runs", on="waits", tolerates=600))
 
     kubectl("delete", "kng", "leased")
@@ -323,6 +323,6 @@ def test_a_lease_that_is_not_its_own_is_out_of_the_operators_reach(plain: OwnClu
     assert "Leases of nodes that it holds, and no others" in said["message"]
     foreign = {"metadata": {"name": "not-ours"}, "spec": {"holderIdentity": "somebody"}}
     assert operator.send("POST", LEASES, foreign)[0] == 403
-    ours = {"metadata": {"name": "ours"}, "spec": {"holderIdentity": HOLDER}}
+    ours = {"metadata": {"name": "ours"}, "spec": {"holderIdentity": LEASE_HOLDER}}
     assert operator.send("POST", LEASES, ours)[0] == 201
     assert operator.send("DELETE", f"{LEASES}/ours")[0] == 200

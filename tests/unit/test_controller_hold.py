@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, HOLD_STAGE
+from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, HOLD_STAGE, LEASE_HOLDER
 from kwok_operator.controller import hold as module
 from kwok_operator.controller.hold import (
     DISOBEYED_AFTER,
     DISOBEYED_FOR,
     DISOBEYED_WITHIN,
-    HOLDER,
     RIGHT_KNOWN_FOR,
     STAGE_KNOWN_FOR,
     HoldLink,
@@ -277,7 +276,7 @@ class TestLease:
         await world.hold.take(NODE, group=GROUP, uid=UID)
         lease = world.lease()
         assert lease is not None
-        assert lease["spec"]["holderIdentity"] == HOLDER
+        assert lease["spec"]["holderIdentity"] == LEASE_HOLDER
         assert lease["spec"]["leaseDurationSeconds"] >= 24 * 3600
         assert lease["spec"]["renewTime"] == "2026-01-02T03:04:05.000000Z"
         (owner,) = lease["metadata"]["ownerReferences"]
@@ -302,7 +301,7 @@ class TestLease:
 
     async def test_one_of_a_group_of_that_name_that_is_gone_is_replaced(self, world: World) -> None:
         """The garbage collector is about to delete it."""
-        world.somebody_has_the_lease(HOLDER, owner="uid-of-a-former-web")
+        world.somebody_has_the_lease(LEASE_HOLDER, owner="uid-of-a-former-web")
         await world.hold.take(NODE, group=GROUP, uid=UID)
         lease = world.lease()
         assert lease is not None

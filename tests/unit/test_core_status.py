@@ -415,3 +415,9 @@ def test_a_group_is_not_ready_for_the_reason_for_which_instances_do_not_come() -
     template = {"template_error": "bad", "template_reason": "TemplateInvalid"}
     told = verdict("Ready", **scaling, **template, cloud_verdicts=OF_THE_CLOUD)
     assert told == ("False", "TemplateInvalid")
+
+
+def test_in_an_outage_nodes_are_not_ready_because_of_it() -> None:
+    out = {ConditionType.OUTAGE: (True, "SpecOutage", "spec.cloud.outage is true.")}
+    assert verdict("Ready", ready=1, cloud_verdicts=out) == ("False", "Outage")
+    assert verdict("Ready", cloud_verdicts=out) == ("True", "Ready")

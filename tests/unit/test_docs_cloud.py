@@ -1,4 +1,4 @@
-"""That docs/cloud.md says what the code says of the simulated cloud.
+"""That docs/cloud.md, and what it leads to, says what the code says of the simulated cloud.
 
 - its tables have each field of spec.cloud and of a pool, each state and each reason, and no others
 - what cluster-autoscaler is told of a state is what the shim tells it
@@ -82,10 +82,11 @@ def test_each_reason_has_its_line() -> None:
     assert {"SpecOutage", "PoolOutage", "NothingToHold", "HeldByStage", "NotHeld"} < set(reasons)
 
 
-def test_the_trouble_of_an_api_that_it_shows_can_be_had() -> None:
-    (block,) = re.findall(r"```yaml\n(seed: .*?)```", PAGE, re.DOTALL)
+def test_the_trouble_of_an_api_that_is_shown_can_be_had() -> None:
+    page = (DOCS / "cluster-autoscaler.md").read_text()
+    (block,) = re.findall(r"```yaml\n(seed: .*?)```", page, re.DOTALL)
     plan = parse_plan(yaml.safe_load(block))
-    assert [rule.name for rule in plan.rpcs] == ["NodeGroupIncreaseSize", "*"]
+    assert {"NodeGroupIncreaseSize", "*"} < {rule.name for rule in plan.rpcs}
 
 
 def test_what_an_edit_does_is_as_it_was_decided() -> None:
