@@ -154,6 +154,13 @@ class TestScaling:
         assert told == [("Normal", "ScalingUp"), ("Normal", "ScalingDown")]
         assert passes.next(plan=both) == []
 
+    def test_what_the_simulated_cloud_takes_back_is_no_scaling(self, passes: Passes) -> None:
+        both = {"delete": ("web-0",), "ended": 1, "pending": (3,), "create": (3,)}
+        assert passes.next(plan=both, leaving=1, pending=1, next_serial=4) == []
+        more = {**both, "pending": (4, 5), "create": (4, 5)}
+        told = passes.events(plan=more, target=Target(4, 4), pending=2, next_serial=6)
+        assert told == [("Normal", "ScalingUp", "Scaling up from 3 to 4: 1 node to create.")]
+
     def test_deletes_that_fail_again_and_again_are_told_once(self, passes: Passes) -> None:
         down = {"delete": ("web-2", "web-1")}
         passes.next(plan=down, target=Target(1, 1), leaving=2, generation=2)
