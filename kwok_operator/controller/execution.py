@@ -20,7 +20,7 @@ from kwok_operator.controller.observation import Memory, Observation
 from kwok_operator.controller.turn import Turn
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.births import Birth
-from kwok_operator.core.cloud.shaping import Hold, Shape
+from kwok_operator.core.cloud.shaping import Hold, Shape, holds
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
 from kwok_operator.metrics import Metrics
@@ -88,9 +88,10 @@ class Execution:
         pods = deletes_pods(work.group)
 
         async def delete(name: str) -> None:
-            await self._writer.delete(by_name[name], pods=pods)
+            record = by_name[name]
+            await self._writer.delete(record, pods=pods)
             self._metrics.node_deleted(work.group.name)
-            if work.hold is Hold.LEASE:
+            if record.mark is not None:
                 await self._hold.release(name)
 
         await self._executor.run(work.plan.delete, delete, stop=work.stop)
@@ -116,9 +117,10 @@ class Execution:
                 now=self._now(),
                 noticed_at=sight.noticed.get(serial),
             )
-            await self._writer.reshape(record, shape, uid=work.group.uid)
-            if work.hold is Hold.LEASE and view.ready:
+            if not holds(view, Hold.LEASE):
+                # First, as nothing would remember it later; and whatever the way is by now.
                 await self._hold.release(record.name)
+            await self._writer.reshape(record, shape, uid=work.group.uid)
 
         await self._executor.run(turn.reshape, reshape, stop=work.stop)
 
@@ -137,7 +139,7 @@ class Execution:
             if birth is not None:
                 body = birth.body(body, hold=work.hold, now=now)
                 ready &= birth.view.ready
-                if work.hold is Hold.LEASE and not birth.view.ready:
+                if work.hold is Hold.LEASE and holds(birth.view, Hold.LEASE):
                     await self._hold.take(name, group=group.name, uid=group.uid)
             made = await self._writer.create(
                 name,

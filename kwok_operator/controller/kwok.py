@@ -79,9 +79,10 @@ class KwokLink:
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
         """What to write into a node that is to be born Ready; None if it may not be.
 
-        `nodes` are Ready nodes of ours, oldest first, by whose Leases kwok is judged.
+        `nodes` are Ready nodes of ours, oldest first, by whose Leases kwok is judged. Where a group
+        has none, those by which it was judged last are asked again.
         """
-        await self.look(nodes)
+        await self.look(tuple(nodes) or self._witnesses)
         return self._endpoint if self._clock() < self._trusted_until else None
 
     def wants_scout(self) -> bool:

@@ -110,6 +110,13 @@ def needs_shaping(mark: Mark | None, view: View, *, ready: bool, hold: Hold) -> 
     return shown != _will_show(view, hold)
 
 
+def holds(view: View, hold: Hold) -> bool:
+    """Whether the Node is to be not Ready, and can be kept so."""
+    if view.ready or hold is Hold.NONE:
+        return False
+    return hold is Hold.STAGE or view.reason not in _ONCE_READY
+
+
 def born(
     body: bytes, *, life: Life, view: View, hold: Hold, interruption_taint: Taint | None, now: str
 ) -> bytes:
@@ -208,16 +215,9 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
     return node
 
 
-def _holds(view: View, hold: Hold) -> bool:
-    """Whether the Node is to be not Ready, and can be kept so."""
-    if view.ready or hold is Hold.NONE:
-        return False
-    return hold is Hold.STAGE or view.reason not in _ONCE_READY
-
-
 def _will_show(view: View, hold: Hold) -> str:
     """What it can be brought to show: where it can't be held, that it is Ready."""
-    return _text(view, ready=not _holds(view, hold))
+    return _text(view, ready=not holds(view, hold))
 
 
 def _text(view: View, *, ready: bool) -> str:
@@ -251,7 +251,7 @@ def _ready_condition(live: Node, shape: Shape) -> Condition | None:
     Unknown is what Kubernetes says of a Node whose kwok is gone: that stands.
     """
     status = ready_status(live)
-    if _holds(shape.view, shape.hold):
+    if holds(shape.view, shape.hold):
         # A Node that is Ready although its Lease is held is kwok's by now.
         lost = shape.hold is Hold.LEASE and status == "True"
         return None if lost or status == "Unknown" else not_ready(shape.view)
