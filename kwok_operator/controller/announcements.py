@@ -10,6 +10,7 @@ from typing import Final
 
 from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import EventType, Recorder
+from kwok_operator.core.cloud.cautions import cautions
 from kwok_operator.core.cloud.verdicts import ALL_ARRIVED, FAILURES
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import UPDATING
@@ -77,6 +78,9 @@ def announce(
             f"{few_names(plan.unknown)}. Nothing is done about them."
         )
         recorder.emit(group, "Warning", "UnknownNodes", message)
+    if before.observed_generation != after.observed_generation:
+        for sentence in cautions(group.spec):
+            recorder.emit(group, "Warning", "Caution", f"{sentence}.")
     for kind, reason, message in _begun(old, after.conditions):
         recorder.emit(group, kind, reason, message)
 

@@ -426,3 +426,21 @@ class TestNotice:
 
     def test_nobody_is_nothing_to_tell(self) -> None:
         assert self.noticed().told == []
+
+
+def test_what_goes_badly_together_is_told_when_it_is_new() -> None:
+    spec = {
+        "autoscaling": {"options": {"scaleDownUnneededTime": "1m"}},
+        "cloud": {"readinessDelay": {"fixed": "5m"}},
+    }
+    group = Group.parse({"metadata": {"name": "web", "uid": "u-1"}, "spec": spec})
+    events = Events()
+    after = KwokNodeGroupStatus(observed_generation=1)
+    for before in (KwokNodeGroupStatus(), after):
+        plan = Plan(
+            target=Target(3, 3), pending=(), create=(), delete=(), batches=(), next_serial=3
+        )
+        announce(cast(Recorder, events), group, before=before, after=after, plan=plan)
+    ((kind, reason, message),) = events.told
+    assert (kind, reason) == ("Warning", "Caution")
+    assert "cloud.readinessDelay" in message
