@@ -3,17 +3,20 @@
 - every turn is observed; a stall shows at full length, however it is made up
 - time that passed is told apart from what the CPU was used for
 - a loop that has nothing to do is not woken
+- many sockets that have something at once are served in several turns, and all of them are
 - a loop that shows nothing is told of
 - the metrics: turns by length, and the longest ones
 """
 
 import asyncio
+import socket
 import time
+from collections import Counter
 
 import pytest
 import uvloop
 
-from kwok_operator.looplag import watch_turns
+from kwok_operator.looplag import SOCKETS_AT_ONCE, watch_turns
 from kwok_operator.metrics import Metrics
 
 
@@ -63,6 +66,34 @@ async def test_waiting_is_no_stall_and_nothing_wakes_an_idle_loop() -> None:
     await asyncio.sleep(0.2)
     assert len(turns) <= 3
     assert sum(turns) < 0.1
+
+
+async def test_many_sockets_are_served_in_several_turns() -> None:
+    loop = asyncio.get_running_loop()
+    turns = await observed()
+    pairs = [socket.socketpair() for _ in range(2 * SOCKETS_AT_ONCE + 1)]
+    heard: list[tuple[int, int]] = []
+    all_heard = asyncio.Event()
+    try:
+        for number, (near, far) in enumerate(pairs):
+            far.send(b"x")
+
+            def hear(number: int = number, near: socket.socket = near) -> None:
+                near.recv(1)
+                heard.append((len(turns), number))
+                if len(heard) == len(pairs):
+                    all_heard.set()
+
+            loop.add_reader(near, hear)
+        await asyncio.wait_for(all_heard.wait(), 10)
+    finally:
+        for near, far in pairs:
+            loop.remove_reader(near)
+            near.close()
+            far.close()
+    assert sorted(number for _, number in heard) == [*range(len(pairs))]
+    in_a_turn = Counter(turn for turn, _ in heard)
+    assert max(in_a_turn.values()) <= SOCKETS_AT_ONCE
 
 
 def test_a_loop_that_shows_nothing_is_told_of() -> None:
