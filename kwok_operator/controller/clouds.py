@@ -9,13 +9,12 @@ passes, or from their status and nodes where there was none yet; there is nothin
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from kwok_operator.controller.cache import NodeCache, NodeRecord
+from kwok_operator.controller.cache import NodeCache
 from kwok_operator.controller.groups import Group, GroupStore
 from kwok_operator.controller.observation import Memory, Observation
 from kwok_operator.controller.pools import Pools
@@ -28,7 +27,7 @@ from kwok_operator.core.cloud.record import CloudRecord, outstanding
 from kwok_operator.core.cloud.shaping import Hold, needs_shaping
 from kwok_operator.core.cloud.states import Phase, State
 from kwok_operator.core.cloud.stock import Amounts, Holder, Use
-from kwok_operator.core.cloud.summary import counts, next_look, rows
+from kwok_operator.core.cloud.summary import counts, failures_since, next_look, rows
 from kwok_operator.core.cloud.terms import in_force
 from kwok_operator.core.cloud.times import parse_time
 from kwok_operator.core.cloud.upkeep import Upkeep
@@ -54,6 +53,7 @@ class _Known:
     record: CloudRecord = field(default_factory=CloudRecord)
     outage_since: int | None = None
     phases: dict[int, Phase] = field(default_factory=dict)
+    stuck: dict[int, Phase] = field(default_factory=dict)
     holding: Holder | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
 
@@ -130,13 +130,15 @@ class Clouds:
         due = _due(plan, phases, now=outlook.now)
         going = (*leaving, *(seen.stuck[s].name for s in late))
         plan = replace(plan, batches=outcome.batches, create=tuple(due), delete=going)
-        shown = phases | {s: _stuck(outlook.cloud, group.name, r, s) for s, r in seen.stuck.items()}
+        known.stuck = _stuck(group, seen, outlook, known=known.stuck)
         tally = counts(phases.values())
         times = [next_look(phases.values()), outlook.sight.until, *_ends(seen)]
         return Turn(
             outlook=outlook,
             plan=plan,
-            status=outcome.record.dump().model_copy(update={"instances": rows(shown)}),
+            status=outcome.record.dump().model_copy(
+                update={"instances": rows(phases | known.stuck)}
+            ),
             provisioned=provisioned(phases),
             states=self._states(tally, seen, outlook),
             failed=tally.get(State.FAILED, 0),
@@ -144,7 +146,7 @@ class Clouds:
             reshape=tuple(self._misshapen(group, seen, outlook, hold, leaving=frozenset(leaving))),
             postpone=postpone,
             look_again=_wait(times, outlook.now),
-            failures=_failures(before, phases, first_new=memory.status.next_serial),
+            failures=failures_since(before, phases, first_new=memory.status.next_serial),
         )
 
     def use(self) -> Use:
@@ -331,21 +333,6 @@ def _due(plan: Plan, phases: Mapping[int, Phase], *, now: int) -> dict[int, int]
     return {serial: since for since, serial in sorted(waiting) if since <= now}
 
 
-def _failures(
-    before: Mapping[int, Phase], now: Mapping[int, Phase], *, first_new: int
-) -> Mapping[str, int]:
-    """What has failed since `before`; what was not known then is counted only if it is new, so that
-    a restart counts nothing twice.
-    """
-    failed: Counter[str] = Counter()
-    for serial, phase in now.items():
-        if phase.state is State.FAILED and phase.fault is not None:
-            old = before.get(serial)
-            news = serial >= first_new if old is None else old.since != phase.since
-            failed[phase.fault.error_class.value] += news
-    return +failed
-
-
 def _taken(holding: Holder) -> tuple[object, ...]:
     return len(holding.serials), holding.pools, dict(holding.each)
 
@@ -365,10 +352,22 @@ def _ends(seen: Observation) -> Iterator[int]:
     return (at for _, at in _deadlines(seen))
 
 
-def _stuck(cloud: Cloud, group: str, record: NodeRecord, serial: int) -> Phase:
-    at = record.mark.delete_at if record.mark and record.mark.delete_at is not None else 0
-    since = at - deletion_delay(cloud, instance(cloud, group=group, serial=serial))
-    return Phase(State.DELETING, since, at, "SlowDeletion")
+def _stuck(
+    group: Group, seen: Observation, outlook: Outlook, *, known: Mapping[int, Phase]
+) -> dict[int, Phase]:
+    """The nodes that are stuck in deletion: until when is written on them, since when is drawn.
+
+    Where the spec has been edited since it was drawn, it counts from when that was seen.
+    """
+    found: dict[int, Phase] = {}
+    for serial, at in _deadlines(seen):
+        phase = known.get(serial)
+        if phase is None or phase.until != at:
+            who = instance(outlook.cloud, group=group.name, serial=serial)
+            since = min(at - deletion_delay(outlook.cloud, who), outlook.now)
+            phase = Phase(State.DELETING, since, at, "SlowDeletion")
+        found[serial] = phase
+    return found
 
 
 def _outage_since(status: KwokNodeGroupStatus, *, now: int) -> int:

@@ -157,13 +157,17 @@ class Reporter:
         self, group: Group, turn: Turn | None
     ) -> dict[ConditionType, tuple[bool, str, str]]:
         cloud = group.spec.cloud
-        if turn is None or cloud is None:
+        if turn is None:
             return {}
+        arrived, out = turn.provisioned, turn.outlook.outage
+        told = {ConditionType.PROVISIONED: (arrived.status, arrived.reason, arrived.message)}
+        if cloud is None:
+            # What was asked for under a cloud that is gone has its course all the same.
+            return told if turn.status.instances else {}
         lasting = turn.outlook.outage.status or cloud.flapping is not None
         boots = cloud.readiness_delay is not None or cloud.failures.never_ready is not None
-        arrived, out = turn.provisioned, turn.outlook.outage
         return {
-            ConditionType.PROVISIONED: (arrived.status, arrived.reason, arrived.message),
+            **told,
             ConditionType.OUTAGE: (out.status, out.reason, out.message),
             ConditionType.CLOUD_SIMULATED: self._hold.told(
                 wanted=boots or lasting, outage_or_flapping=lasting

@@ -179,6 +179,11 @@ class Chronicle:
     def born(self) -> list[str]:
         return list(self.nodes)
 
+    @property
+    def most(self) -> int:
+        """The most nodes that there were at a time, of all groups together."""
+        return max(counts.total() for counts in self.counts)
+
     def uids(self, name: str) -> set[str]:
         return {version.node["metadata"]["uid"] for version in self.nodes[name]}
 

@@ -197,7 +197,8 @@ def test_a_pool_without_room_is_out_of_resources(
             timeout=120,
         )
         assert found[2][1:3] == (OUT_OF_RESOURCES, "ReservationIsFull")
-        # Long enough for another try, if there were one: cluster-autoscaler asks again itself.
+        # There is room now, but nobody asks: cluster-autoscaler does that itself.
+        apply_pool(kubectl, group_name, instances=9)
         time.sleep(3)
         assert told(autoscaler, group_name) == found
         refused = ids(autoscaler, group_name)[2]
@@ -235,7 +236,7 @@ def test_the_target_and_the_instances_agree_while_everything_changes(
         "failures": {
             "creation": [{"probability": "0.3", "after": {"fixed": "1s"}}],
             "neverRegisters": {"probability": "0.1"},
-            "slowDeletion": {"probability": "0.5", "delay": {"fixed": "5s"}},
+            "slowDeletion": {"probability": "0.5", "delay": {"fixed": "4s"}},
         },
         "retryAfter": "2s",
         "stock": 12,
@@ -244,7 +245,7 @@ def test_the_target_and_the_instances_agree_while_everything_changes(
     with watched_agreement(shim, group_name):
         for size in (6, 10, 20):
             autoscaler.increase(group_name, size - autoscaler.target(group_name))
-            time.sleep(2)
+            time.sleep(1)
         stuck: set[int] = set()
         for _ in range(6):
             give_back_what_failed(autoscaler, group_name)
@@ -254,6 +255,10 @@ def test_the_target_and_the_instances_agree_while_everything_changes(
             stuck |= {number for number, one in now.items() if one.state == "Deleting"}
     assert stuck, "some were stuck in deletion"
     scale(kubectl, group_name, 0)
+    eventually(
+        lambda: {one.state for one in told(autoscaler, group_name).values()} == {"Deleting"},
+        describe="those that are left are stuck",
+    )
     eventually(lambda: told(autoscaler, group_name) == {}, describe="all are gone", timeout=120)
 
 

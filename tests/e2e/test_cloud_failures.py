@@ -131,7 +131,7 @@ def test_what_never_registers_is_no_node_and_is_taken_back(
 def test_what_gets_stuck_in_deletion_stays_for_its_time_and_does_not_count(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
-    slow = {"serials": "1", "delay": {"fixed": "12s"}}
+    slow = {"serials": "1", "delay": {"fixed": "9s"}}
     cloud = {"failures": {"slowDeletion": slow}}
     with chronicled(cluster, group_name) as seen:
         apply_group(kubectl, group_name, targetSize=3, cloud=cloud)

@@ -60,7 +60,7 @@ def test_a_node_is_given_notice_and_goes_and_is_replaced(
         told = seen.first(name, lambda version: condition(version).get("status") == "True")
         assert told, f"{name} had the condition"
         assert condition(told)["reason"] == "Interrupted"
-    assert max(counts.total() for counts in seen.counts) == 3, "replaced when it has gone"
+    assert seen.most == 3, "replaced when it has gone"
     serials = [serial_of(name) for name in seen.born]
     assert sorted(serials) == list(range(len(serials))), "each came once, under a name of its own"
     assert group_name in told_of(kubectl, KIND)

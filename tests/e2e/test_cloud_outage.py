@@ -106,16 +106,22 @@ def test_nodes_are_ready_when_their_time_has_come_or_never(staged: OwnCluster) -
 
 def test_a_group_is_out_and_is_back(staged: OwnCluster) -> None:
     kubectl, group = staged.kubectl, "out"
-    apply_group(kubectl, group, targetSize=3, cloud={"outage": False})
+    apply_group(kubectl, group, targetSize=3, cloud={"provisioningDelay": {"fixed": "4s"}})
     wait_ready(kubectl, group)
     names = names_of(kubectl, group)
     with deployed(kubectl, group, group=group, replicas=6):
         before = pods_of(kubectl, group)
-        patch_group(kubectl, group, cloud={"outage": True}, targetSize=5)
+        scale(kubectl, group, 4)
+        eventually(
+            lambda: states_of(status_of(kubectl, group)) == {3: "Creating"},
+            describe="one is under way",
+        )
+        patch_group(kubectl, group, cloud={"outage": True}, targetSize=6)
         wait_condition(kubectl, group, "Outage")
         wait_out(kubectl, group)
-        wait_held_up(kubectl, group, 3, 4)
-        assert names_of(kubectl, group) == names
+        wait_held_up(kubectl, group, 3, 4, 5)
+        time.sleep(2)
+        assert names_of(kubectl, group) == names, "none comes, neither new nor under way"
 
         scale(kubectl, group, 4)
         wait_held_up(kubectl, group, 3)
@@ -155,7 +161,7 @@ def test_a_pool_is_out_with_all_that_draw_from_it(staged: OwnCluster) -> None:
 
 def test_nodes_flap_also_when_the_operator_dies(staged: OwnCluster) -> None:
     kubectl, group = staged.kubectl, "flaps"
-    flapping = {"period": "8s", "notReady": "0.5"}
+    flapping = {"period": "6s", "notReady": "0.5"}
     with chronicled(staged.cluster, group) as seen:
         apply_group(kubectl, group, targetSize=2, cloud={"flapping": flapping})
         eventually(
@@ -176,7 +182,7 @@ def test_nodes_flap_also_when_the_operator_dies(staged: OwnCluster) -> None:
         )
     for versions in seen.nodes.values():
         spells = life_of(versions[0].node).spells
-        assert spells and (spells.period, spells.length) == (8_000, 4_000)
+        assert spells and (spells.period, spells.length) == (6_000, 3_000)
     assert len(seen.born) == 2, "no node was made anew"
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from hack.controlplane import Cluster
 from tests.e2e.clouds import (
-    Chronicle,
     apply_pool,
     chronicled,
     condition_of,
@@ -38,23 +37,31 @@ def wait_counts(kubectl: Kubectl, group: str, *, come: int, failed: int) -> dict
 
 
 def test_a_group_gets_what_there_is_and_the_rest_when_there_is_more(
-    kubectl: Kubectl, operator: Process, group_name: str
+    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     cloud = {"stock": 3, "retryAfter": SOON}
-    apply_group(kubectl, group_name, targetSize=5, cloud=cloud)
-    status = wait_counts(kubectl, group_name, come=3, failed=2)
-    assert states_of(status) == {3: "Failed", 4: "Failed"}, "the first of a request find room"
-    row = rows_of(status)[3]
-    assert (row["reason"], row["count"]) == ("OutOfStock", 2)
-    assert "stock is 3" in row["message"]
-    assert condition_of(status, "Provisioned")["reason"] == "OutOfStock"
+    with chronicled(cluster, group_name) as seen:
+        apply_group(kubectl, group_name, targetSize=5, cloud=cloud)
+        status = wait_counts(kubectl, group_name, come=3, failed=2)
+        assert states_of(status) == {3: "Failed", 4: "Failed"}, "the first of a request find room"
+        row = rows_of(status)[3]
+        assert (row["reason"], row["count"]) == ("OutOfStock", 2)
+        assert "stock is 3" in row["message"]
+        assert condition_of(status, "Provisioned")["reason"] == "OutOfStock"
 
-    kubectl("delete", "node", names_of(kubectl, group_name)[0])
-    eventually(
-        lambda: len(names_of(kubectl, group_name)) == 3,
-        describe="the place of the deleted one is taken",
-        timeout=120,
-    )
+        kubectl("delete", "node", names_of(kubectl, group_name)[0])
+        eventually(
+            lambda: len(seen.born) == 4 and len(seen.here()) == 3,
+            describe="the place of the deleted one is taken",
+            timeout=120,
+        )
+        # The others are tried again, and find no room again.
+        refused_at = rows_of(wait_counts(kubectl, group_name, come=3, failed=2))
+        eventually(
+            lambda: rows_of(status_of(kubectl, group_name)) != refused_at,
+            describe="they have been tried again",
+        )
+        assert seen.most == 3
     patch_group(kubectl, group_name, cloud={"stock": 5})
     wait_ready(kubectl, group_name)
     assert len(names_of(kubectl, group_name)) == 5
@@ -102,12 +109,7 @@ def test_three_groups_share_a_pool(
             lambda status: (status["instances"], status["refused"]) == (4, 0),
             describe="the pool has room again",
         )
-        assert most(seen) == 6, "at no time were there more than the pool has"
-
-
-def most(seen: Chronicle) -> int:
-    """The most nodes that there were at a time."""
-    return max(counts.total() for counts in seen.counts)
+        assert seen.most == 6, "at no time were there more than the pool has"
 
 
 def test_a_quota_in_vcpus(

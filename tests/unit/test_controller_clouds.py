@@ -293,7 +293,17 @@ def test_a_deletion_that_is_slow_is_put_off_and_counts_no_more(world: World) -> 
     turn = world.one_pass("a")
     assert turn is not None
     assert not turn.postpone
-    assert [row.state for row in turn.status.instances] == ["Deleting"]
+    [row] = turn.status.instances
+    assert (row.state, row.since) == ("Deleting", format_time(at - 30_000))
+    world.apply("a", cloud={})
+    edited = world.one_pass("a")
+    assert edited is not None
+    assert edited.status.instances == turn.status.instances
+    world.restart()
+    world.now += 1_000
+    anew = world.one_pass("a")
+    assert anew is not None
+    assert anew.status.instances[0].since == format_time(world.now), "since it was seen"
     world.now = at
     world.one_pass("a")
     assert name not in world.nodes

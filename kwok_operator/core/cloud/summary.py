@@ -50,6 +50,21 @@ def counts(phases: Iterable[Phase]) -> dict[State, int]:
     return dict(Counter(phase.state for phase in phases))
 
 
+def failures_since(
+    before: Mapping[int, Phase], now: Mapping[int, Phase], *, first_new: int
+) -> Mapping[str, int]:
+    """What has failed since `before`; what was not known then is counted only if it is new, so that
+    a restart counts nothing twice.
+    """
+    failed: Counter[str] = Counter()
+    for serial, phase in now.items():
+        if phase.state is State.FAILED and phase.fault is not None:
+            old = before.get(serial)
+            news = serial >= first_new if old is None else old.since != phase.since
+            failed[phase.fault.error_class.value] += news
+    return +failed
+
+
 def next_look(phases: Iterable[Phase]) -> int | None:
     """When the first of them changes; None where none does by itself."""
     return min((phase.until for phase in phases if phase.until is not None), default=None)

@@ -21,13 +21,16 @@ ALL_ARRIVED: Final = "AllArrived"
 PROVISIONING: Final = "Provisioning"
 """The reason while nothing is wrong, and instances are under way."""
 FAILURES: Final = (
-    "CreationFailed",
+    POOL_MISSING,
     OUT_OF_STOCK,
     POOL_EXHAUSTED,
-    POOL_MISSING,
+    "CreationFailed",
     "NeverRegisters",
 )
 """Reasons of instances that don't come by themselves, or not in time."""
+
+_ORDER: Final = (*FAILURES, OUTAGE, PROVISIONING)
+"""Of reasons that hold at once: by how many they hold for, the first would change all the time."""
 
 _WITHOUT_NODE: Final = frozenset(
     {State.WAITING, State.CREATING, State.FAILED, State.UNREGISTERED, State.DUE}
@@ -56,13 +59,13 @@ class Verdict:
 def provisioned(phases: Mapping[int, Phase]) -> Verdict:
     """Whether every instance that was asked for has its Node; those that have one don't count.
 
-    The reason is that of most of them, and Provisioning only where there is no other.
+    The reason is the first in order, whatever the counts, and Provisioning where there is no other.
     """
     missing = [phase for phase in phases.values() if phase.state in _WITHOUT_NODE]
     if not missing:
         return Verdict(True, ALL_ARRIVED, "Every instance that was asked for has its Node.")
     counts = Counter(_reason(phase) for phase in missing)
-    ordered = sorted(counts, key=lambda reason: (reason == PROVISIONING, -counts[reason], reason))
+    ordered = sorted(counts, key=_ORDER.index)
     parts = ", ".join(f"{counts[reason]} {reason}{_said(missing, reason)}" for reason in ordered)
     have = "instance has" if len(missing) == 1 else "instances have"
     sentences = (f"{len(missing)} {have} no Node yet: {parts}.", *_remedies(counts, missing))
