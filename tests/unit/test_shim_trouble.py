@@ -179,8 +179,8 @@ class TestTheFile:
         with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
             read_plan(str(file))
 
-    @pytest.mark.parametrize("page", ["cluster-autoscaler.md", "cloud.md"])
-    def test_the_examples_in_the_docs(self, page: str) -> None:
+    def test_the_examples_in_the_docs(self) -> None:
+        page = "cluster-autoscaler.md"
         text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
         examples = [e for e in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "rpcs:" in e]
         assert examples
