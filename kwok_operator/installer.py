@@ -12,6 +12,7 @@ their order, is for core/manifests.py to say.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
@@ -141,6 +142,8 @@ class Installer:
         if found is None:
             return False
         name = reference(manifest)
+        if really and manifest["kind"] == _CRD:
+            await self._read_once(manifest)
         if not applied_by(found, MANAGER):
             self._say(f"{name} left as it is: `kwok-operator install` did not apply it")
             return False
@@ -154,6 +157,18 @@ class Installer:
             return False
         self._say(f"{name} deleted")
         return True
+
+    async def _read_once(self, crd: Manifest) -> None:
+        """Has the API server read the objects of a kind, before it is to delete them all.
+
+        Where nobody has asked for them yet, Kubernetes 1.36 finds that it "could not list
+        instances: storage is (re)initializing", and may take minutes to try again.
+        """
+        spec = crd["spec"]
+        for version in spec["versions"]:
+            path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+            with suppress(NotFoundError):
+                await self._client.get_json(path, {"limit": "1"}, retries=_RETRIES)
 
     async def _wait_for_nodes(self) -> None:
         """The operator deletes them fast; without it the garbage collector takes its time."""

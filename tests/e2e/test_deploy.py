@@ -85,6 +85,8 @@ def apply(kubectl: Kubectl, path: Path) -> None:
 
 
 def remove(kubectl: Kubectl, path: Path) -> None:
+    # Of kinds that nobody has asked for yet, the API server may take minutes to clean up.
+    kubectl("get", "kng,kpool")
     kubectl("delete", f"--kustomize={path}", "--timeout=120s", timeout=180)
 
 

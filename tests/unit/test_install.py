@@ -49,9 +49,14 @@ def object_of(kind: str, version: str, name: str, namespace: str = "", **rest: A
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **rest}
 
 
+KIND_OF_CRD = {
+    "group": "kwok-operator.io",
+    "names": {"plural": "kwoknodegroups"},
+    "versions": [{"name": "v1alpha1"}],
+}
 WANTED = [
     object_of("Namespace", "v1", "ops"),
-    object_of("CustomResourceDefinition", "apiextensions.k8s.io/v1", CRD_NAME, spec={}),
+    object_of("CustomResourceDefinition", "apiextensions.k8s.io/v1", CRD_NAME, spec=KIND_OF_CRD),
     object_of("ServiceAccount", "v1", "it", "ops"),
     object_of("Deployment", "apps/v1", "it", "ops", spec={"replicas": 1}),
 ]
@@ -294,6 +299,16 @@ async def test_remove_deletes_the_crds_first_and_the_namespace_last() -> None:
         for path in (NAMESPACES, CRDS, ACCOUNTS.format("ops"), DEPLOYMENTS.format("ops")):
             assert server.objects(path) == {}
         assert await removed(server) == [], "there is nothing left to say"
+
+
+async def test_a_kind_is_read_before_its_crd_is_deleted() -> None:
+    async with ApplyingApiServer("ops") as server:
+        await applied(server)
+        server.seen.clear()
+        await removed(server)
+        asked = [(seen.verb, seen.resource) for seen in server.seen]
+        read = asked.index(("list", "kwoknodegroups"))
+        assert read < asked.index(("delete", "customresourcedefinitions"))
 
 
 async def test_without_really_nothing_is_deleted() -> None:
