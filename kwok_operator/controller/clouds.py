@@ -122,8 +122,10 @@ class Clouds:
             deciding=deciding and not group.spec.paused,
         )
         before = known.phases
-        if known.outage_since != outlook.outage_since or outcome.record != known.record:
+        if known.outage_since != outlook.outage_since:
             known.phases = {}
+        elif outcome.record != known.record:
+            known.phases = outcome.record.still(known.phases, before=known.record)
         known.outage_since = outlook.outage_since
         self._book(known, outcome)
         phases = known.phases = await self._phases(group, known, outcome, plan, outlook)
@@ -187,7 +189,8 @@ class Clouds:
             known.status = status.cloud
             record = CloudRecord.read(status.cloud) if status.cloud else CloudRecord()
             if record != known.record:
-                known.record, known.phases = record, {}
+                known.phases = record.still(known.phases, before=known.record)
+                known.record = record
         return known.record
 
     async def _phases(
@@ -386,7 +389,7 @@ def _wait(times: Iterable[int | None], now: int) -> float | None:
     return max(_SOONEST, min(ahead) / 1_000) if ahead else None
 
 
-_AT_ONCE = 2_000
-"""Instances that are drawn without a pause: some 30 ms."""
+_AT_ONCE = 200
+"""Instances that are drawn without a pause: some milliseconds, unless they have failed for days."""
 _SOONEST = 0.1
 """Seconds: what becomes due in such a time makes one pass."""

@@ -156,3 +156,32 @@ def test_phases_follow_each_other_without_a_gap(spec: Cloud, serial: int) -> Non
         assert waiting_phase(history, who, requested_at=T0, now=phase.since) == phase
         last = phase.since + 10**9 if phase.until is None else phase.until - 1
         assert waiting_phase(history, who, requested_at=T0, now=last) == phase
+
+
+@given(CLOUDS, st.integers(0, 100), st.lists(st.integers(0, 7_200_000), min_size=2, max_size=6))
+@QUICK
+def test_a_walk_can_go_on_where_it_was(spec: Cloud, serial: int, times: list[int]) -> None:
+    who, history = instance(spec, group=GROUP, serial=serial), History.always(spec)
+    before: Phase | None = None
+    for now in sorted(T0 + time for time in times):
+        found = waiting_phase(history, who, requested_at=T0, now=now, after=before)
+        assert found == waiting_phase(history, who, requested_at=T0, now=now)
+        before = found
+
+
+def test_what_has_failed_for_days_is_not_walked_through_again() -> None:
+    spec = cloud(failures={"creation": [ALWAYS]}, retryAfter="10s")
+    who, asked = instance(spec, group=GROUP, serial=0), []
+
+    class Counting(History):
+        def at(self, time: int) -> Cloud:
+            asked.append(time)
+            return super().at(time)
+
+    history = Counting(History.always(spec).terms)
+    late = T0 + 1_000 * 10_000
+    known = waiting_phase(history, who, requested_at=T0, now=late)
+    assert known.tries > 1_000
+    asked.clear()
+    waiting_phase(history, who, requested_at=T0, now=late + 10_000, after=known)
+    assert len(asked) == 1

@@ -221,7 +221,7 @@ class TestAgreement:
             assert len(staying) == len(found) == target(shim) == count
             phase_of = kept.phase_of("web", outage_since=None)
             for serial in set(range(count)) - arrived:
-                phase = phase_of(serial, T0, int(clock.now * 1_000))
+                phase = phase_of(serial, T0, int(clock.now * 1_000), None)
                 state, fault = told(phase.state, phase.fault)
                 assert found[serial][0] == state
                 assert (found[serial][1] or ("",))[0] == (fault.code if fault else "")

@@ -2,7 +2,7 @@
 
     History + instance + when it was asked for  --phases-->  Creating, Failed, Creating, ..., Due
 
-Nothing of it is remembered: the walk starts at the request each time, and each try draws anew. What
+Nothing of it has to be remembered: the walk starts at the request, and each try draws anew. What
 depends on others, a place in stock and pools, was granted before (`stock`), and is kept through
 all tries.
 """
@@ -23,21 +23,30 @@ MAX_TRIES: Final = 10_000
 SHORTEST_RETRY: Final = SECOND
 
 
-def waiting_phase(history: History, who: Instance, *, requested_at: int, now: int) -> Phase:
-    """The phase that an instance without a Node is in; before its request, the first."""
-    for phase in phases(history, who, requested_at=requested_at):
+def waiting_phase(
+    history: History, who: Instance, *, requested_at: int, now: int, after: Phase | None = None
+) -> Phase:
+    """The phase that an instance without a Node is in; before its request, the first.
+
+    The walk goes on from `after`, a phase that it has passed; that spares what comes before.
+    """
+    start, failed = _try_after(after) or (requested_at, 0)
+    for phase in phases(history, who, requested_at=start, failed=failed):
         if phase.until is None or now < phase.until:
             return phase
     raise AssertionError("the last phase has no end")
 
 
-def phases(history: History, who: Instance, *, requested_at: int) -> Iterator[Phase]:
+def phases(
+    history: History, who: Instance, *, requested_at: int, failed: int = 0
+) -> Iterator[Phase]:
     """All phases until the Node is to be created, in order and without a gap; the last has no end.
 
-    A phase of no length is left out.
+    A phase of no length is left out. Where so many tries have `failed` before, the next begins at
+    `requested_at`.
     """
     start = requested_at
-    for tries in range(MAX_TRIES):
+    for tries in range(failed, MAX_TRIES):
         cloud = history.at(start)
         rule = _failure(cloud, who, tries=tries)
         if rule is None:
@@ -69,6 +78,15 @@ def happens(chance: Chance | None, who: Instance, *, what: str) -> bool:
     if names_serial(chance.serials, who.serial):
         return True
     return chance.probability is not None and who.draw(what) < float(chance.probability)
+
+
+def _try_after(phase: Phase | None) -> tuple[int, int] | None:
+    """When the try begins that a phase is of, or that comes after it, and how many have failed."""
+    if phase is not None and phase.state is State.CREATING:
+        return phase.since, phase.tries
+    if phase is not None and phase.state is State.FAILED and phase.until is not None:
+        return phase.until, phase.tries
+    return None
 
 
 def _success(cloud: Cloud, who: Instance, *, start: int, tries: int) -> Iterator[Phase]:

@@ -116,22 +116,34 @@ class CloudRecord:
         new = [part for r in told for part in _since_before(r, waited)]
         return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
 
-    def phase_of(self, group: str, *, outage_since: int | None) -> Callable[[int, int, int], Phase]:
-        """What gives the phase of a serial that was asked for at a time, now."""
+    def phase_of(
+        self, group: str, *, outage_since: int | None
+    ) -> Callable[[int, int, int, Phase | None], Phase]:
+        """What gives the phase of a serial that was asked for at a time, now; the last argument is
+        one that it has passed, if one is known."""
         by_serial = {s: refusal for refusal in self.refusals for s in refusal.serials}
 
-        def phase(serial: int, requested_at: int, now: int) -> Phase:
+        def phase(serial: int, requested_at: int, now: int, after: Phase | None) -> Phase:
             refusal = by_serial.get(serial)
             if refusal is not None:
                 return self._refused(refusal)
             who = instance(self.history.at(requested_at), group=group, serial=serial)
-            found = waiting_phase(self.history, who, requested_at=requested_at, now=now)
+            found = waiting_phase(
+                self.history, who, requested_at=requested_at, now=now, after=after
+            )
             if found.state is State.DUE and now >= found.since and outage_since is not None:
                 since = max(found.since, outage_since)
                 return replace(found, state=State.WAITING, since=since, reason=OUTAGE)
             return found
 
         return phase
+
+    def still(self, phases: Mapping[int, Phase], *, before: "CloudRecord") -> dict[int, Phase]:
+        """Of phases that were found with the record before, those that this one leaves as known."""
+        if before.history != self.history:
+            return {}
+        told = before.refused | self.refused
+        return {serial: phase for serial, phase in phases.items() if serial not in told}
 
     def _refused(self, refusal: Refusal) -> Phase:
         state = State.WAITING if refusal.fault is None else State.FAILED
@@ -158,7 +170,7 @@ def outstanding(
 
     A refusal whose time has come is still shown as one: settle what is `asking` first. `known` are
     phases found before with the same record, dates and outage; those that still hold are taken
-    over, which spares the draws.
+    over, and others gone on from, which spares the draws.
     """
     phase_of = record.phase_of(group, outage_since=outage_since)
     known = known or {}
@@ -169,8 +181,10 @@ def outstanding(
             if serial in arrived:
                 continue
             phase = known.get(serial)
-            if phase is None or now < phase.since or (phase.until or now + 1) <= now:
-                phase = phase_of(serial, requested_at, now)
+            if phase is None or now < phase.since:
+                phase = phase_of(serial, requested_at, now, None)
+            elif phase.until is not None and phase.until <= now:
+                phase = phase_of(serial, requested_at, now, phase)
             found[serial] = phase
     return found
 
