@@ -15,6 +15,7 @@ that was: on a machine that is too busy to run us, the first is long and the sec
 
 Where many sockets have something at once, as 64 answers have, a turn takes up a few of them. The
 others are told of again by the next select(), which doesn't wait, and what is due in between runs.
+Each turn begins with others, so that those that always have something keep nobody waiting.
 """
 
 import asyncio
@@ -39,11 +40,15 @@ def watch_turns(
         raise TypeError(f"{type(loop).__name__} shows no selector: its turns can't be timed")
     select = selector.select
     woken, used = time.perf_counter(), time.thread_time()
+    first = 0
 
     def timed_select(timeout: float | None = None) -> Any:
-        nonlocal woken, used
+        nonlocal woken, used, first
         observe(time.perf_counter() - woken, time.thread_time() - used)
-        events = select(timeout)[:SOCKETS_AT_ONCE]
+        events = select(timeout)
+        if len(events) > SOCKETS_AT_ONCE:
+            first = (first + SOCKETS_AT_ONCE) % len(events)
+            events = (events[first:] + events[:first])[:SOCKETS_AT_ONCE]
         woken, used = time.perf_counter(), time.thread_time()
         return events
 

@@ -12,6 +12,7 @@ import copy
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,7 @@ def test_a_node_there_is_copied_and_followed(
     assert {n["status"]["capacity"]["cpu"] for n in nodes_of(kubectl, group_name)} == {"6"}
     assert status_of(kubectl, group_name)["templateSource"] == "Remote"
     assert group_name in condition(kubectl, group_name, "TemplateResolved")["message"]
+    time.sleep(1.1)  # the age of nodes is told in seconds
     remote_nodes.add(f"{group_name}-r2", labels={TYPE: group_name}, cpu=12)
     wait_cpu(kubectl, group_name, "12")
     here = kubectl("get", "nodes", "--output=name")

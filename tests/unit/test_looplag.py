@@ -3,7 +3,8 @@
 - every turn is observed; a stall shows at full length, however it is made up
 - time that passed is told apart from what the CPU was used for
 - a loop that has nothing to do is not woken
-- many sockets that have something at once are served in several turns, and all of them are
+- many sockets that have something at once are served in several turns, and all of them are, also
+  where they have something again at once
 - a loop that shows nothing is told of
 - the metrics: turns by length, and the longest ones
 """
@@ -94,6 +95,26 @@ async def test_many_sockets_are_served_in_several_turns() -> None:
     assert sorted(number for _, number in heard) == [*range(len(pairs))]
     in_a_turn = Counter(turn for turn, _ in heard)
     assert max(in_a_turn.values()) <= SOCKETS_AT_ONCE
+
+
+async def test_sockets_that_always_have_something_keep_nobody_waiting() -> None:
+    loop = asyncio.get_running_loop()
+    await observed()
+    pairs = [socket.socketpair() for _ in range(3 * SOCKETS_AT_ONCE)]
+    heard: Counter[int] = Counter()
+    try:
+        for number, (near, far) in enumerate(pairs):
+            far.send(b"x")  # and nobody reads it
+            loop.add_reader(near, heard.update, (number,))
+        for _ in range(60):
+            await asyncio.sleep(0)
+    finally:
+        for near, far in pairs:
+            loop.remove_reader(near)
+            near.close()
+            far.close()
+    assert sorted(heard) == [*range(len(pairs))]
+    assert max(heard.values()) <= 2 * min(heard.values())
 
 
 def test_a_loop_that_shows_nothing_is_told_of() -> None:
