@@ -14,7 +14,7 @@ from typing import Final
 
 from kwok_operator.constants import INSTALL_IMAGE, INSTALL_NAMESPACE
 from kwok_operator.errors import SettingsError
-from kwok_operator.settings import ENV_PREFIX, Values, is_namespace_name
+from kwok_operator.settings import ENV_PREFIX, Values, add_cluster_flags, is_namespace_name
 
 DIRECTORY: Final = Path(__file__).with_name("manifests")
 DEFAULT_OVERLAY: Final = "default"
@@ -109,9 +109,7 @@ def _add_common_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"longest wait for one thing to be there, or gone (default {DEFAULT_TIMEOUT})",
     )
-    cluster = parser.add_argument_group("which cluster")
-    cluster.add_argument("--kubeconfig", metavar="FILE", help="as `kwok-operator run` takes it")
-    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    add_cluster_flags(parser.add_argument_group("which cluster"))
 
 
 def install_settings(

@@ -58,16 +58,20 @@ class RunSettings:
     log_level: str
 
 
-def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags. Values are checked by `run_settings`, wherever they come from."""
-    cluster = parser.add_argument_group("which cluster")
-    cluster.add_argument(
+def add_cluster_flags(group: argparse._ArgumentGroup) -> None:
+    """Declares which cluster it is, for each command that talks to one."""
+    group.add_argument(
         "--kubeconfig",
         metavar="FILE",
         help="kubeconfig to use; by default the pod's service account, else $KUBECONFIG, else "
         "~/.kube/config",
     )
-    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags. Values are checked by `run_settings`, wherever they come from."""
+    add_cluster_flags(parser.add_argument_group("which cluster"))
     nodes = parser.add_argument_group("nodes")
     nodes.add_argument(
         "--max-total-nodes",

@@ -17,6 +17,7 @@ from kwok_operator.settings import (
     LOG_FORMATS,
     LOG_LEVELS,
     Values,
+    add_cluster_flags,
     address,
     one_of,
     provider_id_prefix,
@@ -108,13 +109,7 @@ def add_listen_flags(parser: argparse.ArgumentParser) -> None:
 def add_shim_flags(parser: argparse.ArgumentParser) -> None:
     """Declares the flags. Values are checked by `shim_settings`, wherever they come from."""
     cluster = parser.add_argument_group("which cluster, which groups")
-    cluster.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="kubeconfig to use; by default the pod's service account, else $KUBECONFIG, else "
-        "~/.kube/config",
-    )
-    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    add_cluster_flags(cluster)
     cluster.add_argument(
         "--node-group-auto-discovery",
         metavar="kwok:LABEL=VALUE,...",
