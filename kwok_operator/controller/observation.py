@@ -61,7 +61,8 @@ class Observation:
 
     `terminating` are on their way out; those of them that are `stuck` have not been deleted yet,
     because the simulated cloud puts it off. `marked` are those of the nodes about which the cloud
-    has decided something.
+    has decided something. `gone` are serials of open batches whose node was there and is not any
+    more, or whose name somebody else holds.
     """
 
     names: NodeNames
@@ -72,6 +73,7 @@ class Observation:
     foreign: tuple[str, ...]
     stuck: dict[int, NodeRecord] = field(default_factory=dict)
     marked: dict[int, NodeRecord] = field(default_factory=dict)
+    gone: frozenset[int] = frozenset()
 
     def count_updated(self, template_hash: str | None) -> int:
         return len([1 for r in self.records.values() if r.template_hash == template_hash])
@@ -109,8 +111,19 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
         memory.seen.update(records, terminating)
     else:
         memory.seen.clear()
-    strangers = tuple(dict.fromkeys(foreign))
-    return Observation(names, records, ready, terminating, tuple(held), strangers, stuck, marked)
+    # Here, at once: a node that is made a moment later is among the seen, and not in the records.
+    lost = [serial for serial in memory.seen if serial not in records and serial not in terminating]
+    return Observation(
+        names,
+        records,
+        ready,
+        terminating,
+        held=tuple(held),
+        foreign=tuple(dict.fromkeys(foreign)),
+        stuck=stuck,
+        marked=marked,
+        gone=frozenset([*lost, *memory.taken]),
+    )
 
 
 class _Names(Mapping[int, str]):
@@ -153,9 +166,7 @@ def observed(
     return Observed(
         nodes=_Names(records),
         terminating=frozenset(terminating),
-        gone=frozenset(
-            [s for s in memory.seen if s not in records and s not in terminating] + [*memory.taken]
-        ),
+        gone=seen.gone,
         batches=batches,
         next_serial=max(memory.next_serial, memory.status.next_serial, highest + 1, asked + 1),
         held=memory.status.target_size,

@@ -154,7 +154,6 @@ class Reconciler:
         writes = bool(plan.create or plan.delete or plan.update or (turn and turn.writes))
         if not writes:
             memory.refusal = None
-        self._book(group, plan, seen, may_create=resolution.node is not None)
         if len(seen.ready) < len(seen.records) and not plan.create:
             await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
         status = self._reporter.status(found)
@@ -188,9 +187,13 @@ class Reconciler:
         *,
         reporting: bool = False,
     ) -> Finding:
-        """Looks and decides; nothing new is asked for where it is only for `reporting`."""
+        """Looks and decides; nothing new is asked for where it is only for `reporting`.
+
+        Where there are thousands of nodes each step takes milliseconds, so others run in between.
+        """
         parts = self._parts
         seen = observe(group, memory, parts.cache)
+        await asyncio.sleep(0)
         moment = parts.clock.wall()
         now = format_time(milliseconds_of(moment))
         outlook = parts.clouds.look(group, memory, seen, now=milliseconds_of(moment))
@@ -208,6 +211,8 @@ class Reconciler:
             now=now,
             may_create=may_create,
         )
+        if not reporting:
+            self._book(group, plan, seen, may_create=may_create)
         named = group.spec.scale_down.nodes_to_delete
         plan = replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
         turn = None
@@ -223,9 +228,11 @@ class Reconciler:
                 deciding=not reporting,
             )
             plan = turn.plan
+        await asyncio.sleep(0)
         return Finding(group, memory, seen, plan, resolution, turn, now)
 
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
+        """With the plan, before others make theirs: they have the room that it leaves."""
         active = may_create and not group.spec.paused
         nodes = len(seen.records) + len(plan.pending)
         limit, rollout = plan.target.limit, plan.rollout

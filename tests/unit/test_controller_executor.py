@@ -1,6 +1,7 @@
 """Many small calls at once: how many, in whose turn, and how they end.
 
 - no more calls in flight than slots, over all plans together, and no fewer where there is work
+- they are begun a few at a time, so that the event loop has time for others
 - every job is done once, begun in its order
 - a short plan gets its turn between the calls of a long one
 - stopped, a plan begins nothing new and returns when what is in flight has ended
@@ -10,10 +11,11 @@
 
 import asyncio
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 
-from kwok_operator.controller.executor import Executor
+from kwok_operator.controller.executor import BEGUN_AT_ONCE, Executor
 from kwok_operator.controller.pacing import Pace
 from kwok_operator.metrics import Metrics
 
@@ -31,8 +33,9 @@ def executor_of(most: int) -> Executor:
 class Calls:
     """Calls that take a few turns of the loop, and count themselves."""
 
-    def __init__(self, *, fails: Iterable[int] = ()) -> None:
+    def __init__(self, *, fails: Iterable[int] = (), turns: int = 3) -> None:
         self.fails = set(fails)
+        self.turns = turns
         self.begun: list[int] = []
         self.ended: list[int] = []
         self.most = 0
@@ -44,7 +47,7 @@ class Calls:
     async def __call__(self, job: int) -> None:
         self.begun.append(job)
         self.most = max(self.most, self.in_flight)
-        for _ in range(3):
+        for _ in range(self.turns):
             await asyncio.sleep(0)
         self.ended.append(job)
         if job in self.fails:
@@ -60,9 +63,20 @@ async def test_every_job_is_done_once_and_begun_in_order() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
 async def test_all_slots_are_used_and_no_more(concurrency: int) -> None:
-    calls = Calls()
+    calls = Calls(turns=20)
     await executor_of(concurrency).run(JOBS, calls, stop=never)
     assert calls.most == concurrency
+
+
+async def test_only_a_few_are_begun_before_others_run() -> None:
+    calls, begun = Calls(turns=100), [0]
+    plan = asyncio.create_task(executor_of(32).run(JOBS, calls, stop=never))
+    while len(calls.begun) < 32 and len(begun) < 100:
+        await asyncio.sleep(0)
+        begun.append(len(calls.begun))
+    assert begun[-1] == 32
+    assert max(after - before for before, after in pairwise(begun)) <= BEGUN_AT_ONCE
+    await plan
 
 
 async def test_all_plans_share_the_slots() -> None:

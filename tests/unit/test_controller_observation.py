@@ -158,6 +158,12 @@ class TestForeign:
 
 
 class TestGone:
+    def test_what_comes_after_the_look_is_not_gone(self) -> None:
+        world = World(OPEN)
+        seen = world.look(ours(0, 1))
+        world.memory.seen.add(2)
+        assert observed(seen, world.memory, room=50).gone == frozenset()
+
     def test_a_serial_that_was_there_and_is_not_any_more(self) -> None:
         world = World(OPEN)
         assert world.plan_for(ours(0, 1, 2)).gone == frozenset()

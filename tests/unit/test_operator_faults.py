@@ -30,6 +30,7 @@ from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.pacing import Pace
+from kwok_operator.controller.pools import Pools
 from kwok_operator.controller.queue import WorkQueue
 from kwok_operator.controller.reconciler import Parts, Reconciler
 from kwok_operator.controller.recorder import Recorder
@@ -76,8 +77,9 @@ class GroupFeed:
 class World:
     """An API server, a kwok controller that is quick, and all of an operator but kopf."""
 
-    def __init__(self, server: FakeApiServer) -> None:
+    def __init__(self, server: FakeApiServer, *, limit: int = 1000) -> None:
         self.server = server
+        self._limit = limit
         self.naps = Naps()
         """The waits between requests: asked for, but not taken."""
         self.pauses = Naps()
@@ -92,6 +94,15 @@ class World:
         kwok = KwokLink(client=client, clock=clock.monotonic, wall=clock.wall)
         cache = NodeCache(changed=self._wake, initialised=kwok.initialised)
         writer = NodeWriter(client=client, cache=cache)
+        clouds = Clouds(store=store, cache=cache)
+        clouds.pools = Pools(
+            client=client,
+            changed=lambda groups: None,
+            use=clouds.use,
+            refused=clouds.refused,
+            now=clock.now,
+            metrics=metrics,
+        )
         parts = Parts(
             store=store,
             cache=cache,
@@ -108,11 +119,11 @@ class World:
                 sleep=self.pauses,
                 draw=lambda: 0.5,
             ),
-            budget=NodeBudget(limit=1000, freed=self._wake),
+            budget=NodeBudget(limit=self._limit, freed=self._wake),
             status=StatusWriter(client=client),
             metrics=metrics,
             clock=clock,
-            clouds=Clouds(store=store, cache=cache),
+            clouds=clouds,
             hold=HoldLink(client=client, clock=clock.monotonic, wall=clock.wall),
             provider_id_prefix="kwok:",
         )

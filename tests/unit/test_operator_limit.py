@@ -1,0 +1,39 @@
+"""The limit for all groups together, where their passes run at the same time.
+
+- together they never ask for more nodes than the limit, with or without a simulated cloud
+- who has to wait says so, and gets what becomes free
+"""
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.waiting import until
+from tests.unit.test_operator_faults import World
+
+LIMIT = 20
+NAMES = ("a", "b", "c")
+
+
+def targets(server: FakeApiServer) -> list[int]:
+    """Those in force."""
+    return [g.get("status", {}).get("targetSize", 0) for g in server.objects(GROUPS).values()]
+
+
+@pytest.mark.parametrize("cloud", [None, {"provisioningDelay": {"fixed": "0s"}}], ids=["", "cloud"])
+async def test_groups_that_ask_at_once_share_the_limit(cloud: dict[str, Any] | None) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(FakeApiServer())
+        await World(server, limit=LIMIT).run(stack)
+        spec = {"targetSize": 15} | ({"cloud": cloud} if cloud else {})
+        for name in NAMES:
+            server.create(GROUPS, {"metadata": {"name": name}, "spec": spec})
+        await until(lambda: len(server.objects(NODES)) >= LIMIT, seconds=20)
+        await until(lambda: sum(targets(server)) == LIMIT, seconds=20)
+        assert server.calls["create", "nodes"] == LIMIT + len(NAMES)  # one dry run each
+        largest = max(server.objects(GROUPS), key=lambda n: targets(server)[NAMES.index(n)])
+        server.patch(GROUPS, largest, {"spec": {"targetSize": 0}})
+        await until(lambda: sorted(targets(server)) == [0, 5, 15], seconds=20)
+        assert len(server.objects(NODES)) == LIMIT
