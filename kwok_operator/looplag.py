@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-SOCKETS_AT_ONCE: Final = 8
+SOCKETS_AT_ONCE: Final = 16
 
 
 def watch_turns(

@@ -43,7 +43,7 @@ WEIGHT_OF_ACCIDENT = 4
 """Five failures are enough, but to be asked to wait is none."""
 RETRY_TURN = 8
 """Each such turn goes to a retry that is due."""
-BEGUN_AT_ONCE = 8
+BEGUN_AT_ONCE = 16
 """Calls; others run before the next ones begin, as each takes half a millisecond to be sent."""
 TICK = 0.25
 """Seconds after which plans that wait are asked whether they still have to."""
