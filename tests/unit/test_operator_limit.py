@@ -1,7 +1,7 @@
 """The limit for all groups together, where their passes run at the same time.
 
 - together they never ask for more nodes than the limit, with or without a simulated cloud
-- who has to wait says so, and gets what becomes free
+- who has to wait gets what becomes free
 """
 
 from contextlib import AsyncExitStack
@@ -22,7 +22,9 @@ def targets(server: FakeApiServer) -> list[int]:
     return [g.get("status", {}).get("targetSize", 0) for g in server.objects(GROUPS).values()]
 
 
-@pytest.mark.parametrize("cloud", [None, {"provisioningDelay": {"fixed": "0s"}}], ids=["", "cloud"])
+@pytest.mark.parametrize(
+    "cloud", [None, {"provisioningDelay": {"fixed": "0s"}}], ids=["perfect", "cloud"]
+)
 async def test_groups_that_ask_at_once_share_the_limit(cloud: dict[str, Any] | None) -> None:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(FakeApiServer())
