@@ -27,7 +27,7 @@ from kwok_operator.core.cloud.record import CloudRecord, outstanding
 from kwok_operator.core.cloud.shaping import Hold, needs_shaping
 from kwok_operator.core.cloud.states import Phase, State
 from kwok_operator.core.cloud.stock import Amounts, Holder, Use
-from kwok_operator.core.cloud.summary import counts, failures_since, next_look, rows
+from kwok_operator.core.cloud.summary import counts, failures_since, next_look, rows, told_counts
 from kwok_operator.core.cloud.terms import in_force
 from kwok_operator.core.cloud.times import parse_time
 from kwok_operator.core.cloud.upkeep import Upkeep
@@ -134,15 +134,17 @@ class Clouds:
         plan = replace(plan, batches=outcome.batches, create=tuple(due), delete=going)
         known.stuck = _stuck(group, seen, outlook, known=known.stuck)
         tally = counts(phases.values())
+        states = self._states(tally, seen, outlook)
+        told: dict[str, Any] = {"instances": rows(phases | known.stuck)}
+        if group.spec.cloud is not None:
+            told["counts"] = told_counts(states)
         times = [next_look(phases.values()), outlook.sight.until, *_ends(seen)]
         return Turn(
             outlook=outlook,
             plan=plan,
-            status=outcome.record.dump().model_copy(
-                update={"instances": rows(phases | known.stuck)}
-            ),
+            status=outcome.record.dump().model_copy(update=told),
             provisioned=provisioned(phases),
-            states=self._states(tally, seen, outlook),
+            states=states,
             failed=tally.get(State.FAILED, 0),
             due=due,
             reshape=tuple(self._misshapen(group, seen, outlook, hold, leaving=frozenset(leaving))),

@@ -1,10 +1,15 @@
 """What cluster-autoscaler (CA) asks of a group, as a change of the group's spec.
 
-    Fleet (spec, status, nodes as seen) + what is asked  --increase, delete, decrease-->  Change
+    Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA is told of
+    Fleet + what is asked  --increase, delete, decrease-->  Change
 
 CA's calls are wishes about numbers and names: nothing is created or deleted here. Victims are named
 and the target is lowered in one change, so that the operator never has to guess which node was
 meant. A change that says nothing new is None: what is asked for is so already.
+
+What the operator is about to do is worked out by the operator's own rules, before it has done so:
+the serials that it will give out, the nodes that it will delete. So the instances that stay are as
+many as the target at any instant, whether the operator is quick, slow or gone.
 
 The rules are those of CA's externalgrpc provider: an instance that is gone already is no error and
 lowers nothing; a decrease only takes back what has no Node yet, as much of it as there is; failed
@@ -14,13 +19,21 @@ instances can be given back even at the minimum, and the group tries again.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from typing import Final
 
 from kwok_operator.constants import MAX_NODES_TO_DELETE
+from kwok_operator.core.autoscalable import MAX_ANSWER
 from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.plan import Observed, Plan, make_plan
+from kwok_operator.core.serials import Batch
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.models.autoscaling import Autoscaling
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
+
+MOST_TOLD: Final = MAX_ANSWER // 20
+"""More instances than fit into an answer: each takes more bytes than that."""
 
 
 class Refusal(StrEnum):
@@ -40,12 +53,14 @@ class RefusedError(KwokOperatorError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fleet:
     """A group and its instances, by serial.
 
-    `present` are its Nodes that stay or may go, `leaving` those that are terminating, `pending`
-    what is asked for and has no Node yet, oldest first. `next_serial` has not been given out.
+    `present` are the names of its Nodes that aren't terminating, `leaving` the serials of those
+    that are. `batches` are the serials that were asked for, those included whose Node is there;
+    `gone` those of them whose Node has been there. `ended` are Nodes that the simulated cloud takes
+    back. `next_serial` has not been given out.
     """
 
     group: str
@@ -54,8 +69,10 @@ class Fleet:
     status: KwokNodeGroupStatus
     present: Mapping[int, str]
     leaving: frozenset[int]
-    pending: tuple[int, ...]
+    batches: tuple[Batch, ...]
     next_serial: int
+    gone: frozenset[int] = frozenset()
+    ended: frozenset[int] = frozenset()
 
     @property
     def named(self) -> frozenset[str]:
@@ -71,24 +88,59 @@ class Fleet:
         return self.spec.autoscaling.max_size if self.spec.autoscaling else None
 
     @property
-    def instances(self) -> int:
-        """How many Nodes there are or are asked for, but for those that are terminating."""
-        return len(self.present) + len(self.pending)
-
-    @property
     def target(self) -> int:
         """The number of nodes that is asked for, within the group's bounds."""
-        return target_of(self.spec, self.status, count=lambda: self.instances)
+        return target_of(self.spec, self.status, count=lambda: len(self.present))
+
+    @cached_property
+    def pending(self) -> tuple[int, ...]:
+        """What was asked for and has no Node yet, oldest first; also what has been taken back."""
+        return tuple(
+            serial for batch in self.batches for serial in batch if self._is_absent(serial)
+        )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the operator does next, unless more than the spec holds it back."""
+        observed = Observed(
+            nodes=self.present,
+            terminating=self.leaving,
+            gone=self.gone,
+            batches=self.batches,
+            next_serial=self.next_serial,
+            held=self.status.target_size,
+            room=MOST_TOLD,
+            ended=self.ended,
+        )
+        return make_plan(self.spec, observed, names=self.names, now="", may_create=True)
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Pending serials that nobody has taken back."""
-        return tuple(s for s in self.pending if self.names.name(s) not in self.named)
+        """Serials that have no Node yet and that nobody has taken back, oldest first.
+
+        From `next_serial` on they are those that the operator is going to give out.
+        """
+        return self.plan.pending
+
+    @cached_property
+    def going(self) -> frozenset[str]:
+        """The Nodes that are there and are to be deleted."""
+        return frozenset(self.plan.delete)
 
     @property
     def staying(self) -> int:
-        """How many Nodes nobody has named to go."""
-        return sum(name not in self.named for name in self.present.values())
+        """How many Nodes are not to go."""
+        return len(self.present) - len(self.going)
+
+    def is_waiting(self, serial: int) -> bool:
+        return serial in self._waiting
+
+    @cached_property
+    def _waiting(self) -> frozenset[int]:
+        return frozenset(self.waiting)
+
+    def _is_absent(self, serial: int) -> bool:
+        return not (serial in self.present or serial in self.leaving or serial in self.gone)
 
 
 def target_of(
@@ -96,7 +148,7 @@ def target_of(
 ) -> int:
     """The number of nodes that is asked for, within the group's bounds.
 
-    `count` tells how many instances there are; it is only called where nothing else is known.
+    `count` tells how many there are; it is only called where nothing else is known.
     """
     wanted = status.target_size if spec.target_size is None else spec.target_size
     bounds = spec.autoscaling or Autoscaling()
@@ -136,48 +188,49 @@ def increase(fleet: Fleet, delta: int) -> Change:
 
 
 def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
-    """Has instances go, and as many fewer nodes in all. Raises RefusedError; then none go."""
-    going: dict[str, Victim] = {}
-    for victim in victims:
-        if _goes(fleet, victim):
-            going[victim.name] = victim
-    if not going:
+    """Has instances go, and as many fewer nodes in all. Raises RefusedError; then none go.
+
+    One that is to go anyway lowers nothing.
+    """
+    new = {victim.name: victim for victim in victims if _goes(fleet, victim)}
+    if not new:
         return None
-    healthy = sum(not victim.failed for victim in going.values())
+    fewer = [victim for name, victim in new.items() if name not in fleet.going]
+    healthy = sum(not victim.failed for victim in fewer)
     if healthy > fleet.target - fleet.min_size:
         raise RefusedError(
             Refusal.AT_MINIMUM,
             f"group {fleet.group} has a target of {fleet.target} and a minimum of "
             f"{fleet.min_size}: {healthy} fewer are too few",
         )
-    target = max(fleet.min_size, fleet.target - len(going))
-    return Change(target, _with_names(fleet, going))
+    target = max(fleet.min_size, fleet.target - len(fewer))
+    return Change(target, _with_names(fleet, new))
 
 
 def decrease(fleet: Fleet, delta: int) -> Change | None:
     """Takes back `-delta` instances that have no Node yet, or as many as there are.
 
-    Raises RefusedError where `delta` is not negative.
+    Those that have a serial are named: their Node may come meanwhile. Raises RefusedError where
+    `delta` is not negative.
     """
     if delta >= 0:
         raise RefusedError(Refusal.INVALID, f"the decrease must be negative, and is {delta}")
     target = max(fleet.target + delta, fleet.min_size, fleet.staying)
     if target >= fleet.target:
         return None
-    waiting = fleet.waiting
-    surplus = min(max(0, fleet.staying + len(waiting) - target), len(waiting))
-    taken_back = {fleet.names.name(s) for s in waiting[len(waiting) - surplus :]}
-    return Change(target, _with_names(fleet, taken_back) if taken_back else None)
+    taken_back = fleet.waiting[target - fleet.staying :]
+    given_out = {fleet.names.name(s) for s in taken_back if s < fleet.next_serial}
+    return Change(target, _with_names(fleet, given_out) if given_out else None)
 
 
 def _goes(fleet: Fleet, victim: Victim) -> bool:
     """Whether naming the victim says something new. Raises RefusedError for what isn't ours."""
     serial = fleet.names.serial(victim.name)
-    if serial is None or serial >= fleet.next_serial:
+    if serial is None or (serial >= fleet.next_serial and not fleet.is_waiting(serial)):
         raise RefusedError(
             Refusal.INVALID, f"{victim.name} is no instance of group {fleet.group}; nothing is done"
         )
-    there = fleet.present.get(serial) == victim.name or serial in fleet.pending
+    there = fleet.present.get(serial) == victim.name or fleet.is_waiting(serial)
     return there and victim.name not in fleet.named
 
 
@@ -195,7 +248,10 @@ def _with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
 
 
 def _is_known(fleet: Fleet, name: str) -> bool:
+    """Also of a serial that isn't given out yet: the operator is to leave it out then."""
     serial = fleet.names.serial(name)
     if serial is None:
         return False
-    return serial in fleet.present or serial in fleet.leaving or serial in fleet.pending
+    if serial in fleet.present or serial in fleet.leaving or serial >= fleet.next_serial:
+        return True
+    return serial not in fleet.gone and any(serial in batch for batch in fleet.batches)

@@ -1,8 +1,8 @@
 """What status says about the simulated cloud: `status.cloud`.
 
 Owns the fields. `terms` and `refused` are read back by the operator and by the shim, which both
-work out from them in which state each instance is; `instances` is for people, and nobody reads it
-back.
+work out from them in which state each instance is; `instances` and `counts` are for people, and
+nobody reads them back.
 """
 
 from typing import Any
@@ -65,6 +65,26 @@ class InstanceRow(ApiModel):
     message: str | None = Field(default=None, description="What the cloud said to the first.")
 
 
+class InstanceCounts(ApiModel):
+    """By state, as `State` has them; what is due counts as being created."""
+
+    waiting: int = Field(default=0, description="Instances not decided on, or held up.")
+    creating: int = Field(default=0, description="Instances on their way.")
+    failed: int = Field(default=0, description="Instances that could not be created.")
+    unregistered: int = Field(
+        default=0, description="Instances that run, and that no Node comes of."
+    )
+    starting: int = Field(default=0, description="Instances whose Node was never Ready.")
+    initializing: int = Field(
+        default=0,
+        description="Instances that are Ready, with startup taints or without all resources.",
+    )
+    ready: int = Field(default=0, description="Instances whose Node is as it should be.")
+    not_ready: int = Field(default=0, description="Instances whose Node is not Ready any more.")
+    interrupted: int = Field(default=0, description="Instances under notice.")
+    deleting: int = Field(default=0, description="Instances to be deleted, and stuck in it.")
+
+
 class CloudStatus(ApiModel):
     terms: tuple[TermsRecord, ...] = Field(
         default=(),
@@ -81,4 +101,7 @@ class CloudStatus(ApiModel):
         default=(),
         description="Instances that have no Node, by state and reason. At most 20 rows.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    counts: InstanceCounts | None = Field(
+        default=None, description="How many instances are in each state."
     )

@@ -35,6 +35,7 @@ from kwok_operator.constants import (
 )
 from kwok_operator.models.base import STORED_DEFAULT, ApiModel
 from kwok_operator.models.capacitypool import KwokCapacityPoolSpec, KwokCapacityPoolStatus
+from kwok_operator.models.cloudstatus import InstanceCounts
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -212,10 +213,26 @@ def _group_columns() -> list[dict[str, Any]]:
             ("FAILED", ".status.failedReplicas", "integer", "Asked for, not created"),
             ("PROVISIONED", _condition("Provisioned", "reason"), "string", provisioned),
             ("OUTAGE", _condition("Outage", "status"), "string", outage),
+            *_state_columns(),
             ("SOURCE", ".status.templateSource", "string", "Where the template is from"),
             ("ZONE", zone, "string", "Zone of the nodes"),
         ),
     )
+
+
+def _state_columns() -> list[_Column]:
+    """Those of a simulated cloud, but for what READY and FAILED tell of every group."""
+    fields = InstanceCounts.model_fields
+    return [
+        (
+            name.replace("_", "").upper(),
+            f".status.cloud.counts.{field.alias}",
+            "integer",
+            str(field.description),
+        )
+        for name, field in fields.items()
+        if name not in ("ready", "failed")
+    ]
 
 
 def _pool_columns() -> list[dict[str, Any]]:

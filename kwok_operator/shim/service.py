@@ -31,7 +31,14 @@ from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
 from kwok_operator.shim.arrivals import Arrivals
-from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Failure, Instance
+from kwok_operator.shim.messages import (
+    CREATING,
+    DELETING,
+    RUNNING,
+    ErrorClass,
+    Failure,
+    Instance,
+)
 from kwok_operator.shim.options import gives_way, gpu_labels, gpu_types, merged_options
 from kwok_operator.shim.pricing import pod_cost_hourly
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
@@ -166,16 +173,18 @@ class CloudProvider:
 
     def nodes(self, request: bytes) -> bytes:
         group = self._group(messages.read(pb.NodeGroupNodesRequest, request).id)
-        fleet, failure = self._store.fleet(group), _failure(group)
+        fleet = self._store.fleet(group)
+        refused, obstacle = _failure(group), _obstacle(group)
         told = self._arrivals.told(group)
         found = [
-            Instance(self._provider_id(group, s), DELETING if name in fleet.named else RUNNING)
+            Instance(self._provider_id(group, s), DELETING if name in fleet.going else RUNNING)
             for s, name in sorted(fleet.present.items())
         ]
         found += [Instance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)]
         for serial in fleet.waiting:
             state, fault = told(serial)
-            fault = fault or (failure if state == CREATING else None)
+            if fault is None and state == CREATING:
+                fault = refused or (obstacle if serial >= fleet.next_serial else None)
             found.append(Instance(self._provider_id(group, serial), state, fault))
         answer = messages.instances(found)
         if len(answer) > MAX_ANSWER:
@@ -336,6 +345,15 @@ def _failure(group: GroupObject) -> Failure | None:
     if stalled is None or stalled.status != "True" or stalled.reason != "Refused":
         return None
     return Failure(stalled.reason, stalled.message)
+
+
+def _obstacle(group: GroupObject) -> Failure | None:
+    """Why the operator asks for no more instances of the group, if it has seen what is wanted."""
+    limited = group.condition(ConditionType.SCALING_LIMITED)
+    seen = group.status.observed_generation == group.generation
+    if not seen or limited is None or limited.reason != "NodeLimit":
+        return None
+    return Failure(limited.reason, limited.message, ErrorClass.OUT_OF_RESOURCES)
 
 
 def _unusable_template(group: GroupObject) -> str | None:

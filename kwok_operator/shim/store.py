@@ -4,28 +4,32 @@
     our own writes ────────────────^
 
 Every read of CA is answered from here. What we wrote is entered with the API server's answer, and
-an object that is older by its resourceVersion never takes its place: CA reads its own writes.
+an object that is older by its resourceVersion never takes its place: CA reads its own writes. How
+far the watch on nodes has come is known too, as versions count for all kinds alike.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.autoscaler import Fleet, target_of
+from kwok_operator.core.autoscaler import MOST_TOLD, Fleet, target_of
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
-from kwok_operator.shim.marked import is_initializing, is_stuck
+from kwok_operator.models.status import (
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+    PendingBatch,
+)
+from kwok_operator.shim.groupnodes import GroupNodes, Node
 from kwok_operator.shim.settings import Selector
 
-STARTUP_TIME: Final = 15 * 60.0
-"""Seconds that CA gives a node to become Ready, unless its flags say else."""
 GONE_FOR: Final = 60.0
 """Seconds in which an answer to a write may come after the news that the group was deleted."""
 
@@ -68,28 +72,6 @@ class GroupObject:
         return next((c for c in self.status.conditions if c.type == kind), None)
 
 
-@dataclass(slots=True)
-class Node:
-    """A node of a group; one that the simulated cloud is slow to delete counts as deleting."""
-
-    name: str
-    provider_id: str
-    deleting: bool
-
-
-@dataclass(slots=True)
-class _Nodes:
-    """The nodes of one group by serial, the serials of those that are gone, the highest ever.
-
-    `starting` has those that were made a moment ago and don't take pods yet, and when they were.
-    """
-
-    there: dict[int, Node] = field(default_factory=dict)
-    starting: dict[int, float] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
-    highest: int = -1
-
-
 class Store:
     """Groups and nodes. `groups` and `nodes` are the sinks of reflectors; `clock` is epoch seconds.
 
@@ -113,7 +95,9 @@ class Store:
         self._gone: dict[str, float] = {}
         """uids of groups that were deleted, and when: an answer to a write may come after that."""
         self._by_prefix: dict[str, GroupObject] = {}
-        self._nodes: dict[str, _Nodes] = {}
+        self._nodes: dict[str, GroupNodes] = {}
+        self._nodes_version = 0
+        """The newest version of a node that was seen."""
         self._group_of: dict[str, tuple[str, int]] = {}
         """The uid and the serial of a node, by its providerID."""
 
@@ -155,8 +139,12 @@ class Store:
         if found is not None:
             return group if found == (group.uid, group.names.serial(name)) else None
         serial = group.names.serial(name)
-        fits = provider_id == f"{self.provider_id_prefix}{name}"
-        return group if fits and serial is not None and serial < self._next_serial(group) else None
+        if serial is None or provider_id != f"{self.provider_id_prefix}{name}":
+            return None
+        named = len(group.spec.scale_down.nodes_to_delete)
+        # What the operator gives out next is among these: it leaves out no more than are named.
+        most = self._next_serial(group) + self.target(group) + named
+        return group if serial < group.status.next_serial or serial < most else None
 
     def node(self, group: GroupObject, serial: int) -> Node | None:
         nodes = self._nodes.get(group.uid)
@@ -172,14 +160,8 @@ class Store:
 
     def is_starting(self, group: GroupObject) -> bool:
         """Whether a node of the group is new and doesn't take pods yet."""
-        nodes, oldest = self._nodes.get(group.uid), self._clock() - STARTUP_TIME
-        # Each call ends at the first young one; an old one is met once, and never again.
-        while nodes and nodes.starting:
-            serial = next(iter(nodes.starting))
-            if nodes.starting[serial] > oldest:
-                return True
-            del nodes.starting[serial]
-        return False
+        nodes = self._nodes.get(group.uid)
+        return nodes is not None and nodes.is_starting(now=self._clock())
 
     def waits_longer(self, group: GroupObject, seconds: float) -> bool:
         """Whether an instance that has no Node yet was asked for longer ago than that."""
@@ -203,18 +185,16 @@ class Store:
         return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
     def target(self, group: GroupObject) -> int:
-        """The target of its fleet, without making one where the group says it."""
-        return target_of(group.spec, group.status, count=lambda: self.fleet(group).instances)
+        """The target of its fleet, without making one."""
+        return target_of(group.spec, group.status, count=lambda: len(self.fleet(group).present))
 
     def fleet(self, group: GroupObject) -> Fleet:
         """A group and its instances as they are now."""
-        nodes = self._nodes.get(group.uid) or _Nodes()
-        pending = tuple(
-            serial
-            for batch in batches_of(group.status)
-            for serial in batch
-            if serial not in nodes.there and serial not in nodes.gone
-        )
+        nodes, now = self._nodes.get(group.uid) or GroupNodes(), self._clock()
+        cloud = group.spec.cloud
+        capped = bool(cloud and cloud.interruptions and cloud.interruptions.at_a_time is not None)
+        # Last, so that where there are too many, those go that may have gone.
+        expected = nodes.still_expected(seen=self._nodes_version, now=now)
         return Fleet(
             group=group.name,
             names=group.names,
@@ -222,8 +202,10 @@ class Store:
             status=group.status,
             present={s: n.name for s, n in nodes.there.items() if not n.deleting},
             leaving=frozenset(s for s, n in nodes.there.items() if n.deleting),
-            pending=pending,
+            batches=(*batches_of(group.status), *expected),
             next_serial=self._next_serial(group),
+            gone=frozenset(nodes.gone),
+            ended=nodes.ended(capped=capped, now=now),
         )
 
     def put_group(self, group: GroupObject) -> bool:
@@ -235,11 +217,23 @@ class Store:
             return False
         if known is not None and known.uid != group.uid:
             self.drop_group(known)
+            known = None
         self._groups[group.name] = self._by_prefix[group.names.prefix] = group
         self._uids.add(group.uid)
+        if known is not None and _asked_for(known) != _asked_for(group):
+            self._note_arrivals(known, group)
         if not group.status.pending and (nodes := self._nodes.get(group.uid)):
             nodes.gone.clear()
         return True
+
+    def _note_arrivals(self, before: GroupObject, group: GroupObject) -> None:
+        """What a group waits for no more has mostly come, also where we never saw that it did."""
+        asked = {serial for batch in batches_of(group.status) for serial in batch}
+        missed = {serial for batch in batches_of(before.status) for serial in batch} - asked
+        given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_TOLD:]
+        missed.update(serial for serial in given_out if serial not in asked)
+        nodes = self._nodes.setdefault(group.uid, GroupNodes())
+        nodes.expect(missed, version=group.resource_version, now=self._clock())
 
     def drop_group(self, group: GroupObject) -> None:
         self._remember_gone(group.uid)
@@ -259,24 +253,17 @@ class Store:
             self.put_group(group)
 
     def put_node(self, view: NodeView) -> None:
+        self._nodes_version = max(self._nodes_version, view.resource_version)
         place = _place(view)
         if place is None:
             self.drop_node(view)
             return
         uid, serial = place
-        nodes = self._nodes.setdefault(uid, _Nodes())
-        leaving = view.deleting or is_stuck(view)
-        nodes.there[serial] = Node(view.name, view.provider_id, leaving)
-        now = self._clock()
-        young, up = view.created > now - STARTUP_TIME, view.ready and not view.not_ready_taint
-        if leaving or (up and not (young and is_initializing(view, now=now))):
-            nodes.starting.pop(serial, None)
-        elif young:
-            nodes.starting[serial] = view.created
-        nodes.highest = max(nodes.highest, serial)
+        self._nodes.setdefault(uid, GroupNodes()).put(serial, view, now=self._clock())
         self._group_of[view.provider_id] = place
 
     def drop_node(self, view: NodeView) -> None:
+        self._nodes_version = max(self._nodes_version, view.resource_version)
         place = self._group_of.get(view.provider_id)
         if place is None:
             return
@@ -298,9 +285,7 @@ class Store:
         uid, serial = self._group_of.pop(provider_id)
         nodes = self._nodes.get(uid)
         if nodes is not None:
-            nodes.there.pop(serial, None)
-            nodes.starting.pop(serial, None)
-            nodes.gone.add(serial)
+            nodes.remove(serial)
             self._forget_nodes(uid)
 
     def _remember_gone(self, uid: str) -> None:
@@ -329,7 +314,12 @@ class Store:
     def _next_serial(self, group: GroupObject) -> int:
         """What has been given out is below this, as far as we can see."""
         nodes = self._nodes.get(group.uid)
-        return max(group.status.next_serial, nodes.highest + 1 if nodes else 0)
+        asked = max((batch.last for batch in batches_of(group.status)), default=-1)
+        return max(group.status.next_serial, asked + 1, nodes.highest + 1 if nodes else 0)
+
+
+def _asked_for(group: GroupObject) -> tuple[int, tuple[PendingBatch, ...]]:
+    return group.status.next_serial, group.status.pending
 
 
 def _place(view: NodeView) -> tuple[str, int] | None:

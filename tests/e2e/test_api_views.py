@@ -13,7 +13,13 @@ import pytest
 
 from kwok_operator.constants import API_GROUP
 from kwok_operator.models.capacitypool import GroupShare, KwokCapacityPoolStatus, PoolCondition
-from kwok_operator.models.cloudstatus import CloudStatus, InstanceRow, RefusedRecord, TermsRecord
+from kwok_operator.models.cloudstatus import (
+    CloudStatus,
+    InstanceCounts,
+    InstanceRow,
+    RefusedRecord,
+    TermsRecord,
+)
 from kwok_operator.models.crd import CRD_NAME, POOL_CRD_NAME
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
 from tests.e2e.groups import group_manifest, pool_manifest
@@ -79,6 +85,18 @@ def _full_status() -> KwokNodeGroupStatus:
                     code="SoldOut",
                     message="None are left.",
                 ),
+            ),
+            counts=InstanceCounts(
+                waiting=11,
+                creating=12,
+                failed=2,
+                unregistered=14,
+                starting=15,
+                initializing=16,
+                ready=6,
+                not_ready=18,
+                interrupted=19,
+                deleting=20,
             ),
             instances=(
                 InstanceRow(
@@ -148,6 +166,14 @@ def test_columns(kubectl: Kubectl, group_name: str) -> None:
         "FAILED": "2",
         "PROVISIONED": "ProvisionedReason",
         "OUTAGE": "False",
+        "WAITING": "11",
+        "CREATING": "12",
+        "UNREGISTERED": "14",
+        "STARTING": "15",
+        "INITIALIZING": "16",
+        "NOTREADY": "18",
+        "INTERRUPTED": "19",
+        "DELETING": "20",
         "SOURCE": "Default",
         "ZONE": "eu-west-1b",
     }

@@ -4,8 +4,9 @@
 - what failed says so, with class, code and message; deleted, it is not asked for again, and another
   group can be taken instead
 - what never registers is Running and no Node, and can be deleted; what is stuck is Deleting
-- at no time there are more instances than the target that aren't Deleting, and fewer only until
-  what was asked for has its names
+- at any time the instances that aren't Deleting are as many as the target: in a storm, with nodes
+  that are interrupted or deleted by others, and while no operator is there
+- what the limit of all groups leaves no room for says so, and can be given back
 """
 
 import threading
@@ -19,7 +20,7 @@ from tests.e2e.autoscaler import STATES, Autoscaler, Shim, placeholder, register
 from tests.e2e.clouds import apply_pool, pools, states_of
 from tests.e2e.groups import apply_group, names_of, nodes_of, scale, status_of, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import Process
+from tests.e2e.operator import Harness, Process
 
 BOUNDS = {"minSize": 0, "maxSize": 50}
 OUT_OF_RESOURCES, OTHER = 1, 99
@@ -56,32 +57,19 @@ def serial(provider_id: str) -> int:
 
 
 class Agreement:
-    """How the list of instances compared with the target. `more` are the samples in which more
-    instances than the target weren't Deleting; `fewer_for` is for how many seconds at most there
-    were fewer, and `fewer` whether there are now.
+    """How the list of instances compared with the target, sample by sample.
+
+    `wrong` are the samples in which another number of instances than the target weren't Deleting.
     """
 
     def __init__(self) -> None:
         self.samples = 0
-        self.more: list[tuple[int, dict[str, str]]] = []
-        self.fewer_for = 0.0
-        self._since: float | None = None
-
-    @property
-    def fewer(self) -> bool:
-        return self._since is not None
+        self.wrong: list[tuple[int, dict[str, str]]] = []
 
     def note(self, target: int, instances: dict[str, str]) -> None:
         self.samples += 1
-        count = sum(state != "Deleting" for state in instances.values())
-        if count > target:
-            self.more.append((target, instances))
-        if count >= target:
-            self._since = None
-            return
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        self.fewer_for = max(self.fewer_for, now - self._since)
+        if sum(state != "Deleting" for state in instances.values()) != target:
+            self.wrong.append((target, instances))
 
 
 @contextmanager
@@ -90,7 +78,7 @@ def watched_agreement(shim: Shim, group: str) -> Iterator[Agreement]:
     seen, done, client = Agreement(), threading.Event(), Autoscaler(shim.socket)
 
     def ask() -> None:
-        while not done.wait(0.02):
+        while not done.wait(0.01):
             before = client.target(group)
             instances = client.instances(group)
             # Somebody may change it in between.
@@ -101,15 +89,12 @@ def watched_agreement(shim: Shim, group: str) -> Iterator[Agreement]:
     thread.start()
     try:
         yield seen
-        eventually(lambda: not seen.fewer, describe="the instances are as many as the target")
     finally:
         done.set()
         thread.join()
         client.close()
-    assert seen.samples > 10
-    assert seen.more == []
-    # What is asked for has no name before the operator has seen it.
-    assert seen.fewer_for < 20
+    assert seen.samples > 100
+    assert seen.wrong == []
 
 
 def serve(
@@ -260,6 +245,61 @@ def test_the_target_and_the_instances_agree_while_everything_changes(
         describe="those that are left are stuck",
     )
     eventually(lambda: told(autoscaler, group_name) == {}, describe="all are gone", timeout=120)
+
+
+def test_they_agree_whoever_takes_nodes_away_and_while_no_operator_is_there(
+    harness: Harness, shim: Shim, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
+) -> None:
+    cloud = {
+        "provisioningDelay": {"uniform": {"min": "0s", "max": "2s"}},
+        "interruptions": {"lifetime": {"uniform": {"min": "3s", "max": "9s"}}, "notice": "1s"},
+    }
+    process = harness.start()
+    serve(autoscaler, kubectl, group_name, cloud)
+    with watched_agreement(shim, group_name):
+        for size in (10, 25):
+            autoscaler.increase(group_name, size - autoscaler.target(group_name))
+            time.sleep(4)
+        for _ in range(4):
+            lost = names_of(kubectl, group_name)[0]
+            kubectl("delete", "node", lost, "--wait=false")
+            autoscaler.decrease(group_name, -1)
+            autoscaler.delete(group_name, *registered(kubectl, group_name)[-2:])
+            time.sleep(1)
+        process.kill()
+        autoscaler.increase(group_name, 3)
+        foreseen = {number for number, one in told(autoscaler, group_name).items()}
+        time.sleep(2)
+        harness.start()
+        time.sleep(6)
+    assert max(foreseen) < status_of(kubectl, group_name)["nextSerial"]
+    assert len(told(autoscaler, group_name)) >= autoscaler.target(group_name) > 10
+
+
+def test_what_all_groups_together_have_no_room_for_is_given_back(
+    harness: Harness, shim: Shim, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
+) -> None:
+    """cluster-autoscaler would wait for it in vain, and not take another group."""
+    harness.start("--max-total-nodes=3")
+    serve(autoscaler, kubectl, group_name, {})
+    with watched_agreement(shim, group_name):
+        autoscaler.increase(group_name, 5)
+        found = eventually(
+            lambda: told(autoscaler, group_name),
+            lambda found: (
+                [one.state for one in found.values()] == ["Running"] * 3 + ["Creating"] * 2
+                and all(found[number].code for number in (3, 4))
+            ),
+            describe="two have no room",
+        )
+        assert {found[number][1:3] for number in (3, 4)} == {(OUT_OF_RESOURCES, "NodeLimit")}
+        assert "--max-total-nodes" in found[3].message
+        refused = [ids(autoscaler, group_name)[number] for number in (3, 4)]
+        assert [autoscaler.group_of(placeholder(one)) for one in refused] == [group_name] * 2
+        autoscaler.delete(group_name, *(placeholder(one, "create-error") for one in refused))
+        assert autoscaler.target(group_name) == 3
+        wait_ready(kubectl, group_name)
+    assert list(told(autoscaler, group_name)) == [0, 1, 2]
 
 
 def give_back_what_failed(autoscaler: Autoscaler, group: str) -> None:

@@ -69,12 +69,21 @@ def test_nodes_come_in_the_order_of_their_delays(
     assert told, "there was a time when status told of the late ones, and of them alone"
     assert {row["reason"] for row in rows_of(told).values()} == {"Provisioning"}
     assert (told["pendingReplicas"], told["failedReplicas"]) == (3, 0)
+    counts = told["cloud"]["counts"]
+    assert (counts["creating"], sum(counts.values())) == (3, 8)
     provisioned = condition_of(told, "Provisioned")
     assert (provisioned["status"], provisioned["reason"]) == ("False", "Provisioning")
 
     status = status_of(kubectl, group_name)
     assert (states_of(status), status["pendingReplicas"]) == ({}, 0)
+    eventually(lambda: counted(kubectl, group_name) == {"ready": 8}, describe="all are counted")
     assert condition_of(status, "Provisioned")["reason"] == "AllArrived"
+
+
+def counted(kubectl: Kubectl, group: str) -> dict[str, int]:
+    """States that instances are in, and how many are."""
+    counts: dict[str, int] = status_of(kubectl, group)["cloud"]["counts"]
+    return {state: count for state, count in counts.items() if count}
 
 
 def test_what_has_not_arrived_is_taken_back_first(

@@ -31,6 +31,7 @@ from kwok_operator.core.cloud.shaping import Hold, shown_text
 from kwok_operator.core.cloud.times import format_time, milliseconds_of
 from kwok_operator.core.plan import make_plan
 from kwok_operator.metrics import Metrics
+from kwok_operator.models.cloudstatus import CloudStatus, InstanceCounts
 from kwok_operator.models.status import KwokNodeGroupStatus, PendingBatch
 
 NODE = {"status": {"capacity": {"cpu": "4"}}}
@@ -222,12 +223,28 @@ def test_instances_become_nodes_when_they_are_due(world: World) -> None:
     assert not first.plan.create
     assert first.look_again == 10.0
     assert world.count("a") == 0
+    assert first.status.counts == InstanceCounts(creating=5)
     world.now += 9_999
     world.one_pass("a")
     assert world.count("a") == 0
     world.now += 1
     world.one_pass("a")
     assert world.count("a") == 5
+    last = world.one_pass("a")
+    assert last is not None
+    assert last.status.counts == InstanceCounts(ready=5)
+
+
+def test_what_is_left_of_a_cloud_is_not_counted(world: World) -> None:
+    world.apply("a", targetSize=2, cloud={"readinessDelay": {"fixed": "1m"}})
+    world.one_pass("a")
+    starting = world.one_pass("a")
+    world.apply("a", targetSize=2)
+    left = world.one_pass("a")
+    assert starting is not None
+    assert left is not None, "its nodes are still starting"
+    assert starting.status.counts == InstanceCounts(starting=2)
+    assert left.status == CloudStatus()
 
 
 def test_a_group_without_a_cloud_has_no_part_in_it(world: World) -> None:

@@ -1,5 +1,7 @@
 """What cluster-autoscaler asks of a group, as a change of its spec.
 
+- the instances that stay are as many as the target, whatever is there: what is missing has the
+  serials that the operator is going to give out, what is too much goes as the operator has it go
 - an increase counts from the target within the bounds, and is refused over the maximum
 - deleting names the victims and lowers the target by as many, once for each, down to the minimum;
   what has gone lowers nothing, what isn't ours is refused and then nothing goes
@@ -27,6 +29,8 @@ from kwok_operator.core.autoscaler import (
     increase,
 )
 from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.serials import Batch
+from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -60,7 +64,7 @@ def fleet(
         status=KwokNodeGroupStatus.model_validate({"targetSize": held}),
         present={s: NAMES.name(s) for s in range(nodes) if s not in leaving},
         leaving=frozenset(leaving),
-        pending=tuple(range(nodes, nodes + pending)),
+        batches=(Batch(nodes, nodes + pending - 1, ""),) if pending else (),
         next_serial=given_out,
     )
 
@@ -80,13 +84,40 @@ def refusal(call: Any, *arguments: Any) -> Refusal:
     return refused.value.kind
 
 
+class TestInstances:
+    def test_what_is_missing_has_the_serials_to_come(self) -> None:
+        group = fleet(6, nodes=2, pending=1)
+        assert (group.waiting, group.staying, group.going) == ((2, 3, 4, 5), 2, frozenset())
+        assert group.is_waiting(5)
+        assert not group.is_waiting(6)
+
+    def test_a_serial_that_was_given_back_is_never_given_out(self) -> None:
+        assert fleet(4, nodes=2, named=(3,)).waiting == (2, 4)
+
+    def test_what_is_too_much_goes_what_has_no_node_first(self) -> None:
+        group = fleet(1, nodes=2, pending=2)
+        assert (group.waiting, group.going) == ((), names(1))
+
+    def test_a_node_that_the_cloud_takes_back_is_replaced(self) -> None:
+        group = replace(fleet(2, nodes=2), ended=frozenset({0}))
+        assert (group.waiting, group.going) == ((2,), names(0))
+
+    def test_a_node_that_was_there_is_not_waited_for(self) -> None:
+        group = replace(fleet(3, pending=3), gone=frozenset({1}))
+        assert (group.pending, group.waiting) == ((0, 2), (0, 2, 3))
+
+    @pytest.mark.parametrize("target", [10**6, MAX_TARGET_SIZE])
+    def test_a_typo_costs_no_more_than_can_be_told(self, target: int) -> None:
+        assert len(fleet(target, nodes=2).waiting) < 250_000
+
+
 class TestIncrease:
     def test_it_counts_from_the_target(self) -> None:
         assert increase(fleet(3, nodes=1), 2) == Change(5)
 
     def test_an_unset_target_is_what_is_in_force(self) -> None:
         assert increase(fleet(None, nodes=2, held=4), 1) == Change(5)
-        assert increase(fleet(None, nodes=2, pending=1), 1) == Change(4)
+        assert increase(fleet(None, nodes=2), 1) == Change(3)
 
     def test_a_target_outside_the_bounds_counts_as_the_bound(self) -> None:
         assert increase(fleet(0, bounds=(2, 9)), 1) == Change(3)
@@ -116,6 +147,19 @@ class TestDelete:
         assert delete(fleet(4, nodes=5, named=(1,)), victims(1)) is None
         change = delete(fleet(4, nodes=5, named=(1,)), victims(1, 2))
         assert change == Change(3, names(1, 2))
+
+    def test_what_is_not_given_out_yet_goes_as_well(self) -> None:
+        """By name, so that the operator leaves it out: it may be giving it out right now."""
+        assert delete(fleet(5, nodes=2), victims(3, 4)) == Change(3, names(3, 4))
+        group = fleet(3, nodes=2, named=(3, 4))
+        assert increase(group, 1) == Change(4), "it is not seen yet that they were left out"
+        assert group.waiting == (2,)
+
+    def test_what_goes_anyway_lowers_nothing(self) -> None:
+        """But it is named: another might go."""
+        assert delete(fleet(3, nodes=5), victims(4)) == Change(3, names(4))
+        ended = replace(fleet(2, nodes=2), ended=frozenset({0}))
+        assert delete(ended, victims(0, 1)) == Change(1, names(0, 1))
 
     def test_what_has_gone_lowers_nothing(self) -> None:
         gone = replace(fleet(4, nodes=4), next_serial=9)
@@ -171,7 +215,7 @@ class TestDecrease:
 calls = st.lists(
     st.one_of(
         st.tuples(st.just("increase"), st.integers(-2, 6)),
-        st.tuples(st.just("delete"), st.lists(st.integers(0, 12), max_size=4)),
+        st.tuples(st.just("delete"), st.lists(st.integers(0, 16), max_size=4)),
         st.tuples(st.just("decrease"), st.integers(-6, 2)),
     ),
     max_size=12,
@@ -182,37 +226,58 @@ calls = st.lists(
     target=st.integers(0, 8),
     nodes=st.integers(0, 6),
     pending=st.integers(0, 6),
+    ended=st.frozensets(st.integers(0, 5)),
     least=st.integers(0, 3),
     asked=calls,
 )
 def test_nothing_is_lost_and_nothing_counted_twice(
-    target: int, nodes: int, pending: int, least: int, asked: list[tuple[str, Any]]
+    target: int,
+    nodes: int,
+    pending: int,
+    ended: frozenset[int],
+    least: int,
+    asked: list[tuple[str, Any]],
 ) -> None:
     group = fleet(target, nodes=nodes, pending=pending, bounds=(least, 12))
+    group = replace(group, ended=ended & group.present.keys())
     for kind, what in asked:
-        before = group.target
+        before, told = group.target, staying(group)
         try:
             if kind == "increase":
                 change: Change | None = increase(group, what)
                 expected = before + what
             elif kind == "delete":
-                new = {s for s in what if s < nodes + pending and NAMES.name(s) not in group.named}
                 change = delete(group, victims(*what))
-                expected = before - len(new)
+                expected = before - len(told & set(what))
             else:
                 change = decrease(group, what)
                 expected = max(before + what, least, group.staying) if change else before
         except RefusedError:
             continue
-        if change is None:
-            assert expected == before
-            continue
-        assert change.target == expected
-        assert least <= change.target <= 12
-        scale_down = group.spec.scale_down
-        if change.names is not None:
-            if kind == "decrease":
-                assert not (change.names - group.named) & set(group.present.values())
-            scale_down = scale_down.model_copy(update={"nodes_to_delete": change.names})
-        update = {"target_size": change.target, "scale_down": scale_down}
-        group = replace(group, spec=group.spec.model_copy(update=update))
+        group = changed(group, change)
+        assert group.target == expected == len(staying(group))
+        assert least <= group.target <= 12
+        gone = told - staying(group)
+        if kind == "increase":
+            assert not gone
+        elif kind == "delete":
+            assert gone == told & set(what)
+        else:
+            assert not gone & group.present.keys()
+            assert gone <= set(sorted(told)[len(told) - len(gone) :]), "the newest"
+
+
+def staying(group: Fleet) -> set[int]:
+    """The serials of all instances that are told and aren't Deleting."""
+    return {s for s, name in group.present.items() if name not in group.going} | {*group.waiting}
+
+
+def changed(group: Fleet, change: Change | None) -> Fleet:
+    """As it is once the change is written."""
+    if change is None:
+        return group
+    update: dict[str, Any] = {"target_size": change.target}
+    if change.names is not None:
+        named = {"nodes_to_delete": change.names}
+        update["scale_down"] = group.spec.scale_down.model_copy(update=named)
+    return replace(group, spec=group.spec.model_copy(update=update))

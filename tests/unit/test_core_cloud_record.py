@@ -20,7 +20,14 @@ from hypothesis import strategies as st
 from kwok_operator.core.cloud.record import CloudRecord, Refusal, outstanding, redated
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.stock import Decision, Pool, Request, decide
-from kwok_operator.core.cloud.summary import InstanceState, counts, next_look, rows, told
+from kwok_operator.core.cloud.summary import (
+    InstanceState,
+    counts,
+    next_look,
+    rows,
+    told,
+    told_counts,
+)
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.core.cloud.times import format_time, parse_time
 from kwok_operator.core.serials import MAX_BATCHES, Batch, format_ranges
@@ -242,7 +249,8 @@ def full_status(record: CloudRecord, batches: list[Batch], now: int) -> dict[str
             for b in batches
         ),
     )
-    shown = record.dump().model_copy(update={"instances": rows(found)})
+    states = told_counts(dict.fromkeys(State, 99_999))
+    shown = record.dump().model_copy(update={"instances": rows(found), "counts": states})
     return {**status.dump(), "cloud": shown.dump()}
 
 
@@ -308,6 +316,14 @@ def test_a_row() -> None:
     assert parse_time(row.since) == T0 + 2 * SECOND
     assert row.message == FAULT.message
     assert rows({}) == ()
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.GONE])
+def test_each_state_has_its_count(state: State) -> None:
+    """What is due is being created: it is so for a moment only."""
+    shown = {name: count for name, count in told_counts({state: 3}).dump().items() if count}
+    expected = State.CREATING if state is State.DUE else state
+    assert {name.lower(): count for name, count in shown.items()} == {expected.value.lower(): 3}
 
 
 @pytest.mark.parametrize(

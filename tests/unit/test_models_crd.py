@@ -183,7 +183,9 @@ def test_columns() -> None:
     shown = [c["name"] for c in columns if not c.get("priority")]
     wide = [c["name"] for c in columns if c.get("priority") == 1]
     assert shown == ["TARGET", "CURRENT", "READY", "STATUS", "AGE"]
-    assert wide == "MIN MAX CPU MEMORY PENDING FAILED PROVISIONED OUTAGE SOURCE ZONE".split()
+    states = "WAITING CREATING UNREGISTERED STARTING INITIALIZING NOTREADY INTERRUPTED DELETING"
+    shown = f"MIN MAX CPU MEMORY PENDING FAILED PROVISIONED OUTAGE {states} SOURCE ZONE"
+    assert wide == shown.split()
     zone = columns[-1]["jsonPath"]
     assert zone.endswith(r".metadata.labels.topology\.kubernetes\.io/zone")
     columns = POOL_VERSION["additionalPrinterColumns"]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kwok_operator import constants
 from kwok_operator.core.cloud import arrival, record
 from kwok_operator.core.cloud.cautions import cautions
-from kwok_operator.core.cloud.life import ComingResource, Life, PassingTaint
+from kwok_operator.core.cloud.life import ComingResource, End, Life, PassingTaint
 from kwok_operator.core.cloud.liferecord import dump_life
 from kwok_operator.core.cloud.record import CloudRecord, Refusal
 from kwok_operator.core.cloud.states import Fault
@@ -175,7 +175,29 @@ class TestWhatIsTold:
         for view in (going, odd):
             shim.store.put_node(view)
         assert instances(shim) == {0: ("Deleting", None), 1: ("Running", None)}
-        assert shim.store.fleet(group).instances == target(shim) == 1
+        assert shim.store.fleet(group).staying == target(shim) == 1
+
+    @pytest.mark.parametrize(
+        ("at_a_time", "noticed", "over"), [(None, False, True), (2, False, False), (2, True, True)]
+    )
+    def test_a_node_that_the_cloud_takes_back_is_deleting_and_replaced(
+        self, clock: Clock, at_a_time: int | None, noticed: bool, over: bool
+    ) -> None:
+        """At that very moment; where others must wait, only with notice of its own."""
+        spec = {"interruptions": {"lifetime": {"fixed": "1m"}, "atATime": at_a_time}}
+        group = group_of(targetSize=1, status={"nextSerial": 1, "targetSize": 1}, cloud=spec)
+        shim, view = Shim(group, clock=clock), node_of(group, 0)
+        life = Life(T0, end=End(60_000, 20_000, "Interrupted"))
+        view.annotations[constants.LIFE_ANNOTATION] = dump_life(life)
+        if noticed:
+            view.annotations[constants.NOTICED_AT_ANNOTATION] = format_time(T0 + 40_000)
+        shim.store.put_node(view)
+        clock.now += 59
+        assert instances(shim) == {0: ("Running", None)}
+        clock.now += 1
+        ended = {0: ("Deleting", None), 1: ("Creating", None)}
+        assert instances(shim) == (ended if over else {0: ("Running", None)})
+        assert target(shim) == 1
 
     def test_dates_that_the_operator_did_not_write(self, clock: Clock) -> None:
         batches = [pending(0, 0) | {"requestedAt": "yesterday"}, pending(1, 1)]
@@ -189,7 +211,8 @@ class TestWhatIsTold:
         """Also where it had one: spec.cloud was taken away."""
         shim = Shim(waiting(fails()), clock=clock)
         assert instances(shim)[0][1] is not None
-        shim.store.put_group(group_of(status={"pending": [pending(0, 0)], "nextSerial": 1}))
+        status = {"pending": [pending(0, 0)], "nextSerial": 1, "targetSize": 1}
+        shim.store.put_group(group_of(status=status))
         assert instances(shim)[0] == ("Creating", None)
 
 
@@ -342,7 +365,8 @@ class TestStories:
         story.change(targetSize=3, autoscaling={"minSize": 3, "maxSize": 9})
         wait_for(story, SOME_FAIL, last=2)
         await story.give_back(1, 2, reason="create-error")
-        assert (await story.target(), await story.instances()) == (3, {0: "Creating"})
+        creating = dict.fromkeys([0, 3, 4], "Creating")
+        assert (await story.target(), await story.instances()) == (3, creating)
 
     async def test_what_never_registers_times_out(self, story: Story) -> None:
         """Running and without a Node: after --max-node-provision-time CA gives it back."""

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.shim.groupnodes import STARTUP_TIME
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.status import RpcError
-from kwok_operator.shim.store import STARTUP_TIME, GroupObject
+from kwok_operator.shim.store import GroupObject
 from tests.fakes.shimcalls import Shim
 from tests.fakes.shimstore import group_of, node_of, pending
 

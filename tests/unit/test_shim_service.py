@@ -247,7 +247,8 @@ class TestNodeGroupNodes:
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         }
         group = group_of(
-            status={"nextSerial": 2, "pending": [pending(0, 1)], "conditions": [refused]}
+            targetSize=2,
+            status={"nextSerial": 2, "pending": [pending(0, 1)], "conditions": [refused]},
         )
         shim = Shim(group)
         shim.store.put_node(node_of(group, 0))

@@ -160,9 +160,11 @@ class TestWhatDoesNotCome:
     async def test_a_nothing_comes(self, story: Story) -> None:
         """The operator is away. After --max-node-provision-time CA gives back all it asked for."""
         await story.increase(3)
-        assert (await story.target(), await story.instances()) == (3, {})
+        creating = dict.fromkeys(range(3), "Creating")
+        assert (await story.target(), await story.instances()) == (3, creating)
         await story.decrease(-3)
         assert (await story.target(), story.spec["targetSize"], story.named()) == (0, 0, [])
+        assert await story.instances() == {}
         await story.decrease(-3)
         assert await story.target() == 0, "a second time there is nothing to give back"
 
@@ -226,7 +228,8 @@ class TestTargetsOfOthers:
     async def test_d_a_target_raised_by_somebody_else(self, story: Story) -> None:
         """As with kubectl scale: CA sees it at once, and counts from there."""
         story.change(targetSize=5)
-        assert (await story.target(), await story.instances()) == (5, {})
+        creating = dict.fromkeys(range(5), "Creating")
+        assert (await story.target(), await story.instances()) == (5, creating)
         await story.increase(2)
         assert await story.target() == 7
         story.give_out(0, 6)
@@ -247,12 +250,12 @@ class TestTargetsOfOthers:
         assert (await story.target(), await story.instances()) == (1, {0: "Running"})
 
     async def test_e_more_nodes_than_asked_for(self, story: Story) -> None:
-        """They are told of as they are; none is named, for CA doesn't know which should go."""
+        """Those that the operator is to delete are Deleting; CA has none to name."""
         story.give_out(0, 2)
         story.come(0, 1, 2)
         story.change(targetSize=1)
         assert await story.target() == 1
-        assert set((await story.instances()).values()) == {"Running"}
+        assert await story.instances() == {0: "Running", 1: "Deleting", 2: "Deleting"}
         await story.decrease(-1)
         assert (await story.target(), story.named()) == (1, [])
 
@@ -319,7 +322,7 @@ class TestTheMinimum:
     async def test_what_cannot_be_created_goes_and_is_tried_again(self, story: Story) -> None:
         """CA does not look at the minimum here, and would ask for ever."""
         await story.give_back(1, reason="create-error")
-        assert await story.instances() == {0: "Running"}
+        assert await story.instances() == {0: "Running", 2: "Creating"}
         assert await story.target() == 2
 
 
@@ -335,6 +338,7 @@ async def test_cleanup_takes_nothing_away(story: Story) -> None:
 
 async def test_no_loop_starts_without_groups_while_the_api_server_is_away(story: Story) -> None:
     """CA takes an error of NodeGroups for an empty list, and forgets the templates of all."""
+    story.change(targetSize=1)
     story.give_out(0, 0)
     story.come(0)
     await story.server.stop()

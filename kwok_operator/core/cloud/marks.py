@@ -9,6 +9,7 @@ record counts as not there.
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from kwok_operator import constants
 from kwok_operator.core.cloud.life import Life
@@ -23,6 +24,7 @@ _KEYS = frozenset(
         constants.DELETE_AT_ANNOTATION,
     }
 )
+PERFECT: Final = Life(born=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class Mark:
     noticed_at: int | None = None
     delete_at: int | None = None
     hold: bool = False
+
+    def lived(self, *, capped: bool) -> Life:
+        """The life that it leads: with notice as it was given, where `capped` lets some wait."""
+        life = PERFECT if self.life is None else self.life
+        if self.noticed_at is not None:
+            return life.noticed(self.noticed_at)
+        return life.noticed(None) if capped else life
 
 
 def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | None:

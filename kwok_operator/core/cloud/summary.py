@@ -1,4 +1,4 @@
-"""Instances without a Node in few words: for people in status, and for cluster-autoscaler.
+"""Instances in few words: for people in status, and for cluster-autoscaler.
 
     phases by serial  --rows-->  at most 20 rows of state, reason, count and serials
                       --told-->  Creating or Running, with the error it has met, if any
@@ -14,7 +14,7 @@ from typing import Final
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.times import format_time
 from kwok_operator.core.serials import format_ranges
-from kwok_operator.models.cloudstatus import MAX_ROWS, InstanceRow
+from kwok_operator.models.cloudstatus import MAX_ROWS, InstanceCounts, InstanceRow
 
 MAX_SERIALS_LENGTH: Final = 60
 _MAX_MESSAGE_LENGTH = 160
@@ -48,6 +48,23 @@ def told(state: State, fault: Fault | None) -> tuple[InstanceState, Fault | None
 def counts(phases: Iterable[Phase]) -> dict[State, int]:
     """How many are in each state; states with none are left out."""
     return dict(Counter(phase.state for phase in phases))
+
+
+def told_counts(states: Mapping[State, int]) -> InstanceCounts:
+    """For status."""
+    of = states.get
+    return InstanceCounts(
+        waiting=of(State.WAITING, 0),
+        creating=of(State.CREATING, 0) + of(State.DUE, 0),
+        failed=of(State.FAILED, 0),
+        unregistered=of(State.UNREGISTERED, 0),
+        starting=of(State.STARTING, 0),
+        initializing=of(State.INITIALIZING, 0),
+        ready=of(State.READY, 0),
+        not_ready=of(State.NOT_READY, 0),
+        interrupted=of(State.INTERRUPTED, 0),
+        deleting=of(State.DELETING, 0),
+    )
 
 
 def failures_since(

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 
 from kwok_operator.core.cloud.interruptions import give_notice, next_notice
 from kwok_operator.core.cloud.life import Life, View
-from kwok_operator.core.cloud.marks import Mark
-
-_PERFECT = Life(born=0)
+from kwok_operator.core.cloud.marks import PERFECT, Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +78,7 @@ class Upkeep:
                 return known
             life = known.life
         else:
-            life = _life(mark)
-            if mark is not None and mark.noticed_at is not None:
-                life = life.noticed(mark.noticed_at)
-            elif capped:
-                life = life.noticed(None)
+            life = PERFECT if mark is None else mark.lived(capped=capped)
         view = life.view(now, outage_since=outage_since)
         return _Known(mark, capped, outage_since, life, view)
 
@@ -108,7 +102,7 @@ class Upkeep:
 
 
 def _life(mark: Mark | None) -> Life:
-    return _PERFECT if mark is None or mark.life is None else mark.life
+    return PERFECT if mark is None or mark.life is None else mark.life
 
 
 def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int | None) -> bool:

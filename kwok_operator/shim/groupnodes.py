@@ -1,0 +1,106 @@
+"""The Nodes of one group, as far as the shim has seen them.
+
+    a Node's news         --put, remove-->   which are there, starting, gone
+    a group's new status  --expect-->        whose Node must be there by now, and isn't yet
+
+Groups and Nodes come by two watches, and either may be ahead of the other. An instance that a
+group has stopped to wait for, because its Node is there, is kept in mind until that Node is seen.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.core.cloud.marks import Mark, mark_of
+from kwok_operator.core.serials import Batch
+from kwok_operator.kube.decode import NodeView
+from kwok_operator.shim.marked import is_initializing, is_over, is_stuck
+
+STARTUP_TIME: Final = 15 * 60.0
+"""Seconds that CA gives a node to become Ready, unless its flags say else."""
+BEHIND: Final = 5.0
+"""Seconds that one watch may be behind the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a group; one that the simulated cloud is slow to delete counts as deleting."""
+
+    name: str
+    provider_id: str
+    deleting: bool
+    mark: Mark | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """Since which version of the API server, and until when (epoch seconds) at most."""
+
+    version: int
+    until: float
+
+
+@dataclass(slots=True)
+class GroupNodes:
+    """By serial; `gone` are those that were there, `highest` is the highest ever.
+
+    `starting` has those that were made a moment ago and don't take pods yet, and when they were.
+    """
+
+    there: dict[int, Node] = field(default_factory=dict)
+    starting: dict[int, float] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    expected: dict[int, _Expected] = field(default_factory=dict)
+    highest: int = -1
+
+    def put(self, serial: int, view: NodeView, *, now: float) -> None:
+        """`now` is epoch seconds."""
+        mark = mark_of(labels=view.labels, annotations=view.annotations)
+        leaving = view.deleting or is_stuck(mark)
+        self.there[serial] = Node(view.name, view.provider_id, leaving, mark)
+        young, up = view.created > now - STARTUP_TIME, view.ready and not view.not_ready_taint
+        if leaving or (up and not (young and is_initializing(mark, now=now))):
+            self.starting.pop(serial, None)
+        elif young:
+            self.starting[serial] = view.created
+        self.highest = max(self.highest, serial)
+        self.expected.pop(serial, None)
+
+    def remove(self, serial: int) -> None:
+        self.there.pop(serial, None)
+        self.starting.pop(serial, None)
+        self.expected.pop(serial, None)
+        self.gone.add(serial)
+
+    def expect(self, serials: Set[int], *, version: int, now: float) -> None:
+        """The group as of `version` waits for these no more. It may have taken them back, too."""
+        for serial in serials - self.there.keys():
+            self.expected[serial] = _Expected(version, now + BEHIND)
+
+    def still_expected(self, *, seen: int, now: float) -> tuple[Batch, ...]:
+        """Those whose Node can't have been seen, as of version `seen`."""
+        self.expected = {
+            serial: expected
+            for serial, expected in self.expected.items()
+            if expected.version > seen and now < expected.until
+        }
+        if not self.expected:
+            return ()
+        first, last = min(self.expected), max(self.expected)
+        others = frozenset(range(first, last + 1)) - self.expected.keys()
+        return (Batch(first, last, "", others),)
+
+    def is_starting(self, *, now: float) -> bool:
+        """Whether one of them is new and doesn't take pods yet."""
+        # Each call ends at the first young one; an old one is met once, and never again.
+        while self.starting:
+            serial = next(iter(self.starting))
+            if self.starting[serial] > now - STARTUP_TIME:
+                return True
+            del self.starting[serial]
+        return False
+
+    def ended(self, *, capped: bool, now: float) -> frozenset[int]:
+        """Those that the simulated cloud takes back now; `capped` is whether others must wait."""
+        staying = ((s, n.mark) for s, n in self.there.items() if n.mark and not n.deleting)
+        return frozenset(s for s, mark in staying if is_over(mark, capped=capped, now=now))
