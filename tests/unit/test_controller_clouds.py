@@ -239,7 +239,7 @@ def test_what_is_left_of_a_cloud_is_not_counted(world: World) -> None:
     world.apply("a", targetSize=2, cloud={"readinessDelay": {"fixed": "1m"}})
     world.one_pass("a")
     starting = world.one_pass("a")
-    world.apply("a", targetSize=2)
+    world.apply("a", cloud=None)
     left = world.one_pass("a")
     assert starting is not None
     assert left is not None, "its nodes are still starting"
