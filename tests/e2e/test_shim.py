@@ -84,15 +84,18 @@ def test_a_whole_life(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> N
     wait_ready(kubectl, group)
 
 
-def test_what_has_no_name_yet_can_be_taken_back(
+def test_what_the_operator_has_not_asked_for_yet_can_be_taken_back(
     operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:
-    """The operator stands still, so nothing is asked for but the number."""
+    """The operator stands still: the number is there, and the instances that it will ask for."""
     autoscaler.increase(group, 1)
     wait_ready(kubectl, group)
     with stopped(operator.pid):
         autoscaler.increase(group, 4)
-        wait_instances(autoscaler, group, 1)
+        found = autoscaler.instances(group)
+        assert sorted(found.values()) == ["Creating"] * 4 + ["Running"]
+        foreseen = next(one for one, state in found.items() if state == "Creating")
+        assert autoscaler.group_of(placeholder(foreseen)) == group
         autoscaler.decrease(group, -2)
         assert autoscaler.target(group) == 3
         autoscaler.decrease(group, -9)
