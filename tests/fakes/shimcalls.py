@@ -16,7 +16,19 @@ TEMPLATE = {
     "metadata": {"labels": {"a.b/gpu": "h100", "kubernetes.io/arch": "amd64"}},
     "status": {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7"}},
 }
+NOW = 1_767_323_045.0
+"""Where its clock stands at first, in epoch seconds."""
 STATES = {1: "Running", 2: "Creating", 3: "Deleting"}
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Shim:

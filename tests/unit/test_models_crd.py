@@ -184,8 +184,8 @@ def test_columns() -> None:
     wide = [c["name"] for c in columns if c.get("priority") == 1]
     assert shown == ["TARGET", "CURRENT", "READY", "STATUS", "AGE"]
     states = "WAITING CREATING UNREGISTERED STARTING INITIALIZING NOTREADY INTERRUPTED DELETING"
-    shown = f"MIN MAX CPU MEMORY PENDING FAILED PROVISIONED OUTAGE {states} SOURCE ZONE"
-    assert wide == shown.split()
+    expected = f"MIN MAX CPU MEMORY PENDING FAILED PROVISIONED OUTAGE {states} SOURCE ZONE"
+    assert wide == expected.split()
     zone = columns[-1]["jsonPath"]
     assert zone.endswith(r".metadata.labels.topology\.kubernetes\.io/zone")
     columns = POOL_VERSION["additionalPrinterColumns"]

@@ -13,8 +13,8 @@ import pytest
 
 from kwok_operator.core import autoscalable
 from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.operator import STATUS, Json, World
 from tests.fakes.waiting import until
-from tests.unit.test_operator_faults import STATUS, Json, World
 
 
 class Labelled(World):

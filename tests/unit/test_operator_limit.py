@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.operator import World
 from tests.fakes.waiting import until
-from tests.unit.test_operator_faults import World
 
 LIMIT = 20
 NAMES = ("a", "b", "c")

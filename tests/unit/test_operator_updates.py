@@ -18,8 +18,9 @@ import pytest
 
 from kwok_operator import constants
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until
-from tests.unit.test_operator_faults import NAME, TROUBLES, Json, World, cause
+from tests.unit.test_operator_faults import TROUBLES, cause
 
 SIZE = 30
 

@@ -27,9 +27,8 @@ from kwok_operator.kube.decode import NodeView
 from kwok_operator.shim.groupnodes import BEHIND
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import GroupObject
-from tests.fakes.shimcalls import STATES, Shim
+from tests.fakes.shimcalls import STATES, Clock, Shim
 from tests.fakes.shimstore import group_of, node_of, pending
-from tests.unit.test_shim_options import Clock
 
 NOW = "2026-01-02T03:04:05Z"
 

@@ -32,11 +32,10 @@ from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import GroupObject
 from tests.fakes.apiserver import GROUPS
-from tests.fakes.shimcalls import STATES, Shim
+from tests.fakes.shimcalls import STATES, Clock, Shim
 from tests.fakes.shimstore import group_of, node_of, pending
 from tests.unit.clouds import CLOUDS, QUICK, cloud
 from tests.unit.test_shim_messages import put
-from tests.unit.test_shim_options import Clock
 from tests.unit.test_shim_options import told as options_are_told
 from tests.unit.test_shim_traps_sizes import Story, story
 

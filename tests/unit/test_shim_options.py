@@ -19,20 +19,11 @@ from kwok_operator.shim.groupnodes import STARTUP_TIME
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.status import RpcError
 from kwok_operator.shim.store import GroupObject
-from tests.fakes.shimcalls import Shim
+from tests.fakes.shimcalls import NOW, Clock, Shim
 from tests.fakes.shimstore import group_of, node_of, pending
 
-NOW = 1_767_323_045.0
 """Epoch seconds of the time at which `pending` was asked for."""
 OPTIONS: dict[str, Any] = {"scaleDownUnneededTime": "5m", "maxNodeProvisionTime": "1h"}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

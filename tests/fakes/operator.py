@@ -1,0 +1,207 @@
+"""All of an operator but kopf, on an API server that can be made to fail, with a kwok controller.
+
+    World.run ──> watches on groups and nodes ──> queue ──> Reconciler ──> writes
+                                     ^── nodes get Ready, as the kwok controller would make them
+
+Waits are asked for and not taken, so that a storm of errors lasts a moment.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.controller.budget import NodeBudget
+from kwok_operator.controller.cache import RECORDS, NodeCache
+from kwok_operator.controller.clock import Clock
+from kwok_operator.controller.clouds import Clouds
+from kwok_operator.controller.executor import Executor
+from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.hold import HoldLink
+from kwok_operator.controller.kwok import KwokLink
+from kwok_operator.controller.nodes import NodeWriter
+from kwok_operator.controller.pacing import Pace
+from kwok_operator.controller.pools import Pools
+from kwok_operator.controller.queue import WorkQueue
+from kwok_operator.controller.reconciler import Parts, Reconciler
+from kwok_operator.controller.recorder import Recorder
+from kwok_operator.controller.statuswriter import StatusWriter
+from kwok_operator.controller.templates import Templates
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.metrics import Metrics
+from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
+from tests.fakes.reflecting import Naps
+from tests.fakes.sources import ScriptedSources
+from tests.fakes.waiting import until
+
+NAME = "web"
+STATUS = "kwoknodegroups/status"
+Json = dict[str, Any]
+
+
+class GroupFeed:
+    """In the place of kopf: hands groups on to the store, and wakes them."""
+
+    def __init__(self, store: GroupStore, wake: Callable[[str], None]) -> None:
+        self._store = store
+        self._wake = wake
+
+    def replace(self, items: Sequence[Json], resource_version: int) -> None:
+        groups = [Group.parse(item) for item in items]
+        gone = self._store.replace(groups, version=resource_version)
+        for name in gone | set(self._store.names()):
+            self._wake(name)
+
+    def upsert(self, item: Json) -> None:
+        if self._store.put(Group.parse(item)):
+            self._wake(item["metadata"]["name"])
+
+    def remove(self, item: Json) -> None:
+        self._store.remove(name=item["metadata"]["name"], uid=item["metadata"]["uid"])
+        self._wake(item["metadata"]["name"])
+
+
+class World:
+    """An API server, a kwok controller that is quick, and all of an operator but kopf."""
+
+    def __init__(self, server: FakeApiServer, *, limit: int = 1000) -> None:
+        self.server = server
+        self._limit = limit
+        self.naps = Naps()
+        """The waits between requests: asked for, but not taken."""
+        self.pauses = Naps()
+        """Those of node writes, on a clock that they move."""
+
+    async def run(self, stack: AsyncExitStack) -> None:
+        metrics = Metrics()
+        client = KubeClient(connection=self.server.connection(), sleep=self.naps, draw=lambda: 0.5)
+        await stack.enter_async_context(client)
+        clock = Clock(time.monotonic, lambda: datetime.now(UTC))
+        store = GroupStore(clock=time.monotonic)
+        kwok = KwokLink(client=client, clock=clock.monotonic, wall=clock.wall)
+        cache = NodeCache(changed=self._wake, initialised=kwok.initialised)
+        writer = NodeWriter(client=client, cache=cache)
+        clouds = Clouds(store=store, cache=cache)
+        clouds.pools = Pools(
+            client=client,
+            changed=lambda groups: None,
+            use=clouds.use,
+            refused=clouds.refused,
+            now=clock.now,
+            metrics=metrics,
+        )
+        parts = Parts(
+            store=store,
+            cache=cache,
+            writer=writer,
+            templates=Templates(
+                writer=writer, sources=ScriptedSources().as_sources(), provider_id_prefix="kwok:"
+            ),
+            kwok=kwok,
+            recorder=Recorder(client=client, wall=clock.wall),
+            executor=Executor(
+                Pace(most=8),
+                metrics=metrics,
+                clock=lambda: time.monotonic() + sum(self.pauses.slept),
+                sleep=self.pauses,
+                draw=lambda: 0.5,
+            ),
+            budget=NodeBudget(limit=self._limit, freed=self._wake),
+            status=StatusWriter(client=client),
+            metrics=metrics,
+            clock=clock,
+            clouds=clouds,
+            hold=HoldLink(client=client, clock=clock.monotonic, wall=clock.wall),
+            provider_id_prefix="kwok:",
+        )
+        # The draw makes a hundredth of the waits before a failed pass is tried again.
+        self._queue = WorkQueue(Reconciler(parts, wake=self._wake).reconcile, draw=lambda: -0.98)
+        options: Json = {"client": client, "sleep": self.naps, "draw": lambda: 0.5}
+        nodes = Reflector(
+            path=NODES,
+            params={"labelSelector": NODE_GROUP_LABEL},
+            decoder=RECORDS,
+            sink=cache,
+            **options,
+        )
+        groups = Reflector(
+            path=GROUPS, decoder=OBJECTS, sink=GroupFeed(store, self._wake), **options
+        )
+        tasks = [asyncio.create_task(self._be_kwok())]
+        for reflector in (nodes, groups):
+            tasks.append(asyncio.create_task(reflector.run()))
+            await reflector.synced.wait()
+        stack.push_async_callback(self._stop, tasks)
+
+    async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
+        await self._queue.close(grace=1.0)
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
+
+    def _wake(self, name: str, delay: float = 0.0) -> None:
+        self._queue.add(name, delay=delay)
+
+    async def _be_kwok(self) -> None:
+        """Initialises the nodes that aren't Ready, as the kwok controller does: Lease first."""
+        while True:
+            for name, node in list(self.server.objects(NODES).items()):
+                if not node.get("status", {}).get("daemonEndpoints"):
+                    self._initialise(name)
+            await asyncio.sleep(0.002)
+
+    def _initialise(self, name: str) -> None:
+        if name not in self.server.objects(LEASES):
+            renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            spec = {"holderIdentity": "kwok", "leaseDurationSeconds": 40, "renewTime": renewed}
+            self.server.create(LEASES, {"metadata": {"name": name}, "spec": spec})
+        status = {
+            "addresses": [{"type": "Hostname", "address": "localhost"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10247}},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        self.server.patch(NODES, name, {"status": status}, subresource="status")
+
+    def scale(self, size: int) -> None:
+        if NAME in self.server.objects(GROUPS):
+            self.server.patch(GROUPS, NAME, {"spec": {"targetSize": size}})
+        else:
+            self.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": {"targetSize": size}})
+
+    @property
+    def group(self) -> Json:
+        return self.server.objects(GROUPS)[NAME]
+
+    @property
+    def status(self) -> Json:
+        status: Json = self.group.get("status", {})
+        return status
+
+    def serials(self) -> list[int | None]:
+        names = NodeNames.of(NAME, self.group["metadata"]["uid"])
+        return [names.serial(name) for name in sorted(self.server.objects(NODES))]
+
+    async def settled(self, size: int) -> None:
+        """Until the group has exactly so many nodes, and says so."""
+
+        def told() -> bool:
+            conditions = {c["type"]: c["status"] for c in self.status.get("conditions", [])}
+            counts = {self.status.get(k, 0) for k in ("replicas", "readyReplicas", "targetSize")}
+            observed = self.status.get("observedGeneration")
+            return (
+                len(self.server.objects(NODES)) == size
+                and counts == {size}
+                and conditions.get("Ready") == "True"
+                and conditions.get("ForeignNodes") == "False"
+                and observed == self.group["metadata"]["generation"]
+                and not self.status.get("pending")
+            )
+
+        await until(told, seconds=20)
