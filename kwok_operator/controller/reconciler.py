@@ -27,7 +27,7 @@ from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.observation import Memory, Observation, observe, observed
 from kwok_operator.controller.recorder import Recorder
-from kwok_operator.controller.reporting import STATUS_INTERVAL, Finding, Reporter
+from kwok_operator.controller.reporting import Finding, Reporter, progress_interval
 from kwok_operator.controller.statuswriter import GroupGoneError, StatusWriter
 from kwok_operator.controller.templates import Resolution, Templates
 from kwok_operator.controller.turn import Turn
@@ -77,6 +77,8 @@ class Reconciler:
         self._gpu_labels: dict[str, str] = {}
         """Those that groups set, by name, while they don't agree."""
         self._closing = False
+        self._at_work = 0
+        """How many groups have nodes created, deleted or patched."""
         self._execution = Execution(
             writer=parts.writer,
             executor=parts.executor,
@@ -247,6 +249,7 @@ class Reconciler:
         """Carries the plan out while counts are reported; stops when the group changes."""
         group, memory = found.group, found.memory
         done = asyncio.Event()
+        self._at_work += 1
         progress = asyncio.create_task(self._report_progress(found, hold, done))
         work = Work(
             group,
@@ -267,6 +270,7 @@ class Reconciler:
             self._parts.templates.forget(group.name)
             raise
         finally:
+            self._at_work -= 1
             done.set()
             await progress
 
@@ -280,11 +284,11 @@ class Reconciler:
         )
 
     async def _report_progress(self, found: Finding, hold: Hold, done: asyncio.Event) -> None:
-        """Writes the counts once a second until `done`, without asking for anything new."""
+        """Writes the counts now and then until `done`, without asking for anything new."""
         group, throttled = found.group, False
         while not done.is_set():
             try:
-                await asyncio.wait_for(done.wait(), STATUS_INTERVAL)
+                await asyncio.wait_for(done.wait(), progress_interval(self._at_work))
                 return
             except TimeoutError:
                 pass

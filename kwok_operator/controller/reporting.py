@@ -8,6 +8,7 @@ turns.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from kwok_operator.controller.announcements import announce
 from kwok_operator.controller.clock import Clock
@@ -26,8 +27,16 @@ from kwok_operator.metrics import Metrics
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus
 
-STATUS_INTERVAL = 1.0
+STATUS_INTERVAL: Final = 1.0
 """Seconds between two writes of counts."""
+LONGEST_INTERVAL: Final = 10.0
+PROGRESS_WRITES: Final = 5
+"""Of counts in a second, of all groups that are at work: each takes the API server 10 ms."""
+
+
+def progress_interval(groups: int) -> float:
+    """Seconds between two reports of progress by each of so many groups at work."""
+    return min(LONGEST_INTERVAL, max(STATUS_INTERVAL, groups / PROGRESS_WRITES))
 
 
 @dataclass(frozen=True, slots=True)
