@@ -97,7 +97,7 @@ class Store:
         self._by_prefix: dict[str, GroupObject] = {}
         self._nodes: dict[str, GroupNodes] = {}
         self._nodes_version = 0
-        """The newest version of a node that was seen."""
+        """How far the watch on nodes has come."""
         self._group_of: dict[str, tuple[str, int]] = {}
         """The uid and the serial of a node, by its providerID."""
 
@@ -274,7 +274,8 @@ class Store:
             return
         self._node_gone(view.provider_id)
 
-    def replace_nodes(self, views: Sequence[NodeView]) -> None:
+    def replace_nodes(self, views: Sequence[NodeView], version: int) -> None:
+        self._nodes_version = max(self._nodes_version, version)
         listed = {view.provider_id for view in views if _place(view)}
         for provider_id in self._group_of.keys() - listed:
             self._node_gone(provider_id)
@@ -358,7 +359,7 @@ class NodeSink:
         self._store = store
 
     def replace(self, items: Sequence[NodeView], resource_version: int) -> None:
-        self._store.replace_nodes(items)
+        self._store.replace_nodes(items, resource_version)
         self.synced.set()
 
     def upsert(self, item: NodeView) -> None:

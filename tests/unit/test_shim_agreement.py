@@ -253,6 +253,10 @@ class TestOneWatchIsBehindTheOther:
         world.shim.store.nodes.upsert(news)
         assert told(world.shim) == {0: "Running", 2: "Creating"}
 
+    def test_a_list_of_nodes_comes_as_far_as_its_version(self, world: World) -> None:
+        world.shim.store.nodes.replace([], world.version)
+        assert told(world.shim) == {2: "Creating", 3: "Creating"}
+
     def test_nor_longer_than_a_watch_can_be_behind(self, world: World) -> None:
         world.clock.now += BEHIND
         assert told(world.shim) == {2: "Creating", 3: "Creating"}
