@@ -17,15 +17,20 @@ _LONGEST_RANGE = 10_000_000
 _RANGES = re.compile(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?")
 
 
+def runs(serials: Iterable[int]) -> list[tuple[int, int]]:
+    """`{5, 17, 18, 19}` -> `[(5, 5), (17, 19)]`."""
+    found: list[tuple[int, int]] = []
+    for serial in sorted(set(serials)):
+        if found and serial == found[-1][1] + 1:
+            found[-1] = (found[-1][0], serial)
+        else:
+            found.append((serial, serial))
+    return found
+
+
 def format_ranges(serials: Iterable[int]) -> str:
     """`{5, 17, 18, 19}` -> `"5,17-19"`."""
-    ranges: list[list[int]] = []
-    for serial in sorted(set(serials)):
-        if ranges and serial == ranges[-1][1] + 1:
-            ranges[-1][1] = serial
-        else:
-            ranges.append([serial, serial])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs(serials))
 
 
 def parse_ranges(text: str) -> frozenset[int]:

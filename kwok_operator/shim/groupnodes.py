@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.core.cloud.marks import Mark, mark_of
-from kwok_operator.core.serials import Batch
+from kwok_operator.core.serials import Batch, runs
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.shim.marked import is_initializing, is_over, is_stuck
 
@@ -77,18 +77,14 @@ class GroupNodes:
         for serial in serials - self.there.keys():
             self.expected[serial] = _Expected(version, now + BEHIND)
 
-    def still_expected(self, *, seen: int, now: float) -> tuple[Batch, ...]:
+    def still_expected(self, *, seen: int, now: float) -> list[Batch]:
         """Those whose Node can't have been seen, as of version `seen`."""
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()
             if expected.version > seen and now < expected.until
         }
-        if not self.expected:
-            return ()
-        first, last = min(self.expected), max(self.expected)
-        others = frozenset(range(first, last + 1)) - self.expected.keys()
-        return (Batch(first, last, "", others),)
+        return [Batch(first, last, "") for first, last in runs(self.expected)]
 
     def is_starting(self, *, now: float) -> bool:
         """Whether one of them is new and doesn't take pods yet."""

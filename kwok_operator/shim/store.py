@@ -18,6 +18,7 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.core.autoscaler import MOST_TOLD, Fleet, target_of
 from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
@@ -193,7 +194,6 @@ class Store:
         nodes, now = self._nodes.get(group.uid) or GroupNodes(), self._clock()
         cloud = group.spec.cloud
         capped = bool(cloud and cloud.interruptions and cloud.interruptions.at_a_time is not None)
-        # Last, so that where there are too many, those go that may have gone.
         expected = nodes.still_expected(seen=self._nodes_version, now=now)
         return Fleet(
             group=group.name,
@@ -202,7 +202,8 @@ class Store:
             status=group.status,
             present={s: n.name for s, n in nodes.there.items() if not n.deleting},
             leaving=frozenset(s for s, n in nodes.there.items() if n.deleting),
-            batches=(*batches_of(group.status), *expected),
+            # By age, as the newest are taken back first.
+            batches=tuple(sorted((*batches_of(group.status), *expected), key=_first)),
             next_serial=self._next_serial(group),
             gone=frozenset(nodes.gone),
             ended=nodes.ended(capped=capped, now=now),
@@ -228,10 +229,10 @@ class Store:
 
     def _note_arrivals(self, before: GroupObject, group: GroupObject) -> None:
         """What a group waits for no more has mostly come, also where we never saw that it did."""
-        asked = {serial for batch in batches_of(group.status) for serial in batch}
-        missed = {serial for batch in batches_of(before.status) for serial in batch} - asked
+        # Those too that are spent: they will never come.
+        asked = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
         given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_TOLD:]
-        missed.update(serial for serial in given_out if serial not in asked)
+        missed = {s for b in batches_of(before.status) for s in b}.union(given_out) - asked
         nodes = self._nodes.setdefault(group.uid, GroupNodes())
         nodes.expect(missed, version=group.resource_version, now=self._clock())
 
@@ -317,6 +318,10 @@ class Store:
         nodes = self._nodes.get(group.uid)
         asked = max((batch.last for batch in batches_of(group.status)), default=-1)
         return max(group.status.next_serial, asked + 1, nodes.highest + 1 if nodes else 0)
+
+
+def _first(batch: Batch) -> int:
+    return batch.first
 
 
 def _asked_for(group: GroupObject) -> tuple[int, tuple[PendingBatch, ...]]:

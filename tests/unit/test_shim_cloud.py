@@ -272,9 +272,12 @@ class TestWhatIsKept:
     def test_also_while_some_arrive(self, clock: Clock, drawn: list[int]) -> None:
         shim = Shim(waiting(SLOW, count=5), clock=clock)
         instances(shim)
-        status = {"pending": [pending(2, 4)], "nextSerial": 5, "targetSize": 3}
-        shim.store.put_group(group_of(status=status | {"cloud": status_of(cloud(**SLOW))}))
-        assert instances(shim).keys() == {2, 3, 4}
+        status = {"pending": [pending(2, 4)], "nextSerial": 5, "targetSize": 5}
+        group = group_of(status=status | {"cloud": status_of(cloud(**SLOW))})
+        shim.store.put_group(group)
+        for arrived in (0, 1):
+            shim.store.put_node(node_of(group, arrived))
+        assert instances(shim).keys() == {0, 1, 2, 3, 4}
         assert sorted(drawn) == [0, 1, 2, 3, 4]
 
     def test_who_is_asked_for_anew_is_drawn_anew(self, clock: Clock, drawn: list[int]) -> None:

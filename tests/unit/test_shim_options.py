@@ -85,7 +85,7 @@ class TestWhoIsStarting:
         elif end == "deleted":
             shim.store.drop_node(starting)
         elif end == "not in a new list":
-            shim.store.replace_nodes([])
+            shim.store.replace_nodes([], 1)
         else:
             clock.now += STARTUP_TIME
         assert told(shim)
