@@ -35,7 +35,8 @@ class NodeRecord:
     `group` is the value of its label. `owner` is the uid of the group that made it, "" where
     annotation and ownerReference don't agree on one. `serial` is the one in its name, None where
     that is no name of the owner's. `deleting` is final. `held` means that a finalizer keeps it from
-    going. `endpoint` is that of a Ready node, and of one that we may make Ready.
+    going. `endpoint` is that of a Ready node, and of one that we may make Ready. `tainted` means
+    that Kubernetes keeps pods off, as of any new node (core/usable.py).
     """
 
     name: str
@@ -50,6 +51,11 @@ class NodeRecord:
     held: bool
     endpoint: KubeletEndpoint | None
     mark: Mark | None = None
+    tainted: bool = False
+
+    @property
+    def usable(self) -> bool:
+        return self.ready and not self.tainted
 
 
 def record_of(node: NodeView) -> NodeRecord:
@@ -75,6 +81,7 @@ def record_of(node: NodeView) -> NodeRecord:
         held=node.deleting and bool(node.finalizers),
         endpoint=endpoint,
         mark=mark,
+        tainted=node.not_ready_taint,
     )
 
 
@@ -179,8 +186,10 @@ class NodeCache:
         elif name in self._nodes:
             self._nodes[name].deleting = True
 
-    def updated(self, item: NodeRecord, *, ready: bool | None = None) -> None:
-        """We patched this node; of the answer only the metadata count, and `ready` if it is known.
+    def updated(
+        self, item: NodeRecord, *, ready: bool | None = None, tainted: bool | None = None
+    ) -> None:
+        """We patched this node; of the answer only the metadata count, and the rest where known.
 
         Events from before the patch come too late from now on; its own tells the same and more.
         """
@@ -193,6 +202,8 @@ class NodeCache:
             known.mark = item.mark
             if ready is not None:
                 known.ready = ready
+            if tainted is not None:
+                known.tainted = tainted
 
     def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
         self._groups.setdefault(new.group, {})[new.name] = new
@@ -224,6 +235,7 @@ class NodeCache:
 def _told(record: NodeRecord) -> tuple[object, ...]:
     return (
         record.ready,
+        record.tainted,
         record.deleting,
         record.held,
         record.owner,

@@ -262,8 +262,9 @@ class Clouds:
         views = outlook.sight.views
         for serial, record in seen.records.items():
             view = views.get(serial)
-            plain = State.READY if record.ready else State.STARTING
-            state = plain if view is None else view.state
+            state = State.READY if view is None else view.state
+            if state is State.READY and not record.usable:
+                state = State.STARTING
             states[state] = states.get(state, 0) + 1
         if seen.stuck:
             states[State.DELETING] = len(seen.stuck)

@@ -1,4 +1,4 @@
-"""Carrying out a plan: nodes deleted, brought to their view, created and patched, in this order.
+"""Carrying out a plan: nodes deleted, opened to pods, brought to their view, created and patched.
 
     Work (a plan, and what it was made from)  --carry_out-->  NodeWriter, many calls at once
 
@@ -7,7 +7,7 @@ is made from what is there then.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kwok_operator.controller.cache import NodeRecord
@@ -35,7 +35,8 @@ WRITES_PER_PASS = 2_000
 class Work:
     """A plan to carry out. `node` is the template, None where there is no usable one.
 
-    `stop` tells whether the plan has become pointless. `turn` is what the simulated cloud adds, if
+    `stop` tells whether the plan has become pointless. `opening` are Ready nodes that are to take
+    pods. `turn` is what the simulated cloud adds, if
     there is one, `hold` how it keeps nodes not Ready.
     """
 
@@ -45,6 +46,7 @@ class Work:
     seen: Observation
     node: Node | None
     stop: Callable[[], bool]
+    opening: Sequence[NodeRecord] = ()
     turn: Turn | None = None
     hold: Hold = Hold.NONE
 
@@ -75,6 +77,8 @@ class Execution:
         """Raises ApiError where the API server refuses a write."""
         if work.plan.delete:
             await self._delete(work)
+        if work.opening and not work.stop():
+            await self._let_pods_on(work)
         if work.turn is not None and work.turn.writes and not work.stop():
             await self._postpone(work, work.turn)
             await self._reshape(work, work.turn)
@@ -96,6 +100,12 @@ class Execution:
 
         await self._executor.run(work.plan.delete, delete, stop=work.stop)
 
+    async def _let_pods_on(self, work: Work) -> None:
+        async def let_pods_on(record: NodeRecord) -> None:
+            await self._writer.let_pods_on(record, uid=work.group.uid)
+
+        await self._executor.run(work.opening, let_pods_on, stop=work.stop)
+
     async def _postpone(self, work: Work, turn: Turn) -> None:
         by_name = _by_name(work.seen)
 
@@ -116,6 +126,7 @@ class Execution:
                 taint=(interruptions or Interruptions()).taint,
                 now=self._now(),
                 noticed_at=sight.noticed.get(serial),
+                kwok_alive=self._kwok.alive,
             )
             if not holds(view, Hold.LEASE):
                 # First, as nothing would remember it later; and whatever the way is by now.
@@ -138,7 +149,6 @@ class Execution:
             body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
             if birth is not None:
                 body = birth.body(body, hold=work.hold, now=now)
-                ready &= birth.view.ready
                 if work.hold is Hold.LEASE and holds(birth.view, Hold.LEASE):
                     await self._hold.take(name, group=group.name, uid=group.uid)
             made = await self._writer.create(
@@ -146,7 +156,7 @@ class Execution:
                 body,
                 group=group.name,
                 uid=group.uid,
-                born_ready=endpoint if ready else None,
+                kwok_alive=endpoint is not None,
             )
             if made:
                 work.memory.seen.add(serial)

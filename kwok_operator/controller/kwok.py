@@ -83,7 +83,12 @@ class KwokLink:
         has none, those by which it was judged last are asked again.
         """
         await self.look(tuple(nodes) or self._witnesses)
-        return self._endpoint if self._clock() < self._trusted_until else None
+        return self._endpoint if self.alive else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether kwok gave a sign of life a moment ago; `look` asks for one."""
+        return self._clock() < self._trusted_until
 
     def wants_scout(self) -> bool:
         """Whether it is worth the wait to send a scout."""
@@ -91,7 +96,7 @@ class KwokLink:
 
     async def look(self, nodes: Iterable[str]) -> None:
         """Looks at Leases, unless that was done a moment ago."""
-        if self._clock() < self._trusted_until:
+        if self.alive:
             return
         names = tuple(nodes)
         if not names:

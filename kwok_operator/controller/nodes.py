@@ -1,6 +1,7 @@
 """Creating, changing and deleting single nodes, and what the API server's answers mean.
 
-    create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
+    create(name, body)     ──> POST, PATCH that lets pods on ──> Created, or Taken by somebody else
+    let_pods_on(record)    ──> GET, PATCH without the taint of new nodes, as core/usable.py explains
     update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
     reshape(record, shape) ──> the same ──> as the simulated cloud has it
     postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
@@ -14,7 +15,6 @@ no answer the executor has the whole of it done again, when it is due. That is h
 second POST only finds the first's node, as the name tells; a second DELETE finds nothing.
 """
 
-import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -24,12 +24,12 @@ from kwok_operator.constants import NODES_PATH
 from kwok_operator.controller.cache import NodeCache, NodeRecord, record_of
 from kwok_operator.controller.pods import PodRemover
 from kwok_operator.core.cleaning import Node
-from kwok_operator.core.cloud.shaping import Patch, Shape, carried_over, changes, ready_after
+from kwok_operator.core.cloud.shaping import Patch, Shape, after, carried_over, changes
 from kwok_operator.core.cloud.times import format_exact_time
 from kwok_operator.core.inplace import make_patches
-from kwok_operator.core.template import KubeletEndpoint
+from kwok_operator.core.usable import untaint
 from kwok_operator.errors import ConflictError, InvalidError, NotFoundError
-from kwok_operator.kube.client import ACCEPT_METADATA, MERGE_PATCH, KubeClient
+from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
 
 logger = logging.getLogger(__name__)
@@ -75,29 +75,61 @@ class NodeWriter:
             return  # the name is taken, which is only found out after the node was found valid
 
     async def create(
-        self, name: str, body: bytes, *, group: str, uid: str, born_ready: KubeletEndpoint | None
+        self, name: str, body: bytes, *, group: str, uid: str, kwok_alive: bool
     ) -> bool:
-        """Creates a node; False where the name is held by a node that is not the group's own."""
+        """Creates a node, and lets pods onto it if it is Ready and kwok keeps it so.
+
+        False where the name is held by a node that is not the group's own.
+        """
+        answer: bytes | None
         try:
             answer = await self._client.request(
-                "POST",
-                NODES_PATH,
-                params={"fieldManager": FIELD_MANAGER},
-                body=body,
-                accept=ACCEPT_METADATA,
+                "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
             )
         except ConflictError:
-            return await self._adopt(name, group=group, uid=uid)
-        node = NODES.one(answer)
-        if born_ready is not None:
-            node = dataclasses.replace(
-                node,
-                ready=True,
-                addresses=born_ready.addresses,
-                kubelet_port=born_ready.port,
-            )
-        self._cache.created(group, record_of(node))
+            self._spend()
+            answer = await self._read(name)
+            if answer is None or not _belongs(NODES.one(answer), uid=uid):
+                logger.info("name is taken: group=%s node=%s", group, name)
+                return False
+        self._cache.created(group, record_of(NODES.one(answer)))
+        if kwok_alive:
+            await self._let_pods_on(name, answer, uid=uid)
         return True
+
+    async def let_pods_on(self, record: NodeRecord, *, uid: str) -> None:
+        """Takes the taint of new nodes off one that is Ready, and the group's."""
+        answer = await self._read(record.name)
+        if answer is None:
+            self._cache.deleted(record.name, gone=True)
+        else:
+            await self._let_pods_on(record.name, answer, uid=uid)
+
+    async def _let_pods_on(self, name: str, answer: bytes, *, uid: str) -> None:
+        """`answer` is the node; where it has changed since, what is done is decided anew.
+
+        Raises InvalidError or ConflictError where that goes on.
+        """
+        try:
+            for attempt in range(1, _UPDATE_TRIES + 1):
+                node = NODES.one(answer)
+                patch = untaint(decode_dict(answer)) if _belongs(node, uid=uid) else None
+                if patch is None:
+                    self._cache.upsert(record_of(node))
+                    return
+                self._spend()
+                try:
+                    patched = await self._send_patch(name, "", patch, content_type=JSON_PATCH)
+                except (ConflictError, InvalidError):
+                    if attempt == _UPDATE_TRIES:
+                        raise
+                    self._spend()
+                    answer = await self._get(name)
+                else:
+                    self._cache.updated(record_of(patched), ready=True, tainted=False)
+                    return
+        except NotFoundError:
+            self._cache.deleted(name, gone=True)
 
     async def update(
         self, record: NodeRecord, wanted: Node, *, uid: str, missing: Collection[str] = ()
@@ -136,7 +168,7 @@ class NodeWriter:
         except (ConflictError, InvalidError):
             # A uid can't be patched: that is how the API server refuses another node of this name.
             self._spend()
-            node = await self._read(record.name)
+            node = await self._view(record.name)
             if node is not None and node.uid == record.uid:
                 raise
             if node is not None:
@@ -162,8 +194,8 @@ class NodeWriter:
                     if attempt == _UPDATE_TRIES:
                         raise
                 else:
-                    ready = ready_after(patches, before=node.ready)
-                    self._cache.updated(record_of(patched), ready=ready)
+                    ready, tainted = after(patches, ready=node.ready, tainted=node.not_ready_taint)
+                    self._cache.updated(record_of(patched), ready=ready, tainted=tainted)
                     return True
         except NotFoundError:
             self._cache.deleted(record.name, gone=True)
@@ -178,13 +210,20 @@ class NodeWriter:
             node = await self._send_patch(node.name, subresource, body)
         return node
 
-    async def _send_patch(self, name: str, subresource: str, body: Mapping[str, Any]) -> NodeView:
+    async def _send_patch(
+        self,
+        name: str,
+        subresource: str,
+        body: Mapping[str, Any] | list[dict[str, Any]],
+        *,
+        content_type: str = MERGE_PATCH,
+    ) -> NodeView:
         answer = await self._client.request(
             "PATCH",
             f"{NODES_PATH}/{name}{subresource}",
             params={"fieldManager": FIELD_MANAGER},
             body=body,
-            content_type=MERGE_PATCH,
+            content_type=content_type,
             accept=ACCEPT_METADATA,
         )
         return NODES.one(answer)
@@ -208,7 +247,7 @@ class NodeWriter:
                     await self._pods.remove(record.name, group=record.group)
                 return
             self._spend()
-            node = await self._read(record.name)
+            node = await self._view(record.name)
             if node is None or node.uid != record.uid or owner not in node.owner_uids:
                 return
             version = str(node.resource_version)
@@ -229,19 +268,13 @@ class NodeWriter:
             self._cache.deleted(record.name)
         return True
 
-    async def _adopt(self, name: str, *, group: str, uid: str) -> bool:
-        self._spend()
-        node = await self._read(name)
-        ours = node is not None and _belongs(node, uid=uid)
-        if node is not None and ours:
-            self._cache.created(group, record_of(node))
-        else:
-            logger.info("name is taken: group=%s node=%s", group, name)
-        return ours
+    async def _view(self, name: str) -> NodeView | None:
+        answer = await self._read(name)
+        return None if answer is None else NODES.one(answer)
 
-    async def _read(self, name: str, *, retries: int = 0) -> NodeView | None:
+    async def _read(self, name: str, *, retries: int = 0) -> bytes | None:
         try:
-            return NODES.one(await self._get(name, retries=retries))
+            return await self._get(name, retries=retries)
         except NotFoundError:
             return None
 

@@ -59,6 +59,7 @@ class Observation:
     """The nodes of a group: ours by serial, those of them that are Ready, and those that only look
     like it.
 
+    Of the Ready ones, pods are kept off those that are `tainted` still (core/usable.py).
     `terminating` are on their way out; those of them that are `stuck` have not been deleted yet,
     because the simulated cloud puts it off. `marked` are those of the nodes about which the cloud
     has decided something. `gone` are serials of open batches whose node was there and is not any
@@ -73,7 +74,13 @@ class Observation:
     foreign: tuple[str, ...]
     stuck: dict[int, NodeRecord] = field(default_factory=dict)
     marked: dict[int, NodeRecord] = field(default_factory=dict)
+    tainted: list[NodeRecord] = field(default_factory=list)
     gone: frozenset[int] = frozenset()
+
+    @property
+    def usable(self) -> int:
+        """How many are Ready and take pods."""
+        return len(self.ready) - len(self.tainted)
 
     def count_updated(self, template_hash: str | None) -> int:
         return len([1 for r in self.records.values() if r.template_hash == template_hash])
@@ -84,6 +91,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     names = NodeNames.of(group.name, group.uid)
     records: dict[int, NodeRecord] = {}
     ready: list[NodeRecord] = []
+    tainted: list[NodeRecord] = []
     terminating: dict[int, NodeRecord] = {}
     stuck: dict[int, NodeRecord] = {}
     marked: dict[int, NodeRecord] = {}
@@ -105,6 +113,8 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
             records[serial] = record
             if record.ready:
                 ready.append(record)
+                if record.tainted:
+                    tainted.append(record)
             if record.mark is not None:
                 marked[serial] = record
     if memory.status.pending:
@@ -122,6 +132,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
         foreign=tuple(dict.fromkeys(foreign)),
         stuck=stuck,
         marked=marked,
+        tainted=tainted,
         gone=frozenset([*lost, *memory.taken]),
     )
 
@@ -171,7 +182,7 @@ def observed(
         next_serial=max(memory.next_serial, memory.status.next_serial, highest + 1, asked + 1),
         held=memory.status.target_size,
         room=room,
-        ready=frozenset(s for s, r in records.items() if r.ready) if outdated else frozenset(),
+        usable=frozenset(s for s, r in records.items() if r.usable) if outdated else frozenset(),
         outdated=outdated,
         ended=ended,
     )

@@ -153,22 +153,36 @@ class Reconciler:
         hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
         found = await self._find(group, memory, resolution, hold)
         plan, seen, turn = found.plan, found.seen, found.turn
-        writes = bool(plan.create or plan.delete or plan.update or (turn and turn.writes))
+        if seen.usable < len(seen.records) and not plan.create:
+            await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
+        opening = self._opening(found)
+        planned = plan.create or plan.delete or plan.update or (turn and turn.writes)
+        writes = bool(planned or opening)
         if not writes:
             memory.refusal = None
-        if len(seen.ready) < len(seen.records) and not plan.create:
-            await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
         status = self._reporter.status(found)
         postponed = await self._reporter.publish(found, status)
         if turn is not None:
             self._look_after(group, seen, turn)
         if writes:
-            await self._execute(found, hold)
+            await self._execute(found, opening, hold)
             self._wake(group.name, 0.0)
         elif postponed is not None:
             self._wake(group.name, postponed)
         elif status.ready_replicas < status.replicas:
             self._wake(group.name, NOT_READY_RECHECK)
+
+    def _opening(self, found: Finding) -> list[NodeRecord]:
+        """The Ready nodes that pods are kept off, and needn't be: kwok is there, and they stay."""
+        if not found.seen.tainted or found.group.spec.paused or not self._parts.kwok.alive:
+            return []
+        leaving = frozenset(found.plan.delete)
+        shaped = frozenset(found.turn.reshape if found.turn is not None else ())
+        return [
+            record
+            for record in found.seen.tainted
+            if record.name not in leaving and record.serial not in shaped
+        ]
 
     def _look_after(self, group: Group, seen: Observation, turn: Turn) -> None:
         """Tells what the simulated cloud has done, and looks again when it does something next."""
@@ -245,7 +259,7 @@ class Reconciler:
             wants_more=waits or (rollout is not None and rollout.held),
         )
 
-    async def _execute(self, found: Finding, hold: Hold) -> None:
+    async def _execute(self, found: Finding, opening: list[NodeRecord], hold: Hold) -> None:
         """Carries the plan out while counts are reported; stops when the group changes."""
         group, memory = found.group, found.memory
         done = asyncio.Event()
@@ -258,6 +272,7 @@ class Reconciler:
             found.seen,
             found.resolution.node,
             stop=lambda: self._interrupted(group),
+            opening=opening,
             turn=found.turn,
             hold=hold,
         )

@@ -89,7 +89,7 @@ class Reporter:
             target=plan.target,
             paused=group.spec.paused,
             replicas=len(seen.records),
-            ready=len(seen.ready),
+            ready=seen.usable,
             updated=seen.count_updated(resolution.hash),
             pending=len(plan.pending),
             failed=len(plan.pending) if found.memory.refusal else failed,

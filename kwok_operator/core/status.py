@@ -201,7 +201,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
 
 
 def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
-    counts = f"{facts.ready} of {facts.target.value} nodes are Ready"
+    counts = f"{facts.ready} of {facts.target.value} nodes are usable"
     settled = _settled(facts) and not facts.rollout
     if facts.template_error:
         return _Verdict(False, stalled.reason, facts.template_error)

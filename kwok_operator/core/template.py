@@ -38,8 +38,8 @@ DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "
 DEFAULT_ARCH = "amd64"
 DEFAULT_OS = "linux"
 _SAME_LABEL: Mapping[str, tuple[str, ...]] = {
-    constants.ARCH_LABEL: ("beta.kubernetes.io/arch",),
-    constants.OS_LABEL: ("beta.kubernetes.io/os",),
+    constants.ARCH_LABEL: (constants.BETA_ARCH_LABEL,),
+    constants.OS_LABEL: (constants.BETA_OS_LABEL,),
     constants.INSTANCE_TYPE_LABEL: ("beta.kubernetes.io/instance-type",),
     constants.ZONE_LABEL: (
         "failure-domain.beta.kubernetes.io/zone",
@@ -49,6 +49,11 @@ _SAME_LABEL: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Labels that say the same in other words: where a copied node has them, they follow."""
+_LABELS_OF_EVERY_NODE = (
+    (constants.BETA_ARCH_LABEL, constants.ARCH_LABEL),
+    (constants.BETA_OS_LABEL, constants.OS_LABEL),
+)
+"""kube-controller-manager writes the first of each pair where it isn't as the second is."""
 _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVersion")
 """Versions in nodeInfo that kwok writes where there are none, but not into a node born Ready."""
 
@@ -302,7 +307,9 @@ def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix:
     node: Node = {"apiVersion": "v1", "kind": "Node", **copy.deepcopy(resolved)}
     metadata = node["metadata"]
     metadata["name"] = name
-    metadata["labels"].update({constants.HOSTNAME_LABEL: name, constants.NODE_GROUP_LABEL: group})
+    labels = metadata["labels"]
+    labels.update({constants.HOSTNAME_LABEL: name, constants.NODE_GROUP_LABEL: group})
+    labels.update({old: labels[new] for old, new in _LABELS_OF_EVERY_NODE if new in labels})
     metadata["annotations"].update(
         {
             constants.KWOK_NODE_ANNOTATION: constants.KWOK_NODE_ANNOTATION_VALUE,

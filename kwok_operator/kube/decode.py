@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
 
+from kwok_operator.core.usable import is_not_ready_taint
 from kwok_operator.errors import ApiError, DecodeError
 from kwok_operator.kube.answers import error_of
 
@@ -27,8 +28,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
-
-_NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,11 @@ class NodeView:
     """0 where the node states none."""
     provider_id: str
     not_ready_taint: bool = False
-    """Whether Kubernetes keeps pods off, as it does for a moment with every new node."""
+    """Whether Kubernetes keeps pods off, as it does with every new node: see core/usable.py."""
+
+    @property
+    def usable(self) -> bool:
+        return self.ready and not self.not_ready_taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ class _NodeStatus(TypedDict, total=False):
 
 class _Taint(TypedDict, total=False):
     key: str
+    effect: str
+    value: str
 
 
 class _NodeSpec(TypedDict, total=False):
@@ -198,7 +203,7 @@ def _node(raw: _Node) -> NodeView:
         ),
         kubelet_port=(endpoints.get("kubeletEndpoint") or {}).get("Port") or 0,
         provider_id=spec.get("providerID") or "",
-        not_ready_taint=_NOT_READY_TAINT in [t.get("key") for t in spec.get("taints") or ()],
+        not_ready_taint=any([is_not_ready_taint(t) for t in spec.get("taints") or ()]),
     )
 
 

@@ -58,7 +58,7 @@ class GroupNodes:
         mark = mark_of(labels=view.labels, annotations=view.annotations)
         leaving = view.deleting or is_stuck(mark)
         self.there[serial] = Node(view.name, view.provider_id, leaving, mark)
-        young, up = view.created > now - STARTUP_TIME, view.ready and not view.not_ready_taint
+        young, up = view.created > now - STARTUP_TIME, view.usable
         if leaving or (up and not (young and is_initializing(mark, now=now))):
             self.starting.pop(serial, None)
         elif young:
@@ -86,15 +86,15 @@ class GroupNodes:
         }
         return [Batch(first, last, "") for first, last in runs(self.expected)]
 
-    def is_starting(self, *, now: float) -> bool:
-        """Whether one of them is new and doesn't take pods yet."""
+    def still_starting(self, *, now: float) -> Set[int]:
+        """Those that are new and don't take pods yet."""
         # Each call ends at the first young one; an old one is met once, and never again.
         while self.starting:
             serial = next(iter(self.starting))
             if self.starting[serial] > now - STARTUP_TIME:
-                return True
+                break
             del self.starting[serial]
-        return False
+        return self.starting.keys()
 
     def ended(self, *, capped: bool, now: float) -> frozenset[int]:
         """Those that the simulated cloud takes back now; `capped` is whether others must wait."""

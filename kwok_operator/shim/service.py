@@ -176,8 +176,12 @@ class CloudProvider:
         fleet = self._store.fleet(group)
         refused, obstacle = _failure(group), _obstacle(group)
         told = self._arrivals.told(group)
+        starting = self._store.starting(group)
         found = [
-            Instance(self._provider_id(group, s), DELETING if name in fleet.going else RUNNING)
+            Instance(
+                self._provider_id(group, s),
+                DELETING if name in fleet.going else CREATING if s in starting else RUNNING,
+            )
             for s, name in sorted(fleet.present.items())
         ]
         found += [Instance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)]
@@ -328,7 +332,7 @@ def _node_group(group: GroupObject) -> pb.NodeGroup:
     bounds = group.spec.autoscaling
     assert bounds is not None
     most = _INT32_MAX if bounds.max_size is None else bounds.max_size
-    ready = f"{group.status.ready_replicas} of {group.status.target_size or 0} nodes are Ready"
+    ready = f"{group.status.ready_replicas} of {group.status.target_size or 0} nodes are usable"
     return pb.NodeGroup(id=group.name, minSize=bounds.min_size, maxSize=most, debug=ready)
 
 

@@ -40,14 +40,6 @@ _NO_TIME: Final = "1970-01-01T00:00:00Z"
 """A Time of zero seconds is none at all to who reads it, and a template has no age."""
 _NO_ENDPOINT: Final = KubeletEndpoint(addresses=(), port=0)
 """With one, a node is rendered Ready; a template's has nobody to talk to."""
-_ADDED_LABELS: Final = {
-    "beta.kubernetes.io/arch": constants.ARCH_LABEL,
-    "beta.kubernetes.io/os": constants.OS_LABEL,
-}
-"""Kubernetes' node lifecycle controller sees to it that each node has these, and that they agree.
-
-Pods may still choose nodes by them.
-"""
 _MOST: Final = Fraction(2**63 - 1)
 _DECIMAL_UNITS: Final = {-3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -75,8 +67,6 @@ def template_node(
     body = rendered.body(f"template-{group}", requested_at=_NO_TIME, now=_NO_TIME, ready=True)
     manifest = json.loads(body)
     del manifest["metadata"]["annotations"][constants.REQUESTED_AT_ANNOTATION]
-    labels = manifest["metadata"]["labels"]
-    labels |= {old: labels[new] for old, new in _ADDED_LABELS.items() if new in labels}
     return encode_node(manifest)
 
 

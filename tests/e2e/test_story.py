@@ -80,9 +80,9 @@ def test_describe_tells_the_story(kubectl: Kubectl, harness: Harness, group_name
     scaled = [line.message for line in story(kubectl, group_name)]
     assert scaled == [
         "Scaling up from 0 to 3: 3 nodes to create.",
-        "3 of 3 nodes are Ready.",
+        "3 of 3 nodes are usable.",
         "Scaling up from 3 to 5: 2 nodes to create.",
-        "5 of 5 nodes are Ready.",
+        "5 of 5 nodes are usable.",
     ]
 
     begin = [("ScalingUp", 1), ("Ready", 1), ("ScalingUp", 1)]

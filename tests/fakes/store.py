@@ -95,6 +95,8 @@ class Store:
         new.update(kind=collection.kind, apiVersion=collection.api_version)
         if not collection.status_on_create:
             new.pop("status", None)
+        if collection.kind == "Node":
+            _keep_pods_off(new)
         meta.update(uid=str(uuid.uuid4()), creationTimestamp=CREATED_AT, generation=1)
         if dry_run:
             return new
@@ -219,6 +221,13 @@ def _apply(place: Any, key: str, operation: Json) -> None:
             del place[at]
         case other:
             raise Refused(422, "Invalid", f"{other} of {operation['path']} is impossible")
+
+
+def _keep_pods_off(node: Json) -> None:
+    """As the admission plugin TaintNodesByCondition does."""
+    spec = node["spec"] = node.get("spec") or {}
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    spec["taints"] = [*(spec.get("taints") or ()), taint]
 
 
 def patched(current: Json, patch: Any, content_type: str) -> Json:

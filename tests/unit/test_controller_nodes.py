@@ -74,7 +74,6 @@ class World:
         self.spent += 1
 
     async def birth(self, *, at: int = 0) -> NodeRecord:
-        ready = view(at).ready
         made = born(
             body(ready=True),
             life=LIFE,
@@ -83,8 +82,7 @@ class World:
             interruption_taint=None,
             now=NOW,
         )
-        endpoint = ENDPOINT if ready else None
-        assert await self.writer.create(NAME, made, group=GROUP, uid=UID, born_ready=endpoint)
+        assert await self.writer.create(NAME, made, group=GROUP, uid=UID, kwok_alive=True)
         return self.record
 
     @property

@@ -34,11 +34,11 @@ from kwok_operator.core.cloud.shaping import (
     Hold,
     Patch,
     Shape,
+    after,
     born,
     carried_over,
     changes,
     needs_shaping,
-    ready_after,
     shown_text,
     shows_notice,
 )
@@ -461,8 +461,8 @@ class TestReadiness:
         node = aged(birth(FLAPPING), FLAPPING, *([60] if at == 120 else []))
         before = ready(node) == "True"
         patches = todo(node, FLAPPING, at)
-        assert ready_after(patches, before=before) is (at == 120) is not before
-        assert ready_after((), before=before) is before
+        assert after(patches, ready=before, tainted=True) == (at == 120, True) != (before, True)
+        assert after((), ready=before, tainted=True) == (before, True)
 
 
 ALL = replace(

@@ -250,7 +250,8 @@ def test_identity_is_never_touched() -> None:
     assert set(todo.rest["metadata"]) == {"labels", "annotations"}
     assert set(todo.rest["spec"]) == {"taints"}
     touched = todo.rest["metadata"]["labels"].keys() | todo.rest["metadata"]["annotations"].keys()
-    assert touched == {"a", "c", "kubernetes.io/arch", LIST, "kwok-operator.io/template-hash"}
+    arch = {"kubernetes.io/arch", "beta.kubernetes.io/arch"}
+    assert touched == {"a", "c", *arch, LIST, "kwok-operator.io/template-hash"}
 
 
 def test_the_hash_comes_last() -> None:

@@ -60,6 +60,8 @@ class TestIdentity:
 
     def test_labels(self, ready: bool) -> None:
         assert rendered(ready=ready)["metadata"]["labels"] == {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
             "kubernetes.io/hostname": NAME,
             "kubernetes.io/os": "linux",

@@ -223,8 +223,8 @@ def test_the_other_conditions(kind: str, facts: dict[str, Any], status: str, rea
 @pytest.mark.parametrize(
     ("kind", "facts", "words"),
     [
-        ("Ready", {}, ["3 of 3 nodes are Ready"]),
-        ("Ready", target(5), ["3 of 5 nodes are Ready"]),
+        ("Ready", {}, ["3 of 3 nodes are usable"]),
+        ("Ready", target(5), ["3 of 5 nodes are usable"]),
         ("Ready", target(1) | {"leaving": 2}, ["3 of 1", "2 are leaving"]),
         ("Ready", target(5) | {"paused": True}, ["3 of 5", "spec.paused"]),
         ("Ready", target(3, NODE_LIMIT), ["--max-total-nodes", "6 of 9 wait"]),

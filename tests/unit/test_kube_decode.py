@@ -163,7 +163,6 @@ def test_ready(conditions: list[dict[str, str]], ready: bool) -> None:
     ("taints", "there"),
     [
         ([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}], True),
-        ([{"key": "gpu"}, {"key": "node.kubernetes.io/not-ready"}], True),
         ([{"key": "node.kubernetes.io/unreachable"}, {}, {"key": ""}], False),
         (None, False),
     ],

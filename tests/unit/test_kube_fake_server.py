@@ -23,7 +23,7 @@ from kwok_operator.kube.client import (
     MERGE_PATCH,
     KubeClient,
 )
-from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
 from tests.fakes.store import json_patch, merge_patch, selects
 from tests.fakes.waiting import until
 
@@ -155,13 +155,13 @@ async def test_json_patch(
     server: FakeApiServer, client: KubeClient, operations: Any, result: Any
 ) -> None:
     target = {"a": {"x/y": 1}, "l": [1, 2]}
-    server.create(NODES, {"metadata": {"name": "n"}, "spec": target})
+    server.create(LEASES, {"metadata": {"name": "n"}, "spec": target})
     inner = [{**o, "path": f"/spec{o['path']}"} for o in operations]
     if result is None:
         with pytest.raises(InvalidError):
-            await patch(client, f"{NODES}/n", inner, JSON_PATCH)
+            await patch(client, f"{LEASES}/n", inner, JSON_PATCH)
     else:
-        assert (await patch(client, f"{NODES}/n", inner, JSON_PATCH))["spec"] == result
+        assert (await patch(client, f"{LEASES}/n", inner, JSON_PATCH))["spec"] == result
         assert json_patch(target, operations) == result
 
 

@@ -53,6 +53,8 @@ async def world() -> AsyncIterator[Updating]:
         await world.run(stack)
         world.scale(SIZE)
         await world.settled(SIZE)
+        server.calls.clear()
+        server.seen.clear()
         yield world
 
 

@@ -288,6 +288,6 @@ class TestCloudConfig:
 
 def test_ten_thousand_groups_stay_below_the_limit_of_clients() -> None:
     group = pb.NodeGroup(
-        id="g" * 50, minSize=2**31 - 1, maxSize=2**31 - 1, debug="50000 of 50000 nodes are Ready"
+        id="g" * 50, minSize=2**31 - 1, maxSize=2**31 - 1, debug="50000 of 50000 nodes are usable"
     )
     assert len(messages.node_groups([group] * 10_000)) < 4 * 2**20

@@ -63,7 +63,7 @@ def plan(
         next_serial=max([next_serial - 1, *there, *(batch.last for batch in batches)]) + 1,
         held=None,
         room=room,
-        ready=frozenset(there) - frozenset(not_ready),
+        usable=frozenset(there) - frozenset(not_ready),
         outdated=frozenset(there) & frozenset(outdated),
     )
     return make_plan(

@@ -41,6 +41,7 @@ from kwok_operator.core.cloud.nodeparts import (
     with_taints,
 )
 from kwok_operator.core.cloud.times import format_exact_time
+from kwok_operator.core.usable import is_not_ready_taint
 from kwok_operator.models.template import Taint
 
 Patch = tuple[str, dict[str, Any]]
@@ -75,6 +76,7 @@ class Shape:
 
     `life` is the one that `view` is of, None on a Node that nothing was decided about. `taint` is
     that of notice; `now` is RFC 3339; `noticed_at` (milliseconds) is written on the Node.
+    `kwok_alive` says whether a Node that is made Ready stays so, and may take pods.
     """
 
     view: View
@@ -83,6 +85,7 @@ class Shape:
     taint: Taint | None
     now: str
     noticed_at: int | None = None
+    kwok_alive: bool = False
 
 
 def shown_text(view: View) -> str:
@@ -159,10 +162,14 @@ def changes(live: Node, shape: Shape) -> tuple[Patch, ...]:
     labelled = constants.HOLD_LABEL in part(live, "metadata", "labels")
     label = shape.hold is Hold.STAGE and not shape.view.ready
     status = _resource_changes(live, shape) | _condition_changes(live, shape)
+    becomes_ready = ready_status({"status": {**part(live, "status"), **status}}) == "True"
     metadata = _annotation_changes(live, shape)
     if labelled is not label:
         metadata["labels"] = {constants.HOLD_LABEL: constants.HOLD_LABEL_VALUE if label else None}
-    rest = {"metadata": metadata, "spec": _taint_changes(live, shape)}
+    rest = {
+        "metadata": metadata,
+        "spec": _taint_changes(live, shape, lets_pods_on=becomes_ready and shape.kwok_alive),
+    }
     rest = {name: changed for name, changed in rest.items() if changed}
     patches: list[Patch] = []
     if status:
@@ -176,13 +183,15 @@ def changes(live: Node, shape: Shape) -> tuple[Patch, ...]:
     return tuple(patches)
 
 
-def ready_after(patches: Iterable[Patch], *, before: bool) -> bool:
-    """Whether a Node is Ready once these patches are written."""
+def after(patches: Iterable[Patch], *, ready: bool, tainted: bool) -> tuple[bool, bool]:
+    """Whether a Node is Ready, and has the taint of new ones, once these patches are written."""
     for _, body in patches:
         for condition in body.get("status", {}).get("conditions", ()):
             if condition["type"] == READY:
-                before = condition["status"] == "True"
-    return before
+                ready = condition["status"] == "True"
+        if "taints" in body.get("spec", {}):
+            tainted = any(map(is_not_ready_taint, body["spec"]["taints"]))
+    return ready, tainted
 
 
 def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
@@ -276,13 +285,17 @@ def _resource_changes(live: Node, shape: Shape) -> dict[str, Any]:
     return {kind: names for kind, names in changed.items() if names}
 
 
-def _taint_changes(live: Node, shape: Shape) -> dict[str, Any]:
+def _taint_changes(live: Node, shape: Shape, *, lets_pods_on: bool) -> dict[str, Any]:
     now, given = taints_of(live), part(live, "metadata", "annotations")
     of_template = str(given.get(constants.TEMPLATE_TAINTS_ANNOTATION, "")).split(",")
     still = {(taint.key, taint.effect) for taint in shape.view.taints}
     passed = {(t.key, t.effect) for t in (shape.life.taints if shape.life else ())} - still
     passed -= {key for key in passed if ":".join(key) in of_template}
-    left = [taint for taint in now if taint_key(taint) not in passed]
+    left = [
+        taint
+        for taint in now
+        if taint_key(taint) not in passed and not (lets_pods_on and is_not_ready_taint(taint))
+    ]
     taints = with_taints(left, notice_taints(shape.view, shape.taint))
     return {} if taints == now else {"taints": taints}
 
