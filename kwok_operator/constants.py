@@ -80,6 +80,9 @@ NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"
 NOT_READY_TAINT_EFFECT: Final = "NoSchedule"
 """The API server's own, on every new node: core/usable.py."""
 
+TTL_ANNOTATION: Final = "node.alpha.kubernetes.io/ttl"
+"""Of the same kind: written by Kubernetes on every node, for kubelets."""
+
 GUARD_TAINT_KEY: Final = "kwok-provider"
 GUARD_TAINT_VALUE: Final = "true"
 GUARD_TAINT_EFFECT: Final = "NoSchedule"

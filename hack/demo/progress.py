@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 WATCHED = (
     "{.metadata.generation} {.status.observedGeneration} {.status.replicas}"
+    " {.status.readyReplicas}"
     ' {.status.conditions[?(@.type=="Ready")].status}{"\\n"}'
 )
 """The jsonpath of a line that `Sighting.parse` reads."""
@@ -15,20 +16,24 @@ _WIDTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A group as one line of the watch tells: its nodes, and whether it is where it should be."""
+    """A group as one line of the watch tells: its nodes, those of them that take pods, and whether
+    it is where it should be.
+    """
 
     nodes: int
+    usable: int
     settled: bool
 
     @classmethod
     def parse(cls, line: str) -> Sighting | None:
         """Read a line; None where the group has no status yet."""
         words = line.split()
-        if len(words) != 4:
+        if len(words) != 5:
             return None
-        generation, observed, nodes, ready = words
+        generation, observed, nodes, usable, ready = words
         # A condition of an older generation says nothing about the size that was just asked for.
-        return cls(nodes=int(nodes), settled=ready == "True" and observed == generation)
+        settled = ready == "True" and observed == generation
+        return cls(nodes=int(nodes), usable=int(usable), settled=settled)
 
 
 @dataclass(frozen=True, slots=True)

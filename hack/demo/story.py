@@ -158,7 +158,8 @@ class Story:
                 seen = Sighting.parse(line)
                 if seen is None:
                     continue
-                progress = Progress.of(seen.nodes, start=start, end=end, seconds=seconds)
+                done = seen.usable if end else seen.nodes
+                progress = Progress.of(done, start=start, end=end, seconds=seconds)
                 if seen.settled:
                     self._screen.updated(progress.line())
                     break
@@ -166,7 +167,7 @@ class Story:
             else:
                 why = self._why_not_ready(_BIG)
                 raise DemoError(f"{_BIG} is not at {end} nodes in {_SCALING_SECONDS:.0f} s: {why}")
-        what = "Ready" if end else "gone"
+        what = "usable" if end else "gone"
         self._check(
             seen.nodes == end,
             f"{abs(end - start):,} nodes are {what} after {seconds:.1f} s: "

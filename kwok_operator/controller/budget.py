@@ -22,6 +22,11 @@ class NodeBudget:
         return max(0, self.limit - others)
 
     @property
+    def granted(self) -> int:
+        """Nodes that all groups have, or are going to have."""
+        return sum(self._granted.values())
+
+    @property
     def waiting(self) -> int:
         """Groups that have less room than they want."""
         return len(self._waiting)

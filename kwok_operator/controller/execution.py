@@ -52,7 +52,9 @@ class Work:
 
 
 class Execution:
-    """Writes nodes as plans say. `now` gives RFC 3339 times."""
+    """Writes nodes as plans say. `now` gives RFC 3339 times, `nodes` how many nodes are wanted in
+    all.
+    """
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Execution:
         hold: HoldLink,
         metrics: Metrics,
         now: Callable[[], str],
+        nodes: Callable[[], int],
         provider_id_prefix: str,
     ) -> None:
         self._writer = writer
@@ -71,6 +74,7 @@ class Execution:
         self._hold = hold
         self._metrics = metrics
         self._now = now
+        self._nodes = nodes
         self._prefix = provider_id_prefix
 
     async def carry_out(self, work: Work) -> None:
@@ -198,6 +202,7 @@ class Execution:
             uid=group.uid,
             provider_id_prefix=self._prefix,
             endpoint=endpoint,
+            nodes=self._nodes(),
         )
 
     async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:

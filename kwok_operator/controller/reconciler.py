@@ -86,6 +86,7 @@ class Reconciler:
             metrics=parts.metrics,
             hold=parts.hold,
             now=parts.clock.now,
+            nodes=lambda: parts.budget.granted,
             provider_id_prefix=parts.provider_id_prefix,
         )
         self._reporter = Reporter(

@@ -17,8 +17,8 @@ from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, merge_taints
 from kwok_operator.core.quantity import parse_quantity
 
-_KEPT = frozenset({constants.REQUESTED_AT_ANNOTATION})
-"""Annotations that are written once."""
+_KEPT = frozenset({constants.REQUESTED_AT_ANNOTATION, constants.TTL_ANNOTATION})
+"""Annotations that are written once, by us."""
 _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 
 

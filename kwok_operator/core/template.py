@@ -23,6 +23,7 @@ from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
 from kwok_operator.core.merge import merge_nodes
 from kwok_operator.core.quantity import format_quantity, parse_quantity
+from kwok_operator.core.usable import annotations_of_every_node, labels_of_every_node
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Shape, Template
 
@@ -49,11 +50,6 @@ _SAME_LABEL: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Labels that say the same in other words: where a copied node has them, they follow."""
-_LABELS_OF_EVERY_NODE = (
-    (constants.BETA_ARCH_LABEL, constants.ARCH_LABEL),
-    (constants.BETA_OS_LABEL, constants.OS_LABEL),
-)
-"""kube-controller-manager writes the first of each pair where it isn't as the second is."""
 _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVersion")
 """Versions in nodeInfo that kwok writes where there are none, but not into a node born Ready."""
 
@@ -274,14 +270,17 @@ def render(
     uid: str,
     provider_id_prefix: str,
     endpoint: KubeletEndpoint | None,
+    nodes: int | None = None,
 ) -> NodeTemplate:
-    """Serialises a group's Node once.
+    """Serialises a group's Node once, as one of so many `nodes` in its cluster.
 
     With `endpoint`, nodes can be born Ready: they get the addresses, the port and the conditions
     that kwok would have filled in. kwok leaves a node that is Ready already as it is.
     """
     marker = _unused_marker([resolved, provider_id_prefix, endpoint and endpoint.addresses])
     node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)
+    if nodes is not None:
+        node["metadata"]["annotations"].update(annotations_of_every_node(nodes))
     parts = _split(node, marker)
     ready_parts = parts
     if endpoint is not None:
@@ -309,7 +308,7 @@ def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix:
     metadata["name"] = name
     labels = metadata["labels"]
     labels.update({constants.HOSTNAME_LABEL: name, constants.NODE_GROUP_LABEL: group})
-    labels.update({old: labels[new] for old, new in _LABELS_OF_EVERY_NODE if new in labels})
+    labels.update(labels_of_every_node(labels))
     metadata["annotations"].update(
         {
             constants.KWOK_NODE_ANNOTATION: constants.KWOK_NODE_ANNOTATION_VALUE,

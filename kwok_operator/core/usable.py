@@ -1,18 +1,43 @@
-"""When a node takes pods, and what makes a Ready one do so.
+"""What Kubernetes does to every new node, and how it is spared that: a node that is usable at once.
 
+    labels, number of nodes  --labels_, annotations_of_every_node-->  what new nodes are born with
     a Node as the API server holds it  --untaint-->  the JSON Patch that lets pods onto it
 
 The API server puts the taint node.kubernetes.io/not-ready on every node at its creation, whatever
-its conditions say. kube-controller-manager takes it off again, at the pace of one client: a few
-nodes a second. So whoever makes a node Ready does it. A node is *usable* once it is Ready and that
-taint is gone.
+its conditions say. kube-controller-manager takes it off again, and adds labels and an annotation,
+each at the pace of one client: a few nodes a second. So the one is taken off by whoever makes a
+node Ready, and the others are there from birth. A node is *usable* once it is Ready and that taint
+is gone.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node
+
+_TTLS: Final = ((100, 0), (500, 15), (1_000, 30), (2_000, 60))
+"""Up to how many nodes in the cluster the annotation has which value (seconds).
+
+kube-controller-manager's pkg/controller/ttl keeps it on each node, for kubelets; on the way down it
+changes a little later.
+"""
+_LONGEST_TTL: Final = 300
+
+
+def labels_of_every_node(labels: Mapping[str, str]) -> dict[str, str]:
+    """What the node lifecycle controller adds to a node with these labels."""
+    pairs = (
+        (constants.BETA_ARCH_LABEL, constants.ARCH_LABEL),
+        (constants.BETA_OS_LABEL, constants.OS_LABEL),
+    )
+    return {old: labels[new] for old, new in pairs if new in labels}
+
+
+def annotations_of_every_node(nodes: int) -> dict[str, str]:
+    """What the TTL controller adds to each node of a cluster with so many."""
+    ttl = next((ttl for most, ttl in _TTLS if nodes <= most), _LONGEST_TTL)
+    return {constants.TTL_ANNOTATION: str(ttl)}
 
 
 def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:

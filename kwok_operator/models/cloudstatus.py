@@ -74,7 +74,7 @@ class InstanceCounts(ApiModel):
     unregistered: int = Field(
         default=0, description="Instances that run, and that no Node comes of."
     )
-    starting: int = Field(default=0, description="Instances whose Node was never Ready.")
+    starting: int = Field(default=0, description="Instances whose Node takes no pods yet.")
     initializing: int = Field(
         default=0,
         description="Instances that are Ready, with startup taints or without all resources.",

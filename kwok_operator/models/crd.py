@@ -201,7 +201,7 @@ def _group_columns() -> list[dict[str, Any]]:
         (
             ("TARGET", ".status.targetSize", "integer", target),
             ("CURRENT", ".status.replicas", "integer", "Nodes that exist"),
-            ("READY", ".status.readyReplicas", "integer", "Nodes that are Ready"),
+            ("READY", ".status.readyReplicas", "integer", "Nodes that are Ready and take pods"),
             ("STATUS", _condition("Ready", "reason"), "string", "Why the group is Ready or not"),
         ),
         wide=(

@@ -42,7 +42,13 @@ class OwnCluster:
     @contextmanager
     def kwok_stopped(self) -> Iterator[None]:
         """kwok is there and does nothing."""
-        pid = self._kwok.pid if self._kwok else self.cluster.pid(KWOK)
+        with self.stopped(KWOK, pid=self._kwok.pid if self._kwok else None):
+            yield
+
+    @contextmanager
+    def stopped(self, component: str, *, pid: int | None = None) -> Iterator[None]:
+        """A process of the cluster is there and does nothing."""
+        pid = pid or self.cluster.pid(component)
         os.kill(pid, signal.SIGSTOP)
         try:
             yield

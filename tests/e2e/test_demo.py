@@ -103,7 +103,7 @@ def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(name: str) -> 
         r"error when evicting pods/.*: Cannot evict pod as it would violate the pod's disruption",
         r"ok: the difference is one \((even: 5, odd: 6|even: 6, odd: 5)\)",
         r"\[#+\.*\] 1,000 of 1,000 nodes, \d+ nodes/s",
-        r"ok: 1,000 nodes are Ready after .* s: \d+ nodes/s",
+        r"ok: 1,000 nodes are usable after .* s: \d+ nodes/s",
         r"ok: 1,000 nodes are gone after .* s: \d+ nodes/s",
     ):
         assert re.search(pattern, demo.stdout), pattern
@@ -214,9 +214,9 @@ def test_colours_and_rewritten_lines_are_for_terminals(
 @pytest.mark.parametrize(
     ("line", "sighting"),
     [
-        ("2 2 1000 True", Sighting(nodes=1000, settled=True)),
-        ("2 2 400 False", Sighting(nodes=400, settled=False)),
-        ("2 1 0 True", Sighting(nodes=0, settled=False)),
+        ("2 2 1000 1000 True", Sighting(nodes=1000, usable=1000, settled=True)),
+        ("2 2 400 390 False", Sighting(nodes=400, usable=390, settled=False)),
+        ("2 1 0 0 True", Sighting(nodes=0, usable=0, settled=False)),
         ("2   ", None),
     ],
     ids=["there", "on-the-way", "ready-as-of-the-last-generation", "no-status-yet"],

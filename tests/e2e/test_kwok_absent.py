@@ -1,4 +1,7 @@
-"""Without a kwok controller nobody keeps the nodes; the group says so, and nodes claim nothing.
+"""Nodes that somebody is missing for: kwok, or who else would let pods onto them.
+
+Without kube-controller-manager nodes are usable all the same. Without a kwok controller nobody
+keeps the nodes; the group says so, and nodes claim nothing.
 
 - a cluster that never had kwok: nodes are made, none claims to be Ready, the conditions name what
   is missing and what to do, after a restart of the operator too
@@ -99,6 +102,17 @@ def assert_all_well(kubectl: Kubectl, name: str) -> None:
     wait_ready(kubectl, name)
     assert condition(kubectl, name, "Stalled")["status"] == "False"
     assert all(map(is_ready, nodes_of(kubectl, name)))
+
+
+def test_nodes_take_pods_without_kube_controller_manager(own: OwnCluster) -> None:
+    kubectl, name = own.kubectl, "by-the-operator-alone"
+    own.harness.ensure()
+    with own.stopped("kube-controller-manager"):
+        apply_group(kubectl, name, targetSize=20)
+        wait_ready(kubectl, name)
+        taints = [node["spec"]["taints"] for node in nodes_of(kubectl, name)]
+    assert [[t["key"] for t in each] for each in taints] == [["kwok-provider"]] * 20
+    kubectl("delete", "kng", name)
 
 
 def test_a_cluster_that_never_had_kwok(own: OwnCluster) -> None:

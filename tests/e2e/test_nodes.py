@@ -3,7 +3,7 @@
 - name, labels, annotations, owner, providerID, versions; what is a node's own, no other one has
 - the providerID's prefix is a setting, fixed for a node's life
 - the guard taint: there exactly once, another one, or none; it does what it is for
-- the admission plugin's not-ready taint goes away
+- a group that is Ready has nodes that take pods, as the operator has left them
 - capacity and allocatable, GPUs and other resources, arch, os, zone, instance type, labels, taints
 - pods that ask for these are placed there
 - status.resolvedTemplate is what the nodes have, and its hash is theirs
@@ -35,30 +35,14 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 
-def by_controllers(key: str) -> bool:
-    """Labels and annotations that Kubernetes' own controllers add to any node."""
-    return key.startswith(("beta.kubernetes.io/", "node.alpha.kubernetes.io/"))
-
-
-def own(mapping: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in mapping.items() if not by_controllers(key)}
-
-
 def taints(node: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = node["spec"].get("taints", [])
     return found
 
 
 def settled_nodes(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
-    """The nodes once all are Ready and the node controller has taken its own taints off."""
-
-    def settled(nodes: list[dict[str, Any]]) -> bool:
-        return all(t["key"] != "node.kubernetes.io/not-ready" for n in nodes for t in taints(n))
-
     wait_ready(kubectl, name)
-    return eventually(
-        lambda: nodes_of(kubectl, name), settled, describe="the not-ready taint is gone"
-    )
+    return nodes_of(kubectl, name)
 
 
 def run_pod(
@@ -93,15 +77,18 @@ def test_names_and_marks(kubectl: Kubectl, operator: Process, group_name: str) -
 
     for name, node in zip(names, nodes, strict=True):
         metadata = node["metadata"]
-        assert own(metadata["labels"]) == {
+        assert metadata["labels"] == {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
             "kubernetes.io/hostname": name,
             "kubernetes.io/arch": "amd64",
             "kubernetes.io/os": "linux",
             NODE_GROUP_LABEL: group_name,
             EXCLUDED: "true",
         }
-        annotations = own(metadata["annotations"])
+        annotations = metadata["annotations"]
         assert TIME.fullmatch(annotations.pop("kwok-operator.io/requested-at"))
+        assert annotations.pop("node.alpha.kubernetes.io/ttl").isdecimal()
         assert annotations == {
             "kwok.x-k8s.io/node": "fake",
             "cluster-autoscaler.kwok.nodegroup/name": group_name,

@@ -221,14 +221,8 @@ def compact(value: Any) -> str:
 
 
 def settled_nodes(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
-    """The nodes once all are Ready and have no taint that goes by itself."""
-
-    def settled(nodes: list[dict[str, Any]]) -> bool:
-        keys = {t["key"] for node in nodes for t in node["spec"].get("taints", [])}
-        return "node.kubernetes.io/not-ready" not in keys
-
     wait_ready(kubectl, name)
-    return eventually(lambda: nodes_of(kubectl, name), settled, describe="nodes settle")
+    return nodes_of(kubectl, name)
 
 
 def run_pods(kubectl: Kubectl, group: str) -> None:

@@ -76,13 +76,8 @@ def test_from_nothing_to_hundreds_and_back(
 
     scale(kubectl, group_name, 10)
     wait_ready(kubectl, group_name)
-    # The admission plugin's not-ready taint goes when the node controller has seen the condition.
-    nodes = eventually(
-        lambda: nodes_of(kubectl, group_name),
-        lambda nodes: all(taints(node) == [GUARD_TAINT] for node in nodes),
-        describe="the nodes have no taint but the guard taint",
-    )
-    assert len(nodes) == 10
+    nodes = nodes_of(kubectl, group_name)
+    assert [taints(node) for node in nodes] == [[GUARD_TAINT]] * 10
     assert all(is_ready(node) and not node["spec"].get("unschedulable") for node in nodes)
     with deployed(kubectl, group_name, group=group_name, replicas=20):
         pods = pods_of(kubectl, group_name)
@@ -95,6 +90,7 @@ def test_from_nothing_to_hundreds_and_back(
         wait_ready(kubectl, group_name)
         nodes = nodes_of(kubectl, group_name)
         assert len(nodes) == size and all(map(is_ready, nodes))
+        assert all(taints(node) == [GUARD_TAINT] for node in nodes), "all of them take pods"
         kept = {node["metadata"]["name"] for node in nodes} & set(before)
         assert len(kept) == min(size, 10), "nodes that may stay are never replaced"
 

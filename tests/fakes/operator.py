@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kwok_operator.constants import NODE_GROUP_LABEL
@@ -77,12 +77,17 @@ class World:
         """The waits between requests: asked for, but not taken."""
         self.pauses = Naps()
         """Those of node writes, on a clock that they move."""
+        self.later = 0.0
+        """Seconds by which the operator's clocks are ahead of the test's."""
 
     async def run(self, stack: AsyncExitStack) -> None:
         metrics = Metrics()
         client = KubeClient(connection=self.server.connection(), sleep=self.naps, draw=lambda: 0.5)
         await stack.enter_async_context(client)
-        clock = Clock(time.monotonic, lambda: datetime.now(UTC))
+        clock = Clock(
+            lambda: time.monotonic() + self.later,
+            lambda: datetime.now(UTC) + timedelta(seconds=self.later),
+        )
         store = GroupStore(clock=time.monotonic)
         kwok = KwokLink(client=client, clock=clock.monotonic, wall=clock.wall)
         cache = NodeCache(changed=self._wake, initialised=kwok.initialised)

@@ -13,6 +13,7 @@ What else a group says is in test_shim_service_answers.py, what changes one in
 test_shim_service_writes.py.
 """
 
+import time
 from typing import Any
 
 import pytest
@@ -237,6 +238,19 @@ class TestNodeGroupNodes:
         shim = Shim(group)
         shim.store.put_node(node_of(group, 0, provider_id="kwok://of-old"))
         assert shim.instances() == {"kwok://of-old": "Running"}
+
+    def test_a_new_node_is_running_once_it_takes_pods(self) -> None:
+        group = group_of(targetSize=1, status={"nextSerial": 1})
+        shim, now = Shim(group), time.time()
+        for fields, state in (
+            ({"ready": False}, "Creating"),
+            ({"not_ready_taint": True}, "Creating"),
+            ({}, "Running"),
+        ):
+            shim.store.put_node(node_of(group, 0, created=now, **fields))
+            assert list(shim.instances().values()) == [state]
+        shim.store.put_node(node_of(group, 0, created=now - 3600, ready=False))
+        assert list(shim.instances().values()) == ["Running"], "it is long since it was new"
 
     def test_what_cannot_be_created_says_why(self) -> None:
         refused = {

@@ -26,7 +26,7 @@ class State(StrEnum):
     DUE = "Due"
     """The Node is to be created now."""
     STARTING = "Starting"
-    """Not Ready for the first time yet."""
+    """Not Ready for the first time yet, or without pods as every new Node: core/usable.py."""
     INITIALIZING = "Initializing"
     """Ready, with startup taints, or without all of its resources."""
     READY = "Ready"

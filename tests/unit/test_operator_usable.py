@@ -1,0 +1,123 @@
+"""Nodes take pods as soon as they are Ready: on a small API server that taints each new node.
+
+- one PATCH a node; none where there is nothing to take off
+- an operator that ended between the two writes leaves nodes that the next one opens
+- what fails, or has changed in between, is looked at again; what others have put there stays
+- where kwok gives no sign of life, nodes keep the taint, whoever made them Ready
+
+Which patch it is is in test_core_usable.py.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from kwok_operator.core.usable import is_not_ready_taint
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.operator import Json, World
+from tests.fakes.waiting import until
+from tests.unit.test_operator_faults import TROUBLES, cause
+
+SIZE = 20
+NEW = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        world = World(await stack.enter_async_context(FakeApiServer()))
+        await world.run(stack)
+        yield world
+
+
+def tainted(world: World) -> list[str]:
+    """The nodes that pods are kept off."""
+    nodes = world.server.objects(NODES)
+    return [n for n, node in nodes.items() if any(map(is_not_ready_taint, taints(node)))]
+
+
+def taints(node: Json) -> list[Json]:
+    return node["spec"].get("taints") or []
+
+
+async def test_one_patch_opens_a_node(world: World) -> None:
+    world.scale(SIZE)
+    await world.settled(SIZE)
+    assert not tainted(world)
+    assert world.server.calls["patch", "nodes"] == SIZE
+    world.scale(SIZE + 1)
+    await world.settled(SIZE + 1)
+    assert world.server.calls["patch", "nodes"] == SIZE + 1
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_trouble_with_the_patch_is_passed_by(world: World, trouble: str) -> None:
+    cause(world.server, trouble, verb="patch")
+    world.scale(SIZE)
+    await world.settled(SIZE)
+    assert not tainted(world)
+    assert world.serials() == list(range(SIZE))
+
+
+async def test_nodes_that_another_operator_left_are_opened(world: World) -> None:
+    world.scale(SIZE)
+    await world.settled(SIZE)
+    for name, node in list(world.server.objects(NODES).items()):
+        world.server.patch(NODES, name, {"spec": {"taints": [*taints(node), NEW]}})
+    await until(lambda: not tainted(world))
+    await world.settled(SIZE)
+
+
+async def test_what_somebody_adds_in_between_stays(world: World) -> None:
+    world.scale(1)
+    await world.settled(1)
+    held = world.server.hold(verb="patch", resource="nodes")
+    world.scale(SIZE)
+    await until(lambda: len(world.server.objects(NODES)) == SIZE and len(tainted(world)) == 1)
+    (name,) = tainted(world)
+    hand = {"key": "by-hand", "effect": "NoExecute"}
+    theirs = [hand, *taints(world.server.objects(NODES)[name])]
+    world.server.patch(NODES, name, {"spec": {"taints": theirs}})
+    held.set()
+    await world.settled(SIZE)
+    assert hand in taints(world.server.objects(NODES)[name])
+    assert not tainted(world)
+
+
+async def test_one_that_somebody_gave_a_value_stays_and_is_left_alone(world: World) -> None:
+    world.scale(1)
+    await world.settled(1)
+    ((name, node),) = world.server.objects(NODES).items()
+    hand = {**NEW, "value": "mine"}
+    world.server.patch(NODES, name, {"spec": {"taints": [*taints(node), hand]}})
+    calls = world.server.calls.copy()
+    world.scale(2)
+    await world.settled(2)
+    assert hand in taints(world.server.objects(NODES)[name])
+    assert (world.server.calls - calls)["patch", "nodes"] == 1, "that of the new node"
+
+
+async def test_a_node_that_is_not_ready_any_more_stays_shut(world: World) -> None:
+    world.scale(1)
+    await world.settled(1)
+    held = world.server.hold(verb="patch", resource="nodes")
+    world.scale(SIZE)
+    await until(lambda: len(world.server.objects(NODES)) == SIZE and len(tainted(world)) == 1)
+    (name,) = tainted(world)
+    down = {"conditions": [{"type": "Ready", "status": "False"}]}
+    world.server.patch(NODES, name, {"status": down}, subresource="status")
+    held.set()
+    await until(lambda: world.status.get("readyReplicas") == SIZE - 1)
+    assert tainted(world) == [name]
+
+
+async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
+    world.scale(2)
+    await world.settled(2)
+    world.later = 100.0  # nobody has renewed a Lease meanwhile
+    name = sorted(world.server.objects(NODES))[0]
+    world.server.patch(NODES, name, {"spec": {"taints": [NEW]}})
+    await until(lambda: "KwokNotResponding" in str(world.status["conditions"]))
+    assert tainted(world) == [name]
+    assert world.status["readyReplicas"] == 1
