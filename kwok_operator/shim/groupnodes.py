@@ -24,12 +24,16 @@ BEHIND: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a group; one that the simulated cloud is slow to delete counts as deleting."""
+    """A node of a group; one that the simulated cloud is slow to delete counts as deleting.
+
+    `running` has taken pods before, or has had long enough for it.
+    """
 
     name: str
     provider_id: str
     deleting: bool
     mark: Mark | None
+    running: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,10 @@ class GroupNodes:
         """`now` is epoch seconds."""
         mark = mark_of(labels=view.labels, annotations=view.annotations)
         leaving = view.deleting or is_stuck(mark)
-        self.there[serial] = Node(view.name, view.provider_id, leaving, mark)
-        young, up = view.created > now - STARTUP_TIME, view.usable
-        if leaving or (up and not (young and is_initializing(mark, now=now))):
+        young, before = view.created > now - STARTUP_TIME, self.there.get(serial)
+        running = view.usable or not young or (before is not None and before.running)
+        self.there[serial] = Node(view.name, view.provider_id, leaving, mark, running)
+        if leaving or (view.usable and not (young and is_initializing(mark, now=now))):
             self.starting.pop(serial, None)
         elif young:
             self.starting[serial] = view.created
@@ -86,15 +91,15 @@ class GroupNodes:
         }
         return [Batch(first, last, "") for first, last in runs(self.expected)]
 
-    def still_starting(self, *, now: float) -> Set[int]:
-        """Those that are new and don't take pods yet."""
+    def is_starting(self, *, now: float) -> bool:
+        """Whether one of them is new and doesn't take pods yet."""
         # Each call ends at the first young one; an old one is met once, and never again.
         while self.starting:
             serial = next(iter(self.starting))
             if self.starting[serial] > now - STARTUP_TIME:
-                break
+                return True
             del self.starting[serial]
-        return self.starting.keys()
+        return False
 
     def ended(self, *, capped: bool, now: float) -> frozenset[int]:
         """Those that the simulated cloud takes back now; `capped` is whether others must wait."""

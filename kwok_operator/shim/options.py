@@ -44,7 +44,7 @@ def gives_way(
     those that are just starting. But an instance that may take longer to come than the flags say
     would be given up: then the options stay.
     """
-    if not store.starting(group):
+    if not store.is_starting(group):
         return False
     patience = defaults.max_node_provision_time
     longer = wanted.max_node_provision_time > patience

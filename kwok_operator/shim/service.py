@@ -176,11 +176,10 @@ class CloudProvider:
         fleet = self._store.fleet(group)
         refused, obstacle = _failure(group), _obstacle(group)
         told = self._arrivals.told(group)
-        starting = self._store.starting(group)
         found = [
             Instance(
                 self._provider_id(group, s),
-                DELETING if name in fleet.going else CREATING if s in starting else RUNNING,
+                DELETING if name in fleet.going else self._state(group, s),
             )
             for s, name in sorted(fleet.present.items())
         ]
@@ -322,6 +321,10 @@ class CloudProvider:
         if node is not None:
             return node.provider_id
         return f"{self._store.provider_id_prefix}{group.names.name(serial)}"
+
+    def _state(self, group: GroupObject, serial: int) -> pb.InstanceStatus.InstanceState:
+        node = self._store.node(group, serial)
+        return RUNNING if node is None or node.running else CREATING
 
     def _is_empty(self, group: GroupObject) -> bool:
         fleet = self._store.fleet(group)

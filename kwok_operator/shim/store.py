@@ -159,10 +159,10 @@ class Store:
         name = provider_id.removeprefix(self.provider_id_prefix)
         return None if name == provider_id else name
 
-    def starting(self, group: GroupObject) -> Set[int]:
-        """The serials of nodes that are new and don't take pods yet."""
+    def is_starting(self, group: GroupObject) -> bool:
+        """Whether a node of the group is new and doesn't take pods yet."""
         nodes = self._nodes.get(group.uid)
-        return nodes.still_starting(now=self._clock()) if nodes is not None else frozenset()
+        return nodes is not None and nodes.is_starting(now=self._clock())
 
     def waits_longer(self, group: GroupObject, seconds: float) -> bool:
         """Whether an instance that has no Node yet was asked for longer ago than that."""

@@ -456,6 +456,21 @@ class TestReadiness:
         node = written(node, changes(node, shape(None, over)))
         assert (ready(node), held(node), misshapen(node, over)) == ("True", False, False)
 
+    @pytest.mark.parametrize(
+        ("at", "kwok_alive", "left"),
+        [(10, True, True), (20, False, True), (20, True, False)],
+        ids=["held", "kwok is silent", "let go"],
+    )
+    def test_a_node_that_is_let_go_takes_pods(self, at: int, kwok_alive: bool, left: bool) -> None:
+        node = birth(BOOT)
+        new = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        others = [*node["spec"]["taints"], {**new, "effect": "NoExecute"}]
+        node["spec"]["taints"] = [new, *others]
+        patches = changes(node, replace(shape(BOOT, seen(BOOT, at)), kwok_alive=kwok_alive))
+        after_them = written(node, patches)
+        assert after_them["spec"]["taints"] == ([new, *others] if left else others)
+        assert after(patches, ready=False, tainted=True) == (at == 20, left)
+
     @pytest.mark.parametrize("at", [60, 120])
     def test_whether_a_node_is_ready_after_patches(self, at: int) -> None:
         node = aged(birth(FLAPPING), FLAPPING, *([60] if at == 120 else []))

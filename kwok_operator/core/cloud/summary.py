@@ -35,6 +35,7 @@ _TOLD: Final[Mapping[State, InstanceState]] = {
     # It reacts to errors of instances that are being created, and to no others.
     State.FAILED: InstanceState.CREATING,
     State.DUE: InstanceState.CREATING,
+    State.STARTING: InstanceState.CREATING,
     State.DELETING: InstanceState.DELETING,
     State.GONE: InstanceState.DELETING,
 }
