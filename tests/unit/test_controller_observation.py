@@ -37,6 +37,7 @@ def node(
     deleting: bool = False,
     held: bool = False,
     ready: bool = False,
+    tainted: bool = False,
     template: str = "",
 ) -> NodeView:
     annotations = {
@@ -57,6 +58,7 @@ def node(
         addresses=(),
         kubelet_port=0,
         provider_id="",
+        not_ready_taint=tainted,
     )
 
 
@@ -109,6 +111,13 @@ class TestOurs:
     def test_ready_ones(self, world: World) -> None:
         seen = world.look([*ours(0), *ours(1, 2, ready=True), *ours(3, ready=True, deleting=True)])
         assert {r.name for r in seen.ready} == {NAMES.name(1), NAMES.name(2)}
+
+    def test_usable_ones_are_ready_and_take_pods(self, world: World) -> None:
+        nodes = [*ours(0), *ours(1, ready=True), *ours(2, 3, ready=True, tainted=True)]
+        seen = world.look([*nodes, *ours(4, tainted=True)])
+        assert (seen.usable, {r.serial for r in seen.tainted}) == (1, {2, 3})
+        plan = observed(seen, world.memory, room=50, template_hash="another")
+        assert plan.usable == {1}, "the others count as unavailable in a rolling update"
 
     def test_those_of_a_template(self, world: World) -> None:
         seen = world.look([*ours(0, 1, template="new"), *ours(2, template="old")])

@@ -44,12 +44,11 @@ CONDITIONS = st.lists(
     unique_by=lambda condition: condition["type"],
 )
 NODES = st.builds(
-    lambda uid, taints, conditions: {
-        "metadata": {"uid": uid},
-        "spec": {"taints": taints} if taints else {},
+    lambda taints, conditions: {
+        "metadata": {"uid": "1"},
+        "spec": {"taints": copy.deepcopy(taints)} if taints else {},
         "status": {"conditions": conditions} if conditions else {},
     },
-    st.sampled_from(["1", "2"]),
     TAINTS,
     CONDITIONS,
 )
@@ -75,17 +74,54 @@ def test_a_ready_node_loses_that_taint_and_nothing_else(node: Json) -> None:
     assert after == before
 
 
-@given(seen=NODES, now=NODES)
-def test_a_node_that_has_changed_loses_what_was_seen_or_nothing(seen: Json, now: Json) -> None:
-    patch = untaint(seen)
+def becomes_not_ready(node: Json) -> None:
+    for condition in node["status"].get("conditions", ()):
+        condition["status"] = "Unknown"
+
+
+def gets_a_value(node: Json) -> None:
+    for taint in taints(node):
+        taint["value"] = "mine"
+
+
+def gets_a_taint_before_the_others(node: Json) -> None:
+    node["spec"]["taints"] = [{"key": "mine", "effect": "NoSchedule"}, *taints(node)]
+
+
+def loses_the_first_taint(node: Json) -> None:
+    node["spec"]["taints"] = taints(node)[1:]
+
+
+def gets_a_condition_before_the_others(node: Json) -> None:
+    conditions = node["status"].get("conditions", ())
+    node["status"]["conditions"] = [{"type": "Mine", "status": "True"}, *conditions]
+
+
+def is_another_of_its_name(node: Json) -> None:
+    node["metadata"]["uid"] += "0"
+
+
+CHANGES = (
+    becomes_not_ready,
+    gets_a_value,
+    gets_a_taint_before_the_others,
+    loses_the_first_taint,
+    gets_a_condition_before_the_others,
+    is_another_of_its_name,
+)
+
+
+@given(seen=NODES.filter(lambda node: untaint(node) is not None), data=st.data())
+def test_a_node_that_has_changed_loses_what_was_seen_or_nothing(
+    seen: Json, data: st.DataObject
+) -> None:
+    now = copy.deepcopy(seen)
+    for change in data.draw(st.lists(st.sampled_from(CHANGES), max_size=3)):
+        change(now)
     try:
-        after = json_patch(now, patch or [])
+        after = json_patch(now, untaint(seen) or [])
     except Refused:
         return
-    gone = [taint for taint in taints(now) if taint not in taints(after)]
+    assert is_ready(now) and now["metadata"] == seen["metadata"]
+    assert [taint for taint in taints(now) if not is_not_ready_taint(taint)] == taints(after)
     assert {**after, "spec": now["spec"]} == now
-    if gone:
-        assert is_ready(now)
-        assert now["metadata"] == seen["metadata"]
-        assert all(map(is_not_ready_taint, gone))
-        assert gone[0] in taints(seen)

@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from kwok_operator.core.usable import is_not_ready_taint
-from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.operator import Json, World
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until
 from tests.unit.test_operator_faults import TROUBLES, cause
 
@@ -49,6 +49,7 @@ async def test_one_patch_opens_a_node(world: World) -> None:
     world.scale(SIZE + 1)
     await world.settled(SIZE + 1)
     assert world.server.calls["patch", "nodes"] == SIZE + 1
+    assert world.server.calls["get", "nodes"] <= 2, "only of the first one, which kwok made Ready"
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -83,6 +84,8 @@ async def test_what_somebody_adds_in_between_stays(world: World) -> None:
     await world.settled(SIZE)
     assert hand in taints(world.server.objects(NODES)[name])
     assert not tainted(world)
+    said = [seen.body for seen in world.server.seen if seen.resource == STATUS]
+    assert said and not any(b"Refused" in body for body in said), "that is no refusal"
 
 
 async def test_one_that_somebody_gave_a_value_stays_and_is_left_alone(world: World) -> None:
@@ -119,5 +122,10 @@ async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
     name = sorted(world.server.objects(NODES))[0]
     world.server.patch(NODES, name, {"spec": {"taints": [NEW]}})
     await until(lambda: "KwokNotResponding" in str(world.status["conditions"]))
-    assert tainted(world) == [name]
     assert world.status["readyReplicas"] == 1
+    calls = world.server.calls.copy()
+    world.server.patch(GROUPS, NAME, {"spec": {"price": {"hourly": "1"}}})
+    generation = world.group["metadata"]["generation"]
+    await until(lambda: world.status["observedGeneration"] == generation)
+    assert tainted(world) == [name]
+    assert not (world.server.calls - calls)["get", "nodes"], "nobody has tried"
