@@ -1,12 +1,17 @@
 """List and watch one resource, for ever, and tell a sink what is there.
 
-    LIST in pages ──> replace(all)          again after 410, when the server's history is gone
+    LIST in pages ──> replace(all)          again after 410, and after an outage
          │
          v
-    WATCH from there ──> upsert / remove    resumed from the last version seen after any cut
+    WATCH from there ──> upsert / remove    resumed from the last version seen after a cut
 
 Between a list and its watch no event is lost: the watch starts at the list's resourceVersion. What
 vanished while nobody watched is told by replace(), which is the whole truth.
+
+A server that was away may be back with what it stored some time ago, and would tell nothing until
+its versions have overtaken ours: so all is listed. Lists ask for no version, which makes each as
+new as the store itself; one that is older than what was told before means that the store was put
+back, whatever replicas and caches there are.
 
 Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
 permissions and CRDs may come later. It lets the event loop breathe between pages and within bursts;
@@ -29,6 +34,7 @@ from kwok_operator.errors import (
     ForbiddenError,
     GoneError,
     NotFoundError,
+    ServerError,
     UnauthorizedError,
 )
 from kwok_operator.kube.decode import Decoder
@@ -116,6 +122,7 @@ class Reflector(Generic[T]):
         on_page: Callable[[Sequence[T]], None] | None = None,
         on_trouble: Callable[[str | None], None] | None = None,
         on_restart: Callable[[str, str], None] | None = None,
+        on_restored: Callable[[], None] | None = None,
         gather_for: Callable[[], float] = lambda: GATHER,
         optional: bool = False,
     ) -> None:
@@ -127,7 +134,8 @@ class Reflector(Generic[T]):
 
         `on_trouble` is told of a trouble in a sentence, and with None that it is over. `on_restart`
         is told the path each time a watch or a list has ended too early, and why: "closed" by the
-        server in its time, "expired" history, or "failed".
+        server in its time, "expired" history, or "failed". `on_restored` is told, before the list
+        itself, that versions have begun anew below those that were told.
         """
         self.synced = asyncio.Event()
         """Set once the sink has been told everything, and never cleared."""
@@ -146,9 +154,11 @@ class Reflector(Generic[T]):
         self._on_page = on_page
         self._on_trouble = on_trouble
         self._on_restart = on_restart
+        self._on_restored = on_restored
         self._gather_for = gather_for
         self._optional = optional
         self._version: int | None = None
+        self._newest = 0
         self._opened_at: float | None = None
         self._failures = 0
         self._gone_before = False
@@ -187,6 +197,8 @@ class Reflector(Generic[T]):
                     self.synced.set()
                 else:
                     self._restarts("failed")
+                if self._opened_at is None and isinstance(error, ApiUnreachableError | ServerError):
+                    self._version = None  # it may be restored meanwhile: see the module
                 if isinstance(error, DecodeError | _StreamError):
                     self._useless_streams += 1
                     if self._useless_streams >= RELIST_AFTER:
@@ -221,10 +233,12 @@ class Reflector(Generic[T]):
             self.last_contact = self._clock()
             page = self._decoder.page(body)
             items += page.items
+            # All pages show the state of the first one, and its version is the one to watch from.
+            if not version:
+                version = page.resource_version
+                self._compare(version)
             if self._on_page is not None:
                 self._on_page(page.items)
-            # All pages show the state of the first one, and its version is the one to watch from.
-            version = version or page.resource_version
             token = page.continue_token
             if not token:
                 break
@@ -234,6 +248,18 @@ class Reflector(Generic[T]):
         self.synced.set()
         logger.info("synced: path=%s count=%d", self._path, len(items))
         return version
+
+    def _compare(self, version: int) -> None:
+        if version < self._newest:
+            logger.warning(
+                "versions go back, as after a restore: path=%s version=%d before=%d",
+                self._path,
+                version,
+                self._newest,
+            )
+            if self._on_restored is not None:
+                self._on_restored()
+        self._newest = version
 
     async def _watch(self, version: int) -> None:
         """Pass on events until the stream ends; raise if there was no use in it."""
@@ -261,13 +287,21 @@ class Reflector(Generic[T]):
                 heard += 1
                 if heard % BURST == 0:
                     await asyncio.sleep(0)
-        lasted = self._clock() - started
-        if not heard and lasted >= self._inactivity:
-            # Not even a bookmark: the server's store may be older than our version, as after a
-            # restore from a backup, and then nothing would ever come.
-            raise _StreamError(f"silent for {lasted:.0f} s")
-        if not heard and lasted < MIN_WATCH:
+        if self._clock() - self.last_contact >= self._inactivity:
+            await self._look()
+        elif not heard and self._clock() - started < MIN_WATCH:
             raise _StreamError("the server ended the watch at once")
+
+    async def _look(self) -> None:
+        """Finds out what a silence means; raises where the server does not answer.
+
+        Mostly that all is well: of a kind of which nothing changes a watch has no bookmarks, unless
+        etcd is told to report its progress more often than by default.
+        """
+        answer = await self._client.request("GET", self._path, params={"limit": "1"})
+        self.last_contact = self._clock()
+        if self._decoder.page(answer).resource_version < self.version:
+            self._version = None
 
     def _take(self, line: bytes) -> None:
         event = self._decoder.event(line)
@@ -281,6 +315,7 @@ class Reflector(Generic[T]):
             else:
                 self._sink.upsert(event.item)
         self._version = event.resource_version or self._version
+        self._newest = max(self._newest, self.version)
         self._failures = self._useless_streams = 0
         self._gone_before = False
         self._recovered()
