@@ -14,6 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 WAKE_COALESCING = 0.05
 """Seconds in which several changes of a group's nodes make one pass."""
+DOUBT = 1.0
+"""Seconds after which groups are listed that seem to be older than what is known of them."""
 CONFIGMAPS_PAGE = 20
 """A ConfigMap may have 1 MiB, and a page is decoded at once."""
 
@@ -132,7 +135,10 @@ class Assembly:
     async def resync(self) -> None:
         """Looks at every group now and then, in case a watch or somebody's memory failed."""
         while True:
-            await asyncio.sleep(self._settings.resync_interval * random.uniform(0.8, 1.2))
+            pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.intake.doubted.wait(), pause)
+                await asyncio.sleep(DOUBT)
             names = await self.intake.list_anew()
             if names is None:
                 continue
@@ -152,6 +158,7 @@ class Assembly:
             sink=self.cache,
             on_page=self.cache.page,
             on_restart=metrics.watch_restarted,
+            on_restored=self._restored,
             gather_for=lambda: GATHER_AT_REST if self._at_rest() else GATHER,
         )
 
@@ -237,6 +244,10 @@ class Assembly:
         params = {"limit": "1", "labelSelector": constants.NODE_GROUP_LABEL}
         answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
         return RECORDS.page(answer).resource_version
+
+    def _restored(self) -> None:
+        self.cache.forget_versions()
+        self.intake.doubted.set()
 
     async def _reconcile(self, name: str) -> None:
         try:

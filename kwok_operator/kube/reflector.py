@@ -34,7 +34,6 @@ from kwok_operator.errors import (
     ForbiddenError,
     GoneError,
     NotFoundError,
-    ServerError,
     UnauthorizedError,
 )
 from kwok_operator.kube.decode import Decoder
@@ -160,6 +159,8 @@ class Reflector(Generic[T]):
         self._version: int | None = None
         self._newest = 0
         self._opened_at: float | None = None
+        self._cut = False
+        """Whether the last stream ended before its time: the server may be another one now."""
         self._failures = 0
         self._gone_before = False
         self._useless_streams = 0
@@ -177,6 +178,8 @@ class Reflector(Generic[T]):
         """
         while True:
             try:
+                if self._cut:
+                    await self._look()
                 if self._version is None:
                     self._version = await self._list()
                 await self._watch(self._version)
@@ -197,7 +200,7 @@ class Reflector(Generic[T]):
                     self.synced.set()
                 else:
                     self._restarts("failed")
-                if self._opened_at is None and isinstance(error, ApiUnreachableError | ServerError):
+                if self._opened_at is None and isinstance(error, ApiUnreachableError):
                     self._version = None  # it may be restored meanwhile: see the module
                 if isinstance(error, DecodeError | _StreamError):
                     self._useless_streams += 1
@@ -265,7 +268,7 @@ class Reflector(Generic[T]):
         """Pass on events until the stream ends; raise if there was no use in it."""
         low, high = WATCH_SECONDS
         seconds = low + int((high - low) * self._draw())
-        started, heard, self._opened_at = self._clock(), 0, None
+        started, heard, self._opened_at, self._cut = self._clock(), 0, None, False
         lines = self._client.lines(
             self._path,
             {
@@ -287,19 +290,20 @@ class Reflector(Generic[T]):
                 heard += 1
                 if heard % BURST == 0:
                     await asyncio.sleep(0)
-        if self._clock() - self.last_contact >= self._inactivity:
-            await self._look()
-        elif not heard and self._clock() - started < MIN_WATCH:
+        lasted = self._clock() - started
+        if not heard and lasted < MIN_WATCH:
             raise _StreamError("the server ended the watch at once")
+        self._cut = lasted < seconds
 
     async def _look(self) -> None:
-        """Finds out what a silence means; raises where the server does not answer.
+        """Finds out what a silence means, or an early end; raises where the server doesn't answer.
 
         Mostly that all is well: of a kind of which nothing changes a watch has no bookmarks, unless
         etcd is told to report its progress more often than by default.
         """
+        self._opened_at = None
         answer = await self._client.request("GET", self._path, params={"limit": "1"})
-        self.last_contact = self._clock()
+        self.last_contact, self._cut = self._clock(), False
         if self._decoder.page(answer).resource_version < self.version:
             self._version = None
 
@@ -322,6 +326,7 @@ class Reflector(Generic[T]):
 
     def _opened(self) -> None:
         self.last_contact = self._opened_at = self._clock()
+        self._cut = True
         if self._trouble != _IN_STREAM:
             self._recovered()
 

@@ -134,7 +134,7 @@ async def test_of_what_is_optional_there_is_nothing_where_it_is_not_served(
     await until(lambda: server.watchers)
     assert (sink.names, restarts) == ({"n-0"}, [])
 
-    server.fail(404, verb="watch")
+    server.fail(404, verb="list")
     held = server.hold(verb="list")
     server.cut_watches()
     await until(lambda: sink.names == set())
