@@ -53,8 +53,10 @@ logger = logging.getLogger(__name__)
 
 WAKE_COALESCING = 0.05
 """Seconds in which several changes of a group's nodes make one pass."""
-DOUBT = 1.0
-"""Seconds after which groups are listed that seem to be older than what is known of them."""
+DOUBT = 0.5
+"""Seconds after which groups are listed that may be older than what is known of them."""
+LOOK_AGAIN = 0.1
+"""Seconds until a group is looked at that has to wait for what is listed."""
 CONFIGMAPS_PAGE = 20
 """A ConfigMap may have 1 MiB, and a page is decoded at once."""
 
@@ -74,6 +76,7 @@ class Assembly:
         self._settings = settings
         self._namespace = namespace
         self._nodes = nodes
+        self._metrics = metrics
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
         self.store = GroupStore(clock=time.monotonic)
@@ -111,7 +114,7 @@ class Assembly:
             store=self.store, status=self.status, cache=self.cache, budget=self.budget
         )
         self.queue = WorkQueue(self._reconcile, draw=random.random)
-        self.node_reflector = self._node_reflector(nodes, metrics)
+        self.node_reflector = self._node_reflector(nodes)
         self._tell(metrics)
 
     def begin(self) -> None:
@@ -149,7 +152,7 @@ class Assembly:
             await self.sources.keep_only(self.store.names())
             self.provider.recheck()
 
-    def _node_reflector(self, nodes: KubeClient, metrics: Metrics) -> Reflector[NodeRecord]:
+    def _node_reflector(self, nodes: KubeClient) -> Reflector[NodeRecord]:
         return Reflector(
             client=nodes,
             path=constants.NODES_PATH,
@@ -157,7 +160,7 @@ class Assembly:
             params={"labelSelector": constants.NODE_GROUP_LABEL},
             sink=self.cache,
             on_page=self.cache.page,
-            on_restart=metrics.watch_restarted,
+            on_restart=self._nodes_restarted,
             on_restored=self._restored,
             gather_for=lambda: GATHER_AT_REST if self._at_rest() else GATHER,
         )
@@ -245,11 +248,20 @@ class Assembly:
         answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
         return RECORDS.page(answer).resource_version
 
+    def _nodes_restarted(self, path: str, cause: str) -> None:
+        self._metrics.watch_restarted(path, cause)
+        if not self.node_reflector.version:
+            self.intake.doubted.set()
+
     def _restored(self) -> None:
         self.cache.forget_versions()
         self.intake.doubted.set()
 
     async def _reconcile(self, name: str) -> None:
+        # After an outage groups and nodes may be of another time, and not both of the same.
+        if self.intake.doubted.is_set() or not self.node_reflector.version:
+            self.wake(name, LOOK_AGAIN)
+            return
         try:
             await self.reconciler.reconcile(name)
         except NotLeadingError as error:

@@ -58,9 +58,10 @@ class Intake:
         except NotFoundError:
             return None  # the CRD is gone; the garbage collector sees to the nodes
         except KwokOperatorError as error:
-            logger.warning("resync failed: error=%s", error)
             if doubted:
-                self.doubted.set()
+                self.doubted.set()  # there is trouble, of which others tell
+            else:
+                logger.warning("resync failed: error=%s", error)
             return None
         restored = version < before
         if restored:

@@ -168,7 +168,7 @@ class Reflector(Generic[T]):
 
     @property
     def version(self) -> int:
-        """Up to which version the sink has been told everything; 0 before the first listing."""
+        """Up to which version the sink has been told everything; 0 where all has to be listed."""
         return self._version or 0
 
     async def run(self) -> None:
@@ -194,14 +194,14 @@ class Reflector(Generic[T]):
                 self._gone_before = True
             except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
                 self._report(error)
+                if self._opened_at is None and isinstance(error, ApiUnreachableError):
+                    self._version = None  # it may be restored meanwhile: see the module
                 if self._optional and isinstance(error, NotFoundError):
                     self.last_contact, self._version = self._clock(), None
                     self._sink.replace((), 0)
                     self.synced.set()
                 else:
                     self._restarts("failed")
-                if self._opened_at is None and isinstance(error, ApiUnreachableError):
-                    self._version = None  # it may be restored meanwhile: see the module
                 if isinstance(error, DecodeError | _StreamError):
                     self._useless_streams += 1
                     if self._useless_streams >= RELIST_AFTER:
@@ -303,7 +303,7 @@ class Reflector(Generic[T]):
         """
         self._opened_at = None
         answer = await self._client.request("GET", self._path, params={"limit": "1"})
-        self.last_contact, self._cut = self._clock(), False
+        self._cut = False
         if self._decoder.page(answer).resource_version < self.version:
             self._version = None
 
