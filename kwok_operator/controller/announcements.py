@@ -8,13 +8,13 @@ the Events of a group alone tell what became of it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import EventType, Recorder
 from kwok_operator.core.cloud.cautions import cautions
 from kwok_operator.core.cloud.verdicts import ALL_ARRIVED, FAILURES
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import UPDATING
 from kwok_operator.core.words import few_names
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 

@@ -14,6 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,6 +53,10 @@ logger = logging.getLogger(__name__)
 
 WAKE_COALESCING = 0.05
 """Seconds in which several changes of a group's nodes make one pass."""
+DOUBT = 0.5
+"""Seconds after which groups are listed that may be older than what is known of them."""
+LOOK_AGAIN = 0.1
+"""Seconds until a group is looked at that has to wait for what is listed."""
 CONFIGMAPS_PAGE = 20
 """A ConfigMap may have 1 MiB, and a page is decoded at once."""
 
@@ -71,6 +76,7 @@ class Assembly:
         self._settings = settings
         self._namespace = namespace
         self._nodes = nodes
+        self._metrics = metrics
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
         self.store = GroupStore(clock=time.monotonic)
@@ -108,7 +114,7 @@ class Assembly:
             store=self.store, status=self.status, cache=self.cache, budget=self.budget
         )
         self.queue = WorkQueue(self._reconcile, draw=random.random)
-        self.node_reflector = self._node_reflector(nodes, metrics)
+        self.node_reflector = self._node_reflector(nodes)
         self._tell(metrics)
 
     def begin(self) -> None:
@@ -132,7 +138,10 @@ class Assembly:
     async def resync(self) -> None:
         """Looks at every group now and then, in case a watch or somebody's memory failed."""
         while True:
-            await asyncio.sleep(self._settings.resync_interval * random.uniform(0.8, 1.2))
+            pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.intake.doubted.wait(), pause)
+                await asyncio.sleep(DOUBT)
             names = await self.intake.list_anew()
             if names is None:
                 continue
@@ -143,7 +152,7 @@ class Assembly:
             await self.sources.keep_only(self.store.names())
             self.provider.recheck()
 
-    def _node_reflector(self, nodes: KubeClient, metrics: Metrics) -> Reflector[NodeRecord]:
+    def _node_reflector(self, nodes: KubeClient) -> Reflector[NodeRecord]:
         return Reflector(
             client=nodes,
             path=constants.NODES_PATH,
@@ -151,7 +160,8 @@ class Assembly:
             params={"labelSelector": constants.NODE_GROUP_LABEL},
             sink=self.cache,
             on_page=self.cache.page,
-            on_restart=metrics.watch_restarted,
+            on_restart=self._nodes_restarted,
+            on_restored=self._restored,
             gather_for=lambda: GATHER_AT_REST if self._at_rest() else GATHER,
         )
 
@@ -238,7 +248,20 @@ class Assembly:
         answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
         return RECORDS.page(answer).resource_version
 
+    def _nodes_restarted(self, path: str, cause: str) -> None:
+        self._metrics.watch_restarted(path, cause)
+        if not self.node_reflector.version:
+            self.intake.doubted.set()
+
+    def _restored(self) -> None:
+        self.cache.forget_versions()
+        self.intake.doubted.set()
+
     async def _reconcile(self, name: str) -> None:
+        # After an outage groups and nodes may be of another time, and not both of the same.
+        if self.intake.doubted.is_set() or not self.node_reflector.version:
+            self.wake(name, LOOK_AGAIN)
+            return
         try:
             await self.reconciler.reconcile(name)
         except NotLeadingError as error:

@@ -141,14 +141,27 @@ class NodeCache:
             self.upsert(item)
 
     def replace(self, items: Sequence[NodeRecord], resource_version: int) -> None:
-        """A full listing, as of `resource_version`; nodes entered since then stay."""
+        """A full listing, as of `resource_version`; nodes entered since then stay.
+
+        Of what was entered before, the listing knows better, also where it shows an older state.
+        """
         listed = {item.name for item in items}
         for record in list(self._nodes.values()):
             if record.name not in listed and record.resource_version <= resource_version:
                 self._remove(record.name)
         for item in items:
-            if self._nodes.get(item.name) is not item:
-                self.upsert(item)
+            known = self._nodes.get(item.name)
+            if known is item:
+                continue
+            if known and item.resource_version < known.resource_version <= resource_version:
+                _forget_version(known)
+            self.upsert(item)
+
+    def forget_versions(self) -> None:
+        """The cluster was restored: what is heard of from now on is newer than what is known."""
+        self._removed.clear()
+        for record in self._nodes.values():
+            _forget_version(record)
 
     def upsert(self, new: NodeRecord) -> None:
         old = self._nodes.get(new.name)
@@ -230,6 +243,10 @@ class NodeCache:
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
         self._changed(record.group)
+
+
+def _forget_version(record: NodeRecord) -> None:
+    record.resource_version, record.deleting = 0, False
 
 
 def _told(record: NodeRecord) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from kwok_operator.controller.cache import NodeCache
-from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.groups import GroupStore
 from kwok_operator.controller.observation import Memory, Observation
 from kwok_operator.controller.pools import Pools
 from kwok_operator.controller.turn import Outlook, Turn
@@ -36,6 +36,7 @@ from kwok_operator.core.plan import Plan
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.serials import compact
 from kwok_operator.core.status import batches_of
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Cloud
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus

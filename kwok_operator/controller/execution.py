@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from kwok_operator.controller.cache import NodeRecord
 from kwok_operator.controller.executor import Executor
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
@@ -23,6 +22,7 @@ from kwok_operator.core.cloud.births import Birth
 from kwok_operator.core.cloud.shaping import Hold, Shape, holds
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
+from kwok_operator.kube.groups import Group
 from kwok_operator.metrics import Metrics
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods

@@ -2,69 +2,19 @@
 
     kopf events, listings ──> GroupStore ──> reconciler
 
-A group is kept as parsed values, not as the object: what is needed to decide, and nothing else. A
-name can belong to a new group before the end of the old one is heard of, so what counts is the uid.
-A group that is gone stays for a while as *retired*: its nodes are ours to delete as long as we
+A name can belong to a new group before the end of the old one is heard of, so what counts is the
+uid. A group that is gone stays for a while as *retired*: its nodes are ours to delete as long as we
 remember it. Whatever is forgotten is left to the garbage collector.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from kwok_operator import constants
-from kwok_operator.models.nodegroup import DeletedNodePods, KwokNodeGroupSpec
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.kube.groups import Group, Skipped, Unreadable
+from kwok_operator.models.nodegroup import DeletedNodePods
 
-ORPHAN_FINALIZER = "orphan"
-"""On a group while `kubectl delete --cascade=orphan` is under way."""
 RETIRED_FOR = 60.0
 """Seconds for which a deleted group is remembered: as long as late nodes of it may turn up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A KwokNodeGroup as last seen."""
-
-    name: str
-    uid: str
-    generation: int
-    resource_version: int
-    deleting: bool
-    orphaning: bool
-    spec: KwokNodeGroupSpec
-    status: KwokNodeGroupStatus
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Ours only."""
-
-    @property
-    def reference(self) -> dict[str, str]:
-        """What an Event about the group refers to."""
-        return {
-            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
-            "kind": constants.KIND,
-            "name": self.name,
-            "uid": self.uid,
-        }
-
-    @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> "Group":
-        metadata = body["metadata"]
-        return cls(
-            name=metadata["name"],
-            uid=metadata["uid"],
-            generation=metadata.get("generation", 0),
-            resource_version=int(metadata.get("resourceVersion", 0)),
-            deleting=bool(metadata.get("deletionTimestamp")),
-            orphaning=ORPHAN_FINALIZER in (metadata.get("finalizers") or ()),
-            spec=KwokNodeGroupSpec.model_validate(body.get("spec")),
-            status=KwokNodeGroupStatus.model_validate(body.get("status")),
-            annotations={
-                key: value
-                for key, value in (metadata.get("annotations") or {}).items()
-                if key.startswith(f"{constants.API_GROUP}/")
-            },
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +25,8 @@ class Retired:
     uid: str
     delete_pods: bool
     since: float
+    version: int = field(default=0, compare=False)
+    """As of which it is gone, where that is known."""
 
 
 class GroupStore:
@@ -85,6 +37,9 @@ class GroupStore:
         self._groups: dict[str, Group] = {}
         self._gpu_labels: dict[str, str] = {}
         self._retired: dict[str, Retired] = {}
+        self._skipped = Skipped()
+        self.newest = 0
+        """The highest version that was heard of."""
 
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)
@@ -100,16 +55,21 @@ class GroupStore:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def put(self, group: Group) -> bool:
+    def put(self, group: Group | Unreadable) -> bool:
         """Takes what was seen; False where it is known already, or something newer is."""
+        if isinstance(group, Unreadable):
+            self._skipped.tell(group)
+            return False
         known = self._groups.get(group.name)
         if group.uid in self._retired:
             return False
         if known is not None and known.resource_version >= group.resource_version:
             return False
         if known is not None and known.uid != group.uid:
-            self._retire(known)
+            self._retire(known, version=group.resource_version)
         self._groups[group.name] = group
+        self._skipped.forget(group.name)
+        self.newest = max(self.newest, group.resource_version)
         autoscaling = None if group.spec.paused or group.deleting else group.spec.autoscaling
         if autoscaling is not None and autoscaling.gpu_label:
             self._gpu_labels[group.name] = autoscaling.gpu_label
@@ -117,17 +77,20 @@ class GroupStore:
             self._gpu_labels.pop(group.name, None)
         return True
 
-    def remove(self, *, name: str, uid: str, retire: bool = True) -> None:
-        """The object is gone. Its nodes go too, unless it was deleted with --cascade=orphan.
+    def remove(self, *, name: str, uid: str, version: int = 0, retire: bool = True) -> None:
+        """The object is gone, as of `version`.
 
-        Without `retire` it is only forgotten, and its nodes are left to the garbage collector.
+        Its nodes go too, unless it was deleted with --cascade=orphan.
+        Without `retire` it is only forgotten, and they are left to the garbage collector.
         """
         known = self._groups.get(name)
+        self._skipped.forget(name)
+        self.newest = max(self.newest, version)
         if known is not None and known.uid == uid:
             del self._groups[name]
             self._gpu_labels.pop(name, None)
             if retire:
-                self._retire(known)
+                self._retire(known, version=version)
 
     def retired(self, name: str) -> list[Retired]:
         """The groups of that name which are gone, as long as they are remembered."""
@@ -135,24 +98,40 @@ class GroupStore:
         self._retired = {uid: r for uid, r in self._retired.items() if r.since > oldest}
         return [r for r in self._retired.values() if r.name == name]
 
-    def replace(self, groups: Iterable[Group], *, version: int) -> set[str]:
+    def replace(
+        self, listed: Sequence[Group | Unreadable], *, version: int, restored: bool = False
+    ) -> set[str]:
         """Takes a full listing; returns the names of groups that turned out to be gone.
 
-        A group heard of after the listing, which was made as of `version`, is not in it and stays.
+        A group heard of after the listing, which was made as of `version`, is not in it and stays;
+        of one heard of before, the listing knows better, also where what it knows is older. Where
+        the cluster was `restored`, nothing that was heard of holds any more.
         """
-        listed = {group.name: group for group in groups}
-        for group in listed.values():
+        if restored:
+            self._retired.clear()
+            self.newest = version
+        for group in self._skipped.sift(listed):
+            retired = self._retired.get(group.uid)
+            if retired is not None and 0 < retired.version <= version:
+                del self._retired[group.uid]
+            known = self._groups.get(group.name)
+            if known is not None and (
+                restored or group.resource_version < known.resource_version <= version
+            ):
+                del self._groups[group.name]
             self.put(group)
-        gone = {
-            name
+        self.newest = max(self.newest, version)
+        names = {group.name for group in listed}
+        gone = [
+            group
             for name, group in self._groups.items()
-            if name not in listed and group.resource_version <= version
-        }
-        for name in gone:
-            self.remove(name=name, uid=self._groups[name].uid)
-        return gone
+            if name not in names and (restored or group.resource_version <= version)
+        ]
+        for group in gone:
+            self.remove(name=group.name, uid=group.uid, version=version, retire=not restored)
+        return {group.name for group in gone}
 
-    def _retire(self, group: Group) -> None:
+    def _retire(self, group: Group, *, version: int) -> None:
         if not group.orphaning:
             pods = group.spec.scale_down.pods is DeletedNodePods.DELETE
-            self._retired[group.uid] = Retired(group.name, group.uid, pods, self._clock())
+            self._retired[group.uid] = Retired(group.name, group.uid, pods, self._clock(), version)

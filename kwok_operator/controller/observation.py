@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from kwok_operator.controller.cache import NodeCache, NodeRecord
-from kwok_operator.controller.groups import Group
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import Observed
 from kwok_operator.core.status import batches_of
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 
@@ -22,7 +22,8 @@ from kwok_operator.models.status import KwokNodeGroupStatus
 class Memory:
     """What the process remembers of one group, by uid.
 
-    `status` is what the API server holds as far as we know, as of `status_version`. `seen` are
+    `status` is what the API server holds as far as we know, as of `status_version`; the group was
+    seen as of `group_version`. `seen` are
     serials of open batches whose node was there; `taken` those whose name somebody else holds.
     `next_serial` outlives a status that was wiped: the nodes with the last serials may be gone.
     """
@@ -30,6 +31,7 @@ class Memory:
     uid: str
     status: KwokNodeGroupStatus
     status_version: int
+    group_version: int = 0
     next_serial: int = 0
     written_at: float = float("-inf")
     seen: set[int] = field(default_factory=set)
@@ -47,8 +49,13 @@ class Memory:
         return tuple(name for name in absent if name not in self.honoured)
 
     def refresh(self, group: Group) -> None:
-        """Takes over a status that somebody else has changed since we wrote it."""
-        if group.resource_version > self.status_version:
+        """Takes over a status that somebody else has changed since we wrote it.
+
+        Where the group is older than it was, the cluster was restored, and the status with it.
+        """
+        restored = group.resource_version < self.group_version
+        self.group_version = group.resource_version
+        if restored or group.resource_version > self.status_version:
             self.next_serial = max(self.next_serial, self.status.next_serial)
             self.status = group.status
             self.status_version = group.resource_version

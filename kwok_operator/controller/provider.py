@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.controller.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.groups import GroupStore
 from kwok_operator.controller.groupwriter import GroupWriter
 from kwok_operator.controller.livenodes import NodeLink
 from kwok_operator.controller.recorder import Recorder
@@ -35,6 +35,7 @@ from kwok_operator.errors import (
     KwokOperatorError,
     ManifestError,
 )
+from kwok_operator.kube.groups import Group
 from kwok_operator.kube.retry import backoff
 from kwok_operator.metrics import Metrics
 from kwok_operator.models.providerconfig import ProviderConfig

@@ -21,7 +21,7 @@ from kwok_operator.controller.clock import Clock
 from kwok_operator.controller.clouds import Clouds
 from kwok_operator.controller.execution import Execution, Work, deletes_pods
 from kwok_operator.controller.executor import Executor
-from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.groups import GroupStore
 from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
@@ -36,6 +36,7 @@ from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.cloud.times import format_time, milliseconds_of
 from kwok_operator.core.plan import Plan, make_plan
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
+from kwok_operator.kube.groups import Group
 from kwok_operator.metrics import Metrics
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Final
 
 from kwok_operator.controller.announcements import announce
 from kwok_operator.controller.clock import Clock
-from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.groups import GroupStore
 from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.observation import Memory, Observation
@@ -23,6 +23,7 @@ from kwok_operator.controller.turn import Turn
 from kwok_operator.core.autoscalable import hindrance
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest_pending
+from kwok_operator.kube.groups import Group
 from kwok_operator.metrics import Metrics
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus

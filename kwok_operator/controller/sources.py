@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from kwok_operator.controller.configmaps import ConfigMaps, only_key
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.livenodes import LiveNodes, NodeLink, RemoteLink
 from kwok_operator.core.documents import node_name, pick
 from kwok_operator.core.livenodes import LiveNode, choose, in_words, matches
@@ -27,6 +26,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.groups import Group
 from kwok_operator.kube.remote import remote_endpoint
 from kwok_operator.models.source import (
     DEFAULT_KUBECONFIG_KEYS,

@@ -8,10 +8,10 @@ one's. The operator is the only writer, so there is nothing else to test.
 from typing import Any
 
 from kwok_operator.constants import GROUPS_PATH
-from kwok_operator.controller.groups import Group
 from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.groups import GROUPS, Group, Unreadable
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 _RETRIES = 4
@@ -60,22 +60,18 @@ class StatusWriter:
             return False
         return True
 
-    async def groups(self) -> tuple[list[dict[str, Any]], int]:
-        """All groups, and the resourceVersion as of which they are all.
-
-        Raises DecodeError where a template nests too deep to be read (about 1,000 levels).
-        """
-        objects: list[dict[str, Any]] = []
+    async def groups(self) -> tuple[list[Group | Unreadable], int]:
+        """All groups, and the resourceVersion as of which they are all."""
+        groups: list[Group | Unreadable] = []
         version, token = 0, ""
         while True:
             params = {"limit": "500"} | ({"continue": token} if token else {})
             answer = await self._client.request("GET", GROUPS_PATH, params=params, retries=_RETRIES)
-            page = decode_dict(answer)
-            objects += page["items"]
-            version = version or int(page["metadata"]["resourceVersion"])
-            token = page["metadata"].get("continue") or ""
+            page = GROUPS.page(answer)
+            groups += page.items
+            version, token = version or page.resource_version, page.continue_token
             if not token:
-                return objects, version
+                return groups, version
 
     async def _uid(self, path: str) -> str:
         try:

@@ -9,7 +9,6 @@ changes, or it is asked again. Where a source gives nothing any more, the last t
 
 from dataclasses import dataclass, replace
 
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.nodes import NodeWriter
 from kwok_operator.controller.sources import Found, Missing, SourceMissingError, Sources
 from kwok_operator.core import template
@@ -23,6 +22,7 @@ from kwok_operator.errors import (
     TemplateError,
     one_line,
 )
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import ConditionType
 
 REMEDY = "Correct spec.template; nodes that exist stay as they are."

@@ -1,12 +1,17 @@
 """List and watch one resource, for ever, and tell a sink what is there.
 
-    LIST in pages ──> replace(all)          again after 410, when the server's history is gone
+    LIST in pages ──> replace(all)          again after 410, and after an outage
          │
          v
-    WATCH from there ──> upsert / remove    resumed from the last version seen after any cut
+    WATCH from there ──> upsert / remove    resumed from the last version seen after a cut
 
 Between a list and its watch no event is lost: the watch starts at the list's resourceVersion. What
 vanished while nobody watched is told by replace(), which is the whole truth.
+
+A server that was away may be back with what it stored some time ago, and would tell nothing until
+its versions have overtaken ours: so all is listed. Lists ask for no version, which makes each as
+new as the store itself; one that is older than what was told before means that the store was put
+back, whatever replicas and caches there are.
 
 Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
 permissions and CRDs may come later. It lets the event loop breathe between pages and within bursts;
@@ -116,6 +121,7 @@ class Reflector(Generic[T]):
         on_page: Callable[[Sequence[T]], None] | None = None,
         on_trouble: Callable[[str | None], None] | None = None,
         on_restart: Callable[[str, str], None] | None = None,
+        on_restored: Callable[[], None] | None = None,
         gather_for: Callable[[], float] = lambda: GATHER,
         optional: bool = False,
     ) -> None:
@@ -127,7 +133,8 @@ class Reflector(Generic[T]):
 
         `on_trouble` is told of a trouble in a sentence, and with None that it is over. `on_restart`
         is told the path each time a watch or a list has ended too early, and why: "closed" by the
-        server in its time, "expired" history, or "failed".
+        server in its time, "expired" history, or "failed". `on_restored` is told, before the list
+        itself, that versions have begun anew below those that were told.
         """
         self.synced = asyncio.Event()
         """Set once the sink has been told everything, and never cleared."""
@@ -146,10 +153,14 @@ class Reflector(Generic[T]):
         self._on_page = on_page
         self._on_trouble = on_trouble
         self._on_restart = on_restart
+        self._on_restored = on_restored
         self._gather_for = gather_for
         self._optional = optional
         self._version: int | None = None
+        self._newest = 0
         self._opened_at: float | None = None
+        self._cut = False
+        """Whether the last stream ended before its time: the server may be another one now."""
         self._failures = 0
         self._gone_before = False
         self._useless_streams = 0
@@ -157,7 +168,7 @@ class Reflector(Generic[T]):
 
     @property
     def version(self) -> int:
-        """Up to which version the sink has been told everything; 0 before the first listing."""
+        """Up to which version the sink has been told everything; 0 where all has to be listed."""
         return self._version or 0
 
     async def run(self) -> None:
@@ -167,6 +178,8 @@ class Reflector(Generic[T]):
         """
         while True:
             try:
+                if self._cut:
+                    await self._look()
                 if self._version is None:
                     self._version = await self._list()
                 await self._watch(self._version)
@@ -181,6 +194,8 @@ class Reflector(Generic[T]):
                 self._gone_before = True
             except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
                 self._report(error)
+                if self._opened_at is None and isinstance(error, ApiUnreachableError):
+                    self._version = None  # it may be restored meanwhile: see the module
                 if self._optional and isinstance(error, NotFoundError):
                     self.last_contact, self._version = self._clock(), None
                     self._sink.replace((), 0)
@@ -221,10 +236,12 @@ class Reflector(Generic[T]):
             self.last_contact = self._clock()
             page = self._decoder.page(body)
             items += page.items
+            # All pages show the state of the first one, and its version is the one to watch from.
+            if not version:
+                version = page.resource_version
+                self._compare(version)
             if self._on_page is not None:
                 self._on_page(page.items)
-            # All pages show the state of the first one, and its version is the one to watch from.
-            version = version or page.resource_version
             token = page.continue_token
             if not token:
                 break
@@ -235,11 +252,23 @@ class Reflector(Generic[T]):
         logger.info("synced: path=%s count=%d", self._path, len(items))
         return version
 
+    def _compare(self, version: int) -> None:
+        if version < self._newest:
+            logger.warning(
+                "versions go back, as after a restore: path=%s version=%d before=%d",
+                self._path,
+                version,
+                self._newest,
+            )
+            if self._on_restored is not None:
+                self._on_restored()
+        self._newest = version
+
     async def _watch(self, version: int) -> None:
         """Pass on events until the stream ends; raise if there was no use in it."""
         low, high = WATCH_SECONDS
         seconds = low + int((high - low) * self._draw())
-        started, heard, self._opened_at = self._clock(), 0, None
+        started, heard, self._opened_at, self._cut = self._clock(), 0, None, False
         lines = self._client.lines(
             self._path,
             {
@@ -262,12 +291,21 @@ class Reflector(Generic[T]):
                 if heard % BURST == 0:
                     await asyncio.sleep(0)
         lasted = self._clock() - started
-        if not heard and lasted >= self._inactivity:
-            # Not even a bookmark: the server's store may be older than our version, as after a
-            # restore from a backup, and then nothing would ever come.
-            raise _StreamError(f"silent for {lasted:.0f} s")
         if not heard and lasted < MIN_WATCH:
             raise _StreamError("the server ended the watch at once")
+        self._cut = lasted < seconds
+
+    async def _look(self) -> None:
+        """Finds out what a silence means, or an early end; raises where the server doesn't answer.
+
+        Mostly that all is well: of a kind of which nothing changes a watch has no bookmarks, unless
+        etcd is told to report its progress more often than by default.
+        """
+        self._opened_at = None
+        answer = await self._client.request("GET", self._path, params={"limit": "1"})
+        self._cut = False
+        if self._decoder.page(answer).resource_version < self.version:
+            self._version = None
 
     def _take(self, line: bytes) -> None:
         event = self._decoder.event(line)
@@ -281,12 +319,14 @@ class Reflector(Generic[T]):
             else:
                 self._sink.upsert(event.item)
         self._version = event.resource_version or self._version
+        self._newest = max(self._newest, self.version)
         self._failures = self._useless_streams = 0
         self._gone_before = False
         self._recovered()
 
     def _opened(self) -> None:
         self.last_contact = self._opened_at = self._clock()
+        self._cut = True
         if self._trouble != _IN_STREAM:
             self._recovered()
 

@@ -17,11 +17,12 @@ from kwok_operator.core.cloud.summary import InstanceState, told
 from kwok_operator.core.cloud.times import parse_time
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import batches_of
+from kwok_operator.kube.groups import Group
 from kwok_operator.models import cloud
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, ErrorClass, Failure
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 
 _STATES: Final = {
     InstanceState.CREATING: CREATING,
@@ -39,7 +40,7 @@ Told = tuple[pb.InstanceStatus.InstanceState, Failure | None]
 class _Kept:
     """What was worked out from a group as it was; `asked` is when each serial was asked for."""
 
-    group: GroupObject
+    group: Group
     record: CloudRecord
     batches: tuple[Batch, ...]
     asked: Mapping[int, str]
@@ -58,7 +59,7 @@ class Arrivals:
         """The uids of groups that something is kept of."""
         return list(self._kept)
 
-    def told(self, group: GroupObject) -> Callable[[int], Told]:
+    def told(self, group: Group) -> Callable[[int], Told]:
         """State and error of each serial of the group that has no Node.
 
         An error that is due to be tried again is one until the operator has written down how that
@@ -91,7 +92,7 @@ class Arrivals:
         for uid in [uid for uid in self._kept if uid not in uids]:
             del self._kept[uid]
 
-    def _current(self, group: GroupObject, status: CloudStatus) -> _Kept:
+    def _current(self, group: Group, status: CloudStatus) -> _Kept:
         """With the phases that hold for the group as it is now."""
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:

@@ -70,6 +70,7 @@ class GroupNodes:
             self.starting[serial] = view.created
         self.highest = max(self.highest, serial)
         self.expected.pop(serial, None)
+        self.gone.discard(serial)
 
     def remove(self, serial: int) -> None:
         self.there.pop(serial, None)

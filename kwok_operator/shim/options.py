@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kwok_operator.core.durations import parse_duration
+from kwok_operator.kube.groups import Group
 from kwok_operator.models import autoscaling
 from kwok_operator.shim.messages import SECOND, AutoscalingOptions
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 
 _SHARES: Final = frozenset(
     {"scale_down_utilization_threshold", "scale_down_gpu_utilization_threshold"}
@@ -36,7 +37,7 @@ def merged_options(
 
 
 def gives_way(
-    store: Store, group: GroupObject, *, defaults: AutoscalingOptions, wanted: AutoscalingOptions
+    store: Store, group: Group, *, defaults: AutoscalingOptions, wanted: AutoscalingOptions
 ) -> bool:
     """Whether CA had better take its own flags for a moment, instead of the group's options.
 
@@ -51,12 +52,12 @@ def gives_way(
     return not (longer and store.waits_longer(group, patience / SECOND))
 
 
-def gpu_labels(groups: Iterable[GroupObject]) -> dict[str, str]:
+def gpu_labels(groups: Iterable[Group]) -> dict[str, str]:
     """The labels that groups set, by the groups' names."""
     return {group.name: label for group in groups if (label := _gpu_label(group))}
 
 
-def gpu_types(groups: Iterable[GroupObject]) -> list[str]:
+def gpu_types(groups: Iterable[Group]) -> list[str]:
     """The types that groups name, and the values of their GPU label on their nodes."""
     types: set[str] = set()
     for group in groups:
@@ -67,7 +68,7 @@ def gpu_types(groups: Iterable[GroupObject]) -> list[str]:
     return sorted(types - {""})
 
 
-def _label_of_template(group: GroupObject, key: str) -> str:
+def _label_of_template(group: Group, key: str) -> str:
     """Empty where there is none; what somebody else wrote into status can be anything."""
     part: object = group.status.resolved_template
     for step in ("metadata", "labels", key):
@@ -75,5 +76,5 @@ def _label_of_template(group: GroupObject, key: str) -> str:
     return part if isinstance(part, str) else ""
 
 
-def _gpu_label(group: GroupObject) -> str:
+def _gpu_label(group: Group) -> str:
     return (group.spec.autoscaling.gpu_label or "") if group.spec.autoscaling else ""

@@ -21,14 +21,15 @@ from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.health import HealthServer
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
-from kwok_operator.kube.decode import NODES, OBJECTS
+from kwok_operator.kube.decode import NODES
+from kwok_operator.kube.groups import GROUPS
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.shim.describe import health_handlers, reflection_streams
 from kwok_operator.shim.grpcserver import GrpcServer
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.settings import ShimSettings
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 from kwok_operator.shim.tls import Tls
 from kwok_operator.shim.trouble import ApiTrouble
 from kwok_operator.shim.writer import GroupWriter
@@ -80,10 +81,11 @@ async def _work(client: KubeClient, store: Store, tls: Tls | None, metrics: Shim
     groups = Reflector(
         client=client,
         path=constants.GROUPS_PATH,
-        decoder=OBJECTS.then(GroupObject.parse),
+        decoder=GROUPS,
         sink=store.groups,
         page_size=100,
         on_restart=metrics.watch_restarted,
+        on_restored=store.forget_versions,
     )
     nodes = Reflector(
         client=client,

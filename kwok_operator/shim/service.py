@@ -28,6 +28,7 @@ from kwok_operator.core.autoscaler import (
 from kwok_operator.core.cloud.cautions import cautions
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError, TemplateError
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
 from kwok_operator.shim.arrivals import Arrivals
@@ -43,7 +44,7 @@ from kwok_operator.shim.options import gives_way, gpu_labels, gpu_types, merged_
 from kwok_operator.shim.pricing import pod_cost_hourly
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.status import Handler, RpcError, StatusCode
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 from kwok_operator.shim.template import template_node
 from kwok_operator.shim.writer import BusyError, Decide, GroupGoneError, GroupWriter
 
@@ -72,7 +73,7 @@ class CloudProvider:
         self._store = store
         self._writer = writer
         self._arrivals = Arrivals(store)
-        self._for_node: dict[str, tuple[GroupObject, bytes]] = {}
+        self._for_node: dict[str, tuple[Group, bytes]] = {}
         self._templates: dict[str, tuple[str, bytes]] = {}
         self._told: dict[str, str] = {}
         """The template that cluster-autoscaler may remember of each group, by hash."""
@@ -265,7 +266,7 @@ class CloudProvider:
         asked = messages.pod_price_request(request)
         return messages.price(pod_cost_hourly(asked.pod) * asked.hours)
 
-    async def _ask(self, group: GroupObject, decide: Decide, *, said: str) -> None:
+    async def _ask(self, group: Group, decide: Decide, *, said: str) -> None:
         try:
             change = await self._writer.ask(group.name, decide)
         except RefusedError as error:
@@ -283,7 +284,7 @@ class CloudProvider:
         if change is not None:
             logger.info("%s: group=%s target=%d", said, group.name, change.target)
 
-    def _group(self, name: str) -> GroupObject:
+    def _group(self, name: str) -> Group:
         self._need_sync()
         group = self._store.served(name)
         if group is not None:
@@ -299,7 +300,7 @@ class CloudProvider:
         if not self._store.synced:
             raise RpcError(StatusCode.UNAVAILABLE, "groups and nodes are still being listed")
 
-    def _warn(self, group: GroupObject) -> None:
+    def _warn(self, group: Group) -> None:
         """Once for each change."""
         sentences = cautions(group.spec)
         if sentences != self._warned.get(group.uid, ()):
@@ -307,7 +308,7 @@ class CloudProvider:
             for sentence in sentences:
                 logger.warning("group=%s: %s", group.name, sentence)
 
-    def _victim(self, group: GroupObject, node: pb.ExternalGrpcNode) -> Victim:
+    def _victim(self, group: Group, node: pb.ExternalGrpcNode) -> Victim:
         name = self._store.node_of(group, node.providerID)
         if name is None or (node.name not in (name, node.providerID)):
             raise RpcError(
@@ -316,22 +317,22 @@ class CloudProvider:
             )
         return Victim(name, failed=node.annotations.get(FAKE_NODE_REASON) == CREATE_ERROR)
 
-    def _provider_id(self, group: GroupObject, serial: int) -> str:
+    def _provider_id(self, group: Group, serial: int) -> str:
         node = self._store.node(group, serial)
         if node is not None:
             return node.provider_id
         return f"{self._store.provider_id_prefix}{group.names.name(serial)}"
 
-    def _state(self, group: GroupObject, serial: int) -> pb.InstanceStatus.InstanceState:
+    def _state(self, group: Group, serial: int) -> pb.InstanceStatus.InstanceState:
         node = self._store.node(group, serial)
         return RUNNING if node is None or node.running else CREATING
 
-    def _is_empty(self, group: GroupObject) -> bool:
+    def _is_empty(self, group: Group) -> bool:
         fleet = self._store.fleet(group)
         return not (fleet.target or fleet.present or fleet.leaving or fleet.pending)
 
 
-def _node_group(group: GroupObject) -> pb.NodeGroup:
+def _node_group(group: Group) -> pb.NodeGroup:
     bounds = group.spec.autoscaling
     assert bounds is not None
     most = _INT32_MAX if bounds.max_size is None else bounds.max_size
@@ -346,7 +347,7 @@ def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
     return str(node.name)
 
 
-def _failure(group: GroupObject) -> Failure | None:
+def _failure(group: Group) -> Failure | None:
     """Why no instance of the group can be created at present, if that is so."""
     stalled = group.condition(ConditionType.STALLED)
     if stalled is None or stalled.status != "True" or stalled.reason != "Refused":
@@ -354,7 +355,7 @@ def _failure(group: GroupObject) -> Failure | None:
     return Failure(stalled.reason, stalled.message)
 
 
-def _obstacle(group: GroupObject) -> Failure | None:
+def _obstacle(group: Group) -> Failure | None:
     """Why the operator asks for no more instances of the group, if it has seen what is wanted."""
     limited = group.condition(ConditionType.SCALING_LIMITED)
     seen = group.status.observed_generation == group.generation
@@ -363,13 +364,13 @@ def _obstacle(group: GroupObject) -> Failure | None:
     return Failure(limited.reason, limited.message, ErrorClass.OUT_OF_RESOURCES)
 
 
-def _unusable_template(group: GroupObject) -> str | None:
+def _unusable_template(group: Group) -> str | None:
     """Why the group's template makes no nodes at present, if that is so."""
     resolved = group.condition(ConditionType.TEMPLATE_RESOLVED)
     return resolved.message if resolved is not None and resolved.status == "False" else None
 
 
-def _no_template(group: GroupObject, why: str) -> RpcError:
+def _no_template(group: Group, why: str) -> RpcError:
     return RpcError(
         StatusCode.FAILED_PRECONDITION, f"group {group.name} has no usable template: {why}"
     )

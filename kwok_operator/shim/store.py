@@ -10,10 +10,10 @@ far the watch on nodes has come is known too, as versions count for all kinds al
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from kwok_operator import constants
 from kwok_operator.core.autoscaler import MOST_TOLD, Fleet, target_of
@@ -21,56 +21,13 @@ from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.status import (
-    Condition,
-    ConditionType,
-    KwokNodeGroupStatus,
-    PendingBatch,
-)
+from kwok_operator.kube.groups import Group, Skipped, Unreadable
+from kwok_operator.models.status import PendingBatch
 from kwok_operator.shim.groupnodes import GroupNodes, Node
 from kwok_operator.shim.settings import Selector
 
 GONE_FOR: Final = 60.0
 """Seconds in which an answer to a write may come after the news that the group was deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupObject:
-    """A KwokNodeGroup as last seen."""
-
-    name: str
-    uid: str
-    generation: int
-    resource_version: int
-    deleting: bool
-    labels: Mapping[str, str]
-    names: NodeNames
-    spec: KwokNodeGroupSpec
-    status: KwokNodeGroupStatus
-    has_scale_down: bool
-    """Whether the object has spec.scaleDown, so that something can be put into it."""
-
-    @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> "GroupObject":
-        """Raises ValueError or KeyError for what is no KwokNodeGroup."""
-        metadata = body["metadata"]
-        return cls(
-            name=metadata["name"],
-            uid=metadata["uid"],
-            generation=metadata.get("generation", 0),
-            resource_version=int(metadata["resourceVersion"]),
-            deleting=bool(metadata.get("deletionTimestamp")),
-            labels=metadata.get("labels") or {},
-            names=NodeNames.of(metadata["name"], metadata["uid"]),
-            spec=KwokNodeGroupSpec.model_validate(body.get("spec")),
-            status=KwokNodeGroupStatus.model_validate(body.get("status")),
-            has_scale_down=isinstance((body.get("spec") or {}).get("scaleDown"), Mapping),
-        )
-
-    def condition(self, kind: ConditionType) -> Condition | None:
-        """What the operator says about it, if it has said something yet."""
-        return next((c for c in self.status.conditions if c.type == kind), None)
 
 
 class Store:
@@ -91,11 +48,12 @@ class Store:
         self.nodes = NodeSink(self)
         self._selector = selector
         self._clock = clock
-        self._groups: dict[str, GroupObject] = {}
+        self._groups: dict[str, Group] = {}
         self._uids: set[str] = set()
+        self._skipped = Skipped()
         self._gone: dict[str, float] = {}
         """uids of groups that were deleted, and when: an answer to a write may come after that."""
-        self._by_prefix: dict[str, GroupObject] = {}
+        self._by_prefix: dict[str, Group] = {}
         self._nodes: dict[str, GroupNodes] = {}
         self._nodes_version = 0
         """How far the watch on nodes has come."""
@@ -113,20 +71,20 @@ class Store:
         served = sum(self._is_served(group) for group in list(self._groups.values()))
         return served, len(self._groups), len(self._group_of)
 
-    def served(self, name: str) -> GroupObject | None:
+    def served(self, name: str) -> Group | None:
         """The group of that name, if CA may drive it."""
         group = self._groups.get(name)
         return group if group is not None and self._is_served(group) else None
 
-    def all_served(self) -> Iterator[GroupObject]:
+    def all_served(self) -> Iterator[Group]:
         """Groups that CA may drive, by name."""
         return (self._groups[n] for n in sorted(self._groups) if self._is_served(self._groups[n]))
 
-    def known(self, name: str) -> GroupObject | None:
+    def known(self, name: str) -> Group | None:
         """The group of that name, served or not."""
         return self._groups.get(name)
 
-    def group_for(self, provider_id: str, name: str) -> GroupObject | None:
+    def group_for(self, provider_id: str, name: str) -> Group | None:
         """The served group that an instance belongs to; None for everything that is not ours.
 
         A name alone makes nothing ours: it has to be one that a group gave out, and a node there
@@ -147,11 +105,11 @@ class Store:
         most = self._next_serial(group) + self.target(group) + named
         return group if serial < group.status.next_serial or serial < most else None
 
-    def node(self, group: GroupObject, serial: int) -> Node | None:
+    def node(self, group: Group, serial: int) -> Node | None:
         nodes = self._nodes.get(group.uid)
         return nodes.there.get(serial) if nodes else None
 
-    def node_of(self, group: GroupObject, provider_id: str) -> str | None:
+    def node_of(self, group: Group, provider_id: str) -> str | None:
         """The name of the instance that has this providerID, with a Node or without."""
         found = self._group_of.get(provider_id)
         if found is not None and found[0] == group.uid:
@@ -159,12 +117,12 @@ class Store:
         name = provider_id.removeprefix(self.provider_id_prefix)
         return None if name == provider_id else name
 
-    def is_starting(self, group: GroupObject) -> bool:
+    def is_starting(self, group: Group) -> bool:
         """Whether a node of the group is new and doesn't take pods yet."""
         nodes = self._nodes.get(group.uid)
         return nodes is not None and nodes.is_starting(now=self._clock())
 
-    def waits_longer(self, group: GroupObject, seconds: float) -> bool:
+    def waits_longer(self, group: Group, seconds: float) -> bool:
         """Whether an instance that has no Node yet was asked for longer ago than that."""
         # Not that of the first serials: a simulated cloud may have let others wait for room.
         oldest = min((batch.requested_at for batch in group.status.pending), default=None)
@@ -180,16 +138,16 @@ class Store:
         """Epoch seconds."""
         return self._clock()
 
-    def arrived(self, group: GroupObject) -> Set[int]:
+    def arrived(self, group: Group) -> Set[int]:
         """Serials whose Node is there, or was there and went while they were waited for."""
         nodes = self._nodes.get(group.uid)
         return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
-    def target(self, group: GroupObject) -> int:
+    def target(self, group: Group) -> int:
         """The target of its fleet, without making one."""
         return target_of(group.spec, group.status, count=lambda: len(self.fleet(group).present))
 
-    def fleet(self, group: GroupObject) -> Fleet:
+    def fleet(self, group: Group) -> Fleet:
         """A group and its instances as they are now."""
         nodes, now = self._nodes.get(group.uid) or GroupNodes(), self._clock()
         cloud = group.spec.cloud
@@ -209,8 +167,11 @@ class Store:
             ended=nodes.ended(capped=capped, now=now),
         )
 
-    def put_group(self, group: GroupObject) -> bool:
+    def put_group(self, group: Group | Unreadable) -> bool:
         """Takes what was seen or written; False where something newer is known."""
+        if isinstance(group, Unreadable):
+            self._skipped.tell(group)
+            return False
         known = self._groups.get(group.name)
         if group.uid in self._gone:
             return False
@@ -221,13 +182,14 @@ class Store:
             known = None
         self._groups[group.name] = self._by_prefix[group.names.prefix] = group
         self._uids.add(group.uid)
+        self._skipped.forget(group.name)
         if known is not None and _asked_for(known) != _asked_for(group):
             self._note_arrivals(known, group)
         if not group.status.pending and (nodes := self._nodes.get(group.uid)):
             nodes.gone.clear()
         return True
 
-    def _note_arrivals(self, before: GroupObject, group: GroupObject) -> None:
+    def _note_arrivals(self, before: Group, group: Group) -> None:
         """What a group waits for no more has mostly come, also where we never saw that it did."""
         # Those too that are spent: they will never come.
         asked = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
@@ -236,8 +198,9 @@ class Store:
         nodes = self._nodes.setdefault(group.uid, GroupNodes())
         nodes.expect(missed, version=group.resource_version, now=self._clock())
 
-    def drop_group(self, group: GroupObject) -> None:
+    def drop_group(self, group: Group | Unreadable) -> None:
         self._remember_gone(group.uid)
+        self._skipped.forget(group.name)
         known = self._groups.get(group.name)
         if known is not None and known.uid == group.uid:
             del self._groups[group.name]
@@ -245,13 +208,24 @@ class Store:
             self._uids.discard(group.uid)
             self._forget_nodes(group.uid)
 
-    def replace_groups(self, groups: Sequence[GroupObject], version: int) -> None:
-        listed = {group.name for group in groups}
+    def replace_groups(self, listed: Sequence[Group | Unreadable], version: int) -> None:
+        names = {group.name for group in listed}
         for known in list(self._groups.values()):
-            if known.name not in listed and known.resource_version <= version:
+            if known.name not in names and known.resource_version <= version:
                 self.drop_group(known)
-        for group in groups:
+        for group in self._skipped.sift(listed):
+            self._gone.pop(group.uid, None)
+            before = self._groups.get(group.name)
+            # A list knows better what was heard of before, also where what it knows is older.
+            if before and group.resource_version < before.resource_version <= version:
+                self._groups[group.name] = replace(before, resource_version=0)
             self.put_group(group)
+
+    def forget_versions(self) -> None:
+        """Whatever is heard of groups from now on is newer than what is known."""
+        self._groups = {
+            name: replace(group, resource_version=0) for name, group in self._groups.items()
+        }
 
     def put_node(self, view: NodeView) -> None:
         self._nodes_version = max(self._nodes_version, view.resource_version)
@@ -276,7 +250,10 @@ class Store:
         self._node_gone(view.provider_id)
 
     def replace_nodes(self, views: Sequence[NodeView], version: int) -> None:
-        self._nodes_version = max(self._nodes_version, version)
+        if version < self._nodes_version:  # the cluster was restored
+            self._nodes.clear()
+            self._group_of.clear()
+        self._nodes_version = version
         listed = {view.provider_id for view in views if _place(view)}
         for provider_id in self._group_of.keys() - listed:
             self._node_gone(provider_id)
@@ -305,7 +282,7 @@ class Store:
         if nodes is not None and not nodes.there and uid not in self._uids:
             del self._nodes[uid]
 
-    def _is_served(self, group: GroupObject) -> bool:
+    def _is_served(self, group: Group) -> bool:
         return (
             group.spec.autoscaling is not None
             and not group.spec.paused
@@ -313,7 +290,7 @@ class Store:
             and self._selector.matches(group.labels)
         )
 
-    def _next_serial(self, group: GroupObject) -> int:
+    def _next_serial(self, group: Group) -> int:
         """What has been given out is below this, as far as we can see."""
         nodes = self._nodes.get(group.uid)
         asked = max((batch.last for batch in batches_of(group.status)), default=-1)
@@ -324,7 +301,7 @@ def _first(batch: Batch) -> int:
     return batch.first
 
 
-def _asked_for(group: GroupObject) -> tuple[int, tuple[PendingBatch, ...]]:
+def _asked_for(group: Group) -> tuple[int, tuple[PendingBatch, ...]]:
     return group.status.next_serial, group.status.pending
 
 
@@ -345,14 +322,14 @@ class GroupSink:
         self.synced = asyncio.Event()
         self._store = store
 
-    def replace(self, items: Sequence[GroupObject], resource_version: int) -> None:
+    def replace(self, items: Sequence[Group | Unreadable], resource_version: int) -> None:
         self._store.replace_groups(items, resource_version)
         self.synced.set()
 
-    def upsert(self, item: GroupObject) -> None:
+    def upsert(self, item: Group | Unreadable) -> None:
         self._store.put_group(item)
 
-    def remove(self, item: GroupObject) -> None:
+    def remove(self, item: Group | Unreadable) -> None:
         self._store.drop_group(item)
 
 

@@ -21,11 +21,12 @@ from typing import Final
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
 from kwok_operator.core.cloud.distributions import SECOND
 from kwok_operator.core.cloud.draws import Instance
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim import messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import instance_name
 from kwok_operator.shim.status import Handler, RpcError, StatusCode
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 from kwok_operator.shim.troublefile import ANY, LONGEST, OF_NO_GROUP, Plan
 
 _NAMING: Final = {
@@ -143,7 +144,7 @@ class ApiTrouble:
             return None  # the handler says what is wrong with it
         return group.name if group is not None and _takes_part(group) else None
 
-    def _named(self, rpc: str, request: bytes) -> GroupObject | None:
+    def _named(self, rpc: str, request: bytes) -> Group | None:
         if rpc == "NodeGroupForNode":
             node = messages.read(pb.NodeGroupForNodeRequest, request).node
             return self._store.group_for(node.providerID, instance_name(self._store, node))
@@ -158,5 +159,5 @@ async def _answer(handler: Handler, request: bytes) -> bytes:
     return answer if isinstance(answer, bytes) else await answer
 
 
-def _takes_part(group: GroupObject) -> bool:
+def _takes_part(group: Group) -> bool:
     return group.spec.cloud is not None and group.spec.cloud.api_trouble

@@ -24,9 +24,9 @@ from kwok_operator.errors import (
     NotFoundError,
 )
 from kwok_operator.kube.client import JSON_PATCH, KubeClient
-from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.groups import GROUPS, Group
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class GroupWriter:
             pause = min(LAST_PAUSE, 2 * pause)
 
     async def _patch(
-        self, group: GroupObject, patch: list[dict[str, Any]], *, until: float
+        self, group: Group, patch: list[dict[str, Any]], *, until: float
     ) -> InvalidError | None:
         """What the API server has against it: mostly that the group is not as it was any more."""
         tests = [
@@ -161,21 +161,21 @@ class GroupWriter:
             raise GroupGoneError(f"group {group.name} is gone") from error
         except InvalidError as error:
             return error
-        self._store.put_group(GroupObject.parse(decode_dict(answer)))
+        self._store.put_group(GROUPS.one(answer))
         return None
 
     def _left(self, until: float) -> float:
         """Seconds for a request."""
         return max(SHORTEST_REQUEST, until - self._clock())
 
-    async def _read(self, group: GroupObject, *, until: float) -> None:
+    async def _read(self, group: Group, *, until: float) -> None:
         path = f"{GROUPS_PATH}/{group.name}"
         try:
             answer = await self._client.request("GET", path, timeout=self._left(until))
         except NotFoundError as error:
             self._store.drop_group(group)
             raise GroupGoneError(f"group {group.name} is gone") from error
-        self._store.put_group(GroupObject.parse(decode_dict(answer)))
+        self._store.put_group(GROUPS.one(answer))
 
 
 def _decide(fleet: Fleet, asks: list[_Ask]) -> tuple[list[tuple[_Ask, Change | None]], Fleet]:
@@ -204,7 +204,7 @@ def _changed(fleet: Fleet, change: Change) -> Fleet:
     return replace(fleet, spec=spec)
 
 
-def _patch(group: GroupObject, spec: KwokNodeGroupSpec) -> list[dict[str, Any]]:
+def _patch(group: Group, spec: KwokNodeGroupSpec) -> list[dict[str, Any]]:
     """The difference in the two fields that are ours to write."""
     patch: list[dict[str, Any]] = []
     if spec.target_size != group.spec.target_size:

@@ -6,11 +6,14 @@ is brought back by `heal`: nobody restarts it here, as a kubelet would.
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from hack.controlplane import revive
 from tests.chaos.api import NODES, Api
@@ -18,6 +21,7 @@ from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster
 
 API_SERVER, ETCD = "kube-apiserver", "etcd"
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 
 
 class Faults:
@@ -72,7 +76,7 @@ class Faults:
     def compact(self) -> int:
         """etcd forgets everything before now; returns the revision it begins with."""
         _, revision = self._api.list(NODES, metadata=True)
-        address = self._etcd_address()
+        address = self._etcd_flag("listen-client-urls")
         request = urllib.request.Request(
             f"{address}/v3/kv/compaction",
             data=json.dumps({"revision": revision, "physical": True}).encode(),
@@ -82,9 +86,31 @@ class Faults:
             answer.read()
         return int(revision)
 
-    def _etcd_address(self) -> str:
-        pid = self._own.cluster.pid(ETCD)
-        with open(f"/proc/{pid}/cmdline") as file:
+    def snapshot(self) -> Path:
+        """What etcd has on its disk at one instant."""
+        data = Path(self._etcd_flag("data-dir"))
+        copy = Path(tempfile.mkdtemp(dir=data.parent)) / data.name
+        with self.frozen(ETCD):
+            shutil.copytree(data, copy)
+        return copy
+
+    @contextmanager
+    def restored(self, snapshot: Path) -> Iterator[None]:
+        """The cluster is stopped, all of it; afterwards it runs on what a snapshot has."""
+        data, cluster = Path(self._etcd_flag("data-dir")), self._own.cluster
+        self._own.kill_kwok()
+        for component in (API_SERVER, *CONTROLLERS, ETCD):
+            os.kill(cluster.pid(component), signal.SIGKILL)
+        try:
+            down = {API_SERVER, *CONTROLLERS, ETCD}
+            eventually(lambda: down <= set(cluster.dead()), describe="all of it is gone")
+            shutil.rmtree(data)
+            shutil.copytree(snapshot, data)
+            yield
+        finally:
+            revive(cluster)
+
+    def _etcd_flag(self, name: str) -> str:
+        with open(f"/proc/{self._own.cluster.pid(ETCD)}/cmdline") as file:
             flags = file.read().split("\0")
-        flag = "--listen-client-urls="
-        return next(f.removeprefix(flag) for f in flags if f.startswith(flag))
+        return next(f.removeprefix(f"--{name}=") for f in flags if f.startswith(f"--{name}="))

@@ -35,6 +35,10 @@ class Watcher:
         assert self._synced.wait(60), "the watcher has begun"
         assert self.failure is None, repr(self.failure)
 
+    def forget(self) -> None:
+        """Lists anew, after a watch that the caller has ended."""
+        self._version = ""
+
     def stop(self, *, disturb: Callable[[], object]) -> None:
         """Ends it; `disturb` causes an event, for which it waits."""
         self._ending.set()

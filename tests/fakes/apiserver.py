@@ -11,8 +11,10 @@ and used up one per request. Nothing happens by itself, not even bookmarks: test
 """
 
 import asyncio
+import copy
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from ssl import SSLContext
@@ -22,6 +24,7 @@ from aiohttp import web
 
 from kwok_operator.kube.connection import Connection, Endpoint
 from tests.fakes.store import Collection, Json, Refused, Store, merge_patch, patched, selects
+from tests.fakes.waiting import until
 from tests.fakes.wire import Watcher, partial, refusal, reply, status_of
 
 NODES = "/api/v1/nodes"
@@ -109,6 +112,24 @@ class FakeApiServer:
         self.end_watches()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def restore(self, saved: Store, *, missed: Callable[[], bool], others: int = 0) -> None:
+        """Be gone until it is missed, and come back with what a `snapshot` has, its revision too.
+
+        So many objects of others are written before anybody finds it again.
+        """
+        port = int(self.url.rpartition(":")[2])
+        await self.stop()
+        await until(missed)
+        self.store = copy.deepcopy(saved)
+        self.compact()
+        for i in range(others):
+            self.create(LEASES, {"metadata": {"name": f"another-{i}"}})
+        await self.start(port)
+
+    def snapshot(self) -> Store:
+        """All that is stored."""
+        return copy.deepcopy(self.store)
 
     def connection(self, **fields: Any) -> Connection:
         return Connection(Endpoint(server=self.url, **fields))
@@ -328,9 +349,9 @@ class FakeApiServer:
                 raise Refused(410, "Expired", f"too old resource version: {since}")
             watcher.send("ERROR", status_of(410, "Expired", f"too old resource version: {since}"))
             watcher.chunks.put_nowait(None)
+        watcher.since = since
         for change in self.store.history:
-            if change.version > since:
-                watcher.tell(change)
+            watcher.tell(change)
         self.watchers.append(watcher)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         try:

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kwok_operator.controller.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.livenodes import NodeLink
 from kwok_operator.controller.sources import Found, Missing, Sources
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.groups import Group
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.following import following
 from tests.fakes.recording import Clock, RecordedEvents

@@ -19,7 +19,7 @@ from kwok_operator.controller.cache import RECORDS, NodeCache
 from kwok_operator.controller.clock import Clock
 from kwok_operator.controller.clouds import Clouds
 from kwok_operator.controller.executor import Executor
-from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.groups import GroupStore
 from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.kwok import KwokLink
 from kwok_operator.controller.nodes import NodeWriter
@@ -32,7 +32,8 @@ from kwok_operator.controller.statuswriter import StatusWriter
 from kwok_operator.controller.templates import Templates
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
+from kwok_operator.kube.groups import Group, Unreadable
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.metrics import Metrics
 from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
@@ -51,20 +52,24 @@ class GroupFeed:
     def __init__(self, store: GroupStore, wake: Callable[[str], None]) -> None:
         self._store = store
         self._wake = wake
+        self._restored = False
 
-    def replace(self, items: Sequence[Json], resource_version: int) -> None:
-        groups = [Group.parse(item) for item in items]
-        gone = self._store.replace(groups, version=resource_version)
+    def replace(self, items: Sequence[Group | Unreadable], resource_version: int) -> None:
+        gone = self._store.replace(items, version=resource_version, restored=self._restored)
+        self._restored = False
         for name in gone | set(self._store.names()):
             self._wake(name)
 
-    def upsert(self, item: Json) -> None:
-        if self._store.put(Group.parse(item)):
-            self._wake(item["metadata"]["name"])
+    def upsert(self, item: Group | Unreadable) -> None:
+        if self._store.put(item):
+            self._wake(item.name)
 
-    def remove(self, item: Json) -> None:
-        self._store.remove(name=item["metadata"]["name"], uid=item["metadata"]["uid"])
-        self._wake(item["metadata"]["name"])
+    def remove(self, item: Group | Unreadable) -> None:
+        self._store.remove(name=item.name, uid=item.uid, version=item.resource_version)
+        self._wake(item.name)
+
+    def restored(self) -> None:
+        self._restored = True
 
 
 class World:
@@ -133,10 +138,12 @@ class World:
             params={"labelSelector": NODE_GROUP_LABEL},
             decoder=RECORDS,
             sink=cache,
+            on_restored=cache.forget_versions,
             **options,
         )
+        feed = GroupFeed(store, self._wake)
         groups = Reflector(
-            path=GROUPS, decoder=OBJECTS, sink=GroupFeed(store, self._wake), **options
+            path=GROUPS, decoder=GROUP_DECODER, sink=feed, on_restored=feed.restored, **options
         )
         tasks = [asyncio.create_task(self._be_kwok())]
         for reflector in (nodes, groups):

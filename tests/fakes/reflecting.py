@@ -55,11 +55,18 @@ class Script:
         self.now = 0.0
         self.streams = list(streams)
         self.lists = 0
+        self.looks = 0
+        self.version = 5
         self.done = asyncio.Event()
 
-    async def request(self, method: str, path: str, **_: Any) -> bytes:
-        self.lists += 1
-        return b'{"metadata": {"resourceVersion": "5"}, "items": []}'
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, str], **_: Any
+    ) -> bytes:
+        if params["limit"] == "1":
+            self.looks += 1
+        else:
+            self.lists += 1
+        return b'{"metadata": {"resourceVersion": "%d"}, "items": []}' % self.version
 
     async def lines(
         self,

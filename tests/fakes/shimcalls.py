@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.status import RpcError
-from kwok_operator.shim.store import GroupObject
 from tests.fakes.shimstore import group_of, store_of
 
 TEMPLATE = {
@@ -36,7 +36,7 @@ class Shim:
 
     def __init__(
         self,
-        *groups: GroupObject,
+        *groups: Group,
         synced: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -88,6 +88,6 @@ def code_of(call: Any, *arguments: Any, **named: Any) -> tuple[str, str]:
     return refused.value.code.name, refused.value.message
 
 
-def with_template(hash_: str, **more: Any) -> GroupObject:
+def with_template(hash_: str, **more: Any) -> Group:
     status = {"resolvedTemplate": TEMPLATE, "templateHash": hash_, **more.pop("status", {})}
     return group_of(status=status, **more)

@@ -7,8 +7,9 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.kube.decode import NodeView
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 
 _versions = itertools.count(1)
 
@@ -22,7 +23,7 @@ def group_of(
     status: Mapping[str, Any] | None = None,
     deleting: bool = False,
     **spec: Any,
-) -> GroupObject:
+) -> Group:
     """A group that cluster-autoscaler may drive, unless `autoscaling` says else; newer than the one
     before, unless `version` says else."""
     metadata: dict[str, Any] = {
@@ -34,7 +35,7 @@ def group_of(
     }
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-    return GroupObject.parse(
+    return Group.parse(
         {
             "metadata": metadata,
             "spec": {"autoscaling": {"minSize": 0, "maxSize": 10}, **spec},
@@ -43,7 +44,7 @@ def group_of(
     )
 
 
-def node_of(group: GroupObject, serial: int, **changes: Any) -> NodeView:
+def node_of(group: Group, serial: int, **changes: Any) -> NodeView:
     """A node of the group; `changes` are fields of the view."""
     name = group.names.name(serial)
     view: dict[str, Any] = {
@@ -73,7 +74,7 @@ def pending(first: int, last: int, **more: Any) -> dict[str, Any]:
 
 
 def store_of(
-    *groups: GroupObject,
+    *groups: Group,
     selector: Selector | None = None,
     synced: bool = True,
     clock: Callable[[], float] = time.time,

@@ -2,9 +2,9 @@
 
 from typing import cast
 
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.sources import Found, Missing, SourceMissingError, Sources
 from kwok_operator.core.template import SourceNode
+from kwok_operator.kube.groups import Group
 
 
 class ScriptedSources:

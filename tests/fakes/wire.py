@@ -53,12 +53,14 @@ class Watcher:
     path: str
     selector: str
     metadata_only: bool
+    since: int = 0
+    """What is not newer is not told, also where the server's history has gone back."""
     chunks: asyncio.Queue[bytes | ConnectionResetError | None] = field(
         default_factory=asyncio.Queue
     )
 
     def tell(self, change: Change) -> None:
-        if change.path != self.path:
+        if change.path != self.path or change.version <= self.since:
             return
         before, after = selects(self.selector, change.old), selects(self.selector, change.new)
         if not before and not after:

@@ -15,10 +15,10 @@ from typing import Any, cast
 import pytest
 
 from kwok_operator.controller.announcements import MAX_NODES_TOLD, announce, announce_notice
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.recorder import Recorder
 from kwok_operator.core.plan import Limit, Plan, Target
 from kwok_operator.core.status import make_status
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 from tests.fakes.facts import AT_REST
 

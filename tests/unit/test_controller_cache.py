@@ -5,7 +5,7 @@
 - late and repeated events: an older version changes nothing, "deleting" is never taken back, a name
   that is gone does not come back by our own late answer
 - a full listing is the truth, but for what was entered after it was made; a page of it says nothing
-  of the others
+  of the others; after a restore nothing that is known is newer than what is told
 - the decoder makes the same records
 - a group is woken when there may be something to do, and not by heartbeats
 - a kubelet endpoint is told when a Ready node has it first, and whether at first sight
@@ -382,6 +382,28 @@ class TestListing:
         cache.deleted("web-1")
         cache.replace([node(version=1)], 10)
         assert cache.group("web")["web-1"].deleting is True
+
+    def test_one_that_is_no_older_knows_better(self, cache: NodeCache) -> None:
+        # The cluster was restored, and others have written since.
+        cache.upsert(ready(version=8))
+        cache.deleted("web-1")
+        listed = [node(version=3)]
+        cache.page(listed)
+        cache.replace(listed, 10)
+        record = cache.group("web")["web-1"]
+        assert (record.ready, record.deleting) == (False, False)
+
+    def test_after_a_restore_nothing_is_newer(self, cache: NodeCache, told: Told) -> None:
+        for name in ("web-1", "web-2", "web-3"):
+            cache.upsert(ready(name, version=50))
+        cache.deleted("web-1")
+        cache.remove(node("web-3", version=51))
+        cache.forget_versions()
+        cache.page([node("web-1", version=3)])
+        cache.created("web", node("web-3", version=11))
+        cache.replace([node("web-1", version=3)], 10)
+        kept = {name: (r.ready, r.deleting) for name, r in cache.group("web").items()}
+        assert kept == {"web-1": (False, False), "web-3": (False, False)}
 
     def test_only_groups_with_a_change_are_woken(self, cache: NodeCache, told: Told) -> None:
         for group in ("same", "less", "more", "other"):

@@ -21,7 +21,7 @@ import pytest
 
 from kwok_operator.controller.cache import NodeCache, NodeRecord
 from kwok_operator.controller.clouds import Clouds
-from kwok_operator.controller.groups import Group, GroupStore
+from kwok_operator.controller.groups import GroupStore
 from kwok_operator.controller.observation import Memory, observe, observed
 from kwok_operator.controller.pools import POOLS, Pools
 from kwok_operator.controller.turn import Turn
@@ -30,6 +30,7 @@ from kwok_operator.core.cloud.marks import Mark
 from kwok_operator.core.cloud.shaping import Hold, shown_text
 from kwok_operator.core.cloud.times import format_time, milliseconds_of
 from kwok_operator.core.plan import make_plan
+from kwok_operator.kube.groups import Group
 from kwok_operator.metrics import Metrics
 from kwok_operator.models.cloudstatus import CloudStatus, InstanceCounts
 from kwok_operator.models.status import KwokNodeGroupStatus, PendingBatch

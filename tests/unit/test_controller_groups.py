@@ -5,7 +5,9 @@
 - a group of the same name and another uid is another group: the one before it is gone
 - a group that is gone is remembered for a minute, so that its late nodes can go as well, unless it
   was orphaned or is only to be forgotten; it does not come back by a late event
-- a full listing tells which are gone
+- a full listing tells which are gone, and knows better than what was heard of before it was made;
+  after a restore nothing else holds
+- what can't be read is told of once, and changes nothing
 - GPU labels are known of the groups that cluster-autoscaler may drive, and go with them
 """
 
@@ -15,7 +17,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.controller.groups import RETIRED_FOR, Group, GroupStore, Retired
+from kwok_operator.controller.groups import RETIRED_FOR, GroupStore, Retired
+from kwok_operator.kube.groups import Group, Unreadable
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -230,10 +233,51 @@ class TestReplace:
         assert store.get("web") == group(uid="u-2", version=9)
         assert [r.uid for r in store.retired("web")] == ["u-1"]
 
-    def test_an_older_sight_in_it_changes_nothing(self, store: GroupStore) -> None:
+    def test_an_older_sight_in_an_older_one_changes_nothing(self, store: GroupStore) -> None:
         store.put(group(version=5))
-        assert store.replace([group(version=4)], version=99) == set()
+        assert store.replace([group(version=3)], version=4) == set()
         assert store.get("web") == group(version=5)
+
+    def test_one_that_is_no_older_knows_better(self, store: GroupStore) -> None:
+        # The cluster was restored, and others have written since.
+        store.put(group(version=5))
+        store.put(group("gpu", uid="u-2", version=5))
+        store.remove(name="gpu", uid="u-2", version=6)
+        listed = [group(version=3), group("gpu", uid="u-2", version=2)]
+        assert store.replace(listed, version=9) == set()
+        assert [store.get("web"), store.get("gpu")] == listed
+        assert store.retired("gpu") == []
+
+    def test_after_a_restore_only_it_holds(self, store: GroupStore) -> None:
+        store.put(group("kept", uid="u-1", version=50))
+        store.put(group("made since", uid="u-2", version=60))
+        store.put(group("deleted since", uid="u-3", version=8))
+        store.remove(name="deleted since", uid="u-3", version=70)
+        assert store.newest == 70
+        listed = [group("kept", uid="u-1", version=7), group("deleted since", uid="u-3", version=8)]
+        assert store.replace(listed, version=9, restored=True) == {"made since"}
+        assert [store.get(name) for name in ("kept", "deleted since")] == listed
+        assert store.names() == ["kept", "deleted since"]
+        assert store.newest == 9
+        # Its nodes are gone with it, and it may be another restore until it is back.
+        assert [store.retired(name) for name in ("made since", "deleted since")] == [[], []]
+
+    def test_what_can_not_be_read_is_neither_gone_nor_news(
+        self, store: GroupStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store.put(group(version=5))
+        store.put(group("gpu", uid="u-2"))
+        odd = Unreadable("web", "u-1", 6, "spec.mode: Input should be 'a' or 'b'")
+        for _ in range(3):
+            assert store.put(odd) is False
+            assert store.replace([odd], version=99) <= {"gpu"}
+        assert store.get("web") == group(version=5)
+        assert [r.getMessage() for r in caplog.records] == [
+            "unreadable group, does the CRD fit? group=web error=" + odd.why
+        ]
+        store.put(group(version=7))
+        store.put(dataclasses.replace(odd, resource_version=8))
+        assert len(caplog.records) == 2
 
     def test_a_group_that_is_newer_than_the_listing_stays(self, store: GroupStore) -> None:
         # It was heard of between the server's answer and now: its nodes must not be deleted.

@@ -15,12 +15,12 @@ import pytest
 
 from kwok_operator import constants
 from kwok_operator.controller.cache import NodeCache, record_of
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.observation import Memory, Observation, observe, observed
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import Observed
 from kwok_operator.core.serials import Batch
 from kwok_operator.kube.decode import NodeView
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"
@@ -272,6 +272,15 @@ class TestMemoryOfStatus:
     def test_what_we_wrote_since_is_not_taken_back(self, world: World, version: int) -> None:
         world.memory.refresh(self.group(version, 41))
         assert (world.memory.status.next_serial, world.memory.status_version) == (0, 5)
+
+    def test_after_a_restore_the_status_counts_and_no_serial_is_given_out_again(
+        self, world: World
+    ) -> None:
+        world.memory.refresh(self.group(5, 41))
+        world.memory.refresh(self.group(9, 60))
+        world.memory.refresh(self.group(3, 41))
+        assert (world.memory.status.next_serial, world.memory.status_version) == (41, 3)
+        assert world.memory.next_serial == 60
 
 
 def test_a_name_that_was_there_is_no_mistake_when_it_is_gone() -> None:

@@ -12,7 +12,6 @@
 
 import pytest
 
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.sources import Missing
 from kwok_operator.controller.templates import Resolution, Templates
 from kwok_operator.core.template import SourceNode
@@ -24,6 +23,7 @@ from kwok_operator.errors import (
     InvalidError,
     ServerError,
 )
+from kwok_operator.kube.groups import Group
 from tests.fakes.sources import ScriptedSources
 
 

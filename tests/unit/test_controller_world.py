@@ -35,13 +35,13 @@ from hypothesis.stateful import (
 
 from kwok_operator import constants
 from kwok_operator.controller.cache import NodeCache, NodeRecord, record_of
-from kwok_operator.controller.groups import Group
 from kwok_operator.controller.observation import Memory, Observation, observe, observed
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import Plan, make_plan
 from kwok_operator.core.serials import MAX_BATCHES
 from kwok_operator.core.status import Facts, batches_of, make_status
 from kwok_operator.kube.decode import NodeView
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -342,6 +342,8 @@ class World(RuleBasedStateMachine):
             orphaning=False,
             spec=self._wish(),
             status=memory.status,
+            names=NodeNames.of(GROUP, UID),
+            has_scale_down=False,
         )
         seen = observe(group, memory, cache)
         plan = make_plan(

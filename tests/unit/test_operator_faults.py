@@ -6,7 +6,8 @@ Whatever goes wrong, a group ends with exactly its nodes, each asked for once, a
 - creates, deletes and status writes that were carried out, but whose answer got lost
 - nodes that come and go while nobody watches: the watch is cut, ends with an error, or its history
   is gone (410)
-- an API server that is away for a while; refusals that end some day
+- an API server that is away for a while, or comes back with what it stored some time ago; refusals
+  that end some day
 """
 
 import asyncio
@@ -214,6 +215,25 @@ async def test_api_server_that_is_away_in_the_middle_of_scaling(world: World) ->
     await world.server.start(port)
     await world.settled(SIZE)
     assert world.serials() == list(range(SIZE))
+
+
+@pytest.mark.parametrize("others", [0, 500], ids=["older", "overtaken"])
+async def test_what_was_stored_before_is_put_back(world: World, others: int) -> None:
+    """Nodes and edits from after that are gone, and versions begin anew, unless others write."""
+    await settled_at(world, SIZE)
+    saved = world.server.snapshot()
+    delete_some(world.server)
+    await settled_at(world, SIZE + 10)
+    world.scale(3)
+    await world.settled(3)
+    naps = len(world.naps.slept)
+    missed = lambda: len(world.naps.slept) >= naps + 4  # noqa: E731
+    await world.server.restore(saved, missed=missed, others=others)
+    await world.settled(SIZE)
+    world.scale(SIZE + 20)
+    await world.settled(SIZE + 20)
+    # Those that were given out after the snapshot are not given out again.
+    assert world.serials() == [*range(SIZE), *range(SIZE + 15, SIZE + 35)]
 
 
 @pytest.mark.parametrize("code", [400, 403, 422])

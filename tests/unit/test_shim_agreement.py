@@ -25,9 +25,9 @@ from kwok_operator.core.plan import Observed, make_plan
 from kwok_operator.core.serials import format_ranges
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.groupnodes import BEHIND
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.store import GroupObject
 from tests.fakes.shimcalls import STATES, Clock, Shim
 from tests.fakes.shimstore import group_of, node_of, pending
 
@@ -60,14 +60,14 @@ class World:
     given_out: set[int] = field(default_factory=set)
     to_create: list[int] = field(default_factory=list)
     given_back: set[int] = field(default_factory=set)
-    of_groups: deque[GroupObject] = field(default_factory=deque)
+    of_groups: deque[Group] = field(default_factory=deque)
     of_nodes: deque[tuple[bool, NodeView]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.clock = Clock()
         self.shim = Shim(self.group(), clock=self.clock)
 
-    def group(self) -> GroupObject:
+    def group(self) -> Group:
         self.version += 1
         bounds = {"minSize": 0, "maxSize": 1_000}
         return group_of(version=self.version, autoscaling=bounds, status=self.status, **self.spec)

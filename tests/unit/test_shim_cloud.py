@@ -27,10 +27,10 @@ from kwok_operator.core.cloud.states import Fault
 from kwok_operator.core.cloud.summary import told
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.core.cloud.times import format_time, parse_time
+from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Cloud, ErrorClass
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.store import GroupObject
 from tests.fakes.apiserver import GROUPS
 from tests.fakes.shimcalls import STATES, Clock, Shim
 from tests.fakes.shimstore import group_of, node_of, pending
@@ -54,9 +54,7 @@ def status_of(spec: Cloud, *refusals: Refusal) -> dict[str, Any]:
     return CloudRecord(history, refusals).dump().dump()
 
 
-def waiting(
-    spec: dict[str, Any] | Cloud, *refusals: Refusal, count: int = 1, **more: Any
-) -> GroupObject:
+def waiting(spec: dict[str, Any] | Cloud, *refusals: Refusal, count: int = 1, **more: Any) -> Group:
     """A group that waits for so many instances."""
     model = spec if isinstance(spec, Cloud) else cloud(**spec)
     status = {"pending": [pending(0, count - 1)], "nextSerial": count}
@@ -76,7 +74,7 @@ Instance = tuple[str, tuple[str, str, int] | None]
 """The state, and the code, the message and the class of its error."""
 
 
-def read(group: GroupObject, answer: Any) -> dict[int, Instance]:
+def read(group: Group, answer: Any) -> dict[int, Instance]:
     """By serial."""
     found: dict[int, Instance] = {}
     for instance in answer.instances:
@@ -323,7 +321,7 @@ def add_group(story: Story, name: str) -> None:
         "spec": {"targetSize": 0, "autoscaling": {}},
     }
     story.server.create(GROUPS, body)
-    story.store.put_group(GroupObject.parse(story.server.objects(GROUPS)[name]))
+    story.store.put_group(Group.parse(story.server.objects(GROUPS)[name]))
 
 
 async def errors(story: Story) -> dict[int, str]:
@@ -410,7 +408,7 @@ class TestStories:
 class TestOptionsGiveWay:
     """CA 1.35 and later would ask for another node in the place of one that starts."""
 
-    def group(self, **more: Any) -> GroupObject:
+    def group(self, **more: Any) -> Group:
         return group_of(autoscaling={"options": {"scaleDownUnneededTime": "5m"}}, **more)
 
     @pytest.mark.parametrize(
@@ -492,7 +490,7 @@ class TestCautions:
         assert bool(sentences) is bool(words)
 
     def test_it_is_told_once_for_each_change(self, caplog: pytest.LogCaptureFixture) -> None:
-        def group(**delay: str) -> GroupObject:
+        def group(**delay: str) -> Group:
             autoscaling = {"options": {"scaleDownUnneededTime": "5m"}}
             return group_of(autoscaling=autoscaling, cloud=delay and {"readinessDelay": delay})
 

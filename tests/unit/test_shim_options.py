@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.groupnodes import STARTUP_TIME
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.status import RpcError
-from kwok_operator.shim.store import GroupObject
 from tests.fakes.shimcalls import NOW, Clock, Shim
 from tests.fakes.shimstore import group_of, node_of, pending
 
@@ -31,7 +31,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def patient(name: str = "web", **more: Any) -> GroupObject:
+def patient(name: str = "web", **more: Any) -> Group:
     """A group with options, whose nodes may take an hour to come."""
     return group_of(name, autoscaling={"options": more.pop("options", OPTIONS)}, **more)
 

@@ -1,7 +1,8 @@
 """The shim while the API server is away, and with as many nodes as there can be.
 
 - reads are answered from memory; writes are UNAVAILABLE, and say why
-- when it is back, writes go through, and what happened meanwhile is known
+- when it is back, writes go through, and what happened meanwhile is known, also where that is less
+- a group that nests deep, or says what only a newer version knows, hides no other
 - 50,000 instances with the longest names fit into what cluster-autoscaler takes, what doesn't is
   said, and 10,000 of them can be given back in one call
 """
@@ -17,13 +18,15 @@ import pytest
 from kwok_operator.core.autoscalable import MAX_ANSWER
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
-from kwok_operator.kube.decode import OBJECTS, NodeView
+from kwok_operator.kube.decode import NodeView
+from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.status import RpcError, StatusCode
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import GroupWriter
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
@@ -32,6 +35,7 @@ from tests.fakes.waiting import until
 
 class World:
     def __init__(self, client: KubeClient) -> None:
+        self.naps = Naps()
         self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
         writer = GroupWriter(client=client, store=self.store, clock=time.monotonic)
         self._handlers = CloudProvider(store=self.store, writer=writer).handlers()
@@ -44,6 +48,11 @@ class World:
         request = pb.NodeGroupTargetSizeRequest(id=group)
         answer = await self.call("NodeGroupTargetSize", request)
         return pb.NodeGroupTargetSizeResponse.FromString(answer).targetSize
+
+    def spec(self, group: str) -> KwokNodeGroupSpec:
+        served = self.store.served(group)
+        assert served is not None
+        return served.spec
 
     async def increase(self, group: str, delta: int) -> None:
         request = pb.NodeGroupIncreaseSizeRequest(id=group, delta=delta)
@@ -62,12 +71,13 @@ def group(name: str, **spec: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def following(server: FakeApiServer, client: KubeClient) -> AsyncIterator[World]:
     world = World(client)
-    options: dict[str, Any] = {"client": client, "sleep": Naps(), "draw": lambda: 0.5}
+    options: dict[str, Any] = {"client": client, "sleep": world.naps, "draw": lambda: 0.5}
     parts = [
         Reflector(
             path=GROUPS,
-            decoder=OBJECTS.then(GroupObject.parse),
+            decoder=GROUP_DECODER,
             sink=world.store.groups,
+            on_restored=world.store.forget_versions,
             **options,
         ).run(),
         Reflector(path=NODES, decoder=NODE_DECODER, sink=world.store.nodes, **options).run(),
@@ -100,6 +110,50 @@ async def test_an_api_server_that_is_away_and_comes_back() -> None:
             await until(lambda: world.store.served("other") is not None)
             await world.increase("web", 1)
             assert await world.target("web") == 5
+
+
+NESTED: Any = 1
+for _ in range(300):
+    NESTED = {"a": NESTED}
+
+ODD = {
+    "nests-deep": {"template": {"node": {"metadata": NESTED}}},
+    "of-a-newer-crd": {"scaleDown": {"pods": "Teleport"}},
+}
+
+
+@pytest.mark.parametrize("spec", ODD.values(), ids=ODD)
+async def test_an_odd_group_hides_no_other(spec: dict[str, Any]) -> None:
+    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
+        server.create(GROUPS, group("before", targetSize=1))
+        server.create(GROUPS, group("odd", **spec))
+        async with following(server, client) as world:
+            assert await world.target("before") == 1
+            server.patch(GROUPS, "odd", {"spec": {"targetSize": 1}})
+            server.create(GROUPS, group("other", targetSize=2))
+            await until(lambda: world.store.served("other") is not None)
+            await world.increase("before", 1)
+            server.delete(GROUPS, "odd")
+            server.delete(GROUPS, "other")
+            await until(lambda: world.store.served("other") is None)
+            assert world.store.known("odd") is None
+            assert await world.target("before") == 2
+
+
+async def test_what_was_stored_before_is_put_back() -> None:
+    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
+        server.create(GROUPS, group("web", targetSize=3))
+        async with following(server, client) as world:
+            saved = server.snapshot()
+            await world.increase("web", 5)
+            server.create(GROUPS, group("since", targetSize=1))
+            await until(lambda: world.store.served("since") is not None)
+            await server.restore(saved, missed=lambda: len(world.naps.slept) > 4)
+            await until(lambda: world.store.served("since") is None)
+            await world.increase("web", 1)
+            assert await world.target("web") == 4
+            server.patch(GROUPS, "web", {"spec": {"targetSize": 60}})
+            await until(lambda: world.spec("web").target_size == 60)
 
 
 async def test_before_the_first_listing_nothing_is_known() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.status import RpcError
-from kwok_operator.shim.store import GroupObject
 from kwok_operator.shim.template import decode_node
 from tests.fakes.shimcalls import TEMPLATE, Shim, code_of, with_template
 from tests.fakes.shimstore import group_of
@@ -186,7 +186,7 @@ class TestPrices:
         assert code_of(self.pod_price, Shim(group_of()), {"cpu": "1"})[0] == "UNIMPLEMENTED"
 
 
-def gpu_group(name: str, label: str | None) -> GroupObject:
+def gpu_group(name: str, label: str | None) -> Group:
     autoscaling = {} if label is None else {"gpuLabel": label}
     status = {"resolvedTemplate": TEMPLATE, "templateHash": "one"}
     return group_of(name, autoscaling=autoscaling, status=status)

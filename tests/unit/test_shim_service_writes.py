@@ -15,10 +15,10 @@ import pytest
 
 from kwok_operator.core.autoscaler import Change
 from kwok_operator.errors import ApiUnreachableError, ForbiddenError, KwokOperatorError
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.status import RpcError
-from kwok_operator.shim.store import GroupObject
 from kwok_operator.shim.writer import BusyError, Decide, GroupGoneError
 from tests.fakes.shimstore import group_of, node_of, pending, store_of
 
@@ -42,7 +42,7 @@ class ScriptedWriter:
 
 
 class Shim:
-    def __init__(self, group: GroupObject, *, nodes: tuple[int, ...] = ()) -> None:
+    def __init__(self, group: Group, *, nodes: tuple[int, ...] = ()) -> None:
         self.group = group
         self.store = store_of(group)
         for serial in nodes:

@@ -5,7 +5,7 @@
 - nodes before their group, and after; nodes that merely look like ours are nobody's
 - an instance is ours by what was given out, by its owner, and by its providerID together
 - what is asked for and not there is pending; what has been there and is gone is not
-- a new list takes the place of everything
+- a new list takes the place of everything; after a restore nothing that is known is newer
 - the target is that of the fleet, also where no fleet is made for it
 - what goes is forgotten, sooner or later, and leaves nothing behind
 - served is what consents, is not paused, is not being deleted, and has the labels
@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 from tests.fakes.shimstore import group_of, node_of, pending, store_of
 
 
@@ -24,7 +25,7 @@ def target(store: Store, name: str = "web") -> int:
     return store.fleet(served(store, name)).target
 
 
-def served(store: Store, name: str = "web") -> GroupObject:
+def served(store: Store, name: str = "web") -> Group:
     group = store.served(name)
     assert group is not None
     return group
@@ -294,6 +295,28 @@ class TestReplace:
         store.groups.replace([], 6)
         assert target(store, "a") == 2
 
+    def test_one_that_is_no_older_than_what_is_known_knows_better(self) -> None:
+        # The cluster was restored, and others have written since.
+        store = store_of(group_of("a", version=9, targetSize=2), group_of("b", version=8))
+        store.groups.remove(group_of("b", version=10))
+        listed = [group_of("a", version=5, targetSize=1), group_of("b", version=8, targetSize=3)]
+        store.groups.replace(listed, 20)
+        assert (target(store, "a"), target(store, "b")) == (1, 3)
+
+    def test_after_a_restore_nothing_is_newer(self) -> None:
+        group = group_of(version=900, targetSize=5, status={"nextSerial": 5})
+        store = store_of(group, group_of("made-since", version=950))
+        store.nodes.replace([node_of(group, serial) for serial in range(5)], 1_000)
+        store.forget_versions()
+        assert target(store) == 5, "reads are answered until all is listed anew"
+        store.groups.replace([group_of(version=700, targetSize=2)], 800)
+        store.nodes.replace([node_of(group, 0)], 800)
+        assert [g.name for g in store.all_served()] == ["web"]
+        assert (target(store), set(store.fleet(served(store)).present)) == (2, {0})
+        assert store.fleet(served(store)).next_serial == 1
+        store.groups.upsert(group_of(version=801, targetSize=3))
+        assert target(store) == 3
+
     def test_it_is_synced_when_both_have_been_listed(self) -> None:
         store = store_of(synced=False)
         store.groups.replace([], 1)
@@ -314,7 +337,7 @@ class TestServed:
         ],
         ids=["no-consent", "paused", "deleting", "another-label", "no-label"],
     )
-    def test_not_served(self, group: GroupObject) -> None:
+    def test_not_served(self, group: Group) -> None:
         store = store_of(group, selector=Selector(({"team": "a"},)))
         store.put_node(node_of(group, 0))
         assert store.served("web") is None

@@ -22,10 +22,10 @@ import pytest
 
 from kwok_operator import cli
 from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim import cloudconfig, messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.settings import parse_address
-from kwok_operator.shim.store import GroupObject
 from kwok_operator.shim.template import decode_node
 from tests.fakes.shimcalls import TEMPLATE, Shim, code_of, with_template
 from tests.fakes.shimstore import group_of, node_of
@@ -257,7 +257,7 @@ def test_groups_that_differ_in_their_zone_alone_are_alike(
     }
     assert NODE_GROUP_LABEL in ignored
 
-    def in_zone(name: str) -> GroupObject:
+    def in_zone(name: str) -> Group:
         labels = {**TEMPLATE["metadata"]["labels"], "topology.kubernetes.io/zone": name}
         template: dict[str, Any] = {**TEMPLATE, "metadata": {"labels": labels}}
         status = {"resolvedTemplate": template, "templateHash": name}

@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.status import RpcError
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import GroupWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.shimcalls import STATES
@@ -74,14 +75,14 @@ class Story:
         return self.server.objects(GROUPS)["web"]["spec"]
 
     @property
-    def group(self) -> GroupObject:
+    def group(self) -> Group:
         found = self.store.served("web")
         assert found is not None
         return found
 
     def news(self) -> None:
         """As the watch would tell of the group."""
-        self.store.put_group(GroupObject.parse(self.server.objects(GROUPS)["web"]))
+        self.store.put_group(Group.parse(self.server.objects(GROUPS)["web"]))
 
     def change(self, **spec: Any) -> None:
         """Somebody else does."""

@@ -17,8 +17,9 @@ import pytest
 from kwok_operator.core.autoscaler import Change, Fleet, RefusedError, Victim, delete, increase
 from kwok_operator.errors import ApiUnreachableError, InvalidError
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.groups import Group
 from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.store import GroupObject, Store
+from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import BusyError, GroupGoneError, GroupWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 
@@ -66,7 +67,7 @@ class World:
         """As the watch would tell it."""
         body = self.body
         body["status"] = {"nextSerial": 10, "targetSize": 10}
-        self.store.put_group(GroupObject.parse(body))
+        self.store.put_group(Group.parse(body))
 
     def patches(self) -> int:
         return self.server.calls["patch", "kwoknodegroups"]
@@ -129,7 +130,7 @@ async def test_twenty_writers_with_stores_of_their_own_lose_nothing(world: World
         store = Store(selector=Selector(), provider_id_prefix="kwok:")
         store.groups.synced.set()
         store.nodes.synced.set()
-        store.put_group(GroupObject.parse(world.body))
+        store.put_group(Group.parse(world.body))
         writer = world.another_writer(store)
         added = 0
         for _ in range(5):
@@ -191,7 +192,7 @@ async def test_a_lost_answer_is_an_error_and_no_second_write(world: World) -> No
     with pytest.raises(ApiUnreachableError):
         await world.writer.ask(NAME, lambda fleet: increase(fleet, 5))
     assert world.body["spec"]["targetSize"] == 15
-    world.store.put_group(GroupObject.parse(world.body))
+    world.store.put_group(Group.parse(world.body))
     await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
     assert world.body["spec"]["targetSize"] == 16
 

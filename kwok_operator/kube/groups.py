@@ -1,0 +1,138 @@
+"""KwokNodeGroups as the API server has them, read in one way for all who follow them.
+
+    bytes of lists, watches and answers ──GROUPS──┐
+    objects that kopf has ────────────read_group──┴──> Group, or Unreadable
+
+A group is kept as parsed values, not as the object. One that can't be read, because a newer CRD
+allows what we don't know or because it nests without end, is told of once, and counts as not seen:
+it is neither worked on nor gone. Nobody else's group is lost with it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.errors import one_line
+from kwok_operator.kube.decode import Decoder
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
+
+logger = logging.getLogger(__name__)
+
+ORPHAN_FINALIZER: Final = "orphan"
+"""On a group while `kubectl delete --cascade=orphan` is under way."""
+LONGEST_REASON: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A KwokNodeGroup as last seen."""
+
+    name: str
+    uid: str
+    generation: int
+    resource_version: int
+    deleting: bool
+    orphaning: bool
+    spec: KwokNodeGroupSpec
+    status: KwokNodeGroupStatus
+    names: NodeNames
+    has_scale_down: bool
+    """Whether the object has spec.scaleDown, so that something can be put into it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Ours only."""
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What an Event about the group refers to."""
+        return {
+            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+            "kind": constants.KIND,
+            "name": self.name,
+            "uid": self.uid,
+        }
+
+    def condition(self, kind: ConditionType) -> Condition | None:
+        """What the operator says about it, if it has said something yet."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> "Group":
+        """Raises ValueError or KeyError for what is no KwokNodeGroup."""
+        metadata = body["metadata"]
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata.get("generation", 0),
+            resource_version=int(metadata.get("resourceVersion", 0)),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            orphaning=ORPHAN_FINALIZER in (metadata.get("finalizers") or ()),
+            spec=KwokNodeGroupSpec.model_validate(body.get("spec")),
+            status=KwokNodeGroupStatus.model_validate(body.get("status")),
+            names=NodeNames.of(metadata["name"], metadata["uid"]),
+            has_scale_down=isinstance((body.get("spec") or {}).get("scaleDown"), Mapping),
+            labels=metadata.get("labels") or {},
+            annotations={
+                key: value
+                for key, value in (metadata.get("annotations") or {}).items()
+                if key.startswith(f"{constants.API_GROUP}/")
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A group of which there is no more to know."""
+
+    name: str
+    uid: str
+    resource_version: int
+    why: str
+
+
+def read_group(body: Mapping[str, Any]) -> Group | Unreadable:
+    """A group, whatever its spec and status may hold."""
+    try:
+        return Group.parse(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        metadata: Any = body.get("metadata")
+        metadata = metadata if isinstance(metadata, Mapping) else {}
+        version = str(metadata.get("resourceVersion", ""))
+        return Unreadable(
+            name=str(metadata.get("name", "")),
+            uid=str(metadata.get("uid", "")),
+            resource_version=int(version) if version.isdecimal() else 0,
+            why=f"{type(error).__name__}: {error}",
+        )
+
+
+GROUPS: Final[Decoder[Group | Unreadable]] = Decoder(dict[str, Any], read_group, unread=Unreadable)
+
+
+class Skipped:
+    """Groups that could not be read: each is told of once, and again when the reason changes."""
+
+    def __init__(self) -> None:
+        self._why: dict[str, str] = {}
+
+    def tell(self, group: Unreadable) -> None:
+        if self._why.get(group.name) != group.why:
+            self._why[group.name] = group.why
+            why = one_line(group.why, limit=LONGEST_REASON)
+            logger.error("unreadable group, does the CRD fit? group=%s error=%s", group.name, why)
+
+    def forget(self, name: str) -> None:
+        """It can be read, or is gone."""
+        self._why.pop(name, None)
+
+    def sift(self, listed: Sequence[Group | Unreadable]) -> list[Group]:
+        """Those of a full listing that can be read; of the others, and only of them, is told."""
+        unread = {group.name: group for group in listed if isinstance(group, Unreadable)}
+        self._why = {name: why for name, why in self._why.items() if name in unread}
+        for group in unread.values():
+            self.tell(group)
+        return [group for group in listed if isinstance(group, Group)]

@@ -1,0 +1,94 @@
+"""etcd is put back to what it was some time ago, under an operator and a shim that know more."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.chaos.api import GROUPS, NODES
+from tests.chaos.watcher import Watcher
+from tests.chaos.world import World, manifest
+from tests.e2e.autoscaler import ACCOUNT, Autoscaler, Shim
+from tests.e2e.kubectl import eventually
+from tests.e2e.own_cluster import OwnCluster
+from tests.e2e.rights import kubeconfig_of
+
+MOST = 1_000
+
+
+@pytest.fixture
+def autoscaler(own: OwnCluster, tmp_path: Path) -> Iterator[Autoscaler]:
+    """A client of a shim that runs beside the operator."""
+    kubeconfig = tmp_path / "shim.kubeconfig"
+    kubeconfig.write_text(kubeconfig_of(own.kubectl, ACCOUNT))
+    shim = Shim(kubeconfig=kubeconfig, directory=tmp_path)
+    shim.start()
+    client = Autoscaler(shim.socket)
+    yield client
+    client.close()
+    shim.stop()
+    assert "Traceback" not in shim.log, shim.log
+
+
+def told(autoscaler: Autoscaler, groups: dict[str, int]) -> None:
+    """Waits until the shim serves exactly these groups, with these targets and no other nodes."""
+
+    def seen() -> dict[str, int]:
+        with suppress(grpc.RpcError):
+            return {
+                name: autoscaler.target(name)
+                for name in autoscaler.loop()
+                if len(autoscaler.instances(name)) == autoscaler.target(name)
+            }
+        return {}
+
+    eventually(seen, lambda found: found == groups, describe=f"the shim tells {groups}", timeout=60)
+
+
+def test_what_is_put_back_is_what_holds(
+    world: World, watcher: Watcher, autoscaler: Autoscaler
+) -> None:
+    size = world.scope.nodes // 3
+    world.start()
+    world.scale(to=size)
+    world.api.patch(f"{GROUPS}/{world.name}", {"spec": {"autoscaling": {"maxSize": MOST}}})
+    world.converges()
+    told(autoscaler, {world.name: size})
+    first = world.ledger.names_of(world.name)
+    snapshot = world.faults.snapshot()
+
+    since = f"{world.name}-since"
+    world.ledger.asked(since, 3)
+    world.groups.add(since)
+    spec = {"targetSize": 3, "autoscaling": {"maxSize": MOST}}
+    world.api.create(GROUPS, manifest(since, spec))
+    for node in world.draw.sample(first, 5):
+        world.api.delete(f"{NODES}/{node}")
+    world.scale(to=2 * size)
+    world.converges()
+    second = set(world.ledger.names_of(world.name)) - set(first)
+    world.scale(to=size // 2)
+    world.converges()
+    told(autoscaler, {world.name: size // 2, since: 3})
+
+    world.ledger.asked(world.name, size)
+    with world.faults.restored(snapshot):
+        watcher.forget()
+    world.converges()
+    assert world.ledger.names_of(world.name) == first, "five of them had been deleted"
+    told(autoscaler, {world.name: size})
+    lost = world.draw.sample(first, 5)
+    for node in lost:
+        world.api.delete(f"{NODES}/{node}")
+    world.scale(to=size + 60)
+    world.converges()
+    third = set(world.ledger.names_of(world.name)) - set(first)
+    assert not third & second, "the operator knows which it had given out"
+    told(autoscaler, {world.name: size + 60})
+    world.ledger.asked(world.name, size + 61)
+    autoscaler.increase(world.name, 1)
+    world.converges()
+    told(autoscaler, {world.name: size + 61})
+    world.is_quiet()

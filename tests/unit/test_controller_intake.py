@@ -1,0 +1,106 @@
+"""Groups on their way from the API server to those who work on them.
+
+- a group that can't be read takes no other with it, at the start and in listings, and isn't gone
+- an event that is older than what is known is a reason to list; what is listed then holds
+- after a restore, of which a list tells that is older than what was known when it was asked for,
+  all is listed once more; where it fails it is tried again
+"""
+
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller.budget import NodeBudget
+from kwok_operator.controller.cache import NodeCache
+from kwok_operator.controller.groups import GroupStore
+from kwok_operator.controller.intake import Intake
+from kwok_operator.controller.statuswriter import StatusWriter
+from kwok_operator.kube.client import KubeClient
+from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.reflecting import Naps
+
+
+class World:
+    def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
+        self.server = server
+        self.store = GroupStore(clock=lambda: 0.0)
+        self.intake = Intake(
+            store=self.store,
+            status=StatusWriter(client=client),
+            cache=NodeCache(changed=lambda _: None, initialised=lambda *_, **__: None),
+            budget=NodeBudget(limit=100, freed=lambda _: None),
+        )
+
+    def target(self, name: str = "web") -> int | None:
+        group = self.store.get(name)
+        return group.spec.target_size if group else None
+
+    def tell(self, name: str = "web", *, gone: bool = False) -> bool:
+        """As a watch would."""
+        return self.intake.seen(self.server.objects(GROUPS)[name], gone)
+
+
+@pytest.fixture
+async def world() -> Any:
+    async with (
+        FakeApiServer() as server,
+        KubeClient(connection=server.connection(), sleep=Naps()) as client,
+    ):
+        yield World(server, client)
+
+
+def group(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def test_one_that_can_not_be_read_takes_no_other_with_it(world: World) -> None:
+    world.server.create(GROUPS, group("odd", targetSize=1))
+    world.server.create(GROUPS, group("web", targetSize=1))
+    await world.intake.take_over()
+    world.server.patch(GROUPS, "odd", {"spec": {"scaleDown": {"pods": "Teleport"}}})
+    world.server.patch(GROUPS, "web", {"spec": {"targetSize": 7}})
+    world.server.create(GROUPS, group("new", targetSize=2))
+    assert not world.tell("odd")
+    assert await world.intake.list_anew() == {"odd", "web", "new"}
+    assert [world.target(name) for name in ("odd", "web", "new")] == [1, 7, 2]
+
+
+async def test_an_older_event_is_late_unless_a_list_says_else(world: World) -> None:
+    world.server.create(GROUPS, group("web", targetSize=1))
+    saved = world.server.snapshot()
+    world.server.patch(GROUPS, "web", {"spec": {"targetSize": 60}})
+    world.server.create(GROUPS, group("since", targetSize=1))
+    await world.intake.take_over()
+    late = saved.collections[GROUPS].objects["web"]
+    assert not world.intake.seen(late, gone=False)
+    assert world.intake.doubted.is_set()
+    await world.intake.list_anew()
+    assert (world.target(), world.intake.doubted.is_set()) == (60, False)
+
+    await world.server.restore(saved, missed=lambda: True)
+    assert not world.tell()
+    world.server.fail(403, verb="list")
+    assert await world.intake.list_anew() is None
+    assert world.intake.doubted.is_set()
+    assert await world.intake.list_anew() == {"web", "since"}
+    assert (world.target(), world.store.get("since")) == (1, None)
+    assert world.intake.doubted.is_set(), "what was told meanwhile may be lost"
+    assert await world.intake.list_anew() == {"web"}
+    assert not world.intake.doubted.is_set()
+    world.server.patch(GROUPS, "web", {"spec": {"targetSize": 5}})
+    assert world.tell()
+    assert world.target() == 5
+
+
+async def test_one_that_was_deleted_may_be_back(world: World) -> None:
+    body = world.server.create(GROUPS, group("web", targetSize=1))
+    saved = world.server.snapshot()
+    await world.intake.take_over()
+    world.server.delete(GROUPS, "web")
+    metadata = {**body["metadata"], "resourceVersion": str(world.server.store.version)}
+    world.intake.seen({**body, "metadata": metadata}, gone=True)
+    assert len(world.store.retired("web")) == 1
+    await world.server.restore(saved, missed=lambda: True)
+    await world.intake.list_anew()
+    assert world.target() == 1
+    assert world.store.retired("web") == [], "its nodes are to stay"

@@ -1,0 +1,109 @@
+"""List and watch, where the server's history is not as it was, or there is none to tell.
+
+- a server that is quiet because nothing happens is well: nothing is logged, nothing waited for
+- one that comes back with what it stored some time ago is listed anew, with word of it before, also
+  where others have written meanwhile, so that its versions are no lower any more
+- one that is quiet because its history ends before our version is found out, too
+"""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.reflecting import Names, Naps, Script, Start, reflecting
+from tests.fakes.waiting import until
+
+
+@pytest.fixture
+def sink() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def naps() -> Naps:
+    return Naps()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def start(server: FakeApiServer, sink: Names, naps: Naps) -> AsyncIterator[Start]:
+    async with reflecting(server=server, sink=sink, naps=naps) as start:
+        yield start
+
+
+def node(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}}
+
+
+async def silent(script: Script) -> AsyncGenerator[bytes, None]:
+    script.now += 70.0
+    return
+    yield
+
+
+async def put_back(script: Script) -> AsyncGenerator[bytes, None]:
+    script.version = 3
+    script.now += 70.0
+    return
+    yield
+
+
+async def test_a_quiet_hour_is_no_trouble(
+    start: Start, naps: Naps, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kwok_operator.kube.reflector")
+    script, restarts = Script(*[silent] * 51), list[str]()
+    reflector = start(
+        client=script, clock=lambda: script.now, on_restart=lambda _, cause: restarts.append(cause)
+    )
+    await until(script.done.is_set)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["synced"]
+    assert (script.lists, script.looks, naps.slept) == (1, 51, [])
+    assert set(restarts) == {"closed"}
+    assert script.now - reflector.last_contact <= 70.0, "the program is well"
+
+
+async def test_a_dead_connection_is_told_and_tried_again(
+    server: FakeApiServer, start: Start, naps: Naps, caplog: pytest.LogCaptureFixture
+) -> None:
+    reflector = start(inactivity=0.05)
+    await until(lambda: server.watchers)
+    server.fail(503, verb="list", times=2)
+    await until(lambda: server.calls["watch", "nodes"] > 2)
+    assert naps.slept[0] == 0.25
+    assert "watching failed" in caplog.text
+    assert reflector.synced.is_set()
+
+
+async def test_silence_of_a_server_whose_history_ends_before_ours(start: Start) -> None:
+    script, told = Script(put_back), list[str]()
+    start(client=script, clock=lambda: script.now, on_restored=lambda: told.append("restored"))
+    await until(script.done.is_set)
+    assert (script.lists, script.looks, told) == (2, 1, ["restored"])
+
+
+@pytest.mark.parametrize("others", [0, 50], ids=["older", "overtaken"])
+async def test_what_was_stored_some_time_ago(
+    server: FakeApiServer, start: Start, sink: Names, naps: Naps, others: int
+) -> None:
+    told: list[set[str]] = []
+    server.create(NODES, node("a"))
+    start(on_restored=lambda: told.append(set(sink.names)))
+    await until(lambda: server.watchers)
+    saved = server.snapshot()
+    server.create(NODES, node("b"))
+    server.delete(NODES, "a")
+    await until(lambda: sink.names == {"b"})
+    await server.restore(saved, missed=lambda: bool(naps.slept), others=others)
+    await until(lambda: sink.names == {"a"})
+    assert told == ([] if others else [{"b"}]), "before the sink hears what there is"
+    server.create(NODES, node("c"))
+    await until(lambda: sink.names == {"a", "c"})
