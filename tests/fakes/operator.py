@@ -104,7 +104,7 @@ class World:
                 writer=writer, sources=ScriptedSources().as_sources(), provider_id_prefix="kwok:"
             ),
             kwok=kwok,
-            recorder=Recorder(client=client, wall=clock.wall),
+            recorder=Recorder(client=client, clock=clock.monotonic, wall=clock.wall),
             executor=Executor(
                 Pace(most=8),
                 metrics=metrics,
