@@ -74,7 +74,7 @@ class Assembly:
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
         self.store = GroupStore(clock=time.monotonic)
-        self.kwok = KwokLink(client=nodes, clock=clock.monotonic, wall=clock.wall)
+        self.kwok = KwokLink(client=nodes, clock=clock.monotonic)
         self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
         executor = Executor(pace, metrics=metrics)

@@ -84,7 +84,7 @@ class World:
         await stack.enter_async_context(client)
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         store = GroupStore(clock=time.monotonic)
-        kwok = KwokLink(client=client, clock=clock.monotonic, wall=clock.wall)
+        kwok = KwokLink(client=client, clock=clock.monotonic)
         cache = NodeCache(changed=self._wake, initialised=kwok.initialised)
         writer = NodeWriter(client=client, cache=cache)
         clouds = Clouds(store=store, cache=cache)
