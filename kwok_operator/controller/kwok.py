@@ -127,7 +127,7 @@ class KwokLink:
                 await asyncio.wait_for(answered, SCOUT_ANSWER_WITHIN)
         except TimeoutError:
             self._next_scout = self._clock() + SCOUT_AGAIN_AFTER
-            if not await self._has_renewed(asked_at, name):
+            if not await self._may_live(asked_at, name):
                 patience = f"{SCOUT_ANSWER_WITHIN:g} s"
                 self._set_silent(f"the node {name} was not initialised in {patience}")
         else:
@@ -227,11 +227,14 @@ class KwokLink:
         self._alive_at = float("-inf")
         self.silent = SILENT.format(why=why)
 
-    async def _has_renewed(self, since: float, scout: str) -> bool:
-        """Whether kwok lives and answers late: it is busy, or has Stages that take their time."""
+    async def _may_live(self, since: float, scout: str) -> bool:
+        """Whether kwok answers late: it is busy, or has Stages that take their time."""
         async with self._looking:
             await self._read_again()
-        return self._alive_at >= since or await self._lease(scout) is not None
+        if self._alive_at >= since or await self._lease(scout) is not None:
+            return True
+        followed, quiet = self._followed, self._clock() - self._followed_since
+        return followed is not None and quiet < followed.duration_seconds / 2
 
     async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
         """The Lease that kwok took last, of nodes in the order in which they were made.

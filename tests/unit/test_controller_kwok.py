@@ -163,7 +163,9 @@ class TestScout:
     async def test_not_answered_a_lease_that_is_still_fresh_does_not_bring_kwok_back(
         self, kwok: KwokLink, world: World
     ) -> None:
+        await taught(kwok, world)
         world.renew(*NODES)
+        world.seconds += 1
         await kwok.scout("web-3", posting(kwok, "web-3", answer=None))
         world.seconds += TRUSTED_FOR
         await kwok.look(NODES)
@@ -204,6 +206,19 @@ class TestScout:
         await kwok.scout("web-3", post)
         assert kwok.silent is None
         assert not kwok.wants_scout()
+
+    async def test_not_answered_kwok_is_not_silent_before_it_must_have_renewed(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        """With 10,000 nodes to renew, kwok may take its time for a new one."""
+        world.renew(*NODES)
+        await kwok.look(NODES)
+        for _ in range(2):
+            assert kwok.silent is None
+            await kwok.scout("web-3", posting(kwok, "web-3", answer=None))
+            await world.pass_by(kwok, DURATION / 2, renewing=False)
+        assert kwok.silent is not None
+        assert "web-3 was not initialised" in kwok.silent
 
     async def test_whose_name_is_taken_is_not_waited_for(self, kwok: KwokLink) -> None:
         async def post() -> bool:
@@ -288,7 +303,8 @@ class TestLease:
         self, kwok: KwokLink, world: World
     ) -> None:
         await taught(kwok, world)
-        await kwok.look(NODES)
+        world.seconds += TRUSTED_FOR
+        assert await kwok.endpoint(NODES) == ENDPOINT
         world.seconds += 3_600
         world.renew(*NODES)
         assert await kwok.endpoint(NODES) is None
