@@ -11,12 +11,11 @@ Only a scout teaches: what stands in other nodes may be of a kwok that is gone (
 of the nodes it has up to date, but not their addresses), or of a kubelet that is none of ours.
 Where it comes to differ from what is known, or a Lease gets another holder, a new scout is sent.
 
-Alive means: for no longer than three quarters of a Lease's duration ago a scout was answered, or a
-Lease of our nodes that was read then has changed since; kwok renews each quarter. Then a scout has
-to tell, as after an hour in which nobody looked. Clocks of two machines are never compared
-(core/election.py): a Lease that kwok keeps is one that was seen to change, and one that hasn't for
-its duration is nobody's. With no kwok, nodes are posted without Ready, and kwok takes them over
-when it comes.
+Alive means: within three quarters of a Lease's duration a scout was answered, or a Lease of our
+nodes was seen to change; kwok renews each quarter. Where that is longer ago, also because nobody
+looked, a scout has to tell. A Lease that has not changed for its duration is nobody's. The times in
+Leases are for people, as clocks of two machines are never compared (core/election.py). With no
+kwok, nodes are posted without Ready, and kwok takes them over when it comes.
 """
 
 import asyncio
