@@ -80,14 +80,14 @@ class Assembly:
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
         self.store = GroupStore(clock=time.monotonic)
-        self.kwok = KwokLink(client=nodes, clock=clock.monotonic, wall=clock.wall)
+        self.kwok = KwokLink(client=nodes, clock=clock.monotonic)
         self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
         executor = Executor(pace, metrics=metrics)
         spend, refused = executor.spend, self._pods_refused
         self._set_up_clouds(groups=groups, metrics=metrics, clock=clock)
         writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
-        self.recorder = Recorder(client=groups, wall=clock.wall)
+        self.recorder = Recorder(client=groups, clock=clock.monotonic, wall=clock.wall)
         self._set_up_sources(groups=groups, nodes=nodes, metrics=metrics, clock=clock)
         self.status = StatusWriter(client=groups)
         self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake)

@@ -11,16 +11,17 @@ Only a scout teaches: what stands in other nodes may be of a kwok that is gone (
 of the nodes it has up to date, but not their addresses), or of a kubelet that is none of ours.
 Where it comes to differ from what is known, or a Lease gets another holder, a new scout is sent.
 
-Alive means: the Lease that kwok took last, among those of our nodes, was renewed in the first half
-of its duration, or a scout was answered a moment ago. In the second half a scout has to tell,
-because kwok renews each quarter. With no kwok, nodes are posted without Ready, and kwok takes them
-over when it comes.
+Alive means: within three quarters of a Lease's duration a scout was answered, or a Lease of our
+nodes was seen to change; kwok renews each quarter. Where that is longer ago, also because nobody
+looked, a scout has to tell. A Lease that has not changed for its duration is nobody's. The times in
+Leases are for people, as clocks of two machines are never compared (core/election.py). With no
+kwok, nodes are posted without Ready, and kwok takes them over when it comes.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
+from typing import Final
 
 from kwok_operator import constants
 from kwok_operator.core.template import KubeletEndpoint
@@ -34,7 +35,9 @@ LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 SCOUT_ANSWER_WITHIN = 5.0
 SCOUT_AGAIN_AFTER = 15.0
 TRUSTED_FOR = 5.0
-"""Seconds for which a sign of life is good."""
+"""Seconds after a sign of life in which nobody looks for another one."""
+GOOD_FOR: Final = 0.75
+"""Of a Lease's duration: then two renewals are missing."""
 FIRST_LEASE_WITHIN = 15.0
 """Seconds that kwok has for the first Lease of a group; behind thousands of nodes it takes long."""
 
@@ -45,18 +48,11 @@ SILENT = (
 
 
 class KwokLink:
-    """What is known about kwok. `clock` gives monotonic seconds, `wall` the time of day."""
+    """What is known about kwok. `clock` gives monotonic seconds."""
 
-    def __init__(
-        self,
-        *,
-        client: KubeClient,
-        clock: Callable[[], float],
-        wall: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, *, client: KubeClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
-        self._wall = wall
         self._endpoint: KubeletEndpoint | None = None
         self._doubted: set[KubeletEndpoint] = set()
         """Endpoints seen on other nodes that a scout was or will be asked about: once for each."""
@@ -70,11 +66,19 @@ class KwokLink:
         """Scouts without an answer: the one that is out, and those that are waited for no more."""
         self._next_scout = float("-inf")
         self._witnesses: Sequence[str] = ()
+        self._looking = asyncio.Lock()
+        self._followed: LeaseView | None = None
+        """The Lease that is read again until it changes; as such it was first read then:"""
+        self._followed_since = float("-inf")
+        self._untaken: str | None = None
+        """The oldest node that kwok had not taken yet, where it is behind."""
+        self._read_at = float("-inf")
+        """Both were read then, or later."""
+        self._alive_at = float("-inf")
+        """kwok was alive then, or later."""
         self._leaseless_since: float | None = None
         self.silent: str | None = None
         """Why kwok seems to be missing, in a sentence; None while it is alive or unknown."""
-        self._silent_since: datetime | None = None
-        """An older renewal of a Lease is no sign of life."""
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
         """What to write into a node that is to be born Ready; None if it may not be.
@@ -101,27 +105,33 @@ class KwokLink:
         names = tuple(nodes)
         if not names:
             return
-        self._witnesses = names
-        await self._find_holder()
-        lease = await self._newest_lease(names)
-        if lease is None:
-            self._judge_leaseless(names[0])
-        else:
-            self._judge(lease)
+        async with self._looking:
+            if self._clock() < self._trusted_until:
+                return
+            self._witnesses = names
+            await self._find_holder()
+            await self._read_again()
+            newest = await self._newest_lease(names)
+            if newest is None:
+                self._judge_leaseless(names[0])
+            else:
+                self._judge(newest)
 
     async def scout(self, name: str, post: Callable[[], Awaitable[bool]]) -> None:
         """Has the node `name` posted, and waits until kwok initialises it or does not seem to."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scouts[name] = answered
-        asked_at = self._wall()
         posted = False
         try:
+            async with self._looking:
+                await self._read_again()
+                asked_at = self._read_at
             posted = await post()
             if posted:
                 await asyncio.wait_for(answered, SCOUT_ANSWER_WITHIN)
         except TimeoutError:
             self._next_scout = self._clock() + SCOUT_AGAIN_AFTER
-            if not await self._has_renewed(asked_at, (*self._witnesses, name)):
+            if not await self._may_live(asked_at, name):
                 patience = f"{SCOUT_ANSWER_WITHIN:g} s"
                 self._set_silent(f"the node {name} was not initialised in {patience}")
         else:
@@ -149,6 +159,7 @@ class KwokLink:
         self._endpoint = endpoint
         self._doubted.add(endpoint)
         self._teacher = name
+        self._alive_at = self._clock()
         self._trust()
 
     async def _find_holder(self) -> None:
@@ -158,26 +169,41 @@ class KwokLink:
             lease = await self._lease(teacher)
             self._holder = lease.holder if lease is not None else None
 
-    def _judge(self, lease: LeaseView) -> None:
-        assert lease.renew_time is not None
+    async def _read_again(self) -> None:
+        """What has changed was written after it was read last: that is a sign of life."""
+        started, before = self._clock(), self._followed
+        taken = self._untaken is not None and await self._lease(self._untaken) is not None
+        now = await self._lease(before.name) if before is not None else None
+        if before is None or now is None:
+            self._followed = None
+        elif (now.holder, now.renew_time) != (before.holder, before.renew_time):
+            self._followed, self._followed_since, taken = now, started, True
+        if taken:
+            self._alive_at = max(self._alive_at, self._read_at)
+        self._read_at = started
+
+    def _judge(self, newest: LeaseView) -> None:
         self._leaseless_since = None
-        age = (self._wall() - lease.renew_time).total_seconds()
-        if age > lease.duration_seconds:
+        now, followed = self._clock(), self._followed
+        quiet = now - max(self._alive_at, self._followed_since)
+        # Another kwok may have taken over, and not this node.
+        other = followed is None or newest.resource_version > followed.resource_version
+        if followed is None or (other and quiet > followed.duration_seconds / 2):
+            self._followed, self._followed_since = newest, now
+        elif quiet > followed.duration_seconds and followed.renew_time is not None:
             # Not the age: a sentence that is another one each time is written each time.
-            renewed = lease.renew_time.strftime("%Y-%m-%dT%H:%M:%SZ")
+            renewed = followed.renew_time.strftime("%Y-%m-%dT%H:%M:%SZ")
             self._set_silent(
-                f"the Lease of {lease.name} was last renewed at {renewed}, "
-                f"for {lease.duration_seconds} s"
+                f"the Lease of {followed.name} was last renewed at {renewed}, "
+                f"for {followed.duration_seconds} s"
             )
             return
-        if self._holder is not None and self._holder != lease.holder:
-            logger.info("kwok controller changed: holder=%s before=%s", lease.holder, self._holder)
+        if self._holder is not None and self._holder != newest.holder:
+            logger.info("kwok controller changed: holder=%s before=%s", newest.holder, self._holder)
             self._doubted.clear()
             self._send_scout()
-        self._holder = lease.holder
-        if self._silent_since is not None and lease.renew_time < self._silent_since:
-            return
-        if age <= lease.duration_seconds / 2:
+        self._holder = newest.holder
+        if now - self._alive_at <= newest.duration_seconds * GOOD_FOR:
             self._trust()
 
     def _judge_leaseless(self, node: str) -> None:
@@ -197,18 +223,22 @@ class KwokLink:
         self._trusted_until = self._clock() + TRUSTED_FOR
         if self.silent is not None:
             logger.info("kwok controller is back")
-            self.silent = self._silent_since = None
+            self.silent = None
 
     def _set_silent(self, why: str) -> None:
         if self.silent is None:
             logger.warning("kwok controller does not answer: %s", why)
-            self._silent_since = self._wall()
+        self._alive_at = float("-inf")
         self.silent = SILENT.format(why=why)
 
-    async def _has_renewed(self, since: datetime, nodes: Sequence[str]) -> bool:
-        """Whether kwok lives and answers late: it is busy, or has Stages that take their time."""
-        lease = await self._newest_lease(nodes)
-        return lease is not None and lease.renew_time is not None and lease.renew_time > since
+    async def _may_live(self, since: float, scout: str) -> bool:
+        """Whether kwok answers late: it is busy, or has Stages that take their time."""
+        async with self._looking:
+            await self._read_again()
+        if self._alive_at >= since or await self._lease(scout) is not None:
+            return True
+        followed, quiet = self._followed, self._clock() - self._followed_since
+        return followed is not None and quiet < followed.duration_seconds / 2
 
     async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
         """The Lease that kwok took last, of nodes in the order in which they were made.
@@ -217,21 +247,23 @@ class KwokLink:
         newest nodes may have none yet, the oldest have one that tells little.
         """
         found, low, high = None, 0, len(nodes) - 1
+        self._untaken = None
         probes = iter((high, 0))
         while low <= high:
             probe = next(probes, (low + high) // 2)
             lease = await self._lease(nodes[probe])
-            if lease is None or lease.renew_time is None:
-                high = probe - 1
+            if lease is None:
+                self._untaken, high = nodes[probe], probe - 1
             else:
                 found, low = lease, probe + 1
         return found
 
     async def _lease(self, node: str) -> LeaseView | None:
-        """That of kwok: by one of ours the node is kept from it."""
+        """That of kwok, if it has taken it: by one of ours the node is kept from it."""
         path = f"{LEASES_PATH}/{node}"
         try:
             lease = LEASES.one(await self._client.request("GET", path, retries=2))
         except NotFoundError:
             return None
-        return None if lease.holder == constants.LEASE_HOLDER else lease
+        taken = lease.renew_time is not None and lease.holder != constants.LEASE_HOLDER
+        return lease if taken else None

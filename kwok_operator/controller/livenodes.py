@@ -46,8 +46,10 @@ class LiveNodes:
     `synced` is set once they are all known.
     """
 
-    def __init__(self, *, changed: Changed) -> None:
+    def __init__(self, *, place: str, changed: Changed) -> None:
         self.synced = asyncio.Event()
+        self._place = place
+        self._told_of_nameless = False
         self._changed = changed
         self._nodes: dict[str, LiveNode] = {}
         self._leftovers: dict[str, LiveNode] = {}
@@ -95,7 +97,11 @@ class LiveNodes:
     def _put(self, item: LiveNode) -> None:
         self._nodes.pop(item.name, None)
         self._leftovers.pop(item.name, None)
-        if is_leftover(item):
+        if not item.name:
+            if not self._told_of_nameless:
+                logger.warning("skipped a node that has no name: cluster=%s", self._place)
+            self._told_of_nameless = True
+        elif is_leftover(item):
             self._leftovers[item.name] = item
         elif not item.fake:
             self._nodes[item.name] = item
@@ -120,7 +126,7 @@ class NodeLink:
         nodes: LiveNodes | None = None,
     ) -> None:
         self.place = place
-        self.nodes = LiveNodes(changed=changed) if nodes is None else nodes
+        self.nodes = LiveNodes(place=place, changed=changed) if nodes is None else nodes
         self._client = client
         self._changed = changed
         self._clock = clock
@@ -190,7 +196,7 @@ class RemoteLink:
         clock: Callable[[], float],
     ) -> None:
         self.place = f"the cluster of Secret {name}"
-        self.nodes = LiveNodes(changed=changed)
+        self.nodes = LiveNodes(place=self.place, changed=changed)
         self._read = read
         self._parse = parse
         self._changed = changed

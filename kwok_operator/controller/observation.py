@@ -124,10 +124,9 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
                     tainted.append(record)
             if record.mark is not None:
                 marked[serial] = record
-    if memory.status.pending:
-        memory.seen.update(records, terminating)
-    else:
-        memory.seen.clear()
+    # Only what is asked for: while one instance is waited for, others may come and go without end.
+    asked = {serial for batch in batches_of(memory.status) for serial in batch}
+    memory.seen = asked & memory.seen.union(records, terminating)
     # Here, at once: a node that is made a moment later is among the seen, and not in the records.
     lost = [serial for serial in memory.seen if serial not in records and serial not in terminating]
     return Observation(

@@ -20,7 +20,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final, Literal, Protocol
 
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE = "default"
 """Where Events about cluster-scoped objects go; others go where their object is."""
-REPEATS_WITHIN: Final = timedelta(hours=1)
-"""What is said again later is said anew: by then the API server has dropped the former Event."""
+REPEATS_WITHIN: Final = 3_600.0
+"""Seconds. Later it is said anew: by then the API server has dropped the former Event."""
 SIMILAR: Final = 10
 """Events of one reason about one object that may differ in their message."""
 COMBINED: Final = "(combined from similar events): "
 BURST: Final = 25
-PER_EVENT: Final = timedelta(seconds=60)
-"""Each object's budget of writes: so many at once, then one in this time."""
+PER_EVENT: Final = 60.0
+"""Each object's budget of writes: so many at once, then one in so many seconds."""
 AHEAD: Final = timedelta(seconds=2)
 """How far in the future an Event may be dated: kubectl takes less than that for now."""
 _MAX_MESSAGE = 1024
@@ -46,6 +46,7 @@ _MAX_WAITING = 500
 _MAX_WAITING_WITH_NODES = _MAX_WAITING // 2
 _MAX_SUBJECTS = 2_000
 _REPORTER = "kwok-operator"
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 EventType = Literal["Normal", "Warning"]
 
@@ -65,7 +66,8 @@ class Subject(Protocol):
 class _Told:
     """One Event: what it says, how often, and whether the API server has it (`posted`).
 
-    `before` is how often it had been said before this process first did.
+    `before` is how often it had been said before this process first did, `said` is when it last did
+    (monotonic seconds); `first` and `last` are times of day, which may be set back: for people.
     """
 
     reference: dict[str, str]
@@ -75,6 +77,7 @@ class _Told:
     message: str
     first: datetime
     last: datetime
+    said: float = 0.0
     count: int = 0
     before: int = 0
     posted: bool = False
@@ -88,13 +91,13 @@ class _Told:
 class _Story:
     """What has been said of one object in the last hour, by the name of the Event."""
 
-    refilled: datetime
-    dated: datetime
+    refilled: float
+    dated: datetime = _NEVER
     """The time that was given to the last Event."""
     budget: float = BURST
     told: dict[str, _Told] = field(default_factory=dict)
 
-    def spend(self, now: datetime) -> bool:
+    def spend(self, now: float) -> bool:
         """Takes one write from the budget, if there is one."""
         self.budget = min(float(BURST), self.budget + (now - self.refilled) / PER_EVENT)
         self.refilled = now
@@ -110,17 +113,23 @@ class _Story:
         self.dated = max(second, min(self.dated + timedelta(seconds=1), second + AHEAD))
         return self.dated
 
-    def drop_old(self, now: datetime) -> None:
-        old = [name for name, told in self.told.items() if now - told.last >= REPEATS_WITHIN]
+    def drop_old(self, now: float) -> None:
+        old = [name for name, told in self.told.items() if now - told.said >= REPEATS_WITHIN]
         for name in old:
             del self.told[name]
 
 
 class Recorder:
-    """Posts Events one after the other; `run()` does the posting. `wall` gives the time of day."""
+    """Posts Events one after the other; `run()` does the posting.
 
-    def __init__(self, *, client: KubeClient, wall: Callable[[], datetime]) -> None:
+    `clock` gives monotonic seconds, `wall` the time of day.
+    """
+
+    def __init__(
+        self, *, client: KubeClient, clock: Callable[[], float], wall: Callable[[], datetime]
+    ) -> None:
         self._client = client
+        self._clock = clock
         self._wall = wall
         self._stories: OrderedDict[str, _Story] = OrderedDict()
         self._waiting: OrderedDict[str, _Told] = OrderedDict()
@@ -131,12 +140,12 @@ class Recorder:
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
         what = "configmap" if reference["kind"] == "ConfigMap" else "group"
         logger.log(level, "%s: %s=%s %s", reason, what, subject.name, message)
-        now = self._wall()
+        now = self._clock()
         story = self._story(reference["uid"], now)
-        moment = story.date(now)
+        moment = story.date(self._wall())
         told = self._told(story, reference, kind, reason, message[:_MAX_MESSAGE], now=moment)
         told.count += 1
-        told.last = moment
+        told.last, told.said = moment, now
         story.told[told.name] = story.told.pop(told.name)  # what was said last stands last
         if told.name in self._waiting:
             return
@@ -182,8 +191,8 @@ class Recorder:
             await self._post(told)
         self._work.clear()
 
-    def _story(self, uid: str, now: datetime) -> _Story:
-        story = self._stories.pop(uid, None) or _Story(refilled=now, dated=now - REPEATS_WITHIN)
+    def _story(self, uid: str, now: float) -> _Story:
+        story = self._stories.pop(uid, None) or _Story(refilled=now)
         self._stories[uid] = story
         if len(self._stories) > _MAX_SUBJECTS:
             self._stories.popitem(last=False)

@@ -5,6 +5,7 @@
 Heartbeats change nothing here: `digest` stands for what of a node gets into a template.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,12 +15,16 @@ from kwok_operator import constants
 from kwok_operator.core.cleaning import clean_node
 from kwok_operator.core.template import template_hash
 from kwok_operator.errors import TemplateError
+from kwok_operator.models.base import DNS_NAME
 from kwok_operator.models.source import NodesSource, SelectorOperator, SelectorRequirement
 
 
 @dataclass(frozen=True, slots=True)
 class LiveNode:
-    """A node of which we have made none. `created` is in epoch seconds."""
+    """A node of which we have made none. `created` is in epoch seconds.
+
+    `name` is empty where it is none that a node can have: it becomes part of a path.
+    """
 
     name: str
     uid: str
@@ -87,6 +92,8 @@ def in_words(source: NodesSource) -> str:
     return f"labelled {', '.join(labels)}" if labels else "at all"
 
 
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){DNS_NAME}")
+_VERSION = re.compile(r"[0-9]{1,20}")
 _FAKE_PROVIDER = "kwok"
 _NOT_YET_OR_NO_MORE = frozenset(
     {"node.cloudprovider.kubernetes.io/uninitialized", "ToBeDeletedByClusterAutoscaler"}
@@ -97,11 +104,11 @@ def live_node(raw: Mapping[str, Any]) -> LiveNode:
     """What is kept of a v1 Node, as an API server gives it; what is odd there counts as missing."""
     metadata, spec, status = (_object(raw.get(part)) for part in ("metadata", "spec", "status"))
     capacity, version = _object(status.get("capacity")), str(metadata.get("resourceVersion"))
-    fake = is_fake(raw)
+    name, fake = metadata.get("name"), is_fake(raw)
     return LiveNode(
-        name=str(metadata.get("name") or ""),
+        name=name if isinstance(name, str) and _NAME.fullmatch(name) else "",
         uid=str(metadata.get("uid") or ""),
-        resource_version=int(version) if version.isdecimal() else 0,
+        resource_version=int(version) if _VERSION.fullmatch(version) else 0,
         created=_epoch(metadata.get("creationTimestamp")),
         ready=any(
             c.get("type") == "Ready" and c.get("status") == "True"

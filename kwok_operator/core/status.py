@@ -266,6 +266,13 @@ def _reconciling(facts: Facts, ready: _Verdict, stalled: _Verdict) -> _Verdict:
     if stalled.status:
         return _Verdict(False, "Stalled", stalled.message)
     at_rest = _settled(facts) and facts.ready == facts.replicas and not facts.rollout
+    if (ready.status or at_rest) and facts.terminating:
+        return _Verdict(
+            False,
+            "NodesTerminating",
+            f"Nothing is left to do. {few_names(facts.terminating)}: deleted, but held by a "
+            "finalizer of somebody else; not counted.",
+        )
     if ready.status or at_rest:
         return _Verdict(False, "Settled", "Nothing is under way.")
     return _Verdict(True, ready.reason, ready.message)
@@ -304,13 +311,6 @@ def _foreign_nodes(facts: Facts) -> _Verdict:
             f"{few_names(facts.foreign)}: labelled or named as a node of this group, but not "
             "made for it. Left alone, and not counted. Remove the label "
             f"{constants.NODE_GROUP_LABEL} from it or delete it.",
-        )
-    if facts.terminating:
-        return _Verdict(
-            False,
-            "NodesTerminating",
-            f"{few_names(facts.terminating)}: deleted, but held by a finalizer of somebody "
-            "else. Not counted.",
         )
     return _Verdict(False, "NoForeignNodes", "No foreign node carries this group's label or names.")
 

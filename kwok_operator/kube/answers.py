@@ -64,8 +64,13 @@ def error_of(
     method: str,
     path: str,
 ) -> ApiError:
-    """Make an error of a `Status` object, which comes as an answer or within a watch."""
-    details = answer.get("details") or {}
+    """Make an error of a `Status` object, which comes as an answer or within a watch.
+
+    What is odd in it counts as missing: the error itself is what matters.
+    """
+    details = answer.get("details")
+    details = details if isinstance(details, dict) else {}
+    causes = details.get("causes")
     default = ServerError if status >= 500 else ApiError
     return _ERRORS.get(status, default)(
         str(answer.get("message") or ""),
@@ -77,7 +82,8 @@ def error_of(
                 message=str(cause.get("message") or ""),
                 reason=str(cause.get("reason") or ""),
             )
-            for cause in details.get("causes") or ()
+            for cause in (causes if isinstance(causes, list) else ())
+            if isinstance(cause, dict)
         ),
         retry_after=_seconds((headers or {}).get("Retry-After", details.get("retryAfterSeconds"))),
         method=method,

@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
+_MAX_VERSION_DIGITS: Final = 20
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
@@ -173,9 +175,11 @@ class _Event(TypedDict, Generic[R]):
     object: R
 
 
-def _version(text: str | None) -> int:
+def _version(text: object) -> int:
     # Decimal in every API server, and promised to be so since Kubernetes 1.35.
-    return int(text) if text and text.isdecimal() else 0
+    if not isinstance(text, str) or len(text) > _MAX_VERSION_DIGITS or not text.isdecimal():
+        return 0
+    return int(text)
 
 
 def _node(raw: _Node) -> NodeView:
@@ -291,7 +295,8 @@ class Decoder(Generic[T]):
         if kind == "ERROR":
             return _error_event(line, ValueError("an ERROR event"))
         item = raw["object"]
-        version = _version((item.get("metadata") or {}).get("resourceVersion"))
+        meta = item.get("metadata")
+        version = _version(meta.get("resourceVersion")) if isinstance(meta, dict) else 0
         return WatchEvent(kind, None if kind == "BOOKMARK" else self._view(item), version)
 
     def _event_apart(self, line: bytes) -> WatchEvent[T]:
@@ -356,7 +361,7 @@ def _error_event(line: bytes, problem: ValueError) -> WatchEvent[Any]:
             raise problem
         status = raw["object"]
         code = int(status.get("code") or 500)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise DecodeError(_explain(problem, line)) from error
     return WatchEvent("ERROR", None, 0, error_of(status, status=code, method="WATCH", path=""))
 

@@ -7,7 +7,7 @@ Groups and Nodes come by two watches, and either may be ahead of the other. An i
 group has stopped to wait for, because its Node is there, is kept in mind until that Node is seen.
 """
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -80,8 +80,16 @@ class GroupNodes:
 
     def expect(self, serials: Set[int], *, version: int, now: float) -> None:
         """The group as of `version` waits for these no more. It may have taken them back, too."""
-        for serial in serials - self.there.keys():
+        for serial in serials - self.there.keys() - self.gone:
             self.expected[serial] = _Expected(version, now + BEHIND)
+
+    def forget_gone(self, asked: Sequence[Batch], *, next_serial: int) -> None:
+        """Of those that are gone only these matter to a group as it is now, or as it is next."""
+        self.gone = {
+            serial
+            for serial in self.gone
+            if serial >= next_serial or any(serial in batch for batch in asked)
+        }
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:
         """Those whose Node can't have been seen, as of version `seen`."""

@@ -185,8 +185,8 @@ class Store:
         self._skipped.forget(group.name)
         if known is not None and _asked_for(known) != _asked_for(group):
             self._note_arrivals(known, group)
-        if not group.status.pending and (nodes := self._nodes.get(group.uid)):
-            nodes.gone.clear()
+        if nodes := self._nodes.get(group.uid):
+            nodes.forget_gone(batches_of(group.status), next_serial=group.status.next_serial)
         return True
 
     def _note_arrivals(self, before: Group, group: Group) -> None:

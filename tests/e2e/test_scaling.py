@@ -237,7 +237,7 @@ def test_a_node_held_by_a_foreign_finalizer_blocks_nothing(
         wait_ready(kubectl, group_name)
         assert len(names_of(kubectl, group_name)) == 3, "the other two went"
         told = eventually(
-            lambda: condition(kubectl, group_name, "ForeignNodes"),
+            lambda: condition(kubectl, group_name, "Reconciling"),
             lambda told: told["reason"] == "NodesTerminating",
             describe="status tells of the node that can't go",
         )
@@ -252,8 +252,8 @@ def test_a_node_held_by_a_foreign_finalizer_blocks_nothing(
     finally:
         finalizers(kubectl, held)
     eventually(
-        lambda: condition(kubectl, group_name, "ForeignNodes"),
-        lambda told: told["reason"] == "NoForeignNodes",
+        lambda: condition(kubectl, group_name, "Reconciling"),
+        lambda told: told["reason"] == "Settled",
         describe="status no longer tells of it",
     )
     assert set(names_of(kubectl, group_name)) == {*names} - {held}

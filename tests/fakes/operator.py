@@ -94,7 +94,7 @@ class World:
             lambda: datetime.now(UTC) + timedelta(seconds=self.later),
         )
         store = GroupStore(clock=time.monotonic)
-        kwok = KwokLink(client=client, clock=clock.monotonic, wall=clock.wall)
+        kwok = KwokLink(client=client, clock=clock.monotonic)
         cache = NodeCache(changed=self._wake, initialised=kwok.initialised)
         writer = NodeWriter(client=client, cache=cache)
         clouds = Clouds(store=store, cache=cache)
@@ -114,7 +114,7 @@ class World:
                 writer=writer, sources=ScriptedSources().as_sources(), provider_id_prefix="kwok:"
             ),
             kwok=kwok,
-            recorder=Recorder(client=client, wall=clock.wall),
+            recorder=Recorder(client=client, clock=clock.monotonic, wall=clock.wall),
             executor=Executor(
                 Pace(most=8),
                 metrics=metrics,

@@ -163,7 +163,7 @@ class ScriptedLink:
     """In the place of NodeLink: the nodes are those that a test puts there."""
 
     def __init__(self, world: "ProviderWorld") -> None:
-        self.nodes = LiveNodes(changed=lambda _: world.provider.changed())
+        self.nodes = LiveNodes(place="here", changed=lambda _: world.provider.changed())
         self.problem: str | None = None
         self.started = False
 

@@ -3,8 +3,9 @@
 - nothing is known at first: a scout is wanted, no node is born Ready, nobody is said to be silent
 - a scout that is answered teaches the endpoint, in time or late; one that isn't makes kwok silent,
   unless kwok is seen to be busy with other nodes; a new one is sent after a while
-- alive by Lease: renewed in the first half of its duration; expired means silent, and back when it
-  is renewed; a Lease that nobody takes is silence, too, after a while
+- alive by Lease: one that was read has changed, and not long ago; one that hasn't for its duration
+  means silent, and back when it is renewed; one that nobody takes is silence, too, after a while
+- what kwok's clock shows is nothing to us: it may be an hour off, or be put right
 - only scouts teach: another endpoint on another node, or another holder, calls for a new scout
 - Leases are looked at seldom, and few of them however many nodes there are
 - each transition is logged once; a sentence stays the same as long as nothing changes
@@ -39,23 +40,33 @@ DURATION = 40
 
 
 class World:
-    """Time, and the Leases of nodes: who holds each, and when it was renewed."""
+    """Time, and the Leases of nodes: who holds each, and when it was renewed by kwok's clock."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
-        self.leases: dict[str, tuple[str, datetime | None]] = {}
+        self.kwoks_clock = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+        self.version = 0
+        self.leases: dict[str, tuple[str, int, datetime | None]] = {}
         self.asked: list[str] = []
         self.unreachable = False
 
     def monotonic(self) -> float:
         return self.seconds
 
-    def wall(self) -> datetime:
-        return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC) + timedelta(seconds=self.seconds)
-
-    def renew(self, *nodes: str, holder: str = "kwok-a", age: float = 0.0) -> None:
+    def renew(self, *nodes: str, holder: str = "kwok-a") -> None:
         for node in nodes:
-            self.leases[node] = (holder, self.wall() - timedelta(seconds=age))
+            self.version += 1
+            renewed = self.kwoks_clock + timedelta(seconds=self.seconds)
+            self.leases[node] = (holder, self.version, renewed)
+
+    async def pass_by(self, kwok: KwokLink, seconds: float, *, renewing: bool) -> None:
+        """Time goes by, and the nodes are looked at now and then; kwok renews each quarter."""
+        until = self.seconds + seconds
+        while self.seconds < until:
+            self.seconds += 5.0
+            if renewing and self.seconds % (DURATION / 4) == 0:
+                self.renew(*NODES)
+            await kwok.look(NODES)
 
     async def request(self, method: str, path: str, *, retries: int = 0) -> bytes:
         """The part of KubeClient that is used."""
@@ -66,11 +77,13 @@ class World:
             raise ApiUnreachableError(server="https://k8s", cause="connection refused")
         if node not in self.leases:
             raise NotFoundError("no such lease", status=404)
-        holder, renewed = self.leases[node]
+        holder, version, renewed = self.leases[node]
         spec = {"holderIdentity": holder, "leaseDurationSeconds": DURATION}
         if renewed is not None:
             spec["renewTime"] = renewed.isoformat()
-        return json.dumps({"metadata": {"name": node}, "spec": spec}).encode()
+        return json.dumps(
+            {"metadata": {"name": node, "resourceVersion": str(version)}, "spec": spec}
+        ).encode()
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +98,7 @@ def world() -> World:
 
 @pytest.fixture
 def kwok(world: World) -> KwokLink:
-    return KwokLink(client=cast(KubeClient, world), clock=world.monotonic, wall=world.wall)
+    return KwokLink(client=cast(KubeClient, world), clock=world.monotonic)
 
 
 def posting(
@@ -150,8 +163,10 @@ class TestScout:
     async def test_not_answered_a_lease_that_is_still_fresh_does_not_bring_kwok_back(
         self, kwok: KwokLink, world: World
     ) -> None:
-        world.renew(*NODES, age=1.0)
-        await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
+        await taught(kwok, world)
+        world.renew(*NODES)
+        world.seconds += 1
+        await kwok.scout("web-3", posting(kwok, "web-3", answer=None))
         world.seconds += TRUSTED_FOR
         await kwok.look(NODES)
         assert kwok.silent is not None
@@ -176,20 +191,34 @@ class TestScout:
         assert await kwok.endpoint([]) == ENDPOINT
         assert kwok.wants_scout()
 
-    async def test_kwok_that_is_busy_with_other_nodes_is_not_silent(
-        self, kwok: KwokLink, world: World
+    @pytest.mark.parametrize("renewed", [["web-2"], ["web-3"]], ids=["with-others", "with-it"])
+    async def test_kwok_that_is_busy_is_not_silent(
+        self, kwok: KwokLink, world: World, renewed: list[str]
     ) -> None:
-        world.renew(*NODES, age=DURATION * 0.75)
+        world.renew(*NODES)
         await kwok.look(NODES)
 
         async def post() -> bool:
             world.seconds += 1
-            world.renew(*NODES)
+            world.renew(*renewed)
             return True
 
         await kwok.scout("web-3", post)
         assert kwok.silent is None
         assert not kwok.wants_scout()
+
+    async def test_not_answered_kwok_is_not_silent_before_it_must_have_renewed(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        """With 10,000 nodes to renew, kwok may take its time for a new one."""
+        world.renew(*NODES)
+        await kwok.look(NODES)
+        for _ in range(2):
+            assert kwok.silent is None
+            await kwok.scout("web-3", posting(kwok, "web-3", answer=None))
+            await world.pass_by(kwok, DURATION / 2, renewing=False)
+        assert kwok.silent is not None
+        assert "web-3 was not initialised" in kwok.silent
 
     async def test_whose_name_is_taken_is_not_waited_for(self, kwok: KwokLink) -> None:
         async def post() -> bool:
@@ -229,47 +258,88 @@ class TestLease:
         assert await kwok.endpoint(NODES) == ENDPOINT
         assert world.asked != []
 
-    async def test_renewed_in_the_first_half_kwok_lives(self, kwok: KwokLink, world: World) -> None:
-        await taught(kwok, world)
-        world.seconds += 100
-        world.renew(*NODES, age=DURATION / 2)
-        assert await kwok.endpoint(NODES) == ENDPOINT
-
-    async def test_in_the_second_half_a_scout_has_to_tell(
+    async def test_that_changes_while_we_look_kwok_lives(
         self, kwok: KwokLink, world: World
     ) -> None:
         await taught(kwok, world)
-        world.seconds += 100
-        world.renew(*NODES, age=DURATION / 2 + 1)
+        await world.pass_by(kwok, 500.0, renewing=True)
+        assert await kwok.endpoint(NODES) == ENDPOINT
+
+    @pytest.mark.parametrize("ahead", [-3_600, -45, 45, 3_600])
+    async def test_clocks_that_differ_are_no_sign_of_death_or_life(
+        self, kwok: KwokLink, world: World, ahead: float
+    ) -> None:
+        world.kwoks_clock += timedelta(seconds=ahead)
+        await taught(kwok, world)
+        await world.pass_by(kwok, 100.0, renewing=True)
+        assert (await kwok.endpoint(NODES), kwok.silent) == (ENDPOINT, None)
+        await world.pass_by(kwok, DURATION, renewing=False)
+        assert await kwok.endpoint(NODES) is None
+        assert kwok.silent is None
+        await world.pass_by(kwok, DURATION, renewing=False)
+        assert kwok.silent is not None
+
+    async def test_a_clock_that_is_put_right_is_no_sign_of_death(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await taught(kwok, world)
+        await world.pass_by(kwok, 100.0, renewing=True)
+        world.kwoks_clock -= timedelta(hours=1)
+        await world.pass_by(kwok, 100.0, renewing=True)
+        assert (await kwok.endpoint(NODES), kwok.silent) == (ENDPOINT, None)
+
+    async def test_seen_for_the_first_time_it_tells_nothing_and_a_scout_has_to(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        """After a restart: kwok may be gone for an hour, or have renewed it a moment ago."""
+        world.renew(*NODES)
+        await kwok.look(NODES)
+        assert kwok.silent is None
+        await taught(kwok, world)
+        world.seconds += TRUSTED_FOR
+        assert await kwok.endpoint(NODES) == ENDPOINT
+
+    async def test_renewed_while_nobody_looked_a_scout_has_to_tell(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await taught(kwok, world)
+        world.seconds += TRUSTED_FOR
+        assert await kwok.endpoint(NODES) == ENDPOINT
+        world.seconds += 3_600
+        world.renew(*NODES)
         assert await kwok.endpoint(NODES) is None
         assert kwok.silent is None
         assert kwok.wants_scout()
 
-    async def test_expired_kwok_is_silent(self, kwok: KwokLink, world: World) -> None:
+    async def test_unchanged_for_its_duration_kwok_is_silent(
+        self, kwok: KwokLink, world: World
+    ) -> None:
         await taught(kwok, world)
-        world.seconds += 100
-        world.renew(*NODES, age=DURATION + 1)
+        world.renew(*NODES)
+        world.seconds += TRUSTED_FOR
+        await kwok.look(NODES)
+        await world.pass_by(kwok, DURATION, renewing=False)
+        assert kwok.silent is None
+        await world.pass_by(kwok, DURATION, renewing=False)
         assert await kwok.endpoint(NODES) is None
         assert kwok.silent is not None
-        assert "the Lease of web-2 was last renewed at 2026-01-02T03:21:44Z" in kwok.silent
+        assert "the Lease of web-2 was last renewed at 2026-01-02T03:20:45Z" in kwok.silent
 
     async def test_the_sentence_stays_the_same_as_long_as_nothing_changes(
         self, kwok: KwokLink, world: World
     ) -> None:
         # It is part of the status, which is only written when it changes.
-        world.renew(*NODES, age=DURATION + 1)
-        await kwok.look(NODES)
+        world.renew(*NODES)
+        await world.pass_by(kwok, 2 * DURATION, renewing=False)
         before = kwok.silent
-        world.seconds += 77
-        await kwok.look(NODES)
+        await world.pass_by(kwok, 300.0, renewing=False)
         assert kwok.silent == before is not None
 
     async def test_renewed_again_kwok_is_back_as_it_was(self, kwok: KwokLink, world: World) -> None:
         await taught(kwok, world)
-        world.seconds += 100
-        world.renew(*NODES, age=DURATION + 1)
-        await kwok.look(NODES)
-        world.renew(*NODES)
+        await world.pass_by(kwok, 3 * DURATION, renewing=False)
+        assert kwok.silent is not None
+        await world.pass_by(kwok, DURATION / 2, renewing=True)
         assert await kwok.endpoint(NODES) == ENDPOINT
         assert kwok.silent is None
         assert kwok.wants_scout()
@@ -298,22 +368,38 @@ class TestLease:
     async def test_a_lease_that_was_never_renewed_is_none(
         self, kwok: KwokLink, world: World
     ) -> None:
-        world.leases = dict.fromkeys(NODES, ("kwok-a", None))
+        world.leases = dict.fromkeys(NODES, ("kwok-a", 1, None))
         await kwok.look(NODES)
         world.seconds += FIRST_LEASE_WITHIN
         await kwok.look(NODES)
         assert kwok.silent is not None
 
-    async def test_the_one_that_was_taken_last_tells(self, kwok: KwokLink, world: World) -> None:
-        # kwok takes Leases in the order of nodes: the newest have none yet, the oldest an old one.
+    async def test_a_kwok_that_is_behind_is_known_by_what_it_takes(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        # It takes Leases in the order of nodes, and renews none meanwhile.
         nodes = [f"web-{n}" for n in range(1_000)]
         await taught(kwok, world)
-        world.seconds += 1_000
-        world.renew(*nodes[:600], age=DURATION + 1)
-        world.renew(nodes[600])
-        world.asked.clear()
-        assert await kwok.endpoint(nodes) == ENDPOINT
-        assert len(world.asked) <= 12, "of a thousand nodes"
+        for taken in range(100, 1_000, 100):
+            world.seconds += 10
+            world.renew(*nodes[taken - 100 : taken])
+            world.asked.clear()
+            assert await kwok.endpoint(nodes) == ENDPOINT
+            assert len(world.asked) <= 14, "of a thousand nodes"
+        await world.pass_by(kwok, DURATION, renewing=False)
+        assert await kwok.endpoint(nodes) is None
+
+    async def test_of_nodes_that_another_kwok_has_left_is_none_of_the_others(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        """The Lease that was read first is nobody's any more; kwok goes on with another node."""
+        world.renew(*NODES)
+        await kwok.look(NODES[:1])
+        for _ in range(20):
+            world.seconds += DURATION / 4
+            world.renew("web-2")
+            await kwok.look(NODES)
+        assert kwok.silent is None
 
     async def test_without_nodes_nothing_is_asked(self, kwok: KwokLink, world: World) -> None:
         await kwok.look([])
@@ -331,7 +417,9 @@ class TestLease:
 class TestAnotherKwok:
     async def test_another_holder_calls_for_a_scout(self, kwok: KwokLink, world: World) -> None:
         await taught(kwok, world)
-        world.seconds += 100
+        world.seconds += TRUSTED_FOR
+        await kwok.look(NODES)
+        world.seconds += TRUSTED_FOR
         world.renew(*NODES, holder="kwok-b")
         assert await kwok.endpoint(NODES) is None
         assert kwok.wants_scout()
@@ -348,8 +436,8 @@ class TestAnotherKwok:
 
     async def test_the_same_holder_does_not(self, kwok: KwokLink, world: World) -> None:
         await taught(kwok, world)
-        for _ in range(5):
-            world.seconds += 100
+        for _ in range(20):
+            world.seconds += 10
             world.renew(*NODES)
             assert await kwok.endpoint(NODES) == ENDPOINT
 
@@ -389,13 +477,8 @@ async def test_silence_and_return_are_logged_once(
 ) -> None:
     caplog.set_level(logging.INFO)
     await taught(kwok, world)
-    for _ in range(3):
-        world.seconds += 100
-        await kwok.look(NODES)
-    for _ in range(3):
-        world.seconds += 100
-        world.renew(*NODES)
-        await kwok.look(NODES)
+    await world.pass_by(kwok, 300.0, renewing=False)
+    await world.pass_by(kwok, 300.0, renewing=True)
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         "kubelet endpoint learned",
         "kwok controller does not answer",

@@ -59,13 +59,13 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestLiveNodes:
     @pytest.fixture
     def known(self, news: News) -> LiveNodes:
-        known = LiveNodes(changed=news)
+        known = LiveNodes(place="here", changed=news)
         known.replace([live_node(node("a"))], 1)
         news.told.clear()
         return known
 
     async def test_are_synced_by_the_first_listing(self, news: News) -> None:
-        known = LiveNodes(changed=news)
+        known = LiveNodes(place="here", changed=news)
         assert not await known.wait_synced()
         known.replace([live_node(node("a")), live_node(leftover("x"))], 1)
         assert await known.wait_synced()

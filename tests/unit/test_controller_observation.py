@@ -3,7 +3,8 @@
 - ours by serial: right owner, right name; terminating ones apart, those held by a finalizer by name
 - foreign: a node with our label or name that was not made for the group, named once; nodes of a
   group that had the name before are the garbage collector's
-- memory: which serials of open batches have been there, so that those that vanish are known as gone
+- memory: which serials of open batches have been there, so that those that vanish are known as
+  gone; no others, however long a batch stays open
 - a name that somebody else holds is spent
 - nextSerial is beyond all that were recorded, asked for or seen: a lost status is harmless
 - a status that somebody else has written is taken over, an older one isn't
@@ -207,6 +208,24 @@ class TestGone:
         world.memory.status = KwokNodeGroupStatus(next_serial=10)
         assert world.plan_for(ours(0)).gone == frozenset()
         assert world.memory.seen == set()
+
+    def test_only_what_lies_in_an_open_batch_is_remembered(self) -> None:
+        # Serials go by the hundred thousand where nodes churn while one is waited for.
+        world = World({"nextSerial": 101, "pending": [{"first": 0, "last": 0, "requestedAt": NOW}]})
+        for serial in range(1, 100):
+            plan = world.plan_for(ours(serial))
+        assert (len(world.memory.seen), len(plan.gone)) == (0, 0)
+
+    def test_also_where_a_gap_in_it_is_recorded(self) -> None:
+        batch = {"first": 0, "last": 9, "requestedAt": NOW}
+        world = World({"nextSerial": 10, "pending": [batch]})
+        world.look(ours(3, 4))
+        assert world.plan_for(ours(4)).gone == {3}
+        world.memory.status = KwokNodeGroupStatus.model_validate(
+            {"nextSerial": 10, "pending": [{**batch, "except": "3"}]}
+        )
+        assert world.plan_for(ours(4)).gone == frozenset()
+        assert world.memory.seen == {4}
 
     def test_a_crash_forgets(self) -> None:
         # The record alone is left, and the serial is made again while its batch is open.

@@ -3,7 +3,8 @@
 - one for each thing that is said; what is said again within an hour is counted
 - an operator that was restarted goes on counting, though it may not read Events
 - what has gone meanwhile is said anew
-- many similar ones share an Event, and an object that flaps has a budget
+- many similar ones share an Event, and an object that flaps has a budget, whatever becomes of the
+  time of day
 - they are about the object, in its namespace or in default, and nothing that goes wrong is fatal
 - what nodes are told of themselves leaves room for what groups are told
 """
@@ -54,14 +55,22 @@ class World:
         self.server = server
         self.client = client
         self.now = START
+        self.seconds = 1_000.0
         self.recorder = self.another_operator()
 
     def another_operator(self) -> Recorder:
-        self.recorder = Recorder(client=self.client, wall=lambda: self.now)
+        self.recorder = Recorder(
+            client=self.client, clock=lambda: self.seconds, wall=lambda: self.now
+        )
         return self.recorder
 
     def later(self, **time: float) -> None:
         self.now += timedelta(**time)
+        self.seconds += timedelta(**time).total_seconds()
+
+    def set_clock(self, **by: float) -> None:
+        """The time of day is put right, and no time passes."""
+        self.now += timedelta(**by)
 
     async def say(self, message: str, *, reason: str = "Stalled", about: About = WEB) -> None:
         self.recorder.emit(about, "Warning", reason, message)
@@ -180,6 +189,25 @@ async def test_a_group_that_flaps_has_a_budget_and_the_count_is_right(world: Wor
     await world.say("up", reason="Up")
     assert ("up", 501) in world.told
     assert sum(world.server.calls.values()) == BURST + 2
+
+
+async def test_a_clock_that_is_set_back_silences_nobody(world: World) -> None:
+    for number in range(BURST):
+        await world.say("flaps", reason=f"Reason{number}")
+    world.set_clock(hours=-1)
+    world.later(minutes=5)
+    await world.say("heard")
+    assert ("heard", 1) in world.told
+    assert world.events[-1]["lastTimestamp"].startswith("2026-01-02T02:09"), "the time as it is"
+
+
+async def test_a_clock_that_is_set_ahead_gives_nobody_more(world: World) -> None:
+    for _ in range(BURST):
+        await world.say("flaps")
+    world.set_clock(hours=2)
+    await world.say("flaps")
+    await world.say("more of it")
+    assert world.told == [("flaps", BURST)]
 
 
 async def test_events_of_objects_in_a_namespace_go_there(world: World) -> None:

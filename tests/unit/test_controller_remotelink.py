@@ -3,6 +3,7 @@
 - it is reached once, and anew when the Secret says something else or its token is no good any more
 - without a Secret, or with a wrong one, there is a problem until it is right; what was connected
   before goes on, and out of reach the nodes stay as they were
+- it is followed on whatever it sends; what can't be a node is skipped
 - nothing is left behind by closing, whatever is under way
 """
 
@@ -189,6 +190,19 @@ class TestAnotherCluster:
         assert names(remote.nodes) == {"a"}
         await server.start(port)
         await until(lambda: remote.problem is None)
+
+    async def test_goes_on_whatever_it_sends(
+        self, remote: RemoteLink, server: FakeApiServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await synced(remote, server)
+        odds: list[object] = [["a"], "text", {"name": ["a"]}, {"name": "../secrets"}, {"name": "b"}]
+        for odd in odds:
+            server.watchers[0].send("ADDED", {**node("x"), "metadata": odd})
+        await until(lambda: names(remote.nodes) == {"b"})
+        assert following() != []
+        assert [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()] == [
+            "skipped a node that has no name: cluster=the cluster of Secret prod"
+        ]
 
     async def test_ends_when_it_is_closed(self, remote: RemoteLink, server: FakeApiServer) -> None:
         await synced(remote, server)

@@ -211,8 +211,10 @@ def test_stalled(facts: dict[str, Any], status: str, reason: str) -> None:
         ("Paused", {"paused": True}, "True", "SpecPaused"),
         ("ForeignNodes", {}, "False", "NoForeignNodes"),
         ("ForeignNodes", {"foreign": ["a"]}, "True", "NotOurs"),
-        ("ForeignNodes", {"terminating": ["a"]}, "False", "NodesTerminating"),
-        ("ForeignNodes", {"foreign": ["a"], "terminating": ["b"]}, "True", "NotOurs"),
+        ("ForeignNodes", {"terminating": ["a"]}, "False", "NoForeignNodes"),
+        ("Reconciling", {"terminating": ["a"]}, "False", "NodesTerminating"),
+        ("Ready", {"terminating": ["a"]}, "True", "Ready"),
+        ("Reconciling", target(5) | {"terminating": ["a"]}, "True", "ScalingUp"),
     ],
     ids=str,
 )
@@ -238,7 +240,7 @@ def test_the_other_conditions(kind: str, facts: dict[str, Any], status: str, rea
         ("ScalingLimited", target(3, MAX_SIZE), ["3 nodes", "autoscaling.maxSize is 3"]),
         ("Paused", {"paused": True}, ["until spec.paused is false"]),
         ("ForeignNodes", {"foreign": ["b", "a"]}, ["a, b", "Remove the label", "delete it"]),
-        ("ForeignNodes", {"terminating": ["c"]}, ["c", "finalizer", "Not counted"]),
+        ("Reconciling", {"terminating": ["c"]}, ["c", "finalizer", "not counted"]),
     ],
     ids=str,
 )

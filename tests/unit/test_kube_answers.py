@@ -69,8 +69,20 @@ def test_status_object_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize("details", [None, {}, {"causes": None}, {"causes": [{}]}])
-def test_sparse_details_are_fine(details: Any) -> None:
+@pytest.mark.parametrize(
+    "details",
+    [
+        None,
+        {},
+        {"causes": None},
+        {"causes": [{}]},
+        ["odd"],
+        "odd",
+        {"causes": ["odd"]},
+        {"causes": 7},
+    ],
+)
+def test_sparse_and_odd_details_are_fine(details: Any) -> None:
     assert refused(422, {"kind": "Status", "details": details}).message == ""
 
 

@@ -7,12 +7,16 @@
 - `then` keeps only what is chosen; Leases and plain dicts are read too.
 """
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from kwok_operator.core.livenodes import live_node
 from kwok_operator.errors import DecodeError, GoneError, ServerError
 from kwok_operator.kube.decode import LEASES, NODES, OBJECTS, NodeView, decode_dict
 
@@ -206,6 +210,39 @@ def test_no_event_at_all(body: bytes) -> None:
         NODES.event(body)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("decoding an answer: ")
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=3) | st.just("9" * 5_000),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["resourceVersion", "causes", "code"]), inner)
+    ),
+    max_leaves=6,
+)
+odd = st.fixed_dictionaries({}, optional=dict.fromkeys(("metadata", "details", "code"), anything))
+
+
+@given(odd | anything, st.sampled_from(["ADDED", "DELETED", "BOOKMARK", "ERROR"]))
+@example({"metadata": []}, "ADDED")
+@example({"metadata": "text"}, "BOOKMARK")
+@example({"metadata": {"resourceVersion": 7}}, "MODIFIED")
+@example({"metadata": {"resourceVersion": "9" * 5_000}}, "ADDED")
+@example({"code": 500, "details": ["text"]}, "ERROR")
+@example({"code": 500, "details": {"causes": ["text"]}}, "ERROR")
+@example({"code": float("inf")}, "ERROR")
+def test_whatever_another_cluster_sends_is_an_event_or_none(body: object, kind: str) -> None:
+    """Its objects are taken as they come, and any error but this one would end the watch."""
+    for decoder in (NODES, LEASES, OBJECTS, OBJECTS.then(live_node)):
+        with contextlib.suppress(DecodeError):
+            decoder.event(line(kind, body))
+        with contextlib.suppress(DecodeError):
+            decoder.page(dumps({"items": [body], "metadata": body}))
+
+
+def test_of_an_object_with_odd_metadata_the_rest_is_read() -> None:
+    event = OBJECTS.event(line("ADDED", {"metadata": ["odd"], "spec": {}}))
+    assert (event.item, event.resource_version) == ({"metadata": ["odd"], "spec": {}}, 0)
 
 
 def test_error_names_the_place() -> None:

@@ -212,6 +212,20 @@ class TestPending:
         assert store.fleet(group).pending == (4,)
         assert set(store.fleet(group).present) == {2}
 
+    def test_what_is_gone_is_remembered_only_while_it_may_be_waited_for(self) -> None:
+        # Nodes churn while one is waited for: their serials go by without end.
+        group = group_of(status={"nextSerial": 1, "pending": [pending(0, 0)]})
+        store = store_of(group)
+        for serial in range(1, 100):
+            store.put_node(node_of(group, serial))
+            store.drop_node(node_of(group, serial))
+            group = group_of(status={"nextSerial": serial, "pending": [pending(0, 0)]})
+            store.put_group(group)
+        assert store.fleet(group).gone == {99}, "the group's news of it is still to come"
+        asked = {"nextSerial": 100, "pending": [pending(0, 0), pending(99, 99)]}
+        store.put_group(group := group_of(status=asked))
+        assert store.fleet(group).pending == (0,)
+
     def test_a_batch_that_nobody_can_have_written_is_none(self) -> None:
         group = group_of(status={"pending": [pending(5, 2), pending(0, 10**9)]})
         assert store_of(group).fleet(group).pending == ()
