@@ -118,14 +118,16 @@ async def test_a_node_that_is_not_ready_any_more_stays_shut(world: World) -> Non
 async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
     world.scale(2)
     await world.settled(2)
-    world.later = 100.0  # nobody has renewed a Lease meanwhile
     name = sorted(world.server.objects(NODES))[0]
+    world.later = 100.0  # nobody renews a Lease any more
     world.server.patch(NODES, name, {"spec": {"taints": [NEW]}})
-    await until(lambda: "KwokNotResponding" in str(world.status["conditions"]))
-    assert world.status["readyReplicas"] == 1
     calls = world.server.calls.copy()
-    world.server.patch(GROUPS, NAME, {"spec": {"price": {"hourly": "1"}}})
-    generation = world.group["metadata"]["generation"]
-    await until(lambda: world.status["observedGeneration"] == generation)
+    for hour in range(3):
+        world.later += 100.0
+        world.server.patch(GROUPS, NAME, {"spec": {"price": {"hourly": str(hour)}}})
+        generation = world.group["metadata"]["generation"]
+        await until(lambda now=generation: world.status["observedGeneration"] == now)
+    assert "KwokNotResponding" in str(world.status["conditions"])
+    assert world.status["readyReplicas"] == 1
     assert tainted(world) == [name]
     assert not (world.server.calls - calls)["get", "nodes"], "nobody has tried"
