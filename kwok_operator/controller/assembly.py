@@ -14,6 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +25,7 @@ from kwok_operator.controller.clock import Clock
 from kwok_operator.controller.clouds import Clouds
 from kwok_operator.controller.configmaps import CONFIGMAPS, ConfigMaps
 from kwok_operator.controller.executor import Executor
-from kwok_operator.controller.groups import GroupStore
+from kwok_operator.controller.groups import GroupStore, Unread
 from kwok_operator.controller.groupwriter import GroupWriter
 from kwok_operator.controller.hold import HoldLink
 from kwok_operator.controller.intake import Intake
@@ -45,6 +46,7 @@ from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.kube.shallow import MOST
 from kwok_operator.metrics import Metrics
 from kwok_operator.settings import RunSettings
 
@@ -73,6 +75,7 @@ class Assembly:
         self._nodes = nodes
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
+        self._resync_due = asyncio.Event()
         self.store = GroupStore(clock=time.monotonic)
         self.kwok = KwokLink(client=nodes, clock=clock.monotonic, wall=clock.wall)
         self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
@@ -129,19 +132,41 @@ class Assembly:
             self.wake(name)
             self.provider.group_changed(name)
 
+    def group_too_deep(self, metadata: Mapping[str, Any]) -> None:
+        """A watch tells of a group that nests deeper than can be read."""
+        group = Unread(metadata["name"], metadata["uid"])
+        sentence = f"it nests deeper than {MOST} levels: it stays as it was last read, if it was"
+        self.recorder.emit(group, "Warning", "Unreadable", sentence)
+
+    def resync_soon(self) -> None:
+        """A watch may have missed something."""
+        self._resync_due.set()
+
     async def resync(self) -> None:
         """Looks at every group now and then, in case a watch or somebody's memory failed."""
         while True:
-            await asyncio.sleep(self._settings.resync_interval * random.uniform(0.8, 1.2))
-            names = await self.intake.list_anew()
-            if names is None:
-                continue
-            for name in names:
-                self._templates.forget(name)
-                await self.reconciler.recheck_taken(name)
-                self.wake(name)
-            await self.sources.keep_only(self.store.names())
-            self.provider.recheck()
+            interval = self._settings.resync_interval * random.uniform(0.8, 1.2)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await self._resync_due.wait()
+            self._resync_due.clear()
+            try:
+                await self._look_at_all()
+            except Exception:
+                self._resync_due.set()
+                raise
+
+    async def _look_at_all(self) -> None:
+        names = await self.intake.list_anew()
+        if names is None:
+            return
+        for name in names:
+            self._templates.forget(name)
+            self.wake(name)
+        for name in names:
+            await self.reconciler.recheck_taken(name)
+        await self.sources.keep_only(self.store.names())
+        self.provider.recheck()
 
     def _node_reflector(self, nodes: KubeClient, metrics: Metrics) -> Reflector[NodeRecord]:
         return Reflector(

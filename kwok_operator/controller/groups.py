@@ -23,6 +23,24 @@ RETIRED_FOR = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A KwokNodeGroup of which no more is known."""
+
+    name: str
+    uid: str
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What an Event about the group refers to."""
+        return {
+            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+            "kind": constants.KIND,
+            "name": self.name,
+            "uid": self.uid,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A KwokNodeGroup as last seen."""
 
@@ -39,13 +57,7 @@ class Group:
 
     @property
     def reference(self) -> dict[str, str]:
-        """What an Event about the group refers to."""
-        return {
-            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
-            "kind": constants.KIND,
-            "name": self.name,
-            "uid": self.uid,
-        }
+        return Unread(self.name, self.uid).reference
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Group":

@@ -1,0 +1,65 @@
+"""JSON that nests deep, made fit for readers that recurse.
+
+An API server stores objects of up to 10,000 levels. Python's own decoder gives up at 1,000 or so,
+what copies a decoded object at half of that, and pydantic's at 200. So what nests deeper than
+`MOST` is left out of the text, and the object that it was part of says so under `CUT`: it must not
+be taken for what somebody wrote.
+"""
+
+import re
+from typing import Any, Final
+
+MOST: Final = 200
+"""Levels of a whole answer, or of a line of a watch."""
+CUT: Final = "nestsTooDeep"
+"""A key of an object of which something was left out."""
+OF_LINE: Final = 2
+OF_LIST: Final = 3
+"""On which level an object stands: in {"object": {}}, in {"items": [{}]}."""
+
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
+_ONE_KIND: Final = bytes.maketrans(b"[]", b"{}")
+_MARK: Final = f',"{CUT}":true'.encode()
+
+
+def shallow(text: bytes, *, objects: int) -> bytes:
+    """The same, or what is left of it; `objects` is the level on which objects stand."""
+    # Most texts have fewer brackets than that, and no string has to be told from anything else.
+    if text.count(b"{") + text.count(b"[") <= MOST or not too_deep(text):
+        return text
+    kept: list[bytes] = []
+    level = start = 0
+    cut = False
+    for token in _TOKENS.finditer(text):
+        sign = token[0][:1]
+        if sign in b"{[":
+            level += 1
+            if level == MOST + 1:
+                kept += [text[start : token.start()], b"null"]
+                cut = True
+        elif sign in b"}]":
+            if level == MOST + 1:
+                start = token.end()
+            elif level == objects and cut and sign == b"}":
+                kept += [text[start : token.start()], _MARK]
+                start, cut = token.start(), False
+            level -= 1
+    return b"".join([*kept, text[start:]])
+
+
+def too_deep(text: bytes) -> bool:
+    """Whether a text nests deeper than `MOST`."""
+    # Without what is escaped, every other piece between quotes is a string.
+    pieces = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    brackets = b"".join(pieces[::2]).translate(_ONE_KIND, _NO_BRACKETS)
+    for _ in range(MOST):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"{}", b"")  # those of the innermost level
+    return bool(brackets)
+
+
+def is_cut(body: dict[str, Any]) -> bool:
+    """Whether something was left out of a decoded object."""
+    return body.get(CUT) is True
