@@ -72,6 +72,23 @@ class Following:
 NOTHING: Final = Following("", listed_anew=lambda: None)
 
 
+class _Turns:
+    """When a list or a watch may begin."""
+
+    def __init__(
+        self, sleep: Callable[[float], Awaitable[object]], clock: Callable[[], float]
+    ) -> None:
+        self._sleep = sleep
+        self._clock = clock
+        self._next: dict[tuple[str, bool], float] = {}
+
+    async def take(self, path: str, *, watches: bool) -> None:
+        wait = self._next.get((path, watches), 0.0) - self._clock()
+        self._next[path, watches] = self._clock() + max(wait, 0.0) + PAUSE
+        if wait > 0:
+            await self._sleep(wait)
+
+
 class _Answer(aiohttp.ClientResponse):
     """An answer that nests nowhere too deep."""
 
@@ -114,13 +131,7 @@ def open_session(
     `observe` is told of each exchange, `on_restart` of the path of each watch that is begun anew.
     """
     watched: set[str] = set()
-    next_begin: dict[tuple[str, bool], float] = {}
-
-    async def take_turn(path: str, *, watches: bool) -> None:
-        wait = next_begin.get((path, watches), 0.0) - clock()
-        next_begin[path, watches] = clock() + max(wait, 0.0) + PAUSE
-        if wait > 0:
-            await sleep(wait)
+    turns = _Turns(sleep, clock)
 
     async def exchange(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, *, method: str = ""
@@ -149,7 +160,7 @@ def open_session(
         if not (watches or lists):
             return await exchange(request, handler)
         with following.asks(path):
-            await take_turn(path, watches=watches)
+            await turns.take(path, watches=watches)
             response = await exchange(request, handler, method="WATCH" if watches else "GET")
         following.answered(path, response, watches=watches)
         if watches:

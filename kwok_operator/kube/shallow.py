@@ -1,6 +1,6 @@
 """JSON that nests deep, made fit for readers that recurse.
 
-An API server stores objects of up to 10,000 levels. Python's own decoder gives up at 1,000 or so,
+An API server stores objects of thousands of levels. Python's own decoder gives up at 1,000 or so,
 what copies a decoded object at half of that, and pydantic's at 200. So what nests deeper than
 `MOST` is left out of the text, and the object that it was part of says so under `CUT`: it must not
 be taken for what somebody wrote.
