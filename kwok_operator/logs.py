@@ -37,5 +37,6 @@ def configure(*, log_format: str, level: str) -> None:
     for noisy in ("kopf", "kubernetes_asyncio", "asyncio", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # kopf tells each attempt of each request while the API server is away; our own watch tells it
-    # once, and once more when it is back.
-    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
+    # once, and once more when it is back. Whoever runs kopf tells why it ended.
+    for told in ("_cogs.clients", "_core.reactor.orchestration", "_core.reactor.running"):
+        logging.getLogger(f"kopf.{told}").setLevel(logging.CRITICAL)

@@ -45,6 +45,7 @@ from kwok_operator.controller.templates import Templates
 from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
+from kwok_operator.kube.groups import Unreadable
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.metrics import Metrics
 from kwok_operator.settings import RunSettings
@@ -79,7 +80,7 @@ class Assembly:
         self._metrics = metrics
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
-        self.store = GroupStore(clock=time.monotonic)
+        self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
         self.kwok = KwokLink(client=nodes, clock=clock.monotonic)
         self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
@@ -135,22 +136,39 @@ class Assembly:
             self.wake(name)
             self.provider.group_changed(name)
 
+    def resync_soon(self) -> None:
+        """A watch may have missed something."""
+        self.intake.doubted.set()
+
+    def _unreadable(self, group: Unreadable) -> None:
+        sentence = f"{group.why}; it stays as it was last read, if it was"
+        self.recorder.emit(group, "Warning", "Unreadable", sentence)
+
     async def resync(self) -> None:
         """Looks at every group now and then, in case a watch or somebody's memory failed."""
         while True:
             pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.intake.doubted.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self.intake.doubted.wait()
                 await asyncio.sleep(DOUBT)
-            names = await self.intake.list_anew()
-            if names is None:
-                continue
-            for name in names:
-                self._templates.forget(name)
-                await self.reconciler.recheck_taken(name)
-                self.wake(name)
-            await self.sources.keep_only(self.store.names())
-            self.provider.recheck()
+            try:
+                await self._look_at_all()
+            except Exception:
+                self.intake.doubted.set()
+                raise
+
+    async def _look_at_all(self) -> None:
+        names = await self.intake.list_anew()
+        if names is None:
+            return
+        for name in names:
+            self._templates.forget(name)
+            self.wake(name)
+        for name in names:
+            await self.reconciler.recheck_taken(name)
+        await self.sources.keep_only(self.store.names())
+        self.provider.recheck()
 
     def _node_reflector(self, nodes: KubeClient) -> Reflector[NodeRecord]:
         return Reflector(

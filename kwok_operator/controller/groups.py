@@ -10,7 +10,7 @@ remember it. Whatever is forgotten is left to the garbage collector.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kwok_operator.kube.groups import Group, Skipped, Unreadable
+from kwok_operator.kube.groups import Group, Skipped, Unreadable, log_unreadable
 from kwok_operator.models.nodegroup import DeletedNodePods
 
 RETIRED_FOR = 60.0
@@ -30,14 +30,22 @@ class Retired:
 
 
 class GroupStore:
-    """Groups by name, retired ones by uid. `clock` gives monotonic seconds."""
+    """Groups by name, retired ones by uid.
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    `clock` gives monotonic seconds; `unreadable` is called once for a group that can't be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        unreadable: Callable[[Unreadable], None] = log_unreadable,
+    ) -> None:
         self._clock = clock
         self._groups: dict[str, Group] = {}
         self._gpu_labels: dict[str, str] = {}
         self._retired: dict[str, Retired] = {}
-        self._skipped = Skipped()
+        self._skipped = Skipped(unreadable)
         self.newest = 0
         """The highest version that was heard of."""
 

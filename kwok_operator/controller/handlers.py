@@ -5,6 +5,10 @@ looked at. No other kind of handler is registered, so kopf adds no finalizers an
 annotations. Nodes are not watched through kopf at all: at thousands of objects its memory and its
 queues don't hold.
 
+kopf ends where a watch tells an error that it doesn't know, and may stop watching groups without a
+word, as after a CRD that was deleted and installed again. So it is run here as a guest: it is ended
+where it has stopped, and whoever runs `watch_groups` begins it anew.
+
 kopf is imported here and nowhere else, and without the clients for Kubernetes that it would take in
 if they are installed, for logins and models that are never used: 35 MB.
 """
@@ -12,22 +16,24 @@ if they are installed, for logins and models that are never used: 35 MB.
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any, cast
 
 from kwok_operator import constants
 from kwok_operator.controller.absent import absent
-from kwok_operator.errors import KwokOperatorError
+from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.kube.session import Session
 
 with absent("kubernetes", "kubernetes_asyncio", "pykube"):
     import kopf
-    from kopf._cogs.structs.references import Insights, Resource
-    from kopf._core.engines.peering import Identity
 
 logger = logging.getLogger(__name__)
 
 WATCH_CHECK_INTERVAL = 5.0
+WATCH_CHECKS = 4
+"""So many in a row find no watch, and a server that serves groups: then kopf has stopped. That is
+longer than it waits before it tries again."""
+ENDS_WITHIN = 20.0
 FIRST_BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0)
 LAST_BACKOFF = 10.0
 
@@ -39,20 +45,66 @@ Login = Callable[[], Awaitable[tuple[str, Session]]]
 """Gives the server's URL and a session that is logged in there."""
 
 
-def watch_groups(
-    *, seen: Seen, login: Login, insights: Insights, ready: asyncio.Event
-) -> Coroutine[Any, Any, None]:
-    """kopf, from its start to its end; `ready` is set once it is up."""
-    return kopf.operator(
-        registry=make_registry(seen=seen, login=login),
-        settings=make_settings(),
-        clusterwide=True,
-        standalone=True,
-        insights=insights,
-        ready_flag=ready,
-        # Only peers would see it. kopf would take the user's name, and a container's user has none.
-        identity=Identity(constants.PLURAL),
-    )
+async def watch_groups(
+    *,
+    registry: kopf.OperatorRegistry,
+    begun: Callable[[], None],
+    watching: Callable[[], bool],
+    served: Served,
+) -> None:
+    """kopf, from its start to its end, which is a KwokOperatorError.
+
+    `begun` is called once kopf has taken the signals; `watching` says whether it lists or watches
+    groups at this moment.
+    """
+    # Not kopf.operator(), which in the end cancels every task that is younger than kopf.
+    tasks = {
+        *await kopf.spawn_tasks(
+            registry=registry,
+            settings=make_settings(),
+            clusterwide=True,
+            standalone=True,
+            # Only peers would see it. kopf would take the user's name, and that of a container has
+            # none.
+            identity=cast(Any, constants.PLURAL),
+        )
+    }
+    begun()
+    silence = asyncio.create_task(_until_silent(watching, served), name="watch the watch")
+    try:
+        done, _ = await asyncio.wait({silence, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _end({silence, *tasks})
+    if silence in done:
+        raise KwokOperatorError("groups are served, and not watched any more")
+    errors = [error for task in done if not task.cancelled() and (error := task.exception())]
+    raise KwokOperatorError(f"kopf has ended: {one_line(repr(errors), limit=300)}")
+
+
+async def _until_silent(watching: Callable[[], bool], served: Served) -> None:
+    """Returns once groups could be watched, and are not.
+
+    An idle cluster has nothing to tell for hours, so what counts is whether kopf still asks.
+    """
+    found = 0
+    while found < WATCH_CHECKS:
+        await asyncio.sleep(WATCH_CHECK_INTERVAL)
+        try:
+            missed = not watching() and await served() and not watching()
+        except KwokOperatorError as error:
+            logger.debug("groups can't be looked for: error=%s", error)
+            missed = False
+        found = found + 1 if missed else 0
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """kopf's parts end each other's parts when they are cancelled, and close what they opened."""
+    for task in tasks:
+        task.cancel()
+    _, late = await asyncio.wait(tasks, timeout=ENDS_WITHIN)
+    for task in late:
+        logger.warning("a part of kopf does not end: %s", task.get_name())
+        task.cancel()
 
 
 def make_registry(*, seen: Seen, login: Login) -> kopf.OperatorRegistry:
@@ -74,9 +126,11 @@ def make_registry(*, seen: Seen, login: Login) -> kopf.OperatorRegistry:
 def make_settings() -> kopf.OperatorSettings:
     """kopf's settings: no Events of its own, no peering, quick to give up on silent connections.
 
-    It never gives up on the API server: a request of its own that fails for good ends the program.
+    It never gives up on the API server: a request of its own that fails for good ends kopf.
     """
     settings = kopf.OperatorSettings()
+    # It would kill the program ten minutes after it was ended.
+    settings.process.ultimate_exiting_timeout = None
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.watching.server_timeout = 600
@@ -94,37 +148,3 @@ class Backoffs:
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain(FIRST_BACKOFFS, itertools.repeat(LAST_BACKOFF))
-
-
-def make_insights() -> Insights:
-    """What kopf knows of the resources that are served, empty at first."""
-    return Insights()
-
-
-async def keep_watching(insights: Insights, *, served: Served) -> None:
-    """Has kopf watch groups whenever the API server serves them, for ever.
-
-    kopf looks which resources there are when a CRD changes, once for each change. Where discovery
-    is a moment behind, it misses a CRD that was deleted and installed again, and would never look
-    again. There is no public way to tell it; `insights` is what `kopf.operator` takes and works by.
-    """
-    groups = Resource(
-        group=constants.API_GROUP,
-        version=constants.API_VERSION,
-        plural=constants.PLURAL,
-        kind=constants.KIND,
-        namespaced=False,
-        verbs=frozenset({"list", "watch"}),
-    )
-    while True:
-        await asyncio.sleep(WATCH_CHECK_INTERVAL)
-        try:
-            missed = groups not in insights.watched_resources and await served()
-        except KwokOperatorError as error:
-            logger.debug("groups can't be looked for: error=%s", error)
-            continue
-        if missed:
-            logger.info("the CRD is back: groups are watched again")
-            async with insights.revised:
-                insights.watched_resources.add(groups)
-                insights.revised.notify_all()

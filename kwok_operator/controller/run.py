@@ -13,13 +13,14 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-from kwok_operator import __version__
+from kwok_operator import __version__, constants
 from kwok_operator.controller import handlers, preflight
 from kwok_operator.controller.assembly import Assembly
+from kwok_operator.controller.keeping import keep_running
 from kwok_operator.controller.leadership import (
     Elector,
     Fence,
@@ -34,7 +35,7 @@ from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection, own_namespace
 from kwok_operator.kube.connection import Connection
-from kwok_operator.kube.session import Session, open_session
+from kwok_operator.kube.session import Following, Session, open_session
 from kwok_operator.looplag import watch_turns
 from kwok_operator.metrics import Metrics
 from kwok_operator.settings import RunSettings
@@ -187,10 +188,10 @@ class Operator:
         parts.begin()
         self._ready = True
         logger.info("ready: groups=%d nodes=%d", len(parts.store), len(parts.cache))
-        self._spawn("post events", parts.recorder.run())
-        self._spawn("resync", parts.resync())
-        self._spawn("tell of pools", parts.pools.run())
-        self._spawn("provider config", parts.provider.run())
+        self._keep("post events", parts.recorder.run)
+        self._keep("resync", parts.resync)
+        self._keep("tell of pools", parts.pools.run)
+        self._keep("provider config", parts.provider.run)
         self._watch_groups()
 
     async def _catch_up(self, watch: asyncio.Task[None]) -> None:
@@ -214,20 +215,25 @@ class Operator:
                 return
 
     def _watch_groups(self) -> None:
-        kopf_is_up, insights = asyncio.Event(), handlers.make_insights()
-        watch = handlers.watch_groups(
-            seen=self._parts.group_seen,
-            login=Login(self._connection, open_session=self._open_session),
-            insights=insights,
-            ready=kopf_is_up,
+        parts = self._parts
+        following = Following(constants.GROUPS_PATH, listed_anew=parts.resync_soon)
+        registry = handlers.make_registry(
+            seen=parts.group_seen,
+            login=Login(self._connection, open_session=lambda: self._open_session(following)),
         )
-        self._spawn("watch groups", watch)
-        served = self._parts.status.served
-        self._spawn("watch the watch", handlers.keep_watching(insights, served=served))
-        self._spawn("take signals", self._take_signals_back(kopf_is_up))
+
+        async def watch() -> None:
+            await handlers.watch_groups(
+                registry=registry,
+                begun=self._take_signals,
+                watching=lambda: following.under_way,
+                served=parts.status.served,
+            )
+
+        self._keep("watch groups", watch)
 
     async def _stop(self, main: list[asyncio.Task[Any]]) -> None:
-        """Our own work ends first: kopf cancels every task that is younger than itself."""
+        """Our own work ends first, and whatever it writes is told by what is still there."""
         logger.info("stopping: what is in flight ends, the nodes stay")
         self._parts.reconciler.close()
         grace = SHUTDOWN_GRACE
@@ -246,6 +252,10 @@ class Operator:
         await self._health.close()
         logger.info("stopped")
 
+    def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Of what may fail now and then."""
+        self._spawn(name, keep_running(name, part))
+
     def _spawn(self, name: str, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(part, name=name)
         task.add_done_callback(self._part_ended)
@@ -257,18 +267,14 @@ class Operator:
             self._ended.set_result(part)
 
     def _take_signals(self) -> None:
+        """Also from kopf, which takes them when it begins, and would take five seconds to end."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled.set)
 
-    async def _take_signals_back(self, kopf_is_up: asyncio.Event) -> None:
-        """kopf takes the signals when it starts, and then waits five seconds before it ends."""
-        await kopf_is_up.wait()
-        self._take_signals()
-        await asyncio.Event().wait()
-
-    def _open_session(self) -> Session:
+    def _open_session(self, following: Following) -> Session:
         return open_session(
             self._connection,
+            following=following,
             observe=self._metrics.request,
             on_restart=self._metrics.watch_restarted,
         )

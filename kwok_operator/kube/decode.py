@@ -7,12 +7,13 @@ choose.
 
 A `Decoder` knows one kind in the three forms in which it arrives: alone, in pages of a list, in
 the events of a watch. Decoding never fails on odd objects (no status, null labels, unknown
-fields), only on what isn't such an object at all: then with `DecodeError`. A decoder that is told
-what to make of an object that can't be read loses nothing of what comes with it.
+fields), only on what isn't such an object at all: then with `DecodeError`. An object that nests too
+deep to be read says so (shallow.py), and costs nothing of what comes with it.
 """
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -24,7 +25,7 @@ from typing_extensions import TypedDict  # pydantic wants this one below Python 
 from kwok_operator.core.usable import is_not_ready_taint
 from kwok_operator.errors import ApiError, DecodeError
 from kwok_operator.kube.answers import error_of
-from kwok_operator.kube.jsonparts import elements, members
+from kwok_operator.kube.shallow import ALONE, OF_LINE, OF_LIST, shallow
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -229,17 +230,9 @@ def _lease(raw: _Lease) -> LeaseView:
 class Decoder(Generic[T]):
     """One kind, alone, in lists and in watches."""
 
-    def __init__(
-        self,
-        raw: Any,
-        view: Callable[[Any], T],
-        *,
-        unread: Callable[[str, str, int, str], T] | None = None,
-    ) -> None:
-        """`unread(name, uid, version, why)` makes something of an object that can't be read."""
+    def __init__(self, raw: Any, view: Callable[[Any], T]) -> None:
         self._raw = raw
         self._view = view
-        self._unread = unread
         self._object: TypeAdapter[Any] = TypeAdapter(raw)
         self._list: TypeAdapter[_List[Any]] = TypeAdapter(_List[raw])
         self._event: TypeAdapter[_Event[Any]] = TypeAdapter(_Event[raw])
@@ -254,27 +247,14 @@ class Decoder(Generic[T]):
 
     def one(self, body: bytes) -> T:
         """Decode an object that came alone."""
-        try:
-            return self._view(_validate(self._object, body))
-        except DecodeError:
-            if self._unread is None:
-                raise
-            return self._apart(body)
+        return self._view(_validate(self._object, body, objects=ALONE))
 
     def page(self, body: bytes) -> Page[T]:
         """Decode a list, or one page of it."""
-        try:
-            raw = _validate(self._list, body)
-            items = [self._view(item) for item in raw.get("items") or ()]
-        except DecodeError:
-            if self._unread is None:
-                raise
-            parts = _members(body)
-            raw = _validate(self._list, b'{"metadata":%b}' % parts.get("metadata", b"{}"))
-            items = [self._apart(item) for item in elements(parts.get("items", b"[]"))]
+        raw = _validate(self._list, body, objects=OF_LIST)
         meta: _ListMeta = raw.get("metadata") or {}
         return Page(
-            items=items,
+            items=[self._view(item) for item in raw.get("items") or ()],
             resource_version=_version(meta.get("resourceVersion")),
             continue_token=meta.get("continue") or "",
         )
@@ -285,12 +265,9 @@ class Decoder(Generic[T]):
             raw = self._event.validate_json(line)
         except ValidationError as error:
             # An ERROR carries a Status, whose fields have other types. Rare, so it may be slow.
-            try:
+            with suppress(DecodeError):
                 return _error_event(line, error)
-            except DecodeError:
-                if self._unread is None:
-                    raise
-                return self._event_apart(line)
+            raw = _validate_slowly(self._event, line, error, objects=OF_LINE)
         kind = raw["type"]
         if kind == "ERROR":
             return _error_event(line, ValueError("an ERROR event"))
@@ -298,20 +275,6 @@ class Decoder(Generic[T]):
         meta = item.get("metadata")
         version = _version(meta.get("resourceVersion")) if isinstance(meta, dict) else 0
         return WatchEvent(kind, None if kind == "BOOKMARK" else self._view(item), version)
-
-    def _event_apart(self, line: bytes) -> WatchEvent[T]:
-        parts = _members(line)
-        item = parts.get("object", b"")
-        kind = _validate(_EVENT_TYPE, parts.get("type", b""))
-        return WatchEvent(kind, self._apart(item), _identity(item)[2])
-
-    def _apart(self, item: bytes) -> T:
-        """One object that the fast parser could not read, or that came with such a one."""
-        assert self._unread is not None
-        try:
-            return self._view(self._object.validate_python(decode_dict(item)))
-        except (DecodeError, ValidationError) as error:
-            return self._unread(*_identity(item), str(error))
 
 
 def decode_dict(body: bytes) -> dict[str, Any]:
@@ -331,27 +294,21 @@ def decode_dict(body: bytes) -> dict[str, Any]:
     return answer
 
 
-def _members(body: bytes) -> dict[str, bytes]:
-    try:
-        return members(body)
-    except ValueError as error:
-        raise DecodeError(_explain(error, body)) from error
-
-
-def _identity(item: bytes) -> tuple[str, str, int]:
-    """Name, uid and version; what else is in the metadata may nest as deep as the object."""
-    meta = _members(_members(item).get("metadata", b"{}"))
-    name, uid, version = [
-        _validate(_TEXT, meta.get(key, b'""')) for key in ("name", "uid", "resourceVersion")
-    ]
-    return name, uid, _version(version)
-
-
-def _validate(adapter: TypeAdapter[R], body: bytes) -> R:
+def _validate(adapter: TypeAdapter[R], body: bytes, *, objects: int) -> R:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        raise DecodeError(_explain(error, body)) from error
+        return _validate_slowly(adapter, body, error, objects=objects)
+
+
+def _validate_slowly(
+    adapter: TypeAdapter[R], body: bytes, problem: ValidationError, *, objects: int
+) -> R:
+    """What nests too deep for the fast parser, without what nests too deep for any."""
+    try:
+        return adapter.validate_python(decode_dict(shallow(body, objects=objects)))
+    except (DecodeError, ValidationError):
+        raise DecodeError(_explain(problem, body)) from problem
 
 
 def _error_event(line: bytes, problem: ValueError) -> WatchEvent[Any]:
@@ -375,9 +332,6 @@ def _explain(error: ValueError, body: bytes) -> str:
         problem = str(error)
     return f"decoding an answer: {problem}; it starts with {body[:80]!r}"
 
-
-_EVENT_TYPE: Final[TypeAdapter[EventType]] = TypeAdapter(EventType)
-_TEXT: Final = TypeAdapter(str)
 
 NODES: Final = Decoder(_Node, _node)
 LEASES: Final = Decoder(_Lease, _lease)

@@ -9,7 +9,7 @@ it is neither worked on nor gone. Nobody else's group is lost with it.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from kwok_operator import constants
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.errors import one_line
 from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.shallow import MOST, is_cut
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 
@@ -49,12 +50,7 @@ class Group:
     @property
     def reference(self) -> dict[str, str]:
         """What an Event about the group refers to."""
-        return {
-            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
-            "kind": constants.KIND,
-            "name": self.name,
-            "uid": self.uid,
-        }
+        return _reference(self.name, self.uid)
 
     def condition(self, kind: ConditionType) -> Condition | None:
         """What the operator says about it, if it has said something yet."""
@@ -93,37 +89,60 @@ class Unreadable:
     resource_version: int
     why: str
 
+    @property
+    def reference(self) -> dict[str, str]:
+        return _reference(self.name, self.uid)
+
+
+def _reference(name: str, uid: str) -> dict[str, str]:
+    return {
+        "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+        "kind": constants.KIND,
+        "name": name,
+        "uid": uid,
+    }
+
 
 def read_group(body: Mapping[str, Any]) -> Group | Unreadable:
     """A group, whatever its spec and status may hold."""
+    if is_cut(body):
+        return _unreadable(body, f"it nests deeper than {MOST} levels")
     try:
         return Group.parse(body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        metadata: Any = body.get("metadata")
-        metadata = metadata if isinstance(metadata, Mapping) else {}
-        version = str(metadata.get("resourceVersion", ""))
-        return Unreadable(
-            name=str(metadata.get("name", "")),
-            uid=str(metadata.get("uid", "")),
-            resource_version=int(version) if version.isdecimal() else 0,
-            why=f"{type(error).__name__}: {error}",
-        )
+        return _unreadable(body, f"{type(error).__name__}: {error}")
 
 
-GROUPS: Final[Decoder[Group | Unreadable]] = Decoder(dict[str, Any], read_group, unread=Unreadable)
+def _unreadable(body: Mapping[str, Any], why: str) -> Unreadable:
+    metadata: Any = body.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    version = str(metadata.get("resourceVersion", ""))
+    return Unreadable(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        resource_version=int(version) if version.isdecimal() else 0,
+        why=one_line(why, limit=LONGEST_REASON),
+    )
+
+
+GROUPS: Final[Decoder[Group | Unreadable]] = Decoder(dict[str, Any], read_group)
+
+
+def log_unreadable(group: Unreadable) -> None:
+    logger.error("unreadable group, does the CRD fit? group=%s error=%s", group.name, group.why)
 
 
 class Skipped:
-    """Groups that could not be read: each is told of once, and again when the reason changes."""
+    """Groups that could not be read: each is `told` of once, and again when the reason changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[Unreadable], None] = log_unreadable) -> None:
+        self._told = told
         self._why: dict[str, str] = {}
 
     def tell(self, group: Unreadable) -> None:
         if self._why.get(group.name) != group.why:
             self._why[group.name] = group.why
-            why = one_line(group.why, limit=LONGEST_REASON)
-            logger.error("unreadable group, does the CRD fit? group=%s error=%s", group.name, why)
+            self._told(group)
 
     def forget(self, name: str) -> None:
         """It can be read, or is gone."""

@@ -5,19 +5,24 @@ nothing in the library has to know how this identity logs in. What it asks is ob
 own requests; why it begins a watch anew, it alone knows.
 
 kopf makes no pause after a list or a watch that was answered and then broke off. Where all of them
-do, it would begin anew ten times a second, so the pause is made here.
+do, it would begin anew ten times a second, so the pause is made here. Nor does it survive objects
+that nest deep, so it gets none (see shallow.py). `Following` is how somebody else learns what kopf
+doesn't tell: whether it still asks at all.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import aiohttp
 
 from kwok_operator import __version__
 from kwok_operator.kube.client import Observer
 from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.shallow import OF_LINE, OF_LIST, shallow
 
 Session = aiohttp.ClientSession
 
@@ -25,9 +30,97 @@ PAUSE: Final = 1.0
 """Seconds from the beginning of a list or a watch to that of the next of the same path."""
 
 
+class Following:
+    """How one path is listed and watched, in one session after the other.
+
+    `listed_anew` is called where a watch goes on from a list that is not the first: what was
+    deleted before that is told by neither.
+    """
+
+    def __init__(self, path: str, *, listed_anew: Callable[[], None]) -> None:
+        self._path = path
+        self._listed_anew = listed_anew
+        self._answer: aiohttp.ClientResponse | None = None
+        self._asking = self._lists = 0
+        self._told = 1
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is a list or a watch at this moment."""
+        return self._asking > 0 or (self._answer is not None and not self._answer.closed)
+
+    @contextmanager
+    def asks(self, path: str) -> Iterator[None]:
+        """Around each list and each watch, until there is an answer."""
+        self._asking += path == self._path
+        try:
+            yield
+        finally:
+            self._asking -= path == self._path
+
+    def answered(self, path: str, answer: aiohttp.ClientResponse, *, watches: bool) -> None:
+        if path != self._path or answer.status != 200:
+            return
+        self._answer = answer
+        if not watches:
+            self._lists += 1
+        elif self._lists > self._told:
+            self._told = self._lists
+            self._listed_anew()
+
+
+NOTHING: Final = Following("", listed_anew=lambda: None)
+
+
+class _Turns:
+    """When a list or a watch may begin."""
+
+    def __init__(
+        self, sleep: Callable[[float], Awaitable[object]], clock: Callable[[], float]
+    ) -> None:
+        self._sleep = sleep
+        self._clock = clock
+        self._next: dict[tuple[str, bool], float] = {}
+
+    async def take(self, path: str, *, watches: bool) -> None:
+        wait = self._next.get((path, watches), 0.0) - self._clock()
+        self._next[path, watches] = self._clock() + max(wait, 0.0) + PAUSE
+        if wait > 0:
+            await self._sleep(wait)
+
+
+class _Answer(aiohttp.ClientResponse):
+    """An answer that nests nowhere too deep."""
+
+    async def json(self, *, loads: Callable[[str], Any] = json.loads, **options: Any) -> Any:
+        def decode(text: str) -> Any:
+            return loads(shallow(text.encode(), objects=OF_LIST).decode())
+
+        return await super().json(loads=decode, **options)
+
+
+class _Lines:
+    """The body of a watch, of which no line nests too deep."""
+
+    def __init__(self, body: aiohttp.StreamReader) -> None:
+        self._body = body
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        rest = b""
+        async for chunk in self._body.iter_chunked(size):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield shallow(line, objects=OF_LINE) + b"\n"
+        yield shallow(rest, objects=OF_LINE)
+
+
 def open_session(
     connection: Connection,
     *,
+    following: Following = NOTHING,
     observe: Observer = lambda *_: None,
     on_restart: Callable[[str, str], None] = lambda *_: None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -38,13 +131,21 @@ def open_session(
     `observe` is told of each exchange, `on_restart` of the path of each watch that is begun anew.
     """
     watched: set[str] = set()
-    next_begin: dict[tuple[str, bool], float] = {}
+    turns = _Turns(sleep, clock)
 
-    async def take_turn(path: str, *, watches: bool) -> None:
-        wait = next_begin.get((path, watches), 0.0) - clock()
-        next_begin[path, watches] = clock() + max(wait, 0.0) + PAUSE
-        if wait > 0:
-            await sleep(wait)
+    async def exchange(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, *, method: str = ""
+    ) -> aiohttp.ClientResponse:
+        if session.closed:  # meanwhile, after a new login; told as aiohttp tells it
+            raise RuntimeError("Session is closed")
+        started, status = time.perf_counter(), 0
+        try:
+            response = await handler(request)
+            status = response.status
+        finally:
+            took = time.perf_counter() - started
+            observe(method or request.method, request.url.path, status, took)
+        return response
 
     async def log_in(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -56,25 +157,22 @@ def open_session(
         watches, lists = "watch" in query, "limit" in query and "continue" not in query
         if watches and path in watched:
             on_restart(path, "closed")
-        if watches or lists:
-            await take_turn(path, watches=watches)
-        if session.closed:  # meanwhile, after a new login; told as aiohttp tells it
-            raise RuntimeError("Session is closed")
-        started, status = time.perf_counter(), 0
-        try:
-            response = await handler(request)
-            status = response.status
-        finally:
-            method = "WATCH" if watches else request.method
-            observe(method, path, status, time.perf_counter() - started)
+        if not (watches or lists):
+            return await exchange(request, handler)
+        with following.asks(path):
+            await turns.take(path, watches=watches)
+            response = await exchange(request, handler, method="WATCH" if watches else "GET")
+        following.answered(path, response, watches=watches)
         if watches:
             watched.add(path)
+            response.content = _Lines(response.content)  # type: ignore[assignment]
         return response
 
     session = Session(
         connector=aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True),
         headers={"User-Agent": f"kwok-operator/{__version__}"},
         middlewares=[log_in],
+        response_class=_Answer,
         proxy=connection.proxy,
     )
     return session

@@ -33,6 +33,7 @@ from kwok_operator.settings import RunSettings
 from tests.e2e.groups import (
     apply_group,
     condition,
+    group_manifest,
     names_of,
     scale,
     status_of,
@@ -406,3 +407,28 @@ def test_api_server_that_is_away_for_a_while_is_survived(
     assert len(names_of(kubectl, name)) == 5
     assert process.running
     assert "Traceback" not in process.log()
+
+
+def test_group_that_nests_too_deep_stops_nobody(
+    kubectl: Kubectl, operator: Process, group_name: str, tmp_path: Path
+) -> None:
+    deep, levels = f"{group_name}-deep", 3000
+    apply_group(kubectl, group_name, targetSize=1)
+    wait_ready(kubectl, group_name)
+    text = json.dumps(group_manifest(deep, targetSize=1, template={"node": {"deep": "?"}}))
+    manifest = tmp_path / "deep.json"
+    manifest.write_text(text.replace('"?"', '{"a":' * levels + "{}" + "}" * levels))
+    try:
+        kubectl("create", f"--filename={manifest}", "--validate=false")
+        eventually(
+            operator.log, lambda log: f"Unreadable: group={deep}" in log, describe="it is told"
+        )
+        scale(kubectl, group_name, 3)
+        wait_ready(kubectl, group_name)
+        events = kubectl.json("get", "events", f"--field-selector=involvedObject.name={deep}")
+        assert [event["reason"] for event in events["items"]] == ["Unreadable"]
+    finally:
+        kubectl("delete", "kng", deep)
+    assert operator.running
+    assert "Traceback" not in operator.log()
+    assert operator.terminate() == 0

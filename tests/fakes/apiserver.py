@@ -279,7 +279,9 @@ class FakeApiServer:
         if collection is None:
             if request.path not in self.documents:
                 raise Refused(404, "NotFound", "the server could not find the requested resource")
-            return web.Response(text=self.documents[request.path])
+            document = self.documents[request.path]
+            kind = "application/json" if document.startswith("{") else "text/plain"
+            return web.Response(text=document, content_type=kind)
         metadata_only = "as=PartialObjectMetadata" in seen.headers.get("Accept", "")
         if seen.verb == "watch":
             return await self._watch(request, collection, metadata_only)

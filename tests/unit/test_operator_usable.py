@@ -125,8 +125,9 @@ async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
     for hour in range(3):
         world.later += 100.0
         world.server.patch(GROUPS, NAME, {"spec": {"price": {"hourly": str(hour)}}})
-        generation = world.group["metadata"]["generation"]
-        await until(lambda now=generation: world.status["observedGeneration"] == now)
+        await until(
+            lambda: world.status["observedGeneration"] == world.group["metadata"]["generation"]
+        )
     assert "KwokNotResponding" in str(world.status["conditions"])
     assert world.status["readyReplicas"] == 1
     assert tainted(world) == [name]

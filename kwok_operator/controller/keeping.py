@@ -1,0 +1,51 @@
+"""What must run for ever and may fail now and then: told, and begun anew after a pause.
+
+An error that nobody expected is told with its traceback. What must not go on after an error, as
+the watch on nodes or the lead, isn't run by this: there an end ends the program.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.kube.retry import backoff
+
+logger = logging.getLogger(__name__)
+
+LONGEST_PAUSE: Final = 15.0
+GOOD_AFTER: Final = 60.0
+"""What ran for so many seconds was well: its next failure is a first one."""
+
+
+async def keep_running(
+    name: str,
+    part: Callable[[], Awaitable[None]],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    draw: Callable[[], float] = random.random,
+) -> None:
+    """Runs `part` until it ends by itself, or is cancelled."""
+    failures = 0
+    while True:
+        begun = clock()
+        try:
+            return await part()
+        except Exception as error:
+            if clock() - begun >= GOOD_AFTER:
+                failures = 0
+            delay = backoff(failures, draw=draw, cap=LONGEST_PAUSE)
+            failures += 1
+            expected = isinstance(error, KwokOperatorError)
+            logger.warning(
+                "%s: retry_in=%.1fs error=%s",
+                name,
+                delay,
+                error if expected else repr(error),
+                exc_info=None if expected else error,
+            )
+        await sleep(delay)

@@ -1,0 +1,67 @@
+"""JSON that nests deep, made fit for readers that recurse.
+
+An API server stores objects of thousands of levels. Python's own decoder gives up at 1,000 or so,
+what copies a decoded object at half of that, and pydantic's at 200. So what nests deeper than
+`MOST` is left out of the text, and the object that it was part of says so under `CUT`: it must not
+be taken for what somebody wrote.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+MOST: Final = 200
+"""Levels of one object."""
+CUT: Final = "nestsTooDeep"
+"""A key of an object of which something was left out."""
+ALONE: Final = 1
+OF_LINE: Final = 2
+OF_LIST: Final = 3
+"""On which level an object stands: by itself, in {"object": {}}, in {"items": [{}]}."""
+
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
+_ONE_KIND: Final = bytes.maketrans(b"[]", b"{}")
+_MARK: Final = f',"{CUT}":true'.encode()
+
+
+def shallow(text: bytes, *, objects: int) -> bytes:
+    """The same, or what is left of it; `objects` is the level on which objects stand."""
+    # Most texts have fewer brackets than that, and no string has to be told from anything else.
+    most = MOST + objects - 1
+    if text.count(b"{") + text.count(b"[") <= most or not _too_deep(text, most):
+        return text
+    kept: list[bytes] = []
+    level = start = 0
+    cut = False
+    for token in _TOKENS.finditer(text):
+        sign = token[0][:1]
+        if sign in b"{[":
+            level += 1
+            if level == most + 1:
+                kept += [text[start : token.start()], b"null"]
+                cut = True
+        elif sign in b"}]":
+            if level == most + 1:
+                start = token.end()
+            elif level == objects and cut and sign == b"}":
+                kept += [text[start : token.start()], _MARK]
+                start, cut = token.start(), False
+            level -= 1
+    return b"".join([*kept, text[start:]])
+
+
+def _too_deep(text: bytes, most: int) -> bool:
+    # Without what is escaped, every other piece between quotes is a string.
+    pieces = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    brackets = b"".join(pieces[::2]).translate(_ONE_KIND, _NO_BRACKETS)
+    for _ in range(most):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"{}", b"")  # those of the innermost level
+    return bool(brackets)
+
+
+def is_cut(body: Mapping[str, Any]) -> bool:
+    """Whether something was left out of a decoded object."""
+    return body.get(CUT) is True
