@@ -6,106 +6,59 @@ deadline, when the client cancels, or with the connection.
 
     data_received -> Connection.receive -> events -> handlers -> Connection.respond -> one write
 
-A client that doesn't read isn't read either, and its answers wait where they cost nothing.
+What a client doesn't take waits up to the call's deadline and to `MAX_UNSENT`, and a stream waits
+with it.
 """
 
 import asyncio
 from collections.abc import Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kwok_operator.shim import grpcwire
+from kwok_operator.shim.grpcpeer import Peer
 from kwok_operator.shim.grpcservice import UNKNOWN_METHOD, Call, Service
 from kwok_operator.shim.grpcwire import HEAD, OK_TRAILERS, PREFIX, MessageReader
-from kwok_operator.shim.http2.connection import Connection
 from kwok_operator.shim.http2.events import DataReceived, RequestReceived, StreamReset
 from kwok_operator.shim.status import Handler, RpcError, StatusCode, StreamHandler
 
 MAX_HELD: Final = 2**26
 """Bytes of requests that one connection may have waiting."""
+MAX_UNSENT: Final = 2**25
+"""Bytes of answers that may wait on one connection before another one that isn't small."""
 _GRPC: Final = b"application/grpc"
 _SMALL: Final = 16_000
 """Answers up to this are copied into one frame with their prefix; larger ones are not copied."""
 
 
-class ClientProtocol(asyncio.Protocol):
-    """One connection."""
+class ClientProtocol(Peer):
+    """The calls of one connection."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
-        self._loop = asyncio.get_running_loop()
-        self._connection = Connection(clock=monotonic)
+        super().__init__(service)
         self._calls: dict[int, Call] = {}
         self._new: list[Call] = []
         self._held = 0
-        self._transport: asyncio.Transport | None = None
-        self._paused = False
-        self._leaving = False
-        self.closed = self._loop.create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._service.connections.add(self)
-        if self._service.stopping:
-            self.leave()
-        self._flush()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._end_all()
-        self._service.connections.discard(self)
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def pause_writing(self) -> None:
-        # Who doesn't read answers may not ask for more of them.
-        self._paused = True
-        if self._transport:
-            self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        if self._transport and not self._transport.is_closing():
-            self._transport.resume_reading()
-        self._flush()
 
     def data_received(self, data: bytes) -> None:
+        self.heard = True
         for event in self._connection.receive(data):
             if isinstance(event, RequestReceived):
                 self._requested(event)
             elif isinstance(event, DataReceived):
-                if call := self._calls.get(event.stream_id):
+                call = self._calls.get(event.stream_id)
+                if call is not None and not call.over:
                     self._body(call, event.data, event.end_stream)
             elif isinstance(event, StreamReset):
                 if call := self._calls.get(event.stream_id):
-                    self._over(call, StatusCode.CANCELLED)
+                    self._gone(call)
             else:
                 self._end_all()
                 self._leaving = True
         if self._new:
             self._set_timers()
         self._flush()
-
-    def leave(self) -> None:
-        """Take no new calls, and close when those under way have ended."""
-        self._leaving = True
-        self._connection.leave("the server stops")
-        self._flush()
-
-    def abort(self) -> None:
-        self._end_all()
-        if self._transport:
-            self._transport.abort()
-
-    def _flush(self) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        while not self._paused and (data := self._connection.data_to_send()):
-            transport.write(data)
-        if self._leaving and not self._paused and self._connection.idle:
-            transport.close()
 
     def _requested(self, event: RequestReceived) -> None:
         stream_id, head, ends = event
@@ -133,7 +86,8 @@ class ClientProtocol(asyncio.Protocol):
                 return
             self._new.append(call)
         if call.stream_handler is not None:
-            call.messages = asyncio.Queue()
+            call.reader = MessageReader(max_bytes=self._service.max_message_bytes)
+            call.wake = asyncio.Event()
             call.task = self._loop.create_task(self._converse(call, call.stream_handler))
         if ends:
             self._body(call, b"", True)
@@ -155,14 +109,20 @@ class ClientProtocol(asyncio.Protocol):
         return False
 
     def _set_timers(self) -> None:
-        # Most calls are answered by now, and need none.
+        # Most answers are on their way by now, and need none.
         for call in self._new:
-            if call.timeout is not None and not call.over:
+            if call.timeout is not None and call.stream_id in self._calls:
                 call.timer = self._loop.call_later(call.timeout, self._expire, call)
         self._new.clear()
 
     def _expire(self, call: Call) -> None:
-        self._fail(call, _late())
+        if self._connection.waits(call.stream_id):
+            # No status gets past what the client doesn't take.
+            self._over(call, StatusCode.DEADLINE_EXCEEDED)
+            self._connection.cancel(call.stream_id)
+            self._gone(call)
+        else:
+            self._fail(call, _late())
         self._flush()
 
     def _body(self, call: Call, data: bytes, ends: bool) -> None:
@@ -179,35 +139,29 @@ class ClientProtocol(asyncio.Protocol):
             self._dispatch(call, call.handler, data[PREFIX:])
             return
         try:
-            messages = self._read(call, data, ends)
-            if call.messages is not None:
-                for message in messages:
-                    call.messages.put_nowait(message)
-                if ends:
-                    call.messages.put_nowait(None)
-                return
-            self._collect(call, messages, size, ends)
+            if call.reader is None:
+                call.reader = MessageReader(max_bytes=self._service.max_message_bytes)
+            call.held += size
+            self._held += size
+            if self._held > MAX_HELD:
+                raise _too_much()
+            call.reader.feed(data)
+            call.ended = ends
+            if call.wake is not None:
+                call.wake.set()
+            else:
+                self._collect(call, call.reader, size, ends)
         except RpcError as error:
             self._fail(call, error)
 
-    def _read(self, call: Call, data: bytes, ends: bool) -> list[bytes]:
-        if call.reader is None:
-            call.reader = MessageReader(max_bytes=self._service.max_message_bytes)
-        call.held += len(data)
-        self._held += len(data)
-        if self._held > MAX_HELD:
-            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, "too much waits on this connection")
-        messages = call.reader.feed(data)
-        if ends:
-            call.reader.finish()
-        return messages
-
-    def _collect(self, call: Call, messages: list[bytes], size: int, ends: bool) -> None:
+    def _collect(self, call: Call, reader: MessageReader, size: int, ends: bool) -> None:
         """For unary calls: one message, and no more."""
-        for message in messages:
+        while (message := reader.take()) is not None:
             if call.message is not None:
                 raise RpcError(StatusCode.INTERNAL, "more than one message in a unary call")
             call.message = message
+        if ends:
+            reader.finish()
         if not ends:
             self._connection.consumed(call.stream_id, size)
         elif call.message is None:
@@ -243,19 +197,30 @@ class ClientProtocol(asyncio.Protocol):
         self._flush()
 
     async def _converse(self, call: Call, handler: StreamHandler) -> None:
-        """Answers the messages of a stream one after the other."""
-        assert call.messages is not None
+        """Answers the messages of a stream one after the other, as the client takes the answers."""
+        assert call.reader is not None and call.wake is not None
         connection, stream_id = self._connection, call.stream_id
         try:
-            while (message := await call.messages.get()) is not None:
+            while True:
+                # Others have their turn, however much this client sends.
+                await asyncio.sleep(0)
+                if connection.waits(stream_id) or (message := call.reader.take()) is None:
+                    if call.ended and not connection.waits(stream_id):
+                        break
+                    call.wake.clear()
+                    await call.wake.wait()
+                    continue
                 answer = await handler(message)
                 if call.over:
                     return
+                if self._is_too_much(answer):
+                    raise _too_much()
                 self._begin(call)
                 connection.send_data(stream_id, grpcwire.prefix(answer) + answer)
                 self._release(call, PREFIX + len(message))
                 connection.consumed(stream_id, PREFIX + len(message))
                 self._flush()
+            call.reader.finish()
             self._begin(call)
             self._end(call, OK_TRAILERS, StatusCode.OK)
         except (Exception, asyncio.CancelledError) as error:
@@ -278,6 +243,10 @@ class ClientProtocol(asyncio.Protocol):
         return self._service.failed(call.method, error)
 
     def _answer(self, call: Call, message: bytes) -> None:
+        if self._is_too_much(message):
+            self._fail(call, _too_much())
+            return
+        self._over(call, StatusCode.OK)
         connection, stream_id = self._connection, call.stream_id
         size = len(message)
         if size <= _SMALL:
@@ -288,28 +257,43 @@ class ClientProtocol(asyncio.Protocol):
             connection.send_data(stream_id, grpcwire.prefix(message))
             connection.send_data(stream_id, message)
             connection.end_stream(stream_id, OK_TRAILERS)
-        self._over(call, StatusCode.OK)
+
+    def _is_too_much(self, answer: bytes) -> bool:
+        return len(answer) > _SMALL and self._connection.unsent >= MAX_UNSENT
 
     def _fail(self, call: Call, error: RpcError) -> None:
         block = grpcwire.trailers if call.begun else grpcwire.trailers_only
         self._end(call, block(error.code, error.message), error.code)
 
     def _end(self, call: Call, block: bytes, code: StatusCode) -> None:
-        self._connection.end_stream(call.stream_id, block)
         self._over(call, code)
+        self._connection.end_stream(call.stream_id, block)
 
     def _over(self, call: Call, code: StatusCode) -> None:
+        if call.over:
+            return
         call.over = True
-        del self._calls[call.stream_id]
         if call.held:
             self._release(call, call.held)
-        if call.timer is not None:
-            call.timer.cancel()
         if call.task is not None:
             # For a task that ends its own call, this comes too late to matter.
             call.task.cancel()
         if self._service.observe is not None:
             self._service.observe(call.method, code, monotonic() - call.started)
+
+    def _sent(self, stream_id: int) -> None:
+        call = self._calls[stream_id]
+        if call.over:
+            self._gone(call)
+        elif call.wake is not None:
+            call.wake.set()
+
+    def _gone(self, call: Call) -> None:
+        """Nothing of it is left to be sent."""
+        self._over(call, StatusCode.CANCELLED)
+        del self._calls[call.stream_id]
+        if call.timer is not None:
+            call.timer.cancel()
 
     def _release(self, call: Call, count: int) -> None:
         call.held -= count
@@ -317,7 +301,7 @@ class ClientProtocol(asyncio.Protocol):
 
     def _end_all(self) -> None:
         for call in list(self._calls.values()):
-            self._over(call, StatusCode.CANCELLED)
+            self._gone(call)
 
 
 def _is_grpc(kind: bytes) -> bool:
@@ -327,6 +311,10 @@ def _is_grpc(kind: bytes) -> bool:
 
 def _error_of(task: asyncio.Future[Any]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+def _too_much() -> RpcError:
+    return RpcError(StatusCode.RESOURCE_EXHAUSTED, "too much waits on this connection")
 
 
 def _late() -> RpcError:

@@ -6,10 +6,11 @@ TLS, and unix sockets; any number of them at once.
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from ssl import SSLContext
@@ -18,6 +19,8 @@ from typing import Final
 from kwok_operator.shim.grpccalls import ClientProtocol
 from kwok_operator.shim.grpcservice import Connected, Service
 from kwok_operator.shim.status import Handler, StatusCode, StreamHandler
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 4 * 2**20
 BACKLOG: Final = 128
@@ -45,17 +48,26 @@ class GrpcServer:
             observe=observe,
             max_message_bytes=max_message_bytes,
         )
-        self._servers: list[asyncio.Server] = []
+        self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
         self._sockets: list[tuple[Path, int]] = []
 
-    async def listen_tcp(self, host: str, port: int, *, ssl: SSLContext | None = None) -> int:
-        """The port, which matters where 0 was asked for. Raises OSError."""
-        if ssl is not None:
-            ssl.set_alpn_protocols(["h2"])
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._accept, host, port, ssl=ssl, backlog=BACKLOG)
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
+    async def listen_tcp(
+        self, host: str, port: int, *, ssl: Callable[[], SSLContext] | None = None
+    ) -> int:
+        """The port, which matters where 0 was asked for. Raises OSError.
+
+        `ssl` is asked for each connection.
+        """
+        # Only to have it look up and bind the addresses: it would take any number of connections,
+        # and tell nobody of those that wait for a handshake.
+        bound = await asyncio.get_running_loop().create_server(
+            asyncio.Protocol, host, port, start_serving=False
+        )
+        socks = [socket.socket(fileno=os.dup(each.fileno())) for each in bound.sockets]
+        bound.close()
+        for sock in socks:
+            self._listen(sock, ssl)
+        return int(socks[0].getsockname()[1])
 
     async def listen_unix(self, path: str | Path, *, mode: int = 0o660) -> None:
         """Makes the socket file, for whom `mode` allows. One that nobody listens on is replaced.
@@ -66,12 +78,10 @@ class GrpcServer:
         _make_way(path)
         sock = _bound(path, mode=mode)
         try:
-            loop = asyncio.get_running_loop()
-            server = await loop.create_unix_server(self._accept, sock=sock, backlog=BACKLOG)
+            self._listen(sock, None)
         except BaseException:
             sock.close()
             raise
-        self._servers.append(server)
         self._sockets.append((path, path.lstat().st_ino))
 
     async def stop(self, grace: float) -> None:
@@ -82,8 +92,11 @@ class GrpcServer:
             with suppress(OSError):
                 if path.lstat().st_ino == inode:
                     path.unlink()
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners.values():
+            listener.cancel()
+        await asyncio.gather(*self._listeners.values(), return_exceptions=True)
+        for sock in self._listeners:
+            sock.close()
         connections = self._service.connections
         for connection in list(connections):
             connection.leave()
@@ -91,14 +104,29 @@ class GrpcServer:
         for connection in list(connections):
             connection.abort()
         await _all_closed(connections, _ABORT_WAIT)
-        self._servers.clear()
+        self._listeners.clear()
         self._sockets.clear()
 
-    def _accept(self) -> asyncio.Protocol:
-        return ClientProtocol(self._service)
+    def _listen(self, sock: socket.socket, ssl: Callable[[], SSLContext] | None) -> None:
+        sock.setblocking(False)
+        sock.listen(BACKLOG)
+        self._listeners[sock] = asyncio.create_task(self._accept(sock, ssl))
+
+    async def _accept(self, sock: socket.socket, ssl: Callable[[], SSLContext] | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(sock)
+            except OSError as error:
+                logger.warning("accepting failed: error=%s", error)
+                await asyncio.sleep(1)
+            else:
+                ClientProtocol(self._service).enter(accepted, ssl() if ssl else None)
+                # Others have their turn, however many clients come.
+                await asyncio.sleep(0)
 
 
-async def _all_closed(connections: set[Connected], seconds: float) -> None:
+async def _all_closed(connections: Iterable[Connected], seconds: float) -> None:
     if waiting := [connection.closed for connection in connections]:
         await asyncio.wait(waiting, timeout=seconds)
 

@@ -18,10 +18,19 @@ UNKNOWN_METHOD: Final = "unknown"
 _FAILED: Final = "the server failed while it answered; its log says why"
 
 
+MAX_CONNECTIONS: Final = 100
+"""At a time. cluster-autoscaler has one, and a probe another one for a moment."""
+_TELL_INTERVAL: Final = 60.0
+
+
 class Connected(Protocol):
-    """A connection, for whoever stops the server."""
+    """A connection, for whoever stops the server or makes room."""
 
     closed: asyncio.Future[None]
+
+    @property
+    def settled(self) -> bool:
+        """The client has shown who it is, where it must, and speaks HTTP/2."""
 
     def leave(self) -> None:
         """Take no new calls, and close when those under way have ended."""
@@ -38,9 +47,24 @@ class Service:
     streams: Mapping[bytes, tuple[str, StreamHandler]]
     observe: Callable[[str, StatusCode, float], None] | None
     max_message_bytes: int
-    connections: set["Connected"] = field(default_factory=set)
+    connections: dict["Connected", None] = field(default_factory=dict)
+    """The oldest first."""
+    told_full: float = float("-inf")
     logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
     stopping: bool = False
+
+    def admit(self, new: "Connected") -> bool:
+        """Where there are too many, the oldest that isn't settled goes, else `new` isn't taken."""
+        self.connections[new] = None
+        if len(self.connections) <= MAX_CONNECTIONS:
+            return True
+        gone = next(each for each in self.connections if not each.settled)
+        del self.connections[gone]
+        gone.abort()
+        if (now := monotonic()) - self.told_full >= _TELL_INTERVAL:
+            self.told_full = now
+            logger.warning("too many connections, closing some: limit=%d", MAX_CONNECTIONS)
+        return gone is not new
 
     def failed(self, method: str, error: BaseException) -> RpcError:
         """A handler's mistake: with its traceback the first time, as each call may make it."""
@@ -54,14 +78,14 @@ class Service:
 
 
 class Call:
-    """One call that is not answered yet."""
+    """One call, until its answer has gone."""
 
     __slots__ = (
         "begun",
+        "ended",
         "handler",
         "held",
         "message",
-        "messages",
         "method",
         "over",
         "reader",
@@ -71,6 +95,7 @@ class Call:
         "task",
         "timeout",
         "timer",
+        "wake",
     )
 
     def __init__(self, stream_id: int, method: str) -> None:
@@ -81,8 +106,10 @@ class Call:
         self.stream_handler: StreamHandler | None = None
         self.reader: MessageReader | None = None
         self.message: bytes | None = None
-        self.messages: asyncio.Queue[bytes | None] | None = None
-        """For streams; None is their end."""
+        self.ended = False
+        """The request is complete."""
+        self.wake: asyncio.Event | None = None
+        """For streams: something has come, or gone."""
         self.held = 0
         self.timeout: float | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -90,3 +117,4 @@ class Call:
         self.begun = False
         """Part of the answer is on its way, so that its end can't begin with a head."""
         self.over = False
+        """Answered or given up. What is left of it is to be sent, at most."""

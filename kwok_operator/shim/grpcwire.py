@@ -30,29 +30,28 @@ class MessageReader:
         self._max_bytes = max_bytes
         self._rest = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete now. Raises RpcError."""
+    def feed(self, data: bytes) -> None:
         self._rest += data
-        messages = []
-        at = 0
-        while len(self._rest) - at >= PREFIX:
-            compressed, length = self._rest[at], int.from_bytes(self._rest[at + 1 : at + PREFIX])
-            if compressed:
-                raise RpcError(
-                    StatusCode.INTERNAL, "a compressed message, though none were agreed on"
-                )
-            if length > self._max_bytes:
-                raise RpcError(
-                    StatusCode.RESOURCE_EXHAUSTED,
-                    f"a message of {length} bytes; at most {self._max_bytes} are taken",
-                )
-            end = at + PREFIX + length
-            if end > len(self._rest):
-                break
-            messages.append(bytes(self._rest[at + PREFIX : end]))
-            at = end
-        del self._rest[:at]
-        return messages
+
+    def take(self) -> bytes | None:
+        """The next message, once it is complete. Raises RpcError."""
+        rest = self._rest
+        if len(rest) < PREFIX:
+            return None
+        if rest[0]:
+            raise RpcError(StatusCode.INTERNAL, "a compressed message, though none were agreed on")
+        length = int.from_bytes(rest[1:PREFIX])
+        if length > self._max_bytes:
+            raise RpcError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"a message of {length} bytes; at most {self._max_bytes} are taken",
+            )
+        end = PREFIX + length
+        if end > len(rest):
+            return None
+        message = bytes(rest[PREFIX:end])
+        del rest[:end]
+        return message
 
     def finish(self) -> None:
         """Raises RpcError when the body ends within a message."""

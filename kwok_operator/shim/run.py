@@ -19,6 +19,7 @@ from typing import Final
 from kwok_operator import __version__, constants
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.health import HealthServer
+from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.decode import NODES
@@ -41,6 +42,7 @@ STOP_GRACE: Final = 5.0
 
 async def run(settings: ShimSettings) -> None:
     """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
+    tlsbuffers.make_small()
     connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     metrics = ShimMetrics()
     store = Store(selector=settings.selector, provider_id_prefix=settings.provider_id_prefix)
@@ -57,7 +59,7 @@ async def run(settings: ShimSettings) -> None:
                 **(trouble.around(calls) if trouble else calls),
                 **health_handlers(lambda: store.synced),
             },
-            streams=reflection_streams(),
+            streams=reflection_streams() if settings.grpc_reflection else None,
             observe=metrics.call,
         )
         health = HealthServer(

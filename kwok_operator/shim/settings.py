@@ -89,6 +89,7 @@ class ShimSettings:
     provider_id_prefix: str
     metrics_listen: tuple[str, int] | None
     api_trouble: "Plan | None"
+    grpc_reflection: bool
     log_format: str
     log_level: str
 
@@ -129,6 +130,12 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="serve without TLS on an address that others can reach",
     )
+    parser.add_argument(
+        "--grpc-reflection",
+        action="store_true",
+        default=None,
+        help="tell grpcurl and the like what the server speaks (gRPC's server reflection)",
+    )
     rehearsing = parser.add_argument_group("rehearsing")
     rehearsing.add_argument(
         "--api-trouble",
@@ -164,7 +171,7 @@ def shim_settings(
     """Flags, else environment, else defaults; raises SettingsError naming flag, value, remedy."""
     values = Values(flags, environ)
     where, certificates = listen_settings(values)
-    insecure = flags.insecure or values.variable("KWOK_OPERATOR_INSECURE", "", str) == "true"
+    insecure = flags.insecure or _is_true(values, "KWOK_OPERATOR_INSECURE")
     if certificates is None and not where.is_local and not insecure:
         raise SettingsError(
             f"--listen {where}: others can reach this address, and could scale the groups; give "
@@ -184,6 +191,7 @@ def shim_settings(
         ),
         metrics_listen=values.read("metrics-listen", ":8087", address),
         api_trouble=values.read("api-trouble", "", _plan),
+        grpc_reflection=flags.grpc_reflection or _is_true(values, "KWOK_OPERATOR_GRPC_REFLECTION"),
         log_format=values.read("log-format", "text", one_of(*LOG_FORMATS)),
         log_level=values.read("log-level", "info", one_of(*LOG_LEVELS)),
     )
@@ -208,6 +216,11 @@ def parse_address(text: str) -> Address:
     if found is None:
         raise ValueError("is not an address such as 127.0.0.1:8086 or unix:/run/kwok/shim.sock")
     return Address(host=found[0], port=found[1])
+
+
+def _is_true(values: Values, variable: str) -> bool:
+    found: str = values.variable(variable, "", str)
+    return found == "true"
 
 
 def _plan(path: str) -> "Plan | None":

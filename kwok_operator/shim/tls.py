@@ -1,9 +1,12 @@
 """The shim's certificates, which are renewed in place while it runs.
 
-    files ──look, every few seconds──> a context ──> each new connection
+    files ──look, every few seconds──> context() ──> each new connection
 
 Files that don't fit each other, as when one of them is renewed and the other is not yet, change
 nothing: the last ones that did stay. Connections that are open keep what they have.
+
+No session can be resumed, as that would skip the check of the client's certificate: TLS 1.3 resumes
+by tickets only, of which there are none. TLS 1.2 has another way, and Python no switch for it.
 
 Clients that are turned away are told of in the log: nobody else would, as no call of theirs begins.
 """
@@ -38,13 +41,11 @@ class Tls:
         self._told: dict[str, float] = {}
         """When each cause was last told; OpenSSL knows a few hundred."""
         self._stamp = _stamp(certificates)
-        self._current = _context(certificates)
-        self.context = _context(certificates)
-        """What a server listens with, for good."""
-        # Called for clients that send no name, too. A context can be given new certificates, but
-        # neither can a CA be taken from it nor a certificate be put back that had no key.
-        self.context.sni_callback = self._choose
-        self.context.sslobject_class = _telling(self._turned_away)
+        self._current = self._load()
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        return self._current
 
     def look(self) -> None:
         """Takes the files over if they have changed."""
@@ -52,7 +53,7 @@ class Tls:
         if now == self._stamp:
             return
         try:
-            self._current = _context(self._certificates)
+            self._current = self._load()
         except SettingsError as error:
             logger.warning("certificates not renewed, the old ones stay: error=%s", error)
         else:
@@ -70,23 +71,20 @@ class Tls:
             self._told[cause] = now
             logger.warning("client turned away: error=%s", cause)
 
-    def _choose(
-        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
-    ) -> None:
-        connection.context = self._current
-
-
-def _context(certificates: Certificates) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols(["h2"])
-    try:
-        context.load_cert_chain(certificates.cert, certificates.key)
-        context.load_verify_locations(certificates.cacert)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"--cert, --key, --cacert: can't be used: {error}") from error
-    return context
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.set_alpn_protocols(["h2"])
+        context.sslobject_class = _telling(self._turned_away)
+        files = self._certificates
+        try:
+            context.load_cert_chain(files.cert, files.key)
+            context.load_verify_locations(files.cacert)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"--cert, --key, --cacert: can't be used: {error}") from error
+        return context
 
 
 def _telling(tell: Callable[[ssl.SSLError], None]) -> type[ssl.SSLObject]:

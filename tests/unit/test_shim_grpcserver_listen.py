@@ -123,7 +123,8 @@ async def secure_call(target: str, credentials: grpc.ChannelCredentials, message
 async def test_tls_on_both_sides(certificates: Certificates) -> None:
     running = server()
     context = certificates.server_context(ask_for_client=True)
-    target = f"127.0.0.1:{await running.listen_tcp('127.0.0.1', 0, ssl=context)}"
+    context.set_alpn_protocols(["h2"])
+    target = f"127.0.0.1:{await running.listen_tcp('127.0.0.1', 0, ssl=lambda: context)}"
     known = grpc.ssl_channel_credentials(
         *(certificates.text(name).encode() for name in ("ca.crt", "client.key", "client.crt"))
     )

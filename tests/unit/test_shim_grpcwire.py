@@ -329,9 +329,11 @@ async def test_leaving_sends_what_there_is_before_it_closes() -> None:
 @given(st.lists(st.binary(max_size=40), max_size=6), st.integers(1, 50))
 def test_messages_in_any_pieces(messages: list[bytes], size: int) -> None:
     body = b"".join(prefix(each) + each for each in messages)
-    reader, found = MessageReader(max_bytes=40), []
+    found: list[bytes] = []
+    reader = MessageReader(max_bytes=40)
     for at in range(0, len(body), size):
-        found += reader.feed(body[at : at + size])
+        reader.feed(body[at : at + size])
+        found += iter(reader.take, None)
     reader.finish()
     assert found == messages
 
@@ -340,7 +342,8 @@ def test_messages_in_any_pieces(messages: list[bytes], size: int) -> None:
 def test_any_body(body: bytes) -> None:
     reader = MessageReader(max_bytes=20)
     try:
-        found = reader.feed(body)
+        reader.feed(body)
+        found = list(iter(reader.take, None))
         reader.finish()
     except RpcError:
         return

@@ -6,6 +6,8 @@
 - header blocks are remembered, and still each means what it says
 """
 
+import gc
+
 import h2.events
 import h2.settings
 import pytest
@@ -14,6 +16,7 @@ from kwok_operator.shim.http2 import frames, headers
 from kwok_operator.shim.http2.events import DataReceived, RequestReceived, StreamReset
 from kwok_operator.shim.http2.frames import ErrorCode
 from kwok_operator.shim.http2.limits import Limits
+from kwok_operator.shim.http2.outgoing import Stream
 from tests.fakes.http2 import HELLO, REQUEST, Client, block, connection, parts
 
 HEAD = headers.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
@@ -282,6 +285,20 @@ def test_a_cancelled_stream_is_told_and_answered_no_more() -> None:
     client.server.end_stream(stream_id, END)
     client.server.consumed(stream_id, 10)
     assert client.server.data_to_send() == b""
+
+
+def test_of_a_cancelled_stream_nothing_stays() -> None:
+    client = Client()
+    client.acknowledge = False
+    for _ in range(100):
+        stream_id = client.request()
+        client.exchange()
+        client.server.respond(stream_id, head=HEAD, body=bytes(100_000), trailers=END)
+        client.exchange()
+        client.h2.reset_stream(stream_id, ErrorCode.CANCEL)
+        client.exchange()
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Stream)]
 
 
 def test_an_answer_before_the_request_has_ended_ends_it() -> None:

@@ -38,6 +38,7 @@ DEFAULTS = ShimSettings(
     provider_id_prefix="kwok:",
     metrics_listen=("0.0.0.0", 8087),
     api_trouble=None,
+    grpc_reflection=False,
     log_format="text",
     log_level="info",
 )
@@ -90,7 +91,8 @@ def test_with_nothing_given_all_is_as_documented() -> None:
 
 
 def test_every_setting_is_tried_here() -> None:
-    tried = {setting for _, setting, *_ in GOOD} | {"certificates", "api_trouble"}
+    tried = {setting for _, setting, *_ in GOOD}
+    tried |= {"certificates", "api_trouble", "grpc_reflection"}
     assert tried == {field.name for field in dataclasses.fields(ShimSettings)}
 
 
@@ -241,6 +243,13 @@ class TestApiTrouble:
         )
 
 
+def test_reflection_is_asked_for() -> None:
+    asked = dataclasses.replace(DEFAULTS, grpc_reflection=True)
+    assert parse("--grpc-reflection") == asked
+    assert parse(KWOK_OPERATOR_GRPC_REFLECTION="true") == asked
+    assert parse(KWOK_OPERATOR_GRPC_REFLECTION="false") == DEFAULTS
+
+
 class TestDiscovery:
     def discover(self, *texts: str) -> Selector:
         return parse(*(f"--node-group-auto-discovery={text}" for text in texts)).selector
@@ -292,7 +301,7 @@ def test_help_tells_of_every_flag() -> None:
     parser = argparse.ArgumentParser()
     add_shim_flags(parser)
     text = parser.format_help()
-    for flag in [*IDS, *FILES, "insecure"]:
+    for flag in [*IDS, *FILES, "insecure", "grpc-reflection"]:
         assert f"--{flag}" in text
 
 

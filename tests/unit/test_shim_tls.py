@@ -4,6 +4,7 @@
   does not, and the log tells why, each cause once a minute
 - renewed files are taken over: new certificate, new CA, and the old CA counts no more
 - a connection that is open stays
+- no session of a client is taken up again: each connection is verified anew
 - files that don't fit each other change nothing, until they do
 - files that can't be used at the start are an error that names the flags
 """
@@ -12,6 +13,7 @@ import asyncio
 import logging
 import os
 import shutil
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,6 +148,49 @@ async def test_renewed_files_are_taken_over(mounted: Mounted, old: Made, new: Ma
         assert not await gets_in(port, new, old), "the old CA counts no more"
         assert not await gets_in(port, old, new), "the old certificate is gone"
         assert await call(open_one), "what is open stays"
+    await server.stop(0)
+
+
+class Resuming:
+    """A client that keeps its session, and offers it again."""
+
+    def __init__(self, port: int, made: Made, version: ssl.TLSVersion) -> None:
+        self._port = port
+        self._context = ssl.create_default_context(cafile=made.path("ca.crt"))
+        self._context.minimum_version = self._context.maximum_version = version
+        self._context.load_cert_chain(made.path("client.crt"), made.path("client.key"))
+        self._session: ssl.SSLSession | None = None
+
+    def connect(self) -> str:
+        """What becomes of a connection."""
+        with socket.create_connection(("127.0.0.1", self._port), timeout=5) as raw:
+            try:
+                with self._context.wrap_socket(
+                    raw, server_hostname=SERVER_NAME, session=self._session
+                ) as secure:
+                    if not secure.recv(1):
+                        return "refused"
+                    self._session = secure.session
+                    return "resumed" if secure.session_reused else "verified"
+            except (ssl.SSLError, ConnectionError):
+                return "refused"
+
+
+@pytest.mark.parametrize(
+    ("version", "becomes"),
+    [(ssl.TLSVersion.TLSv1_2, "refused"), (ssl.TLSVersion.TLSv1_3, "verified")],
+)
+async def test_no_session_is_resumed(
+    mounted: Mounted, old: Made, new: Made, version: ssl.TLSVersion, becomes: str
+) -> None:
+    tls = Tls(mounted.files)
+    server, port = await serving(tls)
+    client = Resuming(port, old, version)
+    before = [await asyncio.to_thread(client.connect) for _ in range(2)]
+    mounted.put(new, "ca.crt")
+    tls.look()
+    assert await asyncio.to_thread(client.connect) == "refused"
+    assert before == [becomes] * 2
     await server.stop(0)
 
 

@@ -6,7 +6,7 @@ that whoever answers need not know what the client did meanwhile.
 
 What a client sends is bounded before it is kept: frames by the frame size, headers by size and
 number of frames, bodies by windows, streams by number, and frames that get nothing done by
-`Patience`.
+`Patience`. What waits to be sent is for whoever answers to bound: `unsent` says how much it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,9 +24,7 @@ from kwok_operator.shim.http2.frames import (
     ACK,
     DEFAULT_WINDOW,
     END_STREAM,
-    MAX_MAX_FRAME_SIZE,
     MAX_WINDOW,
-    MIN_MAX_FRAME_SIZE,
     PADDED,
     SETTINGS,
     WINDOW_UPDATE,
@@ -53,16 +51,26 @@ _REMEMBERED_LENGTH: Final = 512
 
 
 class Connection:
-    """The server's side. `clock` gives seconds that never go back."""
+    """The server's side. `clock` gives seconds that never go back.
 
-    def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
+    `sent` is called with each stream whose answer, as far as it is given, has gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        limits: Limits | None = None,
+        sent: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._limits = limits = limits or Limits()
         self._patience = Patience(limits, clock=clock)
         self._reader = FrameReader(limits)
         self._decoder = HeaderDecoder(max_list_size=limits.header_list)
         # A client's headers are few, even with their timeouts: most calls find theirs here.
         self._heads: dict[bytes, Mapping[bytes, bytes]] = {}
-        self._outgoing = Outgoing(ended=self._sent_all)
+        self._outgoing = Outgoing(ended=self._sent_all, drained=lambda stream: sent(stream.id))
+        self._sent = sent
         self._streams: dict[int, Stream] = {}
         # What a client sent before it heard of a reset is no mistake. Oldest first, bounded.
         self._reset: dict[int, None] = {}
@@ -87,6 +95,16 @@ class Connection:
     def idle(self) -> bool:
         """No stream is open."""
         return not self._streams
+
+    @property
+    def greeted(self) -> bool:
+        """The client has said what it must at first."""
+        return self._reader.greeted
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client's windows leave no room for, or the transport."""
+        return self._outgoing.unsent
 
     def receive(self, data: bytes) -> list[Event]:
         """What the next bytes mean."""
@@ -123,6 +141,21 @@ class Connection:
         if stream := self._streams.get(stream_id):
             self._outgoing.trailers(stream, block)
 
+    def waits(self, stream_id: int) -> bool:
+        """Part of what was given for the stream has not gone yet."""
+        stream = self._streams.get(stream_id)
+        return stream is not None and bool(stream.waiting)
+
+    def cancel(self, stream_id: int) -> None:
+        """Nothing more goes, not even what waits."""
+        if self._drop(stream_id):
+            self._outgoing.control(frames.reset_frame(stream_id, ErrorCode.CANCEL))
+            self._remember_reset(stream_id)
+
+    def ping(self) -> None:
+        """A live client answers it."""
+        self._outgoing.control(frames.frame(frames.PING, 0, 0, bytes(8)))
+
     def consumed(self, stream_id: int, count: int) -> None:
         """So many bytes of the body need no place any more: the client may send as many again."""
         stream = self._streams.get(stream_id)
@@ -153,8 +186,8 @@ class Connection:
 
     def _fail(self, error: ConnectionError) -> None:
         self._ended = True
-        self._streams.clear()
-        self._outgoing.clear()
+        for stream_id in list(self._streams):
+            self._drop(stream_id)
         self._outgoing.control(frames.goaway_frame(self._highest, error.code, error.reason))
 
     def _frame(
@@ -286,15 +319,9 @@ class Connection:
         self._patience.spend()
         windows = None
         for key, value in frames.parsed_settings(payload):
-            if key == Setting.ENABLE_PUSH and value > 1:
-                raise protocol_error("ENABLE_PUSH is 0 or 1")
             if key == Setting.INITIAL_WINDOW_SIZE:
-                if value > MAX_WINDOW:
-                    raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
                 windows = value
-            if key == Setting.MAX_FRAME_SIZE:
-                if not MIN_MAX_FRAME_SIZE <= value <= MAX_MAX_FRAME_SIZE:
-                    raise protocol_error("MAX_FRAME_SIZE is out of bounds")
+            elif key == Setting.MAX_FRAME_SIZE:
                 self._outgoing.change_frame_size(value)
         if windows is not None:
             # Once per frame: it is work for each stream, and a frame holds thousands of settings.
@@ -352,6 +379,7 @@ class Connection:
         if not stream.remote_ended:
             self._outgoing.control(frames.reset_frame(stream.id, ErrorCode.NO_ERROR))
             self._remember_reset(stream.id)
+        self._sent(stream.id)
 
     def _drop(self, stream_id: int) -> bool:
         stream = self._streams.pop(stream_id, None)

@@ -4,7 +4,7 @@ Frames are built here and taken apart by the connection, which looks at each byt
 objects for frames.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -132,15 +132,18 @@ def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
     return b"".join(frames)
 
 
-def parsed_settings(payload: bytes) -> Iterable[tuple[int, int]]:
-    """(identifier, value); the payload's length is a multiple of six."""
-    return (
-        (
-            int.from_bytes(payload[at : at + 2], "big"),
-            int.from_bytes(payload[at + 2 : at + 6], "big"),
-        )
-        for at in range(0, len(payload), 6)
-    )
+def parsed_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+    """(identifier, value); the payload's length is a multiple of six. Raises ConnectionError."""
+    for at in range(0, len(payload), 6):
+        key = int.from_bytes(payload[at : at + 2], "big")
+        value = int.from_bytes(payload[at + 2 : at + 6], "big")
+        if key == Setting.ENABLE_PUSH and value > 1:
+            raise protocol_error("ENABLE_PUSH is 0 or 1")
+        if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+            raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+        if key == Setting.MAX_FRAME_SIZE and not MIN_MAX_FRAME_SIZE <= value <= MAX_MAX_FRAME_SIZE:
+            raise protocol_error("MAX_FRAME_SIZE is out of bounds")
+        yield key, value
 
 
 def unpadded(payload: bytes, flags: int) -> bytes:

@@ -43,7 +43,8 @@ class FrameReader:
         self._rest = bytearray()
         self._needed = len(PREFACE)
         self._prefaced = False
-        self._greeted = False
+        self.greeted = False
+        """The first frame has come."""
         self._block: bytearray | None = None
         self._block_of = 0
         self._block_flags = 0
@@ -71,7 +72,7 @@ class FrameReader:
                 break
             at = start + length
             stream_id &= STREAM_BITS
-            if not self._greeted:
+            if not self.greeted:
                 self._greet(kind, flags)
             if kind == HEADERS or kind == CONTINUATION or self._block is not None:
                 if frame := self._header(kind, flags, stream_id, data[start:at]):
@@ -93,7 +94,7 @@ class FrameReader:
     def _greet(self, kind: int, flags: int) -> None:
         if kind != SETTINGS or flags & ACK:
             raise protocol_error("the first frame is not SETTINGS")
-        self._greeted = True
+        self.greeted = True
 
     def _header(self, kind: int, flags: int, stream_id: int, payload: bytes) -> Frame | None:
         """A whole header, once it is complete."""

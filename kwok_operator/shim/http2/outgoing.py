@@ -5,7 +5,7 @@ window, the connection's window and the limit on one write leave room; streams t
 follow the last byte.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -38,7 +38,6 @@ class Stream:
         "consumed",
         "expected",
         "id",
-        "in_turn",
         "receive_window",
         "remote_ended",
         "send_window",
@@ -56,17 +55,23 @@ class Stream:
         self.remote_ended = False
         self.waiting: deque[memoryview] = deque()
         self.trailers: bytes | None = None
-        self.in_turn = False
 
 
 class Outgoing:
-    """`ended` is called with each stream whose last frame has been made."""
+    """`ended` is called with each stream whose last frame has been made, `drained` with one that is
+    to go on and has nothing waiting any more.
+    """
 
-    def __init__(self, *, ended: Callable[[Stream], None]) -> None:
+    def __init__(
+        self, *, ended: Callable[[Stream], None], drained: Callable[[Stream], None]
+    ) -> None:
         self._ended = ended
+        self._drained = drained
+        self.unsent = 0
+        """Bytes that wait in all streams."""
         self._out: list[bytes | memoryview] = []
         self._size = 0
-        self._turns: deque[Stream] = deque()
+        self._turns: OrderedDict[int, Stream] = OrderedDict()
         self._window = DEFAULT_WINDOW
         self._frame_size = MIN_MAX_FRAME_SIZE
         self.initial_window = DEFAULT_WINDOW
@@ -113,6 +118,7 @@ class Outgoing:
     def data(self, stream: Stream, body: bytes) -> None:
         if body:
             stream.waiting.append(memoryview(body))
+            self.unsent += len(body)
             self._queue(stream)
 
     def trailers(self, stream: Stream, block: bytes) -> None:
@@ -122,11 +128,9 @@ class Outgoing:
             self._end(stream)
 
     def forget(self, stream: Stream) -> None:
+        self.unsent -= sum(map(len, stream.waiting))
         stream.waiting.clear()
-
-    def clear(self) -> None:
-        """No data goes any more."""
-        self._turns.clear()
+        self._turns.pop(stream.id, None)
 
     def open_window(self, stream: Stream | None, increment: int) -> None:
         """Of the connection, where there is no stream. Raises ConnectionError, StreamError."""
@@ -156,8 +160,7 @@ class Outgoing:
     def take(self) -> bytes:
         """What can be sent now; empty when there is nothing."""
         while self._turns and self._window > 0 and self._size < MAX_WRITE:
-            stream = self._turns.popleft()
-            stream.in_turn = False
+            _, stream = self._turns.popitem(last=False)
             self._send_some(stream)
         if not self._out:
             return b""
@@ -167,13 +170,12 @@ class Outgoing:
         return out
 
     def _queue(self, stream: Stream) -> None:
-        if stream.waiting and stream.send_window > 0 and not stream.in_turn:
-            stream.in_turn = True
-            self._turns.append(stream)
+        if stream.waiting and stream.send_window > 0:
+            self._turns.setdefault(stream.id, stream)
 
     def _send_some(self, stream: Stream) -> None:
         """One frame."""
-        if not stream.waiting or stream.send_window <= 0:
+        if stream.send_window <= 0:
             return
         first = stream.waiting.popleft()
         size = min(len(first), self._frame_size, self._window, stream.send_window)
@@ -182,11 +184,14 @@ class Outgoing:
         self._window -= size
         stream.send_window -= size
         self._size += size
+        self.unsent -= size
         self._out += (_pack(size >> 8, size & 0xFF, DATA, 0, stream.id), first[:size])
         if stream.waiting:
             self._queue(stream)
         elif stream.trailers is not None:
             self._end(stream)
+        else:
+            self._drained(stream)
 
     def _end(self, stream: Stream) -> None:
         assert stream.trailers is not None

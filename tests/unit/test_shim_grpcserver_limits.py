@@ -1,0 +1,257 @@
+"""What clients can't have of the server, on both loops, with frames by hand.
+
+- answers: a stream waits for its window before the next message, what isn't taken ends with the
+  call's deadline, and what waits on a connection is bounded
+- connections: at most so many, and those that have said nothing make room
+- time: to say something at first, and to answer a PING
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from kwok_operator.shim import grpccalls, grpcpeer, grpcservice
+from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.http2 import frames
+from kwok_operator.shim.http2.frames import ErrorCode
+from tests.fakes.certificates import make_certificates
+from tests.fakes.http2 import REQUEST, block
+
+BIG = 100_000
+
+Frame = tuple[int, int, int, bytes]
+Run = Callable[[Awaitable[None]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    with asyncio.Runner(loop_factory=request.param) as runner:
+
+        async def bounded(work: Awaitable[None]) -> None:
+            await asyncio.wait_for(work, 10)
+
+        yield lambda work: runner.run(bounded(work))
+
+
+class Raw:
+    """A client that sends what it is told to, and acknowledges nothing by itself."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def send(self, *data: bytes) -> None:
+        self._writer.write(b"".join(data))
+
+    def greet(self, *, window: int = frames.DEFAULT_WINDOW) -> None:
+        settings = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: window})
+        self.send(frames.PREFACE, settings)
+
+    def call(self, stream: int, path: str, *messages: bytes, **fields: str) -> None:
+        head = {**dict(REQUEST), b":path": path.encode()}
+        head |= {name.replace("_", "-").encode(): text.encode() for name, text in fields.items()}
+        body = b"".join(b"\0" + len(each).to_bytes(4, "big") + each for each in messages)
+        self.send(
+            frames.frame(frames.HEADERS, frames.END_HEADERS, stream, block(list(head.items()))),
+            frames.frame(frames.DATA, frames.END_STREAM, stream, body),
+        )
+
+    def open_window(self, increment: int, *streams: int) -> None:
+        self.send(*(frames.window_frame(stream, increment) for stream in streams))
+
+    async def frame(self) -> Frame:
+        head = await self._reader.readexactly(9)
+        payload = await self._reader.readexactly(int.from_bytes(head[:3], "big"))
+        return head[3], head[4], int.from_bytes(head[5:], "big"), payload
+
+    async def until(self, kind: int, *, flags: int | None = None) -> Frame:
+        while True:
+            found = await self.frame()
+            if found[0] == kind and flags in (None, found[1]):
+                return found
+
+    async def heard(self) -> list[Frame]:
+        """What comes before the server has nothing else to do."""
+        found = []
+        for number in range(5):
+            payload = number.to_bytes(8, "big")
+            self.send(frames.frame(frames.PING, 0, 0, payload))
+            while (each := await self.frame()) != (frames.PING, frames.ACK, 0, payload):
+                found.append(each)
+        return found
+
+    async def closed(self) -> None:
+        """Returns when the server has closed the connection."""
+        try:
+            while await self._reader.read(2**16):
+                pass
+        except ConnectionError:
+            pass
+
+    async def close(self) -> None:
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except ConnectionError:
+            pass
+
+
+class Serving:
+    def __init__(self, port: int) -> None:
+        self.asked = 0
+        self._port = port
+        self._clients: list[Raw] = []
+
+    async def client(self) -> Raw:
+        client = Raw(*await asyncio.open_connection("127.0.0.1", self._port))
+        self._clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+
+@asynccontextmanager
+async def serving(context: ssl.SSLContext | None = None) -> AsyncIterator[Serving]:
+    async def count(message: bytes) -> bytes:
+        found.asked += 1
+        return message * 100
+
+    server = GrpcServer(
+        {"/t/Echo": lambda message: message, "/t/Big": lambda message: message * BIG},
+        streams={"/t/Stream": count},
+    )
+    tls = (lambda: context) if context else None
+    found = Serving(await server.listen_tcp("127.0.0.1", 0, ssl=tls))
+    try:
+        yield found
+    finally:
+        await found.close()
+        await server.stop(0)
+
+
+def test_a_stream_waits_for_its_window(run: Run) -> None:
+    async def work() -> None:
+        async with serving() as served:
+            client = await served.client()
+            client.greet(window=0)
+            client.call(1, "/t/Stream", *[b"x"] * 50)
+            await client.heard()
+            assert served.asked == 1
+            client.open_window(105, 1)
+            assert (await client.until(frames.DATA))[3] == b"\0\0\0\0\x64" + b"x" * 100
+            await client.heard()
+            assert served.asked == 2
+            client.open_window(2**20, 1)
+            end = frames.END_HEADERS | frames.END_STREAM
+            await client.until(frames.HEADERS, flags=end)
+            assert served.asked == 50
+
+    run(work())
+
+
+def test_an_answer_that_is_not_taken_ends_with_its_deadline(run: Run) -> None:
+    async def work() -> None:
+        async with serving() as served:
+            client = await served.client()
+            client.greet(window=10)
+            client.call(1, "/t/Big", b"x", grpc_timeout="50m")
+            assert (await client.until(frames.DATA))[3] == b"\0" + BIG.to_bytes(4, "big")
+            reset = await client.until(frames.RST_STREAM)
+            assert reset[2:] == (1, ErrorCode.CANCEL.to_bytes(4, "big"))
+            client.open_window(2**20, 0)
+            client.call(3, "/t/Echo")
+            assert {stream for kind, _, stream, _ in await client.heard() if not kind} <= {3}
+
+    run(work())
+
+
+def test_what_waits_on_a_connection_is_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpccalls, "MAX_UNSENT", 3 * BIG)
+
+    async def work() -> None:
+        async with serving() as served:
+            client = await served.client()
+            client.greet(window=0)
+            streams = range(1, 21, 2)
+            for stream in streams:
+                client.call(stream, "/t/Big", b"x")
+            client.call(21, "/t/Echo", b"small")
+            heads = [each for each in await client.heard() if each[0] == frames.HEADERS]
+            waiting = {stream for _, flags, stream, _ in heads if not flags & frames.END_STREAM}
+            refused = [block for _, flags, _, block in heads if flags & frames.END_STREAM]
+            assert waiting == {1, 3, 5, 21}
+            assert all(b"too much waits" in block for block in refused)
+            assert len(refused) == 7
+            # What waited is there, and then there is room again.
+            client.open_window(2**20, 0, 1, 3, 5, 21)
+            for _ in waiting:
+                await client.until(frames.HEADERS, flags=frames.END_HEADERS | frames.END_STREAM)
+            client.call(23, "/t/Big", b"x")
+            assert (await client.until(frames.HEADERS))[1:3] == (frames.END_HEADERS, 23)
+
+    run(work())
+
+
+def test_connections_that_say_nothing_make_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpcservice, "MAX_CONNECTIONS", 3)
+
+    async def work() -> None:
+        async with serving() as served:
+            first = await served.client()
+            first.greet()
+            await first.heard()
+            silent = [await served.client() for _ in range(5)]
+            for each in silent[:3]:
+                await each.closed()
+            for each in silent[3:]:
+                each.greet()
+                await each.heard()
+            late = await served.client()
+            await late.closed()
+            await first.heard()
+
+    run(work())
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("said", [b"", frames.PREFACE], ids=["nothing", "a preface"])
+def test_who_says_nothing_goes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool, said: bytes
+) -> None:
+    monkeypatch.setattr(grpcpeer, "FIRST_FRAME_TIMEOUT", 0.1)
+    context = make_certificates(tmp_path).server_context() if encrypted else None
+
+    async def work() -> None:
+        async with serving(context) as served:
+            client = await served.client()
+            client.send(b"" if encrypted else said)
+            await client.closed()
+
+    run(work())
+
+
+def test_idle_connections_are_pinged_and_dead_ones_go(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpcpeer, "FIRST_FRAME_TIMEOUT", 0.05)
+    monkeypatch.setattr(grpcpeer, "IDLE_BEFORE_PING", 0.05)
+    monkeypatch.setattr(grpcpeer, "PING_TIMEOUT", 0.5)
+
+    async def work() -> None:
+        async with serving() as served:
+            client = await served.client()
+            client.greet()
+            for _ in range(3):
+                _, flags, _, payload = await client.until(frames.PING)
+                assert not flags
+                client.send(frames.frame(frames.PING, frames.ACK, 0, payload))
+            await client.until(frames.PING)
+            await client.closed()
+
+    run(work())
