@@ -4,11 +4,16 @@ Headers are added to each request, so a token that was renewed meanwhile is used
 nothing in the library has to know how this identity logs in. What it asks is observed as are our
 own requests; why it begins a watch anew, it alone knows.
 
+kopf resumes a watch that was cut. A server that was away may be back with an older store, and says
+nothing of a version that is still to come. So kopf is made to list: what it asks for is the first
+version of all, which is gone for certain.
+
 kopf makes no pause after a list or a watch that was answered and then broke off. Where all of them
 do, it would begin anew ten times a second, so the pause is made here.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -21,6 +26,7 @@ from kwok_operator.kube.connection import Connection
 
 Session = aiohttp.ClientSession
 
+FIRST_VERSION: Final = "1"
 PAUSE: Final = 1.0
 """Seconds from the beginning of a list or a watch to that of the next of the same path."""
 
@@ -39,6 +45,8 @@ def open_session(
     """
     watched: set[str] = set()
     next_begin: dict[tuple[str, bool], float] = {}
+    ends: dict[str, float] = {}
+    """When each watch ends in its time; one that is begun anew before that was cut."""
 
     async def take_turn(path: str, *, watches: bool) -> None:
         wait = next_begin.get((path, watches), 0.0) - clock()
@@ -58,17 +66,26 @@ def open_session(
             on_restart(path, "closed")
         if watches or lists:
             await take_turn(path, watches=watches)
+        if lists:
+            ends.pop(path, None)
+        if watches and clock() < ends.get(path, 0.0):
+            request.url = request.url.update_query(resourceVersion=FIRST_VERSION)
         if session.closed:  # meanwhile, after a new login; told as aiohttp tells it
             raise RuntimeError("Session is closed")
         started, status = time.perf_counter(), 0
         try:
             response = await handler(request)
             status = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            if path in watched:
+                ends[path] = math.inf
+            raise
         finally:
             method = "WATCH" if watches else request.method
             observe(method, path, status, time.perf_counter() - started)
         if watches:
             watched.add(path)
+            ends[path] = clock() + float(query.get("timeoutSeconds", 0)) - PAUSE
         return response
 
     session = Session(
