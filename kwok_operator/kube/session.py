@@ -31,6 +31,23 @@ PAUSE: Final = 1.0
 """Seconds from the beginning of a list or a watch to that of the next of the same path."""
 
 
+class _Turns:
+    """A pause between two lists, or two watches, of one path."""
+
+    def __init__(
+        self, sleep: Callable[[float], Awaitable[object]], clock: Callable[[], float]
+    ) -> None:
+        self._sleep = sleep
+        self._clock = clock
+        self._next: dict[tuple[str, bool], float] = {}
+
+    async def take(self, path: str, *, watches: bool) -> None:
+        wait = self._next.get((path, watches), 0.0) - self._clock()
+        self._next[path, watches] = self._clock() + max(wait, 0.0) + PAUSE
+        if wait > 0:
+            await self._sleep(wait)
+
+
 def open_session(
     connection: Connection,
     *,
@@ -43,16 +60,9 @@ def open_session(
 
     `observe` is told of each exchange, `on_restart` of the path of each watch that is begun anew.
     """
-    watched: set[str] = set()
-    next_begin: dict[tuple[str, bool], float] = {}
+    turns = _Turns(sleep, clock)
     ends: dict[str, float] = {}
     """When each watch ends in its time; one that is begun anew before that was cut."""
-
-    async def take_turn(path: str, *, watches: bool) -> None:
-        wait = next_begin.get((path, watches), 0.0) - clock()
-        next_begin[path, watches] = clock() + max(wait, 0.0) + PAUSE
-        if wait > 0:
-            await sleep(wait)
 
     async def log_in(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -62,12 +72,12 @@ def open_session(
             request.server_hostname = connection.tls_server_name
         path, query = request.url.path, request.url.query
         watches, lists = "watch" in query, "limit" in query and "continue" not in query
-        if watches and path in watched:
+        if watches and path in ends:
             on_restart(path, "closed")
         if watches or lists:
-            await take_turn(path, watches=watches)
-        if lists:
-            ends.pop(path, None)
+            await turns.take(path, watches=watches)
+        if lists and path in ends:
+            ends[path] = 0.0
         if watches and clock() < ends.get(path, 0.0):
             request.url = request.url.update_query(resourceVersion=FIRST_VERSION)
         if session.closed:  # meanwhile, after a new login; told as aiohttp tells it
@@ -77,14 +87,13 @@ def open_session(
             response = await handler(request)
             status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError):
-            if path in watched:
+            if path in ends:
                 ends[path] = math.inf
             raise
         finally:
             method = "WATCH" if watches else request.method
             observe(method, path, status, time.perf_counter() - started)
         if watches:
-            watched.add(path)
             ends[path] = clock() + float(query.get("timeoutSeconds", 0)) - PAUSE
         return response
 
