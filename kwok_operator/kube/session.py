@@ -4,6 +4,10 @@ Headers are added to each request, so a token that was renewed meanwhile is used
 nothing in the library has to know how this identity logs in. What it asks is observed as are our
 own requests; why it begins a watch anew, it alone knows.
 
+kopf resumes a watch that was cut. A server that was away may be back with an older store, and says
+nothing of a version that is still to come. So kopf is made to list: what it asks for is the first
+version of all, which is gone for certain.
+
 kopf makes no pause after a list or a watch that was answered and then broke off. Where all of them
 do, it would begin anew ten times a second, so the pause is made here. Nor does it survive objects
 that nest deep, so it gets none (see shallow.py). `Following` is how somebody else learns what kopf
@@ -12,6 +16,7 @@ doesn't tell: whether it still asks at all.
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +31,7 @@ from kwok_operator.kube.shallow import OF_LINE, OF_LIST, shallow
 
 Session = aiohttp.ClientSession
 
+FIRST_VERSION: Final = "1"
 PAUSE: Final = 1.0
 """Seconds from the beginning of a list or a watch to that of the next of the same path."""
 
@@ -89,6 +95,32 @@ class _Turns:
             await self._sleep(wait)
 
 
+class _Watches:
+    """When the watch of each path ends in its time; one that begins anew before that was cut."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ends: dict[str, float] = {}
+
+    def knows(self, path: str) -> bool:
+        return path in self._ends
+
+    def began(self, path: str, *, seconds: float) -> None:
+        self._ends[path] = self._clock() + seconds - PAUSE
+
+    def listed(self, path: str) -> None:
+        if path in self._ends:
+            self._ends[path] = 0.0
+
+    def lost(self, path: str) -> None:
+        """There was no answer."""
+        if path in self._ends:
+            self._ends[path] = math.inf
+
+    def was_cut(self, path: str) -> bool:
+        return self._clock() < self._ends.get(path, 0.0)
+
+
 class _Answer(aiohttp.ClientResponse):
     """An answer that nests nowhere too deep."""
 
@@ -130,8 +162,7 @@ def open_session(
 
     `observe` is told of each exchange, `on_restart` of the path of each watch that is begun anew.
     """
-    watched: set[str] = set()
-    turns = _Turns(sleep, clock)
+    turns, watched = _Turns(sleep, clock), _Watches(clock)
 
     async def exchange(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, *, method: str = ""
@@ -155,16 +186,24 @@ def open_session(
             request.server_hostname = connection.tls_server_name
         path, query = request.url.path, request.url.query
         watches, lists = "watch" in query, "limit" in query and "continue" not in query
-        if watches and path in watched:
+        if watches and watched.knows(path):
             on_restart(path, "closed")
         if not (watches or lists):
             return await exchange(request, handler)
         with following.asks(path):
             await turns.take(path, watches=watches)
-            response = await exchange(request, handler, method="WATCH" if watches else "GET")
+            if lists:
+                watched.listed(path)
+            elif watched.was_cut(path):
+                request.url = request.url.update_query(resourceVersion=FIRST_VERSION)
+            try:
+                response = await exchange(request, handler, method="WATCH" if watches else "GET")
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                watched.lost(path)
+                raise
         following.answered(path, response, watches=watches)
         if watches:
-            watched.add(path)
+            watched.began(path, seconds=float(query.get("timeoutSeconds", 0)))
             response.content = _Lines(response.content)  # type: ignore[assignment]
         return response
 

@@ -3,13 +3,14 @@
 - it logs in, and each exchange is observed: what, how it ended, and how long it took
 - a watch that is begun anew is told, the first one isn't
 - a session that is closed while a request of it waits says so as aiohttp does, which kopf knows
+- a watch that was cut, or could not be opened, is begun from a version that is gone
 - lists and watches of one path are begun at most once a second; nothing else waits, nor a next page
 """
 
 import aiohttp
 import pytest
 
-from kwok_operator.kube.session import PAUSE, open_session
+from kwok_operator.kube.session import FIRST_VERSION, PAUSE, open_session
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
 
@@ -66,3 +67,29 @@ async def test_a_session_that_is_closed_meanwhile_says_so() -> None:
         async with session.get(url):
             with pytest.raises(RuntimeError, match="Session is closed"):
                 await session.get(url)
+
+
+async def test_a_watch_that_was_cut_begins_with_a_list() -> None:
+    now = [100.0]
+    async with FakeApiServer() as server:
+        connection = server.connection()
+        async with open_session(connection, sleep=Naps(), clock=lambda: now[0]) as session:
+
+            async def version_asked(query: str) -> str:
+                address = f"{connection.server}{NODES}?{query}"
+                async with session.get(address):
+                    return server.seen[-1].query.get("resourceVersion", "")
+
+            watch = "watch=true&timeoutSeconds=600&resourceVersion=1234"
+            assert await version_asked(watch) == "1234"
+            assert await version_asked(watch) == FIRST_VERSION, "cut"
+            assert await version_asked("limit=5") == ""
+            assert await version_asked(watch) == "1234"
+            now[0] += 600
+            assert await version_asked(watch) == "1234", "it has ended in its time"
+            now[0] += 600
+            server.cut(verb="watch", times=2)
+            with pytest.raises(aiohttp.ClientError):
+                await version_asked(watch)
+            now[0] += 6_000
+            assert await version_asked(watch) == FIRST_VERSION, "after an outage"

@@ -2,7 +2,7 @@
 
 - a watch that is behind, cut without a sign or out of history: the nodes as they are when it leads
 - it waits for no event that will not come, and does not stop short of those that will
-- until it begins, whatever is told to it wakes no group
+- until it begins, whatever is told to it wakes no group; nor afterwards, while all has to be listed
 """
 
 import argparse
@@ -112,3 +112,27 @@ async def test_nothing_is_worked_on_before_it_begins(standby: Standby) -> None:
     standby.parts.wake("web")
     assert standby.parts.queue.depth == 0
     assert {verb for verb, _ in standby.server.calls} == {"list", "watch"}
+
+
+async def test_nothing_is_worked_on_while_all_has_to_be_listed(
+    standby: Standby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a restored cluster groups and nodes may be of another time."""
+    passes: list[bool] = []
+
+    async def reconcile(name: str) -> None:
+        passes.append(standby.parts.intake.doubted.is_set())
+
+    monkeypatch.setattr(standby.parts.reconciler, "reconcile", reconcile)
+    standby.parts.begin()
+    port = int(standby.server.url.rpartition(":")[2])
+    await standby.server.stop()
+    await until(standby.parts.intake.doubted.is_set)
+    standby.parts.wake("web")
+    await until(lambda: standby.parts.queue.depth == 1)
+    await standby.server.start(port)
+    await until(lambda: standby.known() == {"web-0"} and standby.parts.node_reflector.version > 0)
+    assert passes == []
+    await standby.parts.intake.list_anew()
+    await until(lambda: passes == [False])
+    await standby.parts.queue.close(grace=1.0)
