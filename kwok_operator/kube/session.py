@@ -149,6 +149,23 @@ class _Lines:
         yield shallow(rest, objects=OF_LINE)
 
 
+async def _exchange(
+    request: aiohttp.ClientRequest,
+    handler: aiohttp.ClientHandlerType,
+    observe: Observer,
+    *,
+    watches: bool = False,
+) -> aiohttp.ClientResponse:
+    started, status = time.perf_counter(), 0
+    try:
+        response = await handler(request)
+        status = response.status
+    finally:
+        method, took = "WATCH" if watches else request.method, time.perf_counter() - started
+        observe(method, request.url.path, status, took)
+    return response
+
+
 def open_session(
     connection: Connection,
     *,
@@ -164,20 +181,6 @@ def open_session(
     """
     turns, watched = _Turns(sleep, clock), _Watches(clock)
 
-    async def exchange(
-        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, *, method: str = ""
-    ) -> aiohttp.ClientResponse:
-        if session.closed:  # meanwhile, after a new login; told as aiohttp tells it
-            raise RuntimeError("Session is closed")
-        started, status = time.perf_counter(), 0
-        try:
-            response = await handler(request)
-            status = response.status
-        finally:
-            took = time.perf_counter() - started
-            observe(method or request.method, request.url.path, status, took)
-        return response
-
     async def log_in(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
@@ -189,15 +192,17 @@ def open_session(
         if watches and watched.knows(path):
             on_restart(path, "closed")
         if not (watches or lists):
-            return await exchange(request, handler)
+            return await _exchange(request, handler, observe)
         with following.asks(path):
             await turns.take(path, watches=watches)
             if lists:
                 watched.listed(path)
             elif watched.was_cut(path):
                 request.url = request.url.update_query(resourceVersion=FIRST_VERSION)
+            if session.closed:  # meanwhile, after a new login; told as aiohttp tells it
+                raise RuntimeError("Session is closed")
             try:
-                response = await exchange(request, handler, method="WATCH" if watches else "GET")
+                response = await _exchange(request, handler, observe, watches=watches)
             except (aiohttp.ClientError, TimeoutError, OSError):
                 watched.lost(path)
                 raise
