@@ -9,9 +9,10 @@ not on a terminal, JSON; `_complaints` finds in it what a person needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hack.controlplane.errors import ClusterError, hint
 from hack.controlplane.processes import watch
@@ -22,29 +23,57 @@ MANAGED_NODES = "kwok.x-k8s.io/node=fake"
 
 _COMMAND_SECONDS = 180
 
-_CONFIGURATION = """\
-apiVersion: config.kwok.x-k8s.io/v1alpha1
-kind: KwokctlConfiguration
-options:
-  # Not 0.0.0.0: fake clusters are nobody else's business.
-  bindAddress: 127.0.0.1
-"""
+_CONFIG_API = "config.kwok.x-k8s.io/v1alpha1"
+_CONFIGURATION: dict[str, Any] = {
+    "apiVersion": _CONFIG_API,
+    "kind": "KwokctlConfiguration",
+    # Not 0.0.0.0: fake clusters are nobody else's business.
+    "options": {"bindAddress": "127.0.0.1"},
+}
+_MANAGE_ANNOTATED_NODES = {
+    "manage-all-nodes": "false",
+    "manage-nodes-with-annotation-selector": MANAGED_NODES,
+}
+# kwokctl's --disable-qps-limits would end the API server's priority and fairness, too.
+_RAISED_CLIENT_LIMITS = {"kube-api-qps": "1000", "kube-api-burst": "2000"}
+_RAISED_KWOK_LIMITS = {
+    "apiVersion": _CONFIG_API,
+    "kind": "KwokConfiguration",
+    "options": {
+        "podPlayStageParallelism": 16,
+        "nodePlayStageParallelism": 16,
+        # The rest is kwok's default, which it does not fill in once it is given any option.
+        "cidr": "10.0.0.0/24",
+        "enableDebuggingHandlers": True,
+        "enablePodsOnNodeSyncListPager": True,
+        "enableProfilingHandler": True,
+        "nodeLeaseParallelism": 4,
+        "podsOnNodeSyncParallelism": 1,
+    },
+}
 
-_MANAGE_ANNOTATED_NODES = f"""\
-componentsPatches:
-  - name: kwok-controller
-    extraArgs:
-      - key: manage-all-nodes
-        value: "false"
-        override: true
-      - key: manage-nodes-with-annotation-selector
-        value: {MANAGED_NODES}
-"""
+
+def configuration(*, manage_all_nodes: bool, raised_limits: bool) -> str:
+    """Return the configuration of a cluster, for kwokctl and for kwok.
+
+    With `raised_limits` nobody waits for what Kubernetes' clients allow themselves by default: 20
+    requests a second of each controller, 50 of the scheduler, four pods at a time of kwok.
+    """
+    patches = []
+    if not manage_all_nodes:
+        patches.append(_patch("kwok-controller", _MANAGE_ANNOTATED_NODES))
+    documents = [_CONFIGURATION | {"componentsPatches": patches}]
+    if raised_limits:
+        clients = ("kube-controller-manager", "kube-scheduler")
+        patches += [_patch(component, _RAISED_CLIENT_LIMITS) for component in clients]
+        documents.append(_RAISED_KWOK_LIMITS)
+    return "---\n".join(json.dumps(each, indent=2) + "\n" for each in documents)
 
 
-def configuration(*, manage_all_nodes: bool) -> str:
-    """Return the KwokctlConfiguration of a cluster."""
-    return _CONFIGURATION + ("" if manage_all_nodes else _MANAGE_ANNOTATED_NODES)
+def _patch(component: str, flags: Mapping[str, str]) -> dict[str, Any]:
+    # They come after kwokctl's own, and of a flag that is there twice the last one counts.
+    arguments = [{"key": key, "value": value} for key, value in flags.items()]
+    return {"name": component, "extraArgs": arguments}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

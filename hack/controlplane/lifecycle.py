@@ -44,14 +44,16 @@ def create(
     *,
     reuse: bool = False,
     manage_all_nodes: bool = False,
+    raised_limits: bool = True,
     extra_args: Sequence[str] = (),
     settings: Settings | None = None,
 ) -> Cluster:
     """Create a cluster and wait until it can be used.
 
     With `reuse`, a cluster of that name that answers and was made with the same options is returned
-    as it is. `manage_all_nodes` makes kwok manage nodes without its annotation, too. `extra_args`
-    are flags of `kwokctl create cluster`.
+    as it is. `manage_all_nodes` makes kwok manage nodes without its annotation, too. Without
+    `raised_limits` controllers, scheduler and kwok are held to their defaults, as in most clusters.
+    `extra_args` are flags of `kwokctl create cluster`.
     """
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
@@ -63,6 +65,7 @@ def create(
         "kubernetes": tools.versions["kubernetes"],
         "kwok": tools.versions["kwok"],
         "manage_all_nodes": manage_all_nodes,
+        "raised_limits": raised_limits,
         "extra_args": list(extra_args),
     }
     try:
@@ -74,7 +77,8 @@ def create(
             home = _home(name, settings=settings)
             home.mkdir(parents=True)
             config = home / "kwokctl.yaml"
-            config.write_text(configuration(manage_all_nodes=manage_all_nodes), encoding="utf-8")
+            text = configuration(manage_all_nodes=manage_all_nodes, raised_limits=raised_limits)
+            config.write_text(text, encoding="utf-8")
             paths = {"kwokctl": str(tools["kwokctl"]), "kubectl": str(tools["kubectl"])}
             state = json.dumps({"options": options, **paths}, indent=2)
             (home / "state.json").write_text(state, encoding="utf-8")

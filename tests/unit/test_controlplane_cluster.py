@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack.controlplane import (
     ClusterError,
@@ -85,8 +86,21 @@ def test_which_nodes_kwok_manages(
     cluster = create("one", settings=settings, manage_all_nodes=manage_all_nodes)
     # The stand-in writes the configuration it was given there.
     config = cluster.kubeconfig.read_text(encoding="utf-8")
-    assert "bindAddress: 127.0.0.1" in config
-    assert ("value: kwok.x-k8s.io/node=fake" in config) is patched
+    assert '"bindAddress": "127.0.0.1"' in config
+    assert ('"value": "kwok.x-k8s.io/node=fake"' in config) is patched
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_limits_that_only_make_people_wait_are_raised(settings: Settings, raised: bool) -> None:
+    cluster = create("one", settings=settings, raised_limits=raised)
+    kwokctl, *others = yaml.safe_load_all(cluster.kubeconfig.read_text(encoding="utf-8"))
+    flags = {
+        each["name"]: {argument["key"] for argument in each["extraArgs"]}
+        for each in kwokctl["componentsPatches"]
+    }
+    for component in ("kube-controller-manager", "kube-scheduler"):
+        assert (flags.get(component) == {"kube-api-qps", "kube-api-burst"}) is raised
+    assert [each["kind"] for each in others] == ["KwokConfiguration"] * raised
 
 
 def test_reuse(settings: Settings) -> None:
