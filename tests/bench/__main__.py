@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,10 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         facts = {"machine": results.machine(), "versions": results.versions(tools)}
         print(results.heading(facts), end="\n\n", flush=True)
         failed = False
-        for name in options.cases:
-            failed |= run_case(
-                name, options=options, directory=directory, facts=facts, reporter=reporter
+        for name, limits in product(options.cases, options.limits):
+            context = Context(
+                name=name, limits=limits, options=options, directory=directory, reporter=reporter
             )
+            failed |= run_case(context, facts=facts)
         reporter.say(f"results: {directory}")
         return int(failed)
     except ControlPlaneError as error:
@@ -57,18 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def run_case(
-    name: str,
-    *,
-    options: command_line.Options,
-    directory: Path,
-    facts: dict[str, Any],
-    reporter: Reporter,
-) -> bool:
+def run_case(context: Context, *, facts: dict[str, Any]) -> bool:
     """Run one case, print and store what it found; returns whether something failed."""
-    title, run = CASES[name]
-    reporter.say(f"{name}: {title}")
-    context = Context(case=name, options=options, directory=directory, reporter=reporter)
+    title, run = CASES[context.name]
+    title = f"{title}; limits of Kubernetes' clients: {context.limits}"
+    directory = context.directory
+    context.reporter.say(f"{context.case}: {title}")
     began, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     try:
         run(context)
@@ -78,13 +74,13 @@ def run_case(
         title=title,
         began=began,
         seconds=time.monotonic() - clock,
-        options={key: value for key, value in dataclasses.asdict(options).items()},
+        options={key: value for key, value in dataclasses.asdict(context.options).items()},
         notes=context.notes,
         measures=context.measures,
     )
-    results.store(directory, facts=facts, case=name, found=found)
+    results.store(directory, facts=facts, case=context.case, found=found)
     plots.write(results.load(directory / results.FILE), directory / "plots")
-    text = found.as_text(name)
+    text = found.as_text(context.case)
     print(text, flush=True)
     with (directory / results.TABLE).open("a", encoding="utf-8") as file:
         file.write(f"{text}\n")

@@ -126,14 +126,18 @@ class BenchCluster:
 
 
 @contextmanager
-def bench_cluster(directory: Path, *, extra_args: Sequence[str] = ()) -> Iterator[BenchCluster]:
+def bench_cluster(
+    directory: Path, *, raised_limits: bool = False, extra_args: Sequence[str] = ()
+) -> Iterator[BenchCluster]:
     """A cluster that is there as long as the block; logs go to `directory`, tokens go with it."""
     settings = dataclasses.replace(Settings.from_environ(os.environ), borrowed_kubeconfig=None)
     name = f"bench-{os.getpid()}"
     directory.mkdir(parents=True, exist_ok=True)
     secrets = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
-        cluster = _created(name, extra_args=extra_args, settings=settings)
+        cluster = _created(
+            name, raised_limits=raised_limits, extra_args=extra_args, settings=settings
+        )
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=secrets / "cache"
         )
@@ -157,14 +161,14 @@ def bench_cluster(directory: Path, *, extra_args: Sequence[str] = ()) -> Iterato
         shutil.rmtree(secrets, ignore_errors=True)
 
 
-def _created(name: str, *, extra_args: Sequence[str], settings: Settings) -> Cluster:
+def _created(name: str, **options: Any) -> Cluster:
     """A new cluster. One that does not come up is no reason to lose hours of measuring."""
     for _ in range(_TRIES - 1):
         try:
-            return create(name, extra_args=extra_args, settings=settings)
+            return create(name, **options)
         except ClusterError as error:
             print(f"{error}\ntrying again", file=sys.stderr)
-    return create(name, extra_args=extra_args, settings=settings)
+    return create(name, **options)
 
 
 def _prepare(kubectl: Kubectl, *, config: Mapping[str, Any], directory: Path) -> None:

@@ -17,12 +17,18 @@ from tests.bench.progress import Progress
 class Context:
     """One case."""
 
-    case: str
+    name: str
+    limits: str
     options: Options
     directory: Path
     reporter: Reporter
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def case(self) -> str:
+        """What results are kept under: those with raised limits beside the others."""
+        return self.name if self.limits == "default" else f"{self.name}, limits {self.limits}"
 
     def add(
         self,
@@ -64,7 +70,11 @@ class Context:
         self, name: str = "", *, extra_args: Sequence[str] = ()
     ) -> AbstractContextManager[BenchCluster]:
         """A fresh cluster."""
-        return bench_cluster(self.directory / "logs" / (name or self.case), extra_args=extra_args)
+        return bench_cluster(
+            self.directory / "logs" / (name or self.case),
+            raised_limits=self.limits == "raised",
+            extra_args=extra_args,
+        )
 
     def progress(self, total: int) -> Progress:
         return Progress(self.case, total, self.reporter)

@@ -1,16 +1,16 @@
-"""The bare ceiling: a load generator that does nothing but POST and DELETE nodes.
+"""The bare ceiling: a load generator that does nothing but POST, PATCH and DELETE nodes.
 
     python -m tests.bench.generator KUBECONFIG
 
 Each line on standard input is a command as JSON, answered by a line when it is done:
 
     {"do": "create", "prefix": "ceiling-abcd-", "first": 0, "count": 1000, "concurrency": 32,
-     "parts": ["{...\\"name\\":\\"", ..., "\\"}"]}
+     "parts": ["{...\\"name\\":\\"", ..., "\\"}"], "patch": ["[...\\"", "\\"...]"]}
     {"do": "delete", "prefix": ..., "first": ..., "count": ..., "concurrency": ...}
 
 It holds nothing, watches nothing, plans nothing and waits for nobody: bodies are rendered before
-the run but for the name and the time, answers are asked for as metadata only and thrown away. What
-an operator needs more time for than this is its own doing.
+the run but for names and uids, answers are asked for as metadata only, and all that is taken from
+them is a new node's uid. What an operator needs more time for than this is its own doing.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,11 +29,13 @@ import aiohttp
 import uvloop
 
 NODES: Final = "/api/v1/nodes"
+_JSON_PATCH = {"Content-Type": "application/json-patch+json"}
+_UID = b'"uid":"'
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _KEEPALIVE = 60.0
 """As the operator's: none of the two has colder connections than the other."""
 
-Call = Callable[[str], Awaitable[int]]
+Call = Callable[[str], Awaitable[Iterable[int]]]
 
 
 def connect(kubeconfig: Path) -> aiohttp.ClientSession:
@@ -70,15 +73,21 @@ async def spread(names: Iterable[str], call: Call, *, concurrency: int) -> Count
 
     async def work() -> None:
         for name in queue:
-            answers[await call(name)] += 1
+            answers.update(await call(name))
 
     await asyncio.gather(*(work() for _ in range(concurrency)))
     return answers
 
 
-def body_of(parts: list[bytes], name: bytes) -> bytes:
-    """The node of that name: parts are what stands between its occurrences."""
-    return name.join(parts)
+def joined(parts: list[bytes], value: bytes) -> bytes:
+    """The body with that name or uid: parts are what stands between its occurrences."""
+    return value.join(parts)
+
+
+def uid_of(answer: bytes) -> bytes:
+    """The uid of a node: the first one in it, as owners come later."""
+    start = answer.index(_UID) + len(_UID)
+    return answer[start : answer.index(b'"', start)]
 
 
 async def execute(session: aiohttp.ClientSession, command: dict[str, Any]) -> dict[str, Any]:
@@ -86,17 +95,23 @@ async def execute(session: aiohttp.ClientSession, command: dict[str, Any]) -> di
     first, count, prefix = command["first"], command["count"], command["prefix"]
     names = (f"{prefix}{serial:07d}" for serial in range(first, first + count))
 
-    async def create(name: str) -> int:
-        async with session.post(NODES, data=body_of(parts, name.encode())) as answer:
-            await answer.read()
-            return answer.status
+    async def create(name: str) -> list[int]:
+        async with session.post(NODES, data=joined(parts, name.encode())) as posted:
+            answer = await posted.read()
+        if posted.status != HTTPStatus.CREATED:
+            return [posted.status]
+        data = joined(patch, uid_of(answer))
+        async with session.patch(f"{NODES}/{name}", data=data, headers=_JSON_PATCH) as patched:
+            await patched.read()
+        return [posted.status, patched.status]
 
-    async def delete(name: str) -> int:
+    async def delete(name: str) -> list[int]:
         async with session.delete(f"{NODES}/{name}") as answer:
             await answer.read()
-            return answer.status
+        return [answer.status]
 
     parts = [part.encode() for part in command.get("parts", ())]
+    patch = [part.encode() for part in command.get("patch", ())]
     started = time.monotonic()
     call = create if command["do"] == "create" else delete
     answers = await spread(names, call, concurrency=command["concurrency"])

@@ -19,7 +19,7 @@ from tests.bench.context import Context
 from tests.bench.observer import Sight
 from tests.bench.procfs import Usage, usage
 from tests.bench.progress import Progress
-from tests.bench.runs import all_ready, note_lag, patience
+from tests.bench.runs import all_usable, note_lag, patience
 
 KWOK: Final = "kwok-controller"
 _SETTLE_SECONDS = 10.0
@@ -110,9 +110,9 @@ class Growth:
         )
 
     def _scale(self, size: int, *, nodes: int = 0) -> None:
-        goal: Callable[[Sight], bool] = all_ready(size)
+        goal: Callable[[Sight], bool] = all_usable(size)
         if not self.live:
-            # Without kwok no node is Ready.
+            # Without kwok no node is usable.
             def goal(sight: Sight) -> bool:
                 return sight.present == size
 
@@ -120,7 +120,7 @@ class Growth:
         began = self.operator.patch(size).began
         done = self.bench.nodes.wait(
             patience(nodes or size),
-            tick=lambda s: self.progress.tick(f"{s.present:,} nodes, {s.ready:,} Ready"),
+            tick=lambda sight: self.progress.tick(str(sight)),
         )
         if self.subject is self.operator:
             work = "with nodes" if size else "after, with none"

@@ -1,4 +1,7 @@
-"""Sees when the last node is Ready and when the last one is gone: the same eyes for all rivals.
+"""Sees when the last node is usable and when the last one is gone: the same eyes for all rivals.
+
+A node is usable when it is Ready and free of the taint that every node gets at its creation; until
+then no pod comes to it.
 
 A thread reads a watch as admin and looks for a few bytes in each line instead of decoding it, about
 2 us a line; so its cost is the same for every rival, and small. The API server's JSON has its
@@ -12,7 +15,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from kwok_operator.constants import GROUPS_PATH
@@ -20,8 +23,25 @@ from tests.bench.api import Api, ApiError
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/namespaces/default/pods"
-NODE_IS_READY: Final = b'"type":"Ready","status":"True"'
-POD_RUNS: Final = b'"phase":"Running"'
+EXISTS: Final = "exists"
+READY: Final = "Ready"
+USABLE: Final = "usable"
+BOUND: Final = "bound"
+RUNNING: Final = "running"
+
+_READY = b'"type":"Ready","status":"True"'
+_NOT_READY_TAINT = b'"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"'
+
+States = Mapping[str, Callable[[bytes], bool]]
+NODE_STATES: Final[States] = {
+    EXISTS: lambda line: True,
+    READY: lambda line: _READY in line,
+    USABLE: lambda line: _READY in line and _NOT_READY_TAINT not in line,
+}
+POD_STATES: Final[States] = {
+    BOUND: lambda line: b'"nodeName":"' in line,
+    RUNNING: lambda line: b'"phase":"Running"' in line,
+}
 
 _WATCH = (
     "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
@@ -48,14 +68,16 @@ V = TypeVar("V", bound=View)
 
 
 class Sight:
-    """What the lines of a watch tell: which objects there are and which of them are ready. Pure."""
+    """What the lines of a watch tell: which objects there are, and how many are in which state.
 
-    def __init__(self, marker: bytes) -> None:
-        self._marker = marker
-        self._objects: dict[bytes, bool] = {}
-        self.first_seen: dict[bytes, float] = {}
-        self.first_ready: dict[bytes, float] = {}
-        self.ready = 0
+    `first` has when each object was first seen in a state. Pure.
+    """
+
+    def __init__(self, states: States) -> None:
+        self._states = states
+        self._objects: dict[bytes, frozenset[str]] = {}
+        self.count = dict.fromkeys(states, 0)
+        self.first: dict[str, dict[bytes, float]] = {state: {} for state in states}
         self.synced = False
 
     @property
@@ -63,9 +85,13 @@ class Sight:
         return len(self._objects)
 
     def forget_times(self) -> None:
-        """Names that are seen from now on count as first seen."""
-        self.first_seen.clear()
-        self.first_ready.clear()
+        """What is seen from now on counts as first seen."""
+        for times in self.first.values():
+            times.clear()
+
+    def last(self, state: str) -> float:
+        """When the last of the objects came into a state."""
+        return max(self.first[state].values())
 
     def line(self, line: bytes, now: float) -> None:
         """Take one event; raises ValueError where the watch has to begin anew."""
@@ -77,20 +103,20 @@ class Sight:
             raise ValueError(line[:300].decode(errors="replace"))
         start = line.index(_NAME) + len(_NAME)
         name = line[start : line.index(b'"', start)]
-        if kind == b"DELETED":
-            self.ready -= self._objects.pop(name, False)
-            return
-        ready = self._marker in line
-        before = self._objects.get(name)
-        if before is None:
-            self.first_seen.setdefault(name, now)
-        if ready and not before:
-            self.first_ready.setdefault(name, now)
-        self._objects[name] = ready
-        self.ready += ready - bool(before)
+        before = self._objects.pop(name, frozenset())
+        after: frozenset[str] = frozenset()
+        if kind != b"DELETED":
+            after = frozenset(state for state, is_in in self._states.items() if is_in(line))
+            self._objects[name] = after
+        for state in after - before:
+            self.count[state] += 1
+            self.first[state].setdefault(name, now)
+        for state in before - after:
+            self.count[state] -= 1
 
     def __str__(self) -> str:
-        return f"{self.present} are there, {self.ready} ready"
+        states = (f"{count:,} {state}" for state, count in self.count.items() if state != EXISTS)
+        return ", ".join([f"{self.present:,} are there", *states])
 
 
 class Targets:
@@ -116,13 +142,13 @@ class Targets:
 
 
 def nodes_of(api: Api) -> "Observer[Sight]":
-    """All nodes, and which of them are Ready."""
-    return Observer(api, path=NODES, view=lambda: Sight(NODE_IS_READY))
+    """All nodes, and which of them are Ready and usable."""
+    return Observer(api, path=NODES, view=lambda: Sight(NODE_STATES))
 
 
 def pods_of(api: Api) -> "Observer[Sight]":
-    """The pods in the namespace default, and which of them run."""
-    return Observer(api, path=PODS, view=lambda: Sight(POD_RUNS))
+    """The pods in the namespace default, and which of them are bound and run."""
+    return Observer(api, path=PODS, view=lambda: Sight(POD_STATES))
 
 
 def targets_of(api: Api) -> "Observer[Targets]":

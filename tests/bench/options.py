@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-RIVALS: Final = ("operator", "ceiling", "kwokctl")
+RIVALS: Final = ("operator", "ceiling", "kwokctl", "in-tree")
+LIMITS: Final = {"default": ("default",), "raised": ("raised",), "both": ("default", "raised")}
+"""Of Kubernetes' own clients: what they are without a flag, or as hack/controlplane raises them."""
 
 _EPILOG = """\
 Each case has a control plane of its own, and can be run alone. What a case has found is in the
@@ -24,9 +26,9 @@ class Options:
     """What the bench was asked for."""
 
     cases: tuple[str, ...]
-    sizes: tuple[int, ...] = (1_000, 3_000, 10_000)
+    sizes: tuple[int, ...] = (1_000, 5_000)
     rounds: int = 3
-    kwokctl_rounds: int = 2
+    kwokctl_rounds: int = 1
     skip: tuple[str, ...] = ()
     concurrency: tuple[int, ...] = (8, 16, 32, 64)
     burst: int = 300
@@ -35,8 +37,10 @@ class Options:
     memory_sizes: tuple[int, ...] = (1_000, 3_000, 10_000, 50_000)
     live_limit: int = 10_000
     idle: float = 120.0
-    pods: int = 10_000
+    pods: int = 1_000
     pod_nodes: int = 1_000
+    limits: tuple[str, ...] = LIMITS["default"]
+    cluster_autoscaler: str = ""
     operator_flags: tuple[str, ...] = ()
     results: str = ""
 
@@ -71,6 +75,8 @@ def parse(argv: Sequence[str] | None, *, cases: Mapping[str, str]) -> Options:
     wanted = tuple(dict.fromkeys(given.pop("cases"))) or tuple(cases)
     if unknown := [name for name in wanted if name not in cases]:
         parser.error(f"no case {', '.join(unknown)}; there are {', '.join(cases)}")
+    if "limits" in given:
+        given["limits"] = LIMITS[given["limits"]]
     options = Options(cases=wanted, **{**(_QUICK if quick else {}), **given})
     if options.pods % options.pod_nodes:
         parser.error(f"--pods {options.pods}: not a multiple of --pod-nodes {options.pod_nodes}")
@@ -105,8 +111,17 @@ def _parser(cases: Mapping[str, str]) -> argparse.ArgumentParser:
     add("memory-sizes", _counts, "numbers of nodes in the cases memory and shim")
     add("live-limit", _count, "there, with more nodes than this only etcd and the API server run")
     add("idle", _seconds, "there, seconds to watch an idle process")
-    add("pods", _count, "case pods: pods")
-    add("pod-nodes", _count, "case pods: nodes")
+    add("pods", _count, "cases pods and autoscaler: pods")
+    add("pod-nodes", _count, "there, nodes; each takes as many pods as there are for it")
+    parser.add_argument(
+        "--limits",
+        choices=LIMITS,
+        help="of Kubernetes' own clients, in requests a second: its defaults, as most clusters have"
+        " them, or raised, as `make cluster-up` has them (default default)",
+    )
+    parser.add_argument(
+        "--cluster-autoscaler", metavar="PATH", help="case autoscaler: the program to run"
+    )
     parser.add_argument(
         "--skip", action="append", choices=RIVALS[1:], help="leave out a rival; may be repeated"
     )

@@ -156,8 +156,8 @@ def lines(
 def pictures(measures: Sequence[Measure]) -> dict[str, list[Panel]]:
     """All diagrams that there are measures for, by the name of their file."""
     time = [
-        Panel(title, "s", lines(measures, case="scale", work=work, figure="seconds"))
-        for work, title in (("create", "0 to N, all Ready"), ("delete", "N to 0, all gone"))
+        Panel(title, "s", lines(measures, case="usable", work=work, figure="seconds"))
+        for work, title in (("create", "0 to N, all usable"), ("delete", "N to 0, all gone"))
     ]
     memory = {
         **lines(measures, case="memory", work="with nodes", figure="memory"),

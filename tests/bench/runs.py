@@ -2,7 +2,7 @@
 
 Before each turn a rival is started and makes and removes a few nodes, so that connections, code
 and caches are warm for all alike (kwokctl is a process each time, and stays cold). The clock starts
-when the rival is told, and stops at the event by which the last node is Ready, or has gone.
+when the rival is told, and stops at the event by which the last node is usable, or has gone.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import Final
 from tests.bench.actors import Actor, Ceiling, Operator, Told, running
 from tests.bench.cluster import BenchCluster
 from tests.bench.context import Context
-from tests.bench.observer import Sight, Unfinished
+from tests.bench.observer import READY, USABLE, Sight, Unfinished
 from tests.bench.progress import Progress
 
 WARM_UP: Final = 60
@@ -22,10 +22,11 @@ _STABLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When a rival was told, and when it was done."""
+    """When a rival was told, when it was done, and when the last node was Ready."""
 
     told: Told
     done: float
+    ready: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -39,13 +40,13 @@ class Timing:
 
 
 def patience(nodes: int) -> float:
-    """Seconds after which a rival is given up: at 8 nodes a second even the slowest is done."""
-    return 120 + nodes / 8
+    """Seconds after which a rival is given up: at 4 nodes a second even the slowest is done."""
+    return 120 + nodes / 4
 
 
-def all_ready(size: int) -> Callable[[Sight], bool]:
-    """Whether there are so many nodes, and all of them are Ready."""
-    return lambda sight: sight.present == size and sight.ready == size
+def all_usable(size: int) -> Callable[[Sight], bool]:
+    """Whether there are so many nodes, and all of them are usable."""
+    return lambda sight: sight.present == size and sight.count[USABLE] == size
 
 
 def timed(
@@ -56,18 +57,18 @@ def timed(
     size: int,
     nodes: int,
 ) -> Timing:
-    """Tell a rival, and wait until `size` nodes are there and Ready; `nodes` is how many change."""
-    bench.nodes.expect(all_ready(size))
+    """Tell a rival, and wait until there are `size` nodes, all usable; `nodes` of them change."""
+    bench.nodes.sight.forget_times()
+    bench.nodes.expect(all_usable(size))
     told = tell()
     done = bench.nodes.wait(
-        patience(nodes),
-        tick=lambda s: progress.tick(f"{s.present:,} nodes, {s.ready:,} Ready, to be {size:,}"),
+        patience(nodes), tick=lambda sight: progress.tick(f"{sight}, to be {size:,}")
     )
     time.sleep(_STABLE_SECONDS)
     sight = bench.nodes.sight
     if sight.present != size:
         raise Unfinished(f"there were {size} nodes for a moment, then {sight.present}")
-    return Timing(told, done)
+    return Timing(told, done, sight.last(READY) if sight.first[READY] else None)
 
 
 def warm_up(bench: BenchCluster, progress: Progress, actor: Actor) -> None:
@@ -116,8 +117,9 @@ def note_timing(context: Context, actor: Actor, timing: Timing, *, work: str, n:
     """From being told, and where kubectl does that, from acceptance, and kubectl's own time."""
     who = actor.name
     context.add(who, "seconds", timing.seconds, work=work, n=n, unit="s")
-    if context.case != "scale":
-        return
+    if timing.ready is not None:
+        ready = timing.ready - timing.told.began
+        context.add(who, "seconds until all are Ready", ready, work=work, n=n, unit="s")
     context.add(who, "seconds from acceptance", timing.from_acceptance, work=work, n=n, unit="s")
     if isinstance(actor, Operator):
         kubectl = timing.told.ended - timing.told.began

@@ -3,8 +3,8 @@
 - ratios, rounds in ABBA order, percentiles, the cost of one more node
 - the table, the results file
 - the command line
-- what a watch, the metrics of the API server and /proc tell
-- the load generator's nodes and its concurrency
+- what a watch, the metrics of the API server, its audit log and /proc tell
+- what the load generator sends, and its concurrency
 """
 
 import asyncio
@@ -16,11 +16,22 @@ from typing import Any
 import pytest
 
 from kwok_operator.core.template import KubeletEndpoint
-from tests.bench import body, measures, prometheus, results
+from kwok_operator.core.usable import untaint
+from tests.bench import audit, body, measures, prometheus, results
 from tests.bench.cases import changes
-from tests.bench.generator import body_of, spread
+from tests.bench.generator import joined, spread, uid_of
 from tests.bench.measures import Measure
-from tests.bench.observer import NODE_IS_READY, Sight, Targets
+from tests.bench.observer import (
+    BOUND,
+    EXISTS,
+    NODE_STATES,
+    POD_STATES,
+    READY,
+    RUNNING,
+    USABLE,
+    Sight,
+    Targets,
+)
 from tests.bench.options import Options, parse
 from tests.bench.procfs import Usage
 from tests.bench.procfs import parse as parse_usage
@@ -185,13 +196,22 @@ class TestOptions:
 
     def test_the_defaults_are_those_of_the_requirement(self) -> None:
         options = Options(cases=())
-        assert {1_000, 10_000} <= set(options.sizes)
+        assert {1_000, 5_000} <= set(options.sizes)
         assert {1_000, 10_000, 50_000} <= set(options.memory_sizes)
         assert (options.singles, options.idle) == (100, 120.0)
-        assert (options.pods, options.pod_nodes) == (10_000, 1_000)
+        assert (options.pods, options.pod_nodes) == (1_000, 1_000)
+        assert options.limits == ("default",), "what a cluster of somebody else has"
+
+    @pytest.mark.parametrize(("given", "limits"), [("raised", 1), ("both", 2)])
+    def test_limits_of_kubernetes(self, given: str, limits: int) -> None:
+        found = parse(["--limits", given], cases=CASES).limits
+        assert len(found) == limits and "raised" in found
 
 
-def event(kind: str, name: str = "n-1", *, ready: bool = False) -> bytes:
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+def event(kind: str, name: str = "n-1", *, ready: bool = False, tainted: bool = False) -> bytes:
     """A line of a watch, as the API server writes it."""
     conditions = [{"type": "MemoryPressure", "status": "False"}]
     conditions.append({"type": "Ready", "status": "True" if ready else "Unknown"})
@@ -200,6 +220,7 @@ def event(kind: str, name: str = "n-1", *, ready: bool = False) -> bytes:
         "kind": "Node",
         "apiVersion": "v1",
         "metadata": {"name": name, "uid": "u", "managedFields": [{"fieldsV1": written}]},
+        "spec": {"taints": [NOT_READY] if tainted else []},
         "status": {"conditions": conditions},
     }
     return json.dumps({"type": kind, "object": node}, separators=(",", ":")).encode()
@@ -207,7 +228,7 @@ def event(kind: str, name: str = "n-1", *, ready: bool = False) -> bytes:
 
 class TestSight:
     def see(self, *lines: bytes) -> Sight:
-        sight = Sight(NODE_IS_READY)
+        sight = Sight(NODE_STATES)
         for now, line in enumerate(lines):
             sight.line(line, float(now))
         return sight
@@ -216,23 +237,43 @@ class TestSight:
         sight = self.see(
             event("ADDED"), event("ADDED", "n-2", ready=True), event("MODIFIED", ready=True)
         )
-        assert (sight.present, sight.ready) == (2, 2)
-        assert sight.first_seen == {b"n-1": 0.0, b"n-2": 1.0}
-        assert sight.first_ready == {b"n-1": 2.0, b"n-2": 1.0}
+        assert (sight.present, sight.count[READY]) == (2, 2)
+        assert sight.first[EXISTS] == {b"n-1": 0.0, b"n-2": 1.0}
+        assert sight.first[READY] == {b"n-1": 2.0, b"n-2": 1.0}
+        assert sight.last(READY) == 2.0
+
+    def test_a_node_is_usable_once_it_is_ready_and_free_of_the_taint(self) -> None:
+        born = event("ADDED", ready=True, tainted=True)
+        sight = self.see(born, event("ADDED", "n-2"))
+        assert (sight.count[READY], sight.count[USABLE]) == (1, 0)
+        sight = self.see(born, event("MODIFIED", ready=True))
+        assert (sight.count[USABLE], sight.first[USABLE]) == (1, {b"n-1": 1.0})
+        assert sight.first[READY] == {b"n-1": 0.0}
 
     def test_a_heartbeat_changes_nothing(self) -> None:
         sight = self.see(*[event("ADDED", ready=True), *[event("MODIFIED", ready=True)] * 3])
-        assert (sight.present, sight.ready) == (1, 1)
-        assert sight.first_ready == {b"n-1": 0.0}
+        assert (sight.present, sight.count[READY]) == (1, 1)
+        assert sight.first[READY] == {b"n-1": 0.0}
 
     def test_what_is_in_managed_fields_is_no_condition(self) -> None:
-        assert self.see(event("ADDED")).ready == 0
+        assert self.see(event("ADDED")).count[READY] == 0
 
     def test_nodes_turn_unready_and_go(self) -> None:
         sight = self.see(event("ADDED", ready=True), event("MODIFIED"))
-        assert (sight.present, sight.ready) == (1, 0)
+        assert (sight.present, sight.count[READY], sight.count[USABLE]) == (1, 0, 0)
         sight = self.see(event("ADDED", ready=True), event("DELETED", ready=True))
-        assert (sight.present, sight.ready) == (0, 0)
+        assert (sight.present, sight.count[READY], sight.count[USABLE]) == (0, 0, 0)
+
+    def test_pods_are_bound_and_run(self) -> None:
+        sight = Sight(POD_STATES)
+        for place, (node, phase) in enumerate(
+            (("", "Pending"), ("n-1", "Pending"), ("n-1", "Running"))
+        ):
+            spec = {"nodeName": node} if node else {}
+            pod = {"metadata": {"name": "p"}, "spec": spec, "status": {"phase": phase}}
+            line = json.dumps({"type": "MODIFIED", "object": pod}, separators=(",", ":"))
+            sight.line(line.encode(), float(place))
+        assert (sight.last(BOUND), sight.last(RUNNING)) == (1.0, 2.0)
 
     def test_it_is_synced_at_the_bookmark(self) -> None:
         bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"annotations":{"%s":"true"}}}}'
@@ -287,6 +328,34 @@ plain 3
         assert prometheus.largest('lag_bucket{le="+Inf"} 0\n', "lag") is None
 
 
+def audited(agent: str, verb: str, resource: str, **fields: Any) -> bytes:
+    """A line of the audit log."""
+    code = fields.pop("code", 200)
+    target = {"resource": resource, **fields}
+    event = {"verb": verb, "userAgent": agent, "objectRef": target}
+    return json.dumps({**event, "responseStatus": {"code": code}}).encode()
+
+
+def test_who_wrote_what() -> None:
+    manager = "kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/$Format"
+    found = audit.writes(
+        [
+            audited("kwok-operator/0.1.0", "create", "nodes"),
+            audited("kwok-operator/0.1.0", "create", "nodes"),
+            audited("bench-ceiling", "delete", "nodes"),
+            audited(f"{manager}/ttl-controller", "patch", "nodes", code=404),
+            audited("kwok-controller/v0.8.0 (linux/amd64)", "patch", "nodes", subresource="status"),
+            audited(f"{manager}/leader-election", "update", "leases", namespace="kube-system"),
+        ]
+    )
+    assert found == {
+        ("kwok-operator", "create nodes"): 2,
+        ("bench-ceiling", "delete nodes"): 1,
+        ("kube-controller-manager: ttl-controller", "patch nodes, HTTP 404"): 1,
+        ("kwok-controller", "patch nodes/status"): 1,
+    }
+
+
 def test_memory_and_cpu_of_a_process_with_blanks_in_its_name() -> None:
     status = "Name:\ta) b\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n"
     stat = "7 (a) b) S 1 7 7 0 -1 4194304 900 0 0 0 150 50 0 0 20 0 3 0 12345"
@@ -304,8 +373,8 @@ def test_the_bar_shows_finished_steps(done: int, total: int, text: str) -> None:
 class TestLoad:
     def test_the_load_generator_posts_the_operators_node(self) -> None:
         endpoint = KubeletEndpoint(addresses=(("Hostname", "localhost"),), port=1234)
-        parts = body.parts(group="ceiling", uid="u-1", endpoint=endpoint, max_pods=10)
-        node = json.loads(body_of([part.encode() for part in parts], b"ceiling-0001"))
+        parts = body.parts(group="ceiling", uid="u-1", endpoint=endpoint, max_pods=10, nodes=1)
+        node = json.loads(joined([part.encode() for part in parts], b"ceiling-0001"))
         assert node["metadata"]["name"] == "ceiling-0001"
         assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "ceiling-0001"
         assert node["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
@@ -316,20 +385,31 @@ class TestLoad:
             c["type"]: c["status"] for c in node["status"]["conditions"]
         }.items()
 
+    def test_the_load_generator_takes_the_taint_off_as_the_operator_does(self) -> None:
+        endpoint = KubeletEndpoint(addresses=(("Hostname", "localhost"),), port=1234)
+        parts = body.parts(group="ceiling", uid="owner", endpoint=endpoint, max_pods=10, nodes=1)
+        node = json.loads(body.NAME.join(parts))
+        # As the API server answers.
+        node["metadata"] = {"name": "n", "uid": "u-1", **node["metadata"]}
+        node["spec"]["taints"].append(NOT_READY)
+        uid = uid_of(json.dumps(node, separators=(",", ":")).encode())
+        patch = joined([part.encode() for part in body.patch_parts(parts)], uid)
+        assert json.loads(patch) == untaint(node)
+
     async def test_so_many_calls_at_once_and_one_for_each_name(self) -> None:
         running, most, called = 0, 0, Counter[str]()
 
-        async def call(name: str) -> int:
+        async def call(name: str) -> list[int]:
             nonlocal running, most
             running += 1
             most = max(most, running)
             await asyncio.sleep(0)
             running -= 1
             called[name] += 1
-            return 201 if name != "n7" else 409
+            return [201, 200] if name != "n7" else [409]
 
         names = [f"n{each}" for each in range(50)]
-        assert await spread(names, call, concurrency=8) == {201: 49, 409: 1}
+        assert await spread(names, call, concurrency=8) == {201: 49, 200: 49, 409: 1}
         assert (most, set(called.values()), len(called)) == (8, {1}, 50)
 
     def test_a_target_changes_ten_times_and_ends_where_it_should(self) -> None:

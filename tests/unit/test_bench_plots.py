@@ -21,10 +21,10 @@ def line(case: str, work: str, figure: str, who: str, **values: float) -> list[M
 
 
 EVERYTHING = [
-    *line("scale", "create", "seconds", "operator", n1000=2.5, n10000=26.0),
-    *line("scale", "create", "seconds", "ceiling", n1000=2.0, n10000=25.0),
-    *line("scale", "create", "seconds", "kwokctl", n1000=14.0, n10000=250.0),
-    *line("scale", "delete", "seconds", "operator", n1000=2.5, n10000=26.0),
+    *line("usable", "create", "seconds", "operator", n1000=2.5, n10000=26.0),
+    *line("usable", "create", "seconds", "ceiling", n1000=2.0, n10000=25.0),
+    *line("usable", "create", "seconds", "kwokctl", n1000=14.0, n10000=250.0),
+    *line("usable", "delete", "seconds", "operator", n1000=2.5, n10000=26.0),
     *line("memory", "with nodes", "memory", "operator", n1000=80, n10000=110, n50000=300),
     *line("memory", "with nodes", "memory", "kwok-controller", n1000=90, n10000=400),
     *line("shim", "with nodes", "memory", "shim", n1000=70, n10000=90),

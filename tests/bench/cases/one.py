@@ -1,4 +1,4 @@
-"""One more node: from the moment of being told until it exists, and until it is Ready.
+"""One more node: from the moment of being told until it exists, and until it is usable.
 
 The operator is told in two ways: with `kubectl scale`, whose own start is most of the time, and by
 the HTTP request that kubectl would send, which is what the load generator has to be compared with.
@@ -11,8 +11,9 @@ from tests.bench.actors import Actor, Operator, Told, running
 from tests.bench.cluster import BenchCluster
 from tests.bench.context import Context
 from tests.bench.measures import abba, percentile
+from tests.bench.observer import EXISTS, USABLE
 from tests.bench.progress import Progress
-from tests.bench.runs import all_ready, timed, warm_up
+from tests.bench.runs import all_usable, timed, warm_up
 
 PATCHED: Final = "operator, plain PATCH"
 _BLOCKS: Final = 4
@@ -25,7 +26,7 @@ def run(context: Context) -> None:
     options = context.options
     rivals = options.rivals("operator", PATCHED, "ceiling", "kwokctl")
     share = -(-options.singles // _BLOCKS)
-    found: dict[str, Times] = {who: {"exists": [], "Ready": [], "kubectl": []} for who in rivals}
+    found: dict[str, Times] = {who: {"exists": [], "usable": [], "kubectl": []} for who in rivals}
     turns = abba(rivals, _BLOCKS)
     progress = context.progress(len(turns))
     with context.cluster() as bench:
@@ -59,14 +60,14 @@ def _block(
     for size in range(base + 1, base + count + 1):
         progress.tick(f"{size - base} of {count}")
         bench.nodes.sight.forget_times()
-        bench.nodes.expect(all_ready(size))
+        bench.nodes.expect(all_usable(size))
         told = tell(size)
         bench.nodes.wait(_SECONDS)
         actor.settle()
         sight = bench.nodes.sight
-        (name,) = sight.first_seen
-        times["exists"].append(sight.first_seen[name] - told.began)
-        times["Ready"].append(sight.first_ready[name] - told.began)
+        (name,) = sight.first[EXISTS]
+        times["exists"].append(sight.first[EXISTS][name] - told.began)
+        times["usable"].append(sight.first[USABLE][name] - told.began)
         times["kubectl"].append(told.ended - told.began)
 
 

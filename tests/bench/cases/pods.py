@@ -1,22 +1,22 @@
 """With pods: a Deployment whose pods wait for nodes, run on them as they come, and lose them.
 
-Each node takes as many pods as there are for it, so all of the nodes are needed. Scheduler and
-controllers run without their limits on requests a second, or those limits would be all that is
-measured. Each turn has a fresh cluster.
+Each node takes as many pods as there are for it, so all of the nodes are needed. The pods are there
+before the nodes are asked for. Each turn has a fresh cluster.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tests.bench.actors import Actor, Ceiling, Operator, Told, running
+from tests.bench.actors import Actor, Ceiling, Operator, running
 from tests.bench.cluster import BenchCluster
 from tests.bench.context import Context
-from tests.bench.measures import abba
-from tests.bench.observer import Observer, Sight, Unfinished, pods_of
+from tests.bench.measures import CEILING, abba
+from tests.bench.observer import BOUND, EXISTS, RUNNING, USABLE, Observer, Sight, pods_of
 from tests.bench.progress import Progress
-from tests.bench.runs import all_ready, find_concurrency, patience, warm_up
+from tests.bench.runs import all_usable, find_concurrency, patience, warm_up
 
 _NAME = "bench"
-_UNLIMITED = ("--disable-qps-limits",)
 _PODGC_SECONDS = 600.0
 
 
@@ -27,7 +27,7 @@ def run(context: Context) -> None:
     progress = context.progress(len(turns) + sum(who == "ceiling" for _, who in turns))
     for each, who in turns:
         try:
-            with context.cluster(f"pods-{each}-{who}", extra_args=_UNLIMITED) as bench:
+            with context.cluster(f"{context.case}-{each}-{who}") as bench:
                 actor = _actor(context, bench, who)
                 if isinstance(actor, Ceiling):
                     find_concurrency(context, bench, progress, actor)
@@ -48,55 +48,80 @@ def _actor(context: Context, bench: BenchCluster, who: str) -> Actor:
 
 def _turn(context: Context, bench: BenchCluster, progress: Progress, actor: Actor) -> None:
     options = context.options
+    with watched(bench) as pods, running(actor):
+        warm_up(bench, progress, actor)
+        let_wait(bench, pods, progress, options.pods)
+        bench.nodes.sight.forget_times()
+        told = actor.scale(options.pod_nodes)
+        note_runs(context, bench, pods, progress, who=actor.name, began=told.began)
+        actor.settle()
+        bench.nodes.expect(all_usable(0))
+        pods.expect(lambda sight: sight.count[RUNNING] == 0)
+        told = actor.scale(0)
+        done = bench.nodes.wait(patience(options.pod_nodes), tick=teller(bench, pods, progress))
+        _note(context, actor.name, "until all nodes are gone", done - told.began, work="nodes go")
+        actor.settle()
+        done = pods.wait(
+            _PODGC_SECONDS + patience(options.pods), tick=teller(bench, pods, progress)
+        )
+        _note(context, actor.name, "until no pod runs", done - told.began, work="nodes go")
+
+
+@contextmanager
+def watched(bench: BenchCluster) -> Iterator[Observer[Sight]]:
+    """The pods of the namespace default, as long as the block."""
     pods = pods_of(bench.api)
     try:
         pods.wait_synced()
-        with running(actor):
-            warm_up(bench, progress, actor)
-            bench.kubectl.apply(deployment(options.pods))
-            pods.expect(lambda sight: sight.present == options.pods)
-            pods.wait(patience(options.pods), tick=lambda s: progress.tick(f"{s.present:,} pods"))
-            bench.nodes.expect(all_ready(options.pod_nodes))
-            pods.expect(lambda sight: sight.ready == options.pods)
-            told = actor.scale(options.pod_nodes)
-            _wait(context, bench, pods, progress, actor, told, work="nodes come")
-            bench.nodes.expect(all_ready(0))
-            pods.expect(lambda sight: sight.ready == 0)
-            told = actor.scale(0)
-            _wait(context, bench, pods, progress, actor, told, work="nodes go")
+        yield pods
     finally:
         pods.close()
 
 
-def _wait(
+def let_wait(bench: BenchCluster, pods: Observer[Sight], progress: Progress, count: int) -> None:
+    """Make pods that have no node yet; returns when all of them are there."""
+    bench.kubectl.apply(deployment(count))
+    pods.expect(lambda sight: sight.present == count)
+    pods.wait(patience(count), tick=teller(bench, pods, progress))
+    pods.expect(lambda sight: sight.count[RUNNING] == count)
+
+
+def note_runs(
     context: Context,
     bench: BenchCluster,
     pods: Observer[Sight],
     progress: Progress,
-    actor: Actor,
-    told: Told,
     *,
-    work: str,
+    who: str,
+    began: float,
+    reference: str = CEILING,
 ) -> None:
+    """Wait until all pods run, and note when the last node and the last pod were how far."""
     options = context.options
+    wait = patience(options.pods) + patience(options.pod_nodes)
+    done = pods.wait(wait, tick=teller(bench, pods, progress))
+    nodes, of_pods = bench.nodes.sight, pods.sight
+    for figure, at in (
+        ("until the first node is there", min(nodes.first[EXISTS].values())),
+        ("until the last node is usable", nodes.last(USABLE)),
+        ("until the last pod is bound", of_pods.last(BOUND)),
+        ("until the last pod runs", done),
+    ):
+        _note(context, who, figure, at - began, work="nodes come", reference=reference)
 
-    def tick(sight: Sight) -> None:
-        progress.tick(f"{bench.nodes.sight.present:,} nodes, {pods.sight.ready:,} pods running")
 
-    figures = {
-        "nodes come": ("until all nodes are Ready", "until all pods run"),
-        "nodes go": ("until all nodes are gone", "until no pod runs"),
-    }[work]
-    n = options.pod_nodes
-    done = bench.nodes.wait(patience(n), tick=tick)
-    context.add(actor.name, figures[0], done - told.began, work=work, n=n, unit="s")
-    actor.settle()
-    try:
-        done = pods.wait(_PODGC_SECONDS + patience(options.pods), tick=tick)
-    except Unfinished as error:
-        context.note(f"{actor.name}, {work}: {error}")
-        return
-    context.add(actor.name, figures[1], done - told.began, work=work, n=n, unit="s")
+def _note(
+    context: Context, who: str, figure: str, value: float, *, work: str, reference: str = CEILING
+) -> None:
+    n = context.options.pod_nodes
+    context.add(who, figure, value, work=work, n=n, unit="s", reference=reference)
+
+
+def teller(
+    bench: BenchCluster, pods: Observer[Sight], progress: Progress
+) -> Callable[[Sight], None]:
+    """Tells of nodes and pods, whichever of them is waited for."""
+    return lambda _: progress.tick(f"nodes: {bench.nodes.sight}; pods: {pods.sight}")
 
 
 def deployment(replicas: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""0 to N nodes and back: the operator, the load generator, `kwokctl scale node`.
+"""0 to N nodes, until all are usable, and back: operator, load generator, `kwokctl scale node`.
 
 In one group, or in 20 at once: 20 requests to the API server and 20 processes of kwokctl at the
 same time; the load generator knows no groups and does what it always does.
