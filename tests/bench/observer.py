@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from kwok_operator.constants import GROUPS_PATH
 from tests.bench.api import Api, ApiError
@@ -62,6 +62,9 @@ class View(Protocol):
     synced: bool
 
     def line(self, line: bytes, now: float) -> None: ...
+    def anew(self) -> Self:
+        """The view for a watch that begins anew: what was deleted meanwhile is not told."""
+        ...
 
 
 V = TypeVar("V", bound=View)
@@ -79,6 +82,12 @@ class Sight:
         self.count = dict.fromkeys(states, 0)
         self.first: dict[str, dict[bytes, float]] = {state: {} for state in states}
         self.synced = False
+
+    def anew(self) -> Self:
+        """Nothing is there yet, but the first time of what comes back is that of before."""
+        sight = type(self)(self._states)
+        sight.first = self.first
+        return sight
 
     @property
     def present(self) -> int:
@@ -126,6 +135,10 @@ class Targets:
         self.targets: dict[str, int] = {}
         self.synced = False
 
+    def anew(self) -> Self:
+        """Nothing is known."""
+        return type(self)()
+
     def line(self, line: bytes, now: float) -> None:
         """Take one event; raises ValueError where the watch has to begin anew."""
         event = json.loads(line)
@@ -143,32 +156,31 @@ class Targets:
 
 def nodes_of(api: Api) -> "Observer[Sight]":
     """All nodes, and which of them are Ready and usable."""
-    return Observer(api, path=NODES, view=lambda: Sight(NODE_STATES))
+    return Observer(api, path=NODES, view=Sight(NODE_STATES))
 
 
 def pods_of(api: Api) -> "Observer[Sight]":
     """The pods in the namespace default, and which of them are bound and run."""
-    return Observer(api, path=PODS, view=lambda: Sight(POD_STATES))
+    return Observer(api, path=PODS, view=Sight(POD_STATES))
 
 
 def targets_of(api: Api) -> "Observer[Targets]":
     """The targets of all groups."""
-    return Observer(api, path=GROUPS_PATH, view=Targets)
+    return Observer(api, path=GROUPS_PATH, view=Targets())
 
 
 class Observer(Generic[V]):
     """A watch in a thread, and what is made of it: `sight`."""
 
-    def __init__(self, api: Api, *, path: str, view: Callable[[], V]) -> None:
+    def __init__(self, api: Api, *, path: str, view: V) -> None:
         self._api = api.another()
         self._path = path
-        self._view = view
         self._condition = threading.Condition()
         self._goal: Callable[[V], bool] | None = None
         self._reached: float | None = None
         self._error: Exception | None = None
         self._closed = False
-        self.sight = view()
+        self.sight = view
         self._thread = threading.Thread(target=self._run, name=f"observe {path}", daemon=True)
         self._thread.start()
 
@@ -215,8 +227,7 @@ class Observer(Generic[V]):
                     raise
             time.sleep(_POLL)
             with self._condition:
-                # Begun anew: what was deleted meanwhile is not told.
-                self.sight = self._view()
+                self.sight = self.sight.anew()
 
     def _watch(self) -> None:
         rest = b""

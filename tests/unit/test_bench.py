@@ -275,6 +275,14 @@ class TestSight:
             sight.line(line.encode(), float(place))
         assert (sight.last(BOUND), sight.last(RUNNING)) == (1.0, 2.0)
 
+    def test_a_watch_that_begins_anew_knows_when_it_saw_what(self) -> None:
+        before = self.see(event("ADDED", ready=True), event("ADDED", "n-2"))
+        sight = before.anew()
+        assert (sight.present, sight.count[READY]) == (0, 0)
+        sight.line(event("ADDED", ready=True), 9.0)
+        assert (sight.present, sight.count[READY]) == (1, 1)
+        assert sight.first[READY] == {b"n-1": 0.0}
+
     def test_it_is_synced_at_the_bookmark(self) -> None:
         bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"annotations":{"%s":"true"}}}}'
         assert not self.see(bookmark % b"other").synced
