@@ -5,8 +5,9 @@
 
 Both ways it is the same program with the same flags but for the provider, all others as they are by
 default, as admin. Operator and shim run before it does, as people have them; its own provider is
-part of it. Nodes are alike: as much of everything, labels, room for as many pods. Each turn has a
-fresh cluster, and the clock runs from the start of cluster-autoscaler.
+part of it. Nodes are alike in capacity and labels, and pods ask for so much CPU that all nodes are
+needed: not by the number of pods, as that provider takes it that a pod of kube-proxy is on each
+node. Each turn has a fresh cluster, and the clock runs from the start of cluster-autoscaler.
 """
 
 import json
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.core.template import KubeletEndpoint
+from kwok_operator.core.template import DEFAULT_CAPACITY, KubeletEndpoint
 from tests.bench import body
 from tests.bench.actors import GROUP, Operator, running
 from tests.bench.cases.pods import let_wait, note_runs, watched
@@ -37,6 +38,7 @@ readNodesFrom: configmap
 nodegroups: {fromNodeLabelKey: %s}
 configmap: {name: kwok-templates}
 """
+_KUBE_PROXY_MILLIS = 100
 _END_SECONDS = 20.0
 
 
@@ -53,7 +55,7 @@ def run(context: Context) -> None:
             with context.cluster(f"{context.case}-{each}-{who}") as bench, watched(bench) as pods:
                 provider = _shim if who == "operator" else _in_tree
                 with provider(context, bench) as (flags, environ):
-                    let_wait(bench, pods, progress, options.pods)
+                    let_wait(bench, pods, progress, options.pods, cpu=_share(context))
                     bench.nodes.sight.forget_times()
                     began = time.monotonic()
                     with _autoscaler(context, bench, flags=flags, environ=environ):
@@ -71,6 +73,13 @@ def run(context: Context) -> None:
     progress.end()
 
 
+def _share(context: Context) -> str:
+    """The CPU of each pod: as many as there are for a node fit beside kube-proxy, and no more."""
+    cores = int(DEFAULT_CAPACITY["cpu"])
+    per_node = context.options.pods // context.options.pod_nodes
+    return f"{(1000 * cores - _KUBE_PROXY_MILLIS) // per_node}m"
+
+
 Way = tuple[list[str], dict[str, str]]
 
 
@@ -78,10 +87,7 @@ Way = tuple[list[str], dict[str, str]]
 def _shim(context: Context, bench: BenchCluster) -> Iterator[Way]:
     """The operator with one group, and the shim that serves it."""
     options = context.options
-    spec = {
-        "template": {"shape": {"maxPods": options.pods // options.pod_nodes}},
-        "autoscaling": {"minSize": 0, "maxSize": options.pod_nodes},
-    }
+    spec = {"autoscaling": {"minSize": 0, "maxSize": options.pod_nodes}}
     operator = Operator(bench, flags=options.operator_flags, spec=spec)
     # Not in the results folder: the path of a socket file has to be short.
     with tempfile.TemporaryDirectory(prefix="bench-") as short, running(operator):
@@ -123,7 +129,7 @@ def _template(context: Context) -> dict[str, Any]:
         group=GROUP,
         uid="",
         endpoint=KubeletEndpoint((), 0),
-        max_pods=options.pods // options.pod_nodes,
+        max_pods=None,
         nodes=options.pod_nodes,
     )
     node = json.loads(body.NAME.join(parts))

@@ -78,9 +78,11 @@ def watched(bench: BenchCluster) -> Iterator[Observer[Sight]]:
         pods.close()
 
 
-def let_wait(bench: BenchCluster, pods: Observer[Sight], progress: Progress, count: int) -> None:
+def let_wait(
+    bench: BenchCluster, pods: Observer[Sight], progress: Progress, count: int, *, cpu: str = "0"
+) -> None:
     """Make pods that have no node yet; returns when all of them are there."""
-    bench.kubectl.apply(deployment(count))
+    bench.kubectl.apply(deployment(count, cpu=cpu))
     pods.expect(lambda sight: sight.present == count)
     pods.wait(patience(count), tick=teller(bench, pods, progress))
     pods.expect(lambda sight: sight.count[RUNNING] == count)
@@ -124,13 +126,15 @@ def teller(
     return lambda _: progress.tick(f"nodes: {bench.nodes.sight}; pods: {pods.sight}")
 
 
-def deployment(replicas: int) -> dict[str, Any]:
+def deployment(replicas: int, *, cpu: str) -> dict[str, Any]:
     """Pods that tolerate the guard taint."""
     labels = {"app": _NAME}
     pod = {
         "terminationGracePeriodSeconds": 0,
         "tolerations": [{"key": "kwok-provider", "operator": "Exists"}],
-        "containers": [{"name": "main", "image": "pause:3.10"}],
+        "containers": [
+            {"name": "main", "image": "pause:3.10", "resources": {"requests": {"cpu": cpu}}}
+        ],
     }
     return {
         "apiVersion": "apps/v1",
