@@ -334,7 +334,7 @@ def test_each_state_has_its_count(state: State) -> None:
         (State.FAILED, InstanceState.CREATING),
         (State.DUE, InstanceState.CREATING),
         (State.UNREGISTERED, InstanceState.RUNNING),
-        (State.STARTING, InstanceState.RUNNING),
+        (State.STARTING, InstanceState.CREATING),
         (State.INITIALIZING, InstanceState.RUNNING),
         (State.READY, InstanceState.RUNNING),
         (State.NOT_READY, InstanceState.RUNNING),
