@@ -129,11 +129,12 @@ class GroupStore:
                 del self._groups[group.name]
             self.put(group)
         self.newest = max(self.newest, version)
-        names = {group.name for group in listed}
+        # Not by name: one that can't be read may have the name of one that is gone.
+        uids = {group.uid for group in listed}
         gone = [
             group
-            for name, group in self._groups.items()
-            if name not in names and (restored or group.resource_version <= version)
+            for group in self._groups.values()
+            if group.uid not in uids and (restored or group.resource_version <= version)
         ]
         for group in gone:
             self.remove(name=group.name, uid=group.uid, version=version, retire=not restored)

@@ -26,14 +26,19 @@ BEHIND: Final = 5.0
 class Node:
     """A node of a group; one that the simulated cloud is slow to delete counts as deleting.
 
-    `running` has taken pods before, or has had long enough for it.
+    `opened` says whether it has taken pods, `created` (epoch seconds) for how long it may not have.
     """
 
     name: str
     provider_id: str
     deleting: bool
     mark: Mark | None
-    running: bool
+    created: float
+    opened: bool
+
+    def is_running(self, *, now: float) -> bool:
+        """Whether it has taken pods before, or has had long enough for it."""
+        return self.opened or self.created <= now - STARTUP_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,10 @@ class GroupNodes:
         mark = mark_of(labels=view.labels, annotations=view.annotations)
         leaving = view.deleting or is_stuck(mark)
         young, before = view.created > now - STARTUP_TIME, self.there.get(serial)
-        running = view.usable or not young or (before is not None and before.running)
-        self.there[serial] = Node(view.name, view.provider_id, leaving, mark, running)
+        opened = view.usable or (before is not None and before.opened)
+        self.there[serial] = Node(
+            view.name, view.provider_id, leaving, mark, created=view.created, opened=opened
+        )
         if leaving or (view.usable and not (young and is_initializing(mark, now=now))):
             self.starting.pop(serial, None)
         elif young:

@@ -324,8 +324,7 @@ class CloudProvider:
         return f"{self._store.provider_id_prefix}{group.names.name(serial)}"
 
     def _state(self, group: Group, serial: int) -> pb.InstanceStatus.InstanceState:
-        node = self._store.node(group, serial)
-        return RUNNING if node is None or node.running else CREATING
+        return RUNNING if self._store.is_running(group, serial) else CREATING
 
     def _is_empty(self, group: Group) -> bool:
         fleet = self._store.fleet(group)

@@ -117,6 +117,11 @@ class Store:
         name = provider_id.removeprefix(self.provider_id_prefix)
         return None if name == provider_id else name
 
+    def is_running(self, group: Group, serial: int) -> bool:
+        """Whether the Node of an instance that has one has taken pods, or is old enough."""
+        node = self.node(group, serial)
+        return node is None or node.is_running(now=self._clock())
+
     def is_starting(self, group: Group) -> bool:
         """Whether a node of the group is new and doesn't take pods yet."""
         nodes = self._nodes.get(group.uid)
@@ -209,9 +214,9 @@ class Store:
             self._forget_nodes(group.uid)
 
     def replace_groups(self, listed: Sequence[Group | Unreadable], version: int) -> None:
-        names = {group.name for group in listed}
+        uids = {group.uid for group in listed}
         for known in list(self._groups.values()):
-            if known.name not in names and known.resource_version <= version:
+            if known.uid not in uids and known.resource_version <= version:
                 self.drop_group(known)
         for group in self._skipped.sift(listed):
             self._gone.pop(group.uid, None)

@@ -279,6 +279,14 @@ class TestReplace:
         store.put(dataclasses.replace(odd, resource_version=8))
         assert len(caplog.records) == 2
 
+    def test_one_that_can_not_be_read_takes_the_place_of_one_that_is_gone(
+        self, store: GroupStore
+    ) -> None:
+        store.put(group(version=5))
+        assert store.replace([Unreadable("web", "u-new", 20, "why")], version=21) == {"web"}
+        assert store.get("web") is None
+        assert [retired.uid for retired in store.retired("web")] == ["u-1"]
+
     def test_a_group_that_is_newer_than_the_listing_stays(self, store: GroupStore) -> None:
         # It was heard of between the server's answer and now: its nodes must not be deleted.
         store.put(group(version=12))

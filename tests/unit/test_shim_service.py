@@ -21,7 +21,7 @@ import pytest
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE
 from kwok_operator.shim.status import StatusCode
-from tests.fakes.shimcalls import Shim, code_of, with_template
+from tests.fakes.shimcalls import Clock, Shim, code_of, with_template
 from tests.fakes.shimstore import group_of, node_of, pending
 
 ALL = set(pb.DESCRIPTOR.services_by_name["CloudProvider"].methods_by_name)
@@ -250,9 +250,15 @@ class TestNodeGroupNodes:
         ):
             shim.store.put_node(node_of(group, 0, created=now, **fields))
             assert list(shim.instances().values()) == [state]
-        other = Shim(group)
-        other.store.put_node(node_of(group, 0, created=now - 3600, ready=False))
-        assert list(other.instances().values()) == ["Running"], "it has had its time"
+
+    def test_a_new_node_has_its_time(self) -> None:
+        group = group_of(targetSize=1, status={"nextSerial": 1})
+        clock = Clock()
+        shim = Shim(group, clock=clock)
+        shim.store.put_node(node_of(group, 0, created=clock.now, ready=False))
+        assert list(shim.instances().values()) == ["Creating"]
+        clock.now += 15 * 60
+        assert list(shim.instances().values()) == ["Running"]
 
     def test_what_cannot_be_created_says_why(self) -> None:
         refused = {
