@@ -77,6 +77,7 @@ INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
 EXCLUDE_FROM_LOAD_BALANCERS_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"
+UNREACHABLE_TAINT_KEY: Final = "node.kubernetes.io/unreachable"
 NOT_READY_TAINT_EFFECT: Final = "NoSchedule"
 """The API server's own, on every new node: core/usable.py."""
 

@@ -35,8 +35,8 @@ class NodeRecord:
     `group` is the value of its label. `owner` is the uid of the group that made it, "" where
     annotation and ownerReference don't agree on one. `serial` is the one in its name, None where
     that is no name of the owner's. `deleting` is final. `held` means that a finalizer keeps it from
-    going. `endpoint` is that of a Ready node, and of one that we may make Ready. `tainted` means
-    that Kubernetes keeps pods off, as of any new node (core/usable.py).
+    going. `endpoint` is that of a Ready node, and of one that we may make Ready. Kubernetes keeps
+    pods off those that are `tainted`, as any new node, or `unreachable` (core/usable.py).
     """
 
     name: str
@@ -52,10 +52,11 @@ class NodeRecord:
     endpoint: KubeletEndpoint | None
     mark: Mark | None = None
     tainted: bool = False
+    unreachable: bool = False
 
     @property
     def usable(self) -> bool:
-        return self.ready and not self.tainted
+        return self.ready and not self.tainted and not self.unreachable
 
 
 def record_of(node: NodeView) -> NodeRecord:
@@ -82,6 +83,7 @@ def record_of(node: NodeView) -> NodeRecord:
         endpoint=endpoint,
         mark=mark,
         tainted=node.not_ready_taint,
+        unreachable=node.unreachable_taint,
     )
 
 
@@ -253,6 +255,7 @@ def _told(record: NodeRecord) -> tuple[object, ...]:
     return (
         record.ready,
         record.tainted,
+        record.unreachable,
         record.deleting,
         record.held,
         record.owner,

@@ -7,6 +7,7 @@ is made from what is there then.
 """
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,10 +23,13 @@ from kwok_operator.core.cloud.births import Birth
 from kwok_operator.core.cloud.shaping import Hold, Shape, holds
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
+from kwok_operator.errors import ApiError
 from kwok_operator.kube.groups import Group
 from kwok_operator.metrics import Metrics
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods
+
+logger = logging.getLogger(__name__)
 
 WRITES_PER_PASS = 2_000
 """Creates, and patches: then the next pass looks whether they are still what is wanted."""
@@ -52,8 +56,9 @@ class Work:
 
 
 class Execution:
-    """Writes nodes as plans say. `now` gives RFC 3339 times, `nodes` how many nodes are wanted in
-    all.
+    """Writes nodes as plans say.
+
+    `now` gives RFC 3339 times, `clock` monotonic seconds, `nodes` how many nodes are wanted in all.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Execution:
         hold: HoldLink,
         metrics: Metrics,
         now: Callable[[], str],
+        clock: Callable[[], float],
         nodes: Callable[[], int],
         provider_id_prefix: str,
     ) -> None:
@@ -74,6 +80,7 @@ class Execution:
         self._hold = hold
         self._metrics = metrics
         self._now = now
+        self._clock = clock
         self._nodes = nodes
         self._prefix = provider_id_prefix
 
@@ -105,10 +112,24 @@ class Execution:
         await self._executor.run(work.plan.delete, delete, stop=work.stop)
 
     async def _let_pods_on(self, work: Work) -> None:
-        async def let_pods_on(record: NodeRecord) -> None:
-            await self._writer.let_pods_on(record, uid=work.group.uid)
+        refusals: list[ApiError] = []
 
-        await self._executor.run(work.opening, let_pods_on, stop=work.stop)
+        async def let_pods_on(record: NodeRecord) -> None:
+            # What fails otherwise is tried again by the executor, and by the next pass.
+            refusal = await self._writer.let_pods_on(record.name, uid=work.group.uid)
+            work.memory.openings.tried(record.name, now=self._clock())
+            if refusal is not None:
+                refusals.append(refusal)
+
+        opening = work.opening[:WRITES_PER_PASS]
+        await self._executor.run(opening, let_pods_on, stop=work.stop)
+        if refusals:
+            logger.warning(
+                "pods are kept off new nodes: group=%s nodes=%d error=%s",
+                work.group.name,
+                len(refusals),
+                refusals[0],
+            )
 
     async def _postpone(self, work: Work, turn: Turn) -> None:
         by_name = _by_name(work.seen)
@@ -145,7 +166,13 @@ class Execution:
         endpoint = await self._endpoint(work.seen)
         rendered = self._render(group, node, endpoint)
 
+        made: set[int] = set()
+
         async def create(serial: int) -> None:
+            if serial in made:
+                # Done again because of what came after: its name is never used twice.
+                await self._writer.let_pods_on(names.name(serial), uid=group.uid)
+                return
             name, ready, now = names.name(serial), endpoint is not None, self._now()
             birth = _birth(work, node, serial)
             # A node that is held is told all that it takes to be made Ready later.
@@ -155,18 +182,16 @@ class Execution:
                 body = birth.body(body, hold=work.hold, now=now)
                 if work.hold is Hold.LEASE and holds(birth.view, Hold.LEASE):
                     await self._hold.take(name, group=group.name, uid=group.uid)
-            made = await self._writer.create(
-                name,
-                body,
-                group=group.name,
-                uid=group.uid,
-                kwok_alive=endpoint is not None,
-            )
-            if made:
-                work.memory.seen.add(serial)
-                self._metrics.node_created(group.name)
-            else:
+            answer = await self._writer.create(name, body, group=group.name, uid=group.uid)
+            if answer is None:
                 work.memory.taken[serial] = name
+                return
+            made.add(serial)
+            work.memory.seen.add(serial)
+            self._metrics.node_created(group.name)
+            if endpoint is not None:
+                # What is refused here, the next pass tries again, and tells.
+                await self._writer.let_pods_on(name, uid=group.uid, answer=answer)
 
         first = _first_ready(work, node)
         if endpoint is None and first is not None and self._kwok.wants_scout():

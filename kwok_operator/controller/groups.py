@@ -8,7 +8,7 @@ remember it. Whatever is forgotten is left to the garbage collector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kwok_operator.kube.groups import Group, Skipped, Unreadable, log_unreadable
 from kwok_operator.models.nodegroup import DeletedNodePods
@@ -65,10 +65,15 @@ class GroupStore:
 
     def put(self, group: Group | Unreadable) -> bool:
         """Takes what was seen; False where it is known already, or something newer is."""
+        known = self._groups.get(group.name)
         if isinstance(group, Unreadable):
             self._skipped.tell(group)
-            return False
-        known = self._groups.get(group.name)
+            if known is None or known.uid != group.uid or known.deleting or not group.deleting:
+                return False
+            # All that has to be known of one that goes.
+            orphaning = known.orphaning or group.orphaning
+            self._groups[group.name] = replace(known, deleting=True, orphaning=orphaning)
+            return True
         if group.uid in self._retired:
             return False
         if known is not None and known.resource_version >= group.resource_version:
@@ -118,7 +123,11 @@ class GroupStore:
         if restored:
             self._retired.clear()
             self.newest = version
-        for group in self._skipped.sift(listed):
+        readable = self._skipped.sift(listed)
+        for odd in listed:
+            if isinstance(odd, Unreadable):
+                self.put(odd)
+        for group in readable:
             retired = self._retired.get(group.uid)
             if retired is not None and 0 < retired.version <= version:
                 del self._retired[group.uid]

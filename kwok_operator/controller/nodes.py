@@ -1,7 +1,7 @@
 """Creating, changing and deleting single nodes, and what the API server's answers mean.
 
-    create(name, body)     ──> POST, PATCH that lets pods on ──> Created, or Taken by somebody else
-    let_pods_on(record)    ──> GET, PATCH without the taint of new nodes, as core/usable.py explains
+    create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
+    let_pods_on(name)      ──> PATCH that takes the taint of new nodes off: core/usable.py
     update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
     reshape(record, shape) ──> the same ──> as the simulated cloud has it
     postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
@@ -28,7 +28,14 @@ from kwok_operator.core.cloud.shaping import Patch, Shape, after, carried_over, 
 from kwok_operator.core.cloud.times import format_exact_time
 from kwok_operator.core.inplace import make_patches
 from kwok_operator.core.usable import untaint
-from kwok_operator.errors import ConflictError, InvalidError, NotFoundError
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
 
@@ -74,12 +81,9 @@ class NodeWriter:
         except ConflictError:
             return  # the name is taken, which is only found out after the node was found valid
 
-    async def create(
-        self, name: str, body: bytes, *, group: str, uid: str, kwok_alive: bool
-    ) -> bool:
-        """Creates a node, and lets pods onto it if it is Ready and kwok keeps it so.
-
-        False where the name is held by a node that is not the group's own.
+    async def create(self, name: str, body: bytes, *, group: str, uid: str) -> bytes | None:
+        """Creates a node and returns it; None where its name is held by one that is not the
+        group's own.
         """
         answer: bytes | None
         try:
@@ -91,45 +95,44 @@ class NodeWriter:
             answer = await self._read(name)
             if answer is None or not _belongs(NODES.one(answer), uid=uid):
                 logger.info("name is taken: group=%s node=%s", group, name)
-                return False
+                return None
         self._cache.created(group, record_of(NODES.one(answer)))
-        if kwok_alive:
-            await self._let_pods_on(name, answer, uid=uid)
-        return True
+        return answer
 
-    async def let_pods_on(self, record: NodeRecord, *, uid: str) -> None:
-        """Takes the taint of new nodes off one that is Ready, and the group's."""
-        answer = await self._read(record.name)
-        if answer is None:
-            self._cache.deleted(record.name, gone=True)
-        else:
-            await self._let_pods_on(record.name, answer, uid=uid)
+    async def let_pods_on(
+        self, name: str, *, uid: str, answer: bytes | None = None
+    ) -> ApiError | None:
+        """Takes the taint of new nodes off one that is Ready, and the group's.
 
-    async def _let_pods_on(self, name: str, answer: bytes, *, uid: str) -> None:
-        """`answer` is the node; where it has changed since, what is done is decided anew.
-
-        Raises InvalidError or ConflictError where that goes on.
+        `answer` is the node, where it was read a moment ago; where it has changed since, what is
+        done is decided anew. Returns the error where the API server refuses it, which stops nobody:
+        Kubernetes takes the taint off, too, only later.
         """
+        refusal: ApiError | None = None
         try:
-            for attempt in range(1, _UPDATE_TRIES + 1):
+            for _ in range(_UPDATE_TRIES):
+                if answer is None:
+                    self._spend()
+                    answer = await self._get(name)
                 node = NODES.one(answer)
                 patch = untaint(decode_dict(answer)) if _belongs(node, uid=uid) else None
                 if patch is None:
                     self._cache.upsert(record_of(node))
-                    return
+                    return None
                 self._spend()
                 try:
                     patched = await self._send_patch(name, "", patch, content_type=JSON_PATCH)
-                except (ConflictError, InvalidError):
-                    if attempt == _UPDATE_TRIES:
-                        raise
-                    self._spend()
-                    answer = await self._get(name)
+                except (ConflictError, InvalidError) as error:
+                    refusal, answer = error, None
                 else:
                     self._cache.updated(record_of(patched), ready=True, tainted=False)
-                    return
+                    return None
         except NotFoundError:
             self._cache.deleted(name, gone=True)
+            return None
+        except (BadRequestError, ForbiddenError) as error:
+            refusal = error
+        return refusal
 
     async def update(
         self, record: NodeRecord, wanted: Node, *, uid: str, missing: Collection[str] = ()

@@ -9,6 +9,7 @@ Losing it in a crash costs nothing but that distinction.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Final
 
 from kwok_operator.controller.cache import NodeCache, NodeRecord
 from kwok_operator.core.naming import NodeNames
@@ -16,6 +17,31 @@ from kwok_operator.core.plan import Observed
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import KwokNodeGroupStatus
+
+
+class Openings:
+    """When a node may be opened to pods again; somebody may refuse it, or shut it each time.
+
+    At once, then after `FIRST` seconds, doubled up to `LONGEST`, for which a try is remembered.
+    """
+
+    FIRST: Final = 5.0
+    LONGEST: Final = 300.0
+
+    def __init__(self) -> None:
+        self._tried: dict[str, tuple[float, float]] = {}
+        """When, and for how long nobody tries again."""
+
+    def is_due(self, name: str, *, now: float) -> bool:
+        at, pause = self._tried.get(name, (now, 0.0))
+        return now - at >= pause
+
+    def tried(self, name: str, *, now: float) -> None:
+        _, pause = self._tried.pop(name, (now, self.FIRST / 2))
+        self._tried[name] = (now, min(pause * 2, self.LONGEST))
+        # The oldest come first.
+        while now - next(iter(self._tried.values()))[0] > self.LONGEST:
+            del self._tried[next(iter(self._tried))]
 
 
 @dataclass(slots=True)
@@ -39,6 +65,7 @@ class Memory:
     honoured: frozenset[str] = frozenset()
     """Names in nodesToDelete that were there when they were named."""
     refusal: str | None = None
+    openings: Openings = field(default_factory=Openings)
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
         """Of the names that name nothing now, those that never did: the others have been deleted.
@@ -66,7 +93,8 @@ class Observation:
     """The nodes of a group: ours by serial, those of them that are Ready, and those that only look
     like it.
 
-    Of the Ready ones, pods are kept off those that are `tainted` still (core/usable.py).
+    Of the Ready ones so many are `usable`; of the others those that are `tainted` as any new node
+    can be opened to pods (core/usable.py).
     `terminating` are on their way out; those of them that are `stuck` have not been deleted yet,
     because the simulated cloud puts it off. `marked` are those of the nodes about which the cloud
     has decided something. `gone` are serials of open batches whose node was there and is not any
@@ -82,12 +110,8 @@ class Observation:
     stuck: dict[int, NodeRecord] = field(default_factory=dict)
     marked: dict[int, NodeRecord] = field(default_factory=dict)
     tainted: list[NodeRecord] = field(default_factory=list)
+    usable: int = 0
     gone: frozenset[int] = frozenset()
-
-    @property
-    def usable(self) -> int:
-        """How many are Ready and take pods."""
-        return len(self.ready) - len(self.tainted)
 
     def count_updated(self, template_hash: str | None) -> int:
         return len([1 for r in self.records.values() if r.template_hash == template_hash])
@@ -139,6 +163,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
         stuck=stuck,
         marked=marked,
         tainted=tainted,
+        usable=len([1 for record in ready if record.usable]),
         gone=frozenset([*lost, *memory.taken]),
     )
 
@@ -188,6 +213,7 @@ def observed(
         next_serial=max(memory.next_serial, memory.status.next_serial, highest + 1, asked + 1),
         held=memory.status.target_size,
         room=room,
+        ready=frozenset(s for s, r in records.items() if r.ready) if outdated else frozenset(),
         usable=frozenset(s for s, r in records.items() if r.usable) if outdated else frozenset(),
         outdated=outdated,
         ended=ended,

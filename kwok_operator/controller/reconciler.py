@@ -87,6 +87,7 @@ class Reconciler:
             metrics=parts.metrics,
             hold=parts.hold,
             now=parts.clock.now,
+            clock=parts.clock.monotonic,
             nodes=lambda: parts.budget.granted,
             provider_id_prefix=parts.provider_id_prefix,
         )
@@ -155,7 +156,7 @@ class Reconciler:
         hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
         found = await self._find(group, memory, resolution, hold)
         plan, seen, turn = found.plan, found.seen, found.turn
-        if seen.usable < len(seen.records) and not plan.create:
+        if seen.tainted or (seen.usable < len(seen.records) and not plan.create):
             await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
         opening = self._opening(found)
         planned = plan.create or plan.delete or plan.update or (turn and turn.writes)
@@ -180,10 +181,13 @@ class Reconciler:
             return []
         leaving = frozenset(found.plan.delete)
         shaped = frozenset(found.turn.reshape if found.turn is not None else ())
+        openings, now = found.memory.openings, self._parts.clock.monotonic()
         return [
             record
             for record in found.seen.tainted
-            if record.name not in leaving and record.serial not in shaped
+            if record.name not in leaving
+            and record.serial not in shaped
+            and openings.is_due(record.name, now=now)
         ]
 
     def _look_after(self, group: Group, seen: Observation, turn: Turn) -> None:

@@ -26,7 +26,8 @@ class Observed:
     that the group keeps where its spec names none: the target last in force. `room` is how many
     nodes it may have before the operator's limit for all groups together is reached. Of the
     `nodes`, `outdated` were made from another template than the present one; without a usable
-    template none is. `usable` are those that take pods: only asked for where some are outdated.
+    template none is. `ready` are those that are Ready, `usable` those of them that take pods: only
+    asked for where some are outdated.
     `ended` are those that the simulated cloud has taken back: they go whatever the target, as those
     do that somebody names.
     """
@@ -38,6 +39,7 @@ class Observed:
     next_serial: int
     held: int | None
     room: int
+    ready: frozenset[int] = frozenset()
     usable: frozenset[int] = frozenset()
     outdated: frozenset[int] = frozenset()
     ended: frozenset[int] = frozenset()
@@ -218,7 +220,7 @@ def _patches(rollout: Rollout | None) -> bool:
 def _replaced(
     observed: Observed, staying: list[int], rollout: Rollout | None, *, target: int
 ) -> list[int]:
-    """The outdated serials to replace now: those that aren't usable, then the oldest of the others,
+    """The outdated serials to replace now: those that aren't Ready, then the oldest of the others,
     as many as may be missing besides those that are missing or not usable anyway.
     """
     if rollout is None or rollout.max_unavailable is None or rollout.held:
@@ -226,8 +228,8 @@ def _replaced(
     outdated = [s for s in staying if s in observed.outdated]
     unavailable = target - sum(s in observed.usable for s in staying)
     budget = max(0, rollout.max_unavailable - unavailable)
-    out_of_use = [s for s in outdated if s not in observed.usable]
-    return out_of_use + _without(outdated, out_of_use)[:budget]
+    not_ready = [s for s in outdated if s not in observed.ready]
+    return not_ready + _without(outdated, not_ready)[:budget]
 
 
 def _without(serials: list[int], others: list[int]) -> list[int]:

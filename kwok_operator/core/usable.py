@@ -6,8 +6,8 @@
 The API server puts the taint node.kubernetes.io/not-ready on every node at its creation, whatever
 its conditions say. kube-controller-manager takes it off again, and adds labels and an annotation,
 each at the pace of one client: a few nodes a second. So the one is taken off by whoever makes a
-node Ready, and the others are there from birth. A node is *usable* once it is Ready and that taint
-is gone.
+node Ready, and the others are there from birth. A node is *usable* while it is Ready and Kubernetes
+keeps no pods off it.
 """
 
 from collections.abc import Mapping
@@ -46,6 +46,17 @@ def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:
         taint.get("key") == constants.NOT_READY_TAINT_KEY
         and taint.get("effect") == constants.NOT_READY_TAINT_EFFECT
         and not taint.get("value")
+    )
+
+
+def is_unreachable_taint(taint: Mapping[str, Any]) -> bool:
+    """Whether Kubernetes keeps pods off because it has not heard of the node for a while.
+
+    It stays for some time once the node is Ready again. To take it off is Kubernetes' business.
+    """
+    return (
+        taint.get("key") == constants.UNREACHABLE_TAINT_KEY
+        and taint.get("effect") == constants.NOT_READY_TAINT_EFFECT
     )
 
 

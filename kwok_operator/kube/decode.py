@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
 
-from kwok_operator.core.usable import is_not_ready_taint
+from kwok_operator.core.usable import is_not_ready_taint, is_unreachable_taint
 from kwok_operator.errors import ApiError, DecodeError
 from kwok_operator.kube.answers import error_of
 from kwok_operator.kube.shallow import ALONE, OF_LINE, OF_LIST, shallow
@@ -58,9 +58,11 @@ class NodeView:
     not_ready_taint: bool = False
     """Whether Kubernetes keeps pods off, as it does with every new node: see core/usable.py."""
 
+    unreachable_taint: bool = False
+
     @property
     def usable(self) -> bool:
-        return self.ready and not self.not_ready_taint
+        return self.ready and not self.not_ready_taint and not self.unreachable_taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +201,18 @@ def _node(raw: _Node) -> NodeView:
         owner_uids=tuple([owner.get("uid", "") for owner in meta.get("ownerReferences") or ()]),
         finalizers=tuple(meta.get("finalizers") or ()),
         deleting=meta.get("deletionTimestamp") is not None,
-        ready=any(
-            [
-                condition.get("type") == "Ready" and condition.get("status") == "True"
-                for condition in status.get("conditions") or ()
-            ]
-        ),
+        # Of several, Kubernetes' controllers go by the first.
+        ready=[c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"][
+            :1
+        ]
+        == ["True"],
         addresses=tuple(
             [(a.get("type", ""), a.get("address", "")) for a in status.get("addresses") or ()]
         ),
         kubelet_port=(endpoints.get("kubeletEndpoint") or {}).get("Port") or 0,
         provider_id=spec.get("providerID") or "",
         not_ready_taint=any([is_not_ready_taint(t) for t in spec.get("taints") or ()]),
+        unreachable_taint=any([is_unreachable_taint(t) for t in spec.get("taints") or ()]),
     )
 
 

@@ -88,6 +88,8 @@ class Unreadable:
     uid: str
     resource_version: int
     why: str
+    deleting: bool = False
+    orphaning: bool = False
 
     @property
     def reference(self) -> dict[str, str]:
@@ -122,6 +124,8 @@ def _unreadable(body: Mapping[str, Any], why: str) -> Unreadable:
         uid=str(metadata.get("uid", "")),
         resource_version=int(version) if version.isdecimal() else 0,
         why=one_line(why, limit=LONGEST_REASON),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        orphaning=ORPHAN_FINALIZER in str(metadata.get("finalizers")),
     )
 
 

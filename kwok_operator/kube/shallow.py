@@ -8,6 +8,7 @@ be taken for what somebody wrote.
 
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, Final
 
 MOST: Final = 200
@@ -21,7 +22,8 @@ OF_LIST: Final = 3
 
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
-_ONE_KIND: Final = bytes.maketrans(b"[]", b"{}")
+_STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
+"""Of a signed byte: a level up, a level down."""
 _MARK: Final = f',"{CUT}":true'.encode()
 
 
@@ -54,12 +56,8 @@ def shallow(text: bytes, *, objects: int) -> bytes:
 def _too_deep(text: bytes, most: int) -> bool:
     # Without what is escaped, every other piece between quotes is a string.
     pieces = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    brackets = b"".join(pieces[::2]).translate(_ONE_KIND, _NO_BRACKETS)
-    for _ in range(most):
-        if not brackets:
-            return False
-        brackets = brackets.replace(b"{}", b"")  # those of the innermost level
-    return bool(brackets)
+    steps = b"".join(pieces[::2]).translate(_STEPS, _NO_BRACKETS)
+    return max(accumulate(memoryview(steps).cast("b")), default=0) > most
 
 
 def is_cut(body: Mapping[str, Any]) -> bool:

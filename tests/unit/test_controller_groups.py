@@ -279,6 +279,20 @@ class TestReplace:
         store.put(dataclasses.replace(odd, resource_version=8))
         assert len(caplog.records) == 2
 
+    @pytest.mark.parametrize("listed", [True, False])
+    def test_that_one_goes_is_known_although_it_can_not_be_read(
+        self, store: GroupStore, listed: bool
+    ) -> None:
+        store.put(group(version=5))
+        odd = Unreadable("web", "u-1", 6, "why", deleting=True, orphaning=True)
+        if listed:
+            store.replace([odd], version=6)
+        else:
+            assert store.put(odd) is True
+            assert store.put(odd) is False, "that is no news"
+        known = store.get("web")
+        assert known is not None and (known.deleting, known.orphaning) == (True, True)
+
     def test_one_that_can_not_be_read_takes_the_place_of_one_that_is_gone(
         self, store: GroupStore
     ) -> None:

@@ -82,7 +82,8 @@ class World:
             interruption_taint=None,
             now=NOW,
         )
-        assert await self.writer.create(NAME, made, group=GROUP, uid=UID, kwok_alive=True)
+        answer = await self.writer.create(NAME, made, group=GROUP, uid=UID)
+        assert await self.writer.let_pods_on(NAME, uid=UID, answer=answer) is None
         return self.record
 
     @property

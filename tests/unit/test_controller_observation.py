@@ -10,6 +10,7 @@
 - a status that somebody else has written is taken over, an older one isn't
 """
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ def node(
     held: bool = False,
     ready: bool = False,
     tainted: bool = False,
+    unreachable: bool = False,
     template: str = "",
 ) -> NodeView:
     annotations = {
@@ -60,6 +62,7 @@ def node(
         kubelet_port=0,
         provider_id="",
         not_ready_taint=tainted,
+        unreachable_taint=unreachable,
     )
 
 
@@ -115,10 +118,24 @@ class TestOurs:
 
     def test_usable_ones_are_ready_and_take_pods(self, world: World) -> None:
         nodes = [*ours(0), *ours(1, ready=True), *ours(2, 3, ready=True, tainted=True)]
-        seen = world.look([*nodes, *ours(4, tainted=True)])
+        nodes += [*ours(4, tainted=True), *ours(5, ready=True, unreachable=True)]
+        seen = world.look(nodes)
         assert (seen.usable, {r.serial for r in seen.tainted}) == (1, {2, 3})
         plan = observed(seen, world.memory, room=50, template_hash="another")
-        assert plan.usable == {1}, "the others count as unavailable in a rolling update"
+        assert plan.usable == {1}
+        assert plan.ready == {1, 2, 3, 5}
+
+    def test_a_node_that_stays_shut_is_tried_ever_less(self, world: World) -> None:
+        openings, tries, now = world.memory.openings, list[int](), 0
+        while len(tries) < 9:
+            if openings.is_due("a", now=now):
+                openings.tried("a", now=now)
+                tries.append(now)
+            assert openings.is_due("b", now=now)
+            now += 1
+        assert [b - a for a, b in pairwise(tries)] == [5, 10, 20, 40, 80, 160, 300, 300]
+        openings.tried("b", now=now + 301)
+        assert openings.is_due("a", now=now + 301), "what is long ago is forgotten"
 
     def test_those_of_a_template(self, world: World) -> None:
         seen = world.look([*ours(0, 1, template="new"), *ours(2, template="old")])

@@ -156,6 +156,7 @@ def test_odd_nodes(node: object) -> None:
         ([{"type": "Ready", "status": "Unknown"}], False),
         ([{"type": "NotReady", "status": "True"}], False),
         ([{"status": "True"}, {"type": "Ready"}], False),
+        ([{"type": "Ready", "status": "False"}, {"type": "Ready", "status": "True"}], False),
         ([{"type": "Ready", "status": "True", "lastHeartbeatTime": None}], True),
     ],
 )

@@ -3,6 +3,7 @@
 - one PATCH a node; none where there is nothing to take off
 - an operator that ended between the two writes leaves nodes that the next one opens
 - what fails, or has changed in between, is looked at again; what others have put there stays
+- a refusal stops nobody, and no name is used twice because of it
 - where kwok gives no sign of life, nodes keep the taint, whoever made them Ready
 
 Which patch it is is in test_core_usable.py.
@@ -41,6 +42,13 @@ def taints(node: Json) -> list[Json]:
     return node["spec"].get("taints") or []
 
 
+def refused(world: World) -> bool:
+    """Whether the group ever said that the API server refuses something."""
+    said = [seen.body for seen in world.server.seen if seen.resource == STATUS]
+    assert said
+    return any(b"Refused" in body for body in said)
+
+
 async def test_one_patch_opens_a_node(world: World) -> None:
     world.scale(SIZE)
     await world.settled(SIZE)
@@ -61,9 +69,37 @@ async def test_trouble_with_the_patch_is_passed_by(world: World, trouble: str) -
     assert world.serials() == list(range(SIZE))
 
 
+@pytest.mark.parametrize("code", [400, 403, 422])
+async def test_a_refusal_stops_nobody(world: World, code: int) -> None:
+    world.scale(1)
+    await world.settled(1)
+    world.server.fail(code, times=8, verb="patch", resource="nodes")
+    world.scale(SIZE)
+    await world.settled(SIZE)
+    assert not tainted(world)
+    assert not refused(world)
+
+
+async def test_a_name_is_not_used_twice_because_of_the_patch(world: World) -> None:
+    world.scale(1)
+    await world.settled(1)
+    world.server.fail(429, verb="patch", resource="nodes")
+    held = world.server.hold(verb="get", resource="nodes")
+    before = world.server.calls.copy()
+    world.scale(2)
+    await until(lambda: (world.server.calls - before)["get", "nodes"])
+    assert (world.server.calls - before)["create", "nodes"] == 1
+    (name,) = tainted(world)
+    world.server.delete(NODES, name)
+    held.set()
+    await world.settled(2)
+    assert world.serials() == [0, 2]
+
+
 async def test_nodes_that_another_operator_left_are_opened(world: World) -> None:
     world.scale(SIZE)
     await world.settled(SIZE)
+    world.later = 10.0  # the first one was opened a moment ago, and nobody tries it again at once
     for name, node in list(world.server.objects(NODES).items()):
         world.server.patch(NODES, name, {"spec": {"taints": [*taints(node), NEW]}})
     await until(lambda: not tainted(world))
@@ -84,8 +120,7 @@ async def test_what_somebody_adds_in_between_stays(world: World) -> None:
     await world.settled(SIZE)
     assert hand in taints(world.server.objects(NODES)[name])
     assert not tainted(world)
-    said = [seen.body for seen in world.server.seen if seen.resource == STATUS]
-    assert said and not any(b"Refused" in body for body in said), "that is no refusal"
+    assert not refused(world)
 
 
 async def test_one_that_somebody_gave_a_value_stays_and_is_left_alone(world: World) -> None:

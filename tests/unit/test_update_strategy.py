@@ -46,6 +46,7 @@ def plan(
     nodes: Iterable[int] = range(6),
     outdated: Iterable[int] = range(6),
     not_ready: Iterable[int] = (),
+    shut: Iterable[int] = (),
     target: int = 6,
     batches: tuple[Batch, ...] = (),
     next_serial: int = 0,
@@ -63,7 +64,8 @@ def plan(
         next_serial=max([next_serial - 1, *there, *(batch.last for batch in batches)]) + 1,
         held=None,
         room=room,
-        usable=frozenset(there) - frozenset(not_ready),
+        ready=frozenset(there) - frozenset(not_ready),
+        usable=frozenset(there) - frozenset(not_ready) - frozenset(shut),
         outdated=frozenset(there) & frozenset(outdated),
     )
     return make_plan(
@@ -148,6 +150,10 @@ class TestRollingUpdate:
         todo = plan(rolling(3), not_ready=[2, 4])
         assert todo.delete == named(2, 4, 0)
         assert plan(rolling(1), not_ready=[2, 4, 5]).delete == named(2, 4, 5)
+
+    def test_outdated_ones_that_are_ready_and_take_no_pods_cost_as_others_do(self) -> None:
+        assert plan(rolling(1), shut=[2, 4, 5]).delete == ()
+        assert plan(rolling(4), shut=[2, 4, 5]).delete == named(0)
 
     def test_up_to_date_ones_stay_ready_or_not(self) -> None:
         todo = plan(rolling(6), outdated=[3], not_ready=[0, 1])
