@@ -1,7 +1,8 @@
 """What clients can't have of the server, on both loops, with frames by hand.
 
 - answers: a stream waits for its window before the next message, what isn't taken ends with the
-  call's deadline, and what waits on a connection is bounded
+  call's deadline, and what waits on a connection is bounded: calls wait for room
+- others have their turn between two large answers
 - connections: at most so many, and those that have said nothing make room
 - time: to say something at first, and to answer a PING
 """
@@ -17,8 +18,10 @@ import uvloop
 
 from kwok_operator.shim import grpccalls, grpcpeer, grpcservice
 from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.grpcwire import OK_TRAILERS
 from kwok_operator.shim.http2 import frames
 from kwok_operator.shim.http2.frames import ErrorCode
+from kwok_operator.shim.status import Handler
 from tests.fakes.certificates import make_certificates
 from tests.fakes.http2 import REQUEST, block
 
@@ -117,13 +120,23 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(context: ssl.SSLContext | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    context: ssl.SSLContext | None = None, *, handlers: dict[str, Handler] | None = None
+) -> AsyncIterator[Serving]:
     async def count(message: bytes) -> bytes:
         found.asked += 1
         return message * 100
 
+    async def big_later(message: bytes) -> bytes:
+        return message * BIG
+
     server = GrpcServer(
-        {"/t/Echo": lambda message: message, "/t/Big": lambda message: message * BIG},
+        {
+            "/t/Echo": lambda message: message,
+            "/t/Big": lambda message: message * BIG,
+            "/t/BigLater": big_later,
+        }
+        | (handlers or {}),
         streams={"/t/Stream": count},
     )
     tls = (lambda: context) if context else None
@@ -171,7 +184,80 @@ def test_an_answer_that_is_not_taken_ends_with_its_deadline(run: Run) -> None:
     run(work())
 
 
-def test_what_waits_on_a_connection_is_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpccalls, "MAX_UNSENT", 3 * BIG)
+
+    begun = []
+
+    def big(message: bytes) -> bytes:
+        begun.append(message)
+        return message * BIG
+
+    async def work() -> None:
+        async with serving(handlers={"/t/Big": big}) as served:
+            client = await served.client()
+            client.greet(window=0)
+            streams = range(1, 21, 2)
+            for stream in streams:
+                client.call(stream, "/t/Big", b"x")
+            heads = [each for each in await client.heard() if each[0] == frames.HEADERS]
+            assert [stream for _, _, stream, _ in heads] == [1, 3, 5]
+            client.call(21, "/t/Big", b"y", grpc_timeout="50m")
+            late = await client.until(frames.HEADERS)
+            assert late[2] == 21
+            assert b"the deadline has passed" in late[3]
+            client.call(23, "/t/Big", b"z")
+            client.send(frames.reset_frame(23, ErrorCode.CANCEL))
+            client.open_window(2**21, 0, *streams)
+            end = frames.END_HEADERS | frames.END_STREAM
+            ends = [await client.until(frames.HEADERS, flags=end) for _ in streams]
+            assert {stream: block for _, _, stream, block in ends} == dict.fromkeys(
+                streams, OK_TRAILERS
+            )
+            assert await client.heard() == []
+            assert begun == [b"x"] * len(streams)
+
+    run(work())
+
+
+def test_a_reset_makes_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpccalls, "MAX_UNSENT", BIG)
+
+    async def work() -> None:
+        async with serving() as served:
+            client = await served.client()
+            client.greet(window=0)
+            client.call(1, "/t/Big", b"x")
+            client.call(3, "/t/Big", b"x")
+            assert 3 not in {stream for _, _, stream, _ in await client.heard()}
+            client.send(frames.reset_frame(1, ErrorCode.CANCEL))
+            assert (await client.until(frames.HEADERS))[2] == 3
+
+    run(work())
+
+
+def test_others_have_their_turn_between_large_answers(run: Run) -> None:
+    turns = []
+
+    def big(message: bytes) -> bytes:
+        turns.append("large answer")
+        asyncio.get_running_loop().call_soon(turns.append, "others")
+        return message * BIG
+
+    async def work() -> None:
+        async with serving(handlers={"/t/Turns": big}) as served:
+            client = await served.client()
+            client.greet(window=2**20)
+            for stream in (1, 3, 5):
+                client.call(stream, "/t/Turns", b"x")
+            await client.heard()
+            assert turns == ["large answer", "others"] * 3
+
+    run(work())
+
+
+def test_answers_that_come_later_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their calls began when there was room for each."""
     monkeypatch.setattr(grpccalls, "MAX_UNSENT", 3 * BIG)
 
     async def work() -> None:
@@ -180,7 +266,7 @@ def test_what_waits_on_a_connection_is_bounded(run: Run, monkeypatch: pytest.Mon
             client.greet(window=0)
             streams = range(1, 21, 2)
             for stream in streams:
-                client.call(stream, "/t/Big", b"x")
+                client.call(stream, "/t/BigLater", b"x")
             client.call(21, "/t/Echo", b"small")
             heads = [each for each in await client.heard() if each[0] == frames.HEADERS]
             waiting = {stream for _, flags, stream, _ in heads if not flags & frames.END_STREAM}
@@ -192,7 +278,7 @@ def test_what_waits_on_a_connection_is_bounded(run: Run, monkeypatch: pytest.Mon
             client.open_window(2**20, 0, 1, 3, 5, 21)
             for _ in waiting:
                 await client.until(frames.HEADERS, flags=frames.END_HEADERS | frames.END_STREAM)
-            client.call(23, "/t/Big", b"x")
+            client.call(23, "/t/BigLater", b"x")
             assert (await client.until(frames.HEADERS))[1:3] == (frames.END_HEADERS, 23)
 
     run(work())
