@@ -121,9 +121,8 @@ class ClientProtocol(Peer):
     def _expire(self, call: Call) -> None:
         if self._connection.waits(call.stream_id):
             # No status gets past what the client doesn't take.
-            self._over(call, StatusCode.DEADLINE_EXCEEDED)
             self._connection.cancel(call.stream_id)
-            self._gone(call)
+            self._gone(call, StatusCode.DEADLINE_EXCEEDED)
         else:
             self._fail(call, _late())
         self._flush()
@@ -302,29 +301,29 @@ class ClientProtocol(Peer):
     def _over(self, call: Call, code: StatusCode) -> None:
         if call.over:
             return
-        call.over = True
+        call.code = code
         self._waiting.pop(call.stream_id, None)
         if call.held:
             self._release(call, call.held)
         if call.task is not None:
             # For a task that ends its own call, this comes too late to matter.
             call.task.cancel()
-        if self._service.observe is not None:
-            self._service.observe(call.method, code, monotonic() - call.started)
 
     def _sent(self, stream_id: int) -> None:
         call = self._calls[stream_id]
-        if call.over:
-            self._gone(call)
+        if call.code is not None:
+            self._gone(call, call.code)
         elif call.wake is not None:
             call.wake.set()
 
-    def _gone(self, call: Call) -> None:
-        """Nothing of it is left to be sent."""
-        self._over(call, StatusCode.CANCELLED)
+    def _gone(self, call: Call, code: StatusCode = StatusCode.CANCELLED) -> None:
+        """Nothing of it is left to be sent, or nothing more goes."""
+        self._over(call, code)
         del self._calls[call.stream_id]
         if call.timer is not None:
             call.timer.cancel()
+        if self._service.observe is not None:
+            self._service.observe(call.method, code, monotonic() - call.started)
 
     def _release(self, call: Call, count: int) -> None:
         call.held -= count

@@ -21,7 +21,7 @@ from kwok_operator.shim.grpcserver import GrpcServer
 from kwok_operator.shim.grpcwire import OK_TRAILERS
 from kwok_operator.shim.http2 import frames
 from kwok_operator.shim.http2.frames import ErrorCode
-from kwok_operator.shim.status import Handler
+from kwok_operator.shim.status import Handler, StatusCode
 from tests.fakes.certificates import make_certificates
 from tests.fakes.http2 import REQUEST, block
 
@@ -106,6 +106,7 @@ class Raw:
 class Serving:
     def __init__(self, port: int) -> None:
         self.asked = 0
+        self.observed: list[tuple[str, StatusCode]] = []
         self._port = port
         self._clients: list[Raw] = []
 
@@ -138,6 +139,7 @@ async def serving(
         }
         | (handlers or {}),
         streams={"/t/Stream": count},
+        observe=lambda method, code, _: found.observed.append((method, code)),
     )
     tls = (lambda: context) if context else None
     found = Serving(await server.listen_tcp("127.0.0.1", 0, ssl=tls))
@@ -178,8 +180,12 @@ def test_an_answer_that_is_not_taken_ends_with_its_deadline(run: Run) -> None:
             reset = await client.until(frames.RST_STREAM)
             assert reset[2:] == (1, ErrorCode.CANCEL.to_bytes(4, "big"))
             client.open_window(2**20, 0)
-            client.call(3, "/t/Echo")
+            client.call(3, "/t/Echo", b"x")
             assert {stream for kind, _, stream, _ in await client.heard() if not kind} <= {3}
+            assert served.observed == [
+                ("/t/Big", StatusCode.DEADLINE_EXCEEDED),
+                ("/t/Echo", StatusCode.OK),
+            ]
 
     run(work())
 
@@ -232,6 +238,7 @@ def test_a_reset_makes_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
             assert 3 not in {stream for _, _, stream, _ in await client.heard()}
             client.send(frames.reset_frame(1, ErrorCode.CANCEL))
             assert (await client.until(frames.HEADERS))[2] == 3
+            assert served.observed == [("/t/Big", StatusCode.CANCELLED)]
 
     run(work())
 
