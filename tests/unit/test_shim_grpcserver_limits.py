@@ -348,3 +348,39 @@ def test_idle_connections_are_pinged_and_dead_ones_go(
             await client.closed()
 
     run(work())
+
+
+class Failing(asyncio.Transport):
+    """Its first write finds the client gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes += 1
+
+    def is_closing(self) -> bool:
+        return self.writes > 0
+
+
+async def test_nothing_is_written_once_a_write_has_failed() -> None:
+    service = grpcservice.Service(
+        handlers={b"/t/Big": ("/t/Big", lambda _: bytes(2**20))},
+        streams={},
+        observe=None,
+        max_message_bytes=2**20,
+    )
+    client, transport = grpccalls.ClientProtocol(service), Failing()
+    greeting = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**20})
+    head = block([*REQUEST[:2], (b":path", b"/t/Big"), *REQUEST[3:]])
+    client.data_received(
+        frames.PREFACE
+        + greeting
+        + frames.window_frame(0, 2**21)
+        + frames.frame(frames.HEADERS, frames.END_HEADERS, 1, head)
+        + frames.frame(frames.DATA, frames.END_STREAM, 1, bytes(5))
+    )
+    client.connection_made(transport)
+    assert transport.writes == 1
+    client.connection_lost(None)
