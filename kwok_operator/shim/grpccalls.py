@@ -6,8 +6,8 @@ deadline, when the client cancels, or with the connection.
 
     data_received -> Connection.receive -> events -> handlers -> Connection.respond -> one write
 
-What a client doesn't take waits up to the call's deadline and to `MAX_UNSENT`, and a stream waits
-with it.
+What a client doesn't take waits up to the call's deadline and to `MAX_UNSENT`. Streams and calls
+that have not begun wait with it. There is one large answer in a turn of the loop.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from kwok_operator.shim.status import Handler, RpcError, StatusCode, StreamHandl
 MAX_HELD: Final = 2**26
 """Bytes of requests that one connection may have waiting."""
 MAX_UNSENT: Final = 2**25
-"""Bytes of answers that may wait on one connection before another one that isn't small."""
+"""Bytes of answers on one connection for which others wait, or are refused where they are made."""
 _GRPC: Final = b"application/grpc"
 _SMALL: Final = 16_000
 """Answers up to this are copied into one frame with their prefix; larger ones are not copied."""
@@ -39,6 +39,9 @@ class ClientProtocol(Peer):
         super().__init__(service)
         self._calls: dict[int, Call] = {}
         self._new: list[Call] = []
+        self._waiting: dict[int, tuple[Call, Handler, bytes]] = {}
+        """Calls that have not begun, by stream, the oldest first."""
+        self._turn_over = False
         self._held = 0
 
     def data_received(self, data: bytes) -> None:
@@ -118,9 +121,8 @@ class ClientProtocol(Peer):
     def _expire(self, call: Call) -> None:
         if self._connection.waits(call.stream_id):
             # No status gets past what the client doesn't take.
-            self._over(call, StatusCode.DEADLINE_EXCEEDED)
             self._connection.cancel(call.stream_id)
-            self._gone(call)
+            self._gone(call, StatusCode.DEADLINE_EXCEEDED)
         else:
             self._fail(call, _late())
         self._flush()
@@ -170,6 +172,32 @@ class ClientProtocol(Peer):
             self._dispatch(call, call.handler, call.message)
 
     def _dispatch(self, call: Call, handler: Handler, message: bytes) -> None:
+        self._waiting[call.stream_id] = (call, handler, message)
+        if not self._turn_over:
+            self._begin_calls()
+
+    def _begin_calls(self) -> None:
+        """Those that wait, up to a large answer, or for as long as there is room."""
+        while self._waiting and not self._turn_over and self._connection.unsent < MAX_UNSENT:
+            self._call(*self._waiting.pop(next(iter(self._waiting))))
+
+    def _turn(self) -> None:
+        self._turn_over = False
+        self._begin_calls()
+        self._flush()
+
+    def _flush(self) -> None:
+        super()._flush()
+        if self._waiting and self._connection.unsent < MAX_UNSENT:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """What waits goes on when others have had their turn."""
+        if not self._turn_over:
+            self._turn_over = True
+            self._loop.call_soon(self._turn)
+
+    def _call(self, call: Call, handler: Handler, message: bytes) -> None:
         try:
             answer = handler(message)
         except Exception as error:
@@ -257,6 +285,7 @@ class ClientProtocol(Peer):
             connection.send_data(stream_id, grpcwire.prefix(message))
             connection.send_data(stream_id, message)
             connection.end_stream(stream_id, OK_TRAILERS)
+            self._end_turn()
 
     def _is_too_much(self, answer: bytes) -> bool:
         return len(answer) > _SMALL and self._connection.unsent >= MAX_UNSENT
@@ -272,28 +301,29 @@ class ClientProtocol(Peer):
     def _over(self, call: Call, code: StatusCode) -> None:
         if call.over:
             return
-        call.over = True
+        call.code = code
+        self._waiting.pop(call.stream_id, None)
         if call.held:
             self._release(call, call.held)
         if call.task is not None:
             # For a task that ends its own call, this comes too late to matter.
             call.task.cancel()
-        if self._service.observe is not None:
-            self._service.observe(call.method, code, monotonic() - call.started)
 
     def _sent(self, stream_id: int) -> None:
         call = self._calls[stream_id]
-        if call.over:
-            self._gone(call)
+        if call.code is not None:
+            self._gone(call, call.code)
         elif call.wake is not None:
             call.wake.set()
 
-    def _gone(self, call: Call) -> None:
-        """Nothing of it is left to be sent."""
-        self._over(call, StatusCode.CANCELLED)
+    def _gone(self, call: Call, code: StatusCode = StatusCode.CANCELLED) -> None:
+        """Nothing of it is left to be sent, or nothing more goes."""
+        self._over(call, code)
         del self._calls[call.stream_id]
         if call.timer is not None:
             call.timer.cancel()
+        if self._service.observe is not None:
+            self._service.observe(call.method, code, monotonic() - call.started)
 
     def _release(self, call: Call, count: int) -> None:
         call.held -= count

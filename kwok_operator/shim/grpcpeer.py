@@ -125,7 +125,10 @@ class Peer(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        while not self._paused and (data := self._connection.data_to_send()):
+        # A write that fails closes.
+        while not (self._paused or transport.is_closing()) and (
+            data := self._connection.data_to_send()
+        ):
             transport.write(data)
         if self._leaving and not self._paused and self._connection.idle:
             transport.close()

@@ -82,12 +82,12 @@ class Call:
 
     __slots__ = (
         "begun",
+        "code",
         "ended",
         "handler",
         "held",
         "message",
         "method",
-        "over",
         "reader",
         "started",
         "stream_handler",
@@ -116,5 +116,10 @@ class Call:
         self.task: asyncio.Future[Any] | None = None
         self.begun = False
         """Part of the answer is on its way, so that its end can't begin with a head."""
-        self.over = False
+        self.code: StatusCode | None = None
+        """Of the answer, which may be on its way still."""
+
+    @property
+    def over(self) -> bool:
         """Answered or given up. What is left of it is to be sent, at most."""
+        return self.code is not None

@@ -40,7 +40,7 @@ class Tls:
         self._clock = clock
         self._told: dict[str, float] = {}
         """When each cause was last told; OpenSSL knows a few hundred."""
-        self._stamp = _stamp(certificates)
+        self._stamp = self._refused = _stamp(certificates)
         self._current = self._load()
 
     def context(self) -> ssl.SSLContext:
@@ -55,7 +55,9 @@ class Tls:
         try:
             self._current = self._load()
         except SettingsError as error:
-            logger.warning("certificates not renewed, the old ones stay: error=%s", error)
+            if now != self._refused:
+                self._refused = now
+                logger.warning("certificates not renewed, the old ones stay: error=%s", error)
         else:
             self._stamp = now
             logger.info("certificates renewed")
@@ -111,15 +113,15 @@ def _in_words(error: ssl.SSLError) -> str:
     return (error.reason or "the handshake failed").replace("_", " ").lower()
 
 
-def _stamp(certificates: Certificates) -> tuple[int, ...]:
+def _stamp(certificates: Certificates) -> tuple[tuple[int, ...], ...]:
     return tuple(
-        _changed_at(Path(file))
-        for file in (certificates.cert, certificates.key, certificates.cacert)
+        _state(Path(file)) for file in (certificates.cert, certificates.key, certificates.cacert)
     )
 
 
-def _changed_at(path: Path) -> int:
+def _state(path: Path) -> tuple[int, ...]:
     try:
-        return path.stat().st_mtime_ns
+        found = path.stat()
     except OSError:
-        return 0
+        return ()
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size

@@ -1,7 +1,8 @@
 """What clients can't have of the server, on both loops, with frames by hand.
 
 - answers: a stream waits for its window before the next message, what isn't taken ends with the
-  call's deadline, and what waits on a connection is bounded
+  call's deadline, and what waits on a connection is bounded: calls wait for room
+- others have their turn between two large answers
 - connections: at most so many, and those that have said nothing make room
 - time: to say something at first, and to answer a PING
 """
@@ -17,8 +18,10 @@ import uvloop
 
 from kwok_operator.shim import grpccalls, grpcpeer, grpcservice
 from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.grpcwire import OK_TRAILERS
 from kwok_operator.shim.http2 import frames
 from kwok_operator.shim.http2.frames import ErrorCode
+from kwok_operator.shim.status import Handler, StatusCode
 from tests.fakes.certificates import make_certificates
 from tests.fakes.http2 import REQUEST, block
 
@@ -103,6 +106,7 @@ class Raw:
 class Serving:
     def __init__(self, port: int) -> None:
         self.asked = 0
+        self.observed: list[tuple[str, StatusCode]] = []
         self._port = port
         self._clients: list[Raw] = []
 
@@ -117,14 +121,25 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(context: ssl.SSLContext | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    context: ssl.SSLContext | None = None, *, handlers: dict[str, Handler] | None = None
+) -> AsyncIterator[Serving]:
     async def count(message: bytes) -> bytes:
         found.asked += 1
         return message * 100
 
+    async def big_later(message: bytes) -> bytes:
+        return message * BIG
+
     server = GrpcServer(
-        {"/t/Echo": lambda message: message, "/t/Big": lambda message: message * BIG},
+        {
+            "/t/Echo": lambda message: message,
+            "/t/Big": lambda message: message * BIG,
+            "/t/BigLater": big_later,
+        }
+        | (handlers or {}),
         streams={"/t/Stream": count},
+        observe=lambda method, code, _: found.observed.append((method, code)),
     )
     tls = (lambda: context) if context else None
     found = Serving(await server.listen_tcp("127.0.0.1", 0, ssl=tls))
@@ -165,13 +180,91 @@ def test_an_answer_that_is_not_taken_ends_with_its_deadline(run: Run) -> None:
             reset = await client.until(frames.RST_STREAM)
             assert reset[2:] == (1, ErrorCode.CANCEL.to_bytes(4, "big"))
             client.open_window(2**20, 0)
-            client.call(3, "/t/Echo")
+            client.call(3, "/t/Echo", b"x")
             assert {stream for kind, _, stream, _ in await client.heard() if not kind} <= {3}
+            assert served.observed == [
+                ("/t/Big", StatusCode.DEADLINE_EXCEEDED),
+                ("/t/Echo", StatusCode.OK),
+            ]
 
     run(work())
 
 
-def test_what_waits_on_a_connection_is_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpccalls, "MAX_UNSENT", 3 * BIG)
+
+    begun = []
+
+    def big(message: bytes) -> bytes:
+        begun.append(message)
+        return message * BIG
+
+    async def work() -> None:
+        async with serving(handlers={"/t/Big": big}) as served:
+            client = await served.client()
+            client.greet(window=0)
+            streams = range(1, 21, 2)
+            for stream in streams:
+                client.call(stream, "/t/Big", b"x")
+            heads = [each for each in await client.heard() if each[0] == frames.HEADERS]
+            assert [stream for _, _, stream, _ in heads] == [1, 3, 5]
+            client.call(21, "/t/Big", b"y", grpc_timeout="50m")
+            late = await client.until(frames.HEADERS)
+            assert late[2] == 21
+            assert b"the deadline has passed" in late[3]
+            client.call(23, "/t/Big", b"z")
+            client.send(frames.reset_frame(23, ErrorCode.CANCEL))
+            client.open_window(2**21, 0, *streams)
+            end = frames.END_HEADERS | frames.END_STREAM
+            ends = [await client.until(frames.HEADERS, flags=end) for _ in streams]
+            assert {stream: block for _, _, stream, block in ends} == dict.fromkeys(
+                streams, OK_TRAILERS
+            )
+            assert await client.heard() == []
+            assert begun == [b"x"] * len(streams)
+
+    run(work())
+
+
+def test_a_reset_makes_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpccalls, "MAX_UNSENT", BIG)
+
+    async def work() -> None:
+        async with serving() as served:
+            client = await served.client()
+            client.greet(window=0)
+            client.call(1, "/t/Big", b"x")
+            client.call(3, "/t/Big", b"x")
+            assert 3 not in {stream for _, _, stream, _ in await client.heard()}
+            client.send(frames.reset_frame(1, ErrorCode.CANCEL))
+            assert (await client.until(frames.HEADERS))[2] == 3
+            assert served.observed == [("/t/Big", StatusCode.CANCELLED)]
+
+    run(work())
+
+
+def test_others_have_their_turn_between_large_answers(run: Run) -> None:
+    turns = []
+
+    def big(message: bytes) -> bytes:
+        turns.append("large answer")
+        asyncio.get_running_loop().call_soon(turns.append, "others")
+        return message * BIG
+
+    async def work() -> None:
+        async with serving(handlers={"/t/Turns": big}) as served:
+            client = await served.client()
+            client.greet(window=2**20)
+            for stream in (1, 3, 5):
+                client.call(stream, "/t/Turns", b"x")
+            await client.heard()
+            assert turns == ["large answer", "others"] * 3
+
+    run(work())
+
+
+def test_answers_that_come_later_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their calls began when there was room for each."""
     monkeypatch.setattr(grpccalls, "MAX_UNSENT", 3 * BIG)
 
     async def work() -> None:
@@ -180,7 +273,7 @@ def test_what_waits_on_a_connection_is_bounded(run: Run, monkeypatch: pytest.Mon
             client.greet(window=0)
             streams = range(1, 21, 2)
             for stream in streams:
-                client.call(stream, "/t/Big", b"x")
+                client.call(stream, "/t/BigLater", b"x")
             client.call(21, "/t/Echo", b"small")
             heads = [each for each in await client.heard() if each[0] == frames.HEADERS]
             waiting = {stream for _, flags, stream, _ in heads if not flags & frames.END_STREAM}
@@ -192,7 +285,7 @@ def test_what_waits_on_a_connection_is_bounded(run: Run, monkeypatch: pytest.Mon
             client.open_window(2**20, 0, 1, 3, 5, 21)
             for _ in waiting:
                 await client.until(frames.HEADERS, flags=frames.END_HEADERS | frames.END_STREAM)
-            client.call(23, "/t/Big", b"x")
+            client.call(23, "/t/BigLater", b"x")
             assert (await client.until(frames.HEADERS))[1:3] == (frames.END_HEADERS, 23)
 
     run(work())
@@ -255,3 +348,39 @@ def test_idle_connections_are_pinged_and_dead_ones_go(
             await client.closed()
 
     run(work())
+
+
+class Failing(asyncio.Transport):
+    """Its first write finds the client gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes += 1
+
+    def is_closing(self) -> bool:
+        return self.writes > 0
+
+
+async def test_nothing_is_written_once_a_write_has_failed() -> None:
+    service = grpcservice.Service(
+        handlers={b"/t/Big": ("/t/Big", lambda _: bytes(2**20))},
+        streams={},
+        observe=None,
+        max_message_bytes=2**20,
+    )
+    client, transport = grpccalls.ClientProtocol(service), Failing()
+    greeting = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**20})
+    head = block([*REQUEST[:2], (b":path", b"/t/Big"), *REQUEST[3:]])
+    client.data_received(
+        frames.PREFACE
+        + greeting
+        + frames.window_frame(0, 2**21)
+        + frames.frame(frames.HEADERS, frames.END_HEADERS, 1, head)
+        + frames.frame(frames.DATA, frames.END_STREAM, 1, bytes(5))
+    )
+    client.connection_made(transport)
+    assert transport.writes == 1
+    client.connection_lost(None)

@@ -5,12 +5,12 @@
 - renewed files are taken over: new certificate, new CA, and the old CA counts no more
 - a connection that is open stays
 - no session of a client is taken up again: each connection is verified anew
-- files that don't fit each other change nothing, until they do
+- files that don't fit each other change nothing, until they do, and are told of once
+- renewed files may have the times of the old ones
 - files that can't be used at the start are an error that names the flags
 """
 
 import asyncio
-import logging
 import os
 import shutil
 import socket
@@ -59,6 +59,13 @@ class Mounted:
             target = self._directory / name
             shutil.copy(made.path(sources[name]), target)
             os.utime(target, (self._time, self._time))
+
+    def times(self) -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in self._directory.iterdir()}
+
+    def set_times(self, times: dict[Path, int]) -> None:
+        for path, time in times.items():
+            os.utime(path, ns=(time, time))
 
     def remove(self, name: str) -> None:
         (self._directory / name).unlink()
@@ -200,14 +207,34 @@ async def test_files_that_do_not_fit_each_other_change_nothing(
     tls = Tls(mounted.files)
     server, port = await serving(tls)
     mounted.put(new, "tls.crt")
-    with caplog.at_level(logging.WARNING):
+    sentence = "certificates not renewed, the old ones stay"
+
+    def told() -> int:
+        """In two looks."""
+        caplog.clear()
         tls.look()
-    assert "certificates not renewed, the old ones stay" in caplog.text
+        tls.look()
+        return caplog.text.count(sentence)
+
+    assert told() == 1
+    assert told() == 0
+    mounted.put(old, "ca.crt")
+    assert told() == 1
     assert await gets_in(port, old, old)
     mounted.put(new, "tls.key", "ca.crt")
     tls.look()
     assert await gets_in(port, new, new)
     await server.stop(0)
+
+
+async def test_renewed_files_may_have_the_old_times(mounted: Mounted, new: Made) -> None:
+    """As copies have that keep them."""
+    tls = Tls(mounted.files)
+    before, times = tls.context(), mounted.times()
+    mounted.put(new)
+    mounted.set_times(times)
+    tls.look()
+    assert tls.context() is not before
 
 
 async def test_files_that_are_gone_change_nothing(mounted: Mounted, old: Made) -> None:
