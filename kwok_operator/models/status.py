@@ -87,8 +87,8 @@ class KwokNodeGroupStatus(ApiModel):
     replicas: int = Field(default=0, description="Nodes that exist, ready or not.")
     ready_replicas: int = Field(
         default=0,
-        description="Nodes that are usable: Ready, and without Kubernetes' taint not-ready, so that"
-        " pods that tolerate the other taints can run there.",
+        description="Nodes that are usable: Ready, and without Kubernetes' own taints not-ready and"
+        " unreachable, so that pods that tolerate the other taints can run there.",
     )
     updated_replicas: int = Field(
         default=0, description="Nodes that were made from the present template."
