@@ -13,6 +13,7 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -30,6 +31,7 @@ from kwok_operator.shim.grpcserver import GrpcServer
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.settings import ShimSettings
+from kwok_operator.shim.status import Handler
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.tls import Tls
 from kwok_operator.shim.trouble import ApiTrouble
@@ -54,13 +56,8 @@ async def run(settings: ShimSettings) -> None:
         writer = GroupWriter(client=client, store=store, clock=time.monotonic)
         provider = CloudProvider(store=store, writer=writer)
         calls, trouble = provider.handlers(), _trouble(settings, store, metrics)
-        server = GrpcServer(
-            {
-                **(trouble.around(calls) if trouble else calls),
-                **health_handlers(lambda: store.synced),
-            },
-            streams=reflection_streams() if settings.grpc_reflection else None,
-            observe=metrics.call,
+        server = server_of(
+            trouble.around(calls) if trouble else calls, settings, store=store, metrics=metrics
         )
         health = HealthServer(
             registry=metrics.registry, healthy=lambda: None, ready=lambda: _unready(store)
@@ -76,6 +73,17 @@ async def run(settings: ShimSettings) -> None:
             stack.callback(trouble.stop)
         await _work(client, store, tls, metrics)
         logger.info("stopping: calls under way end, nodes and groups stay")
+
+
+def server_of(
+    calls: Mapping[str, Handler], settings: ShimSettings, *, store: Store, metrics: ShimMetrics
+) -> GrpcServer:
+    """The server of CloudProvider's calls, and of what else was asked for."""
+    return GrpcServer(
+        {**calls, **health_handlers(lambda: store.synced)},
+        streams=reflection_streams() if settings.grpc_reflection else None,
+        observe=metrics.call,
+    )
 
 
 async def _work(client: KubeClient, store: Store, tls: Tls | None, metrics: ShimMetrics) -> None:
