@@ -1,7 +1,6 @@
 """The shim's gRPC server as its settings want it: what it serves besides CloudProvider's calls."""
 
 import argparse
-from contextlib import suppress
 
 import grpc
 import grpc.aio
@@ -32,9 +31,7 @@ async def test_reflection_is_served_where_it_is_asked_for(
     port = await server.listen_tcp("127.0.0.1", 0)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         for path in REFLECTIONS:
-            stream = channel.stream_stream(path, bytes, bytes)(iter([b""]), timeout=5)
-            with suppress(grpc.aio.AioRpcError):
-                assert len([answer async for answer in stream]) == 1
-            assert await stream.code() == code
+            # A stream of one message is on the wire what a unary call is.
+            assert await channel.unary_unary(path, bytes, bytes)(b"", timeout=5).code() == code
         assert await channel.unary_unary(HEALTH_CHECK, bytes, bytes)(b"", timeout=5)
     await server.stop(0)
