@@ -16,7 +16,7 @@ results folder as soon as the case is over; a folder that has results already ge
 cases that are run, and keeps the others.
 
   python -m tests.bench --quick                       all cases, small: does it work here?
-  python -m tests.bench scale --sizes 1000 --skip kwokctl
+  python -m tests.bench usable --sizes 1000 --skip kwokctl
   python -m tests.bench memory --memory-sizes 1000,10000
 """
 
