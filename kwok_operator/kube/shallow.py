@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, Final
 
-MOST: Final = 200
+MOST: Final = 400
 """Levels of one object."""
 CUT: Final = "nestsTooDeep"
 """A key of an object of which something was left out."""

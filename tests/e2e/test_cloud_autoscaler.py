@@ -262,7 +262,7 @@ def test_they_agree_whoever_takes_nodes_away_and_while_no_operator_is_there(
             time.sleep(4)
         for _ in range(4):
             lost = names_of(kubectl, group_name)[0]
-            kubectl("delete", "node", lost, "--wait=false")
+            kubectl("delete", "node", lost, "--wait=false", "--ignore-not-found")
             autoscaler.decrease(group_name, -1)
             autoscaler.delete(group_name, *registered(kubectl, group_name)[-2:])
             time.sleep(1)
