@@ -110,10 +110,9 @@ class NodeWriter:
         """
         refusal: ApiError | None = None
         try:
+            if answer is None:
+                answer = await self._get(name)
             for _ in range(_UPDATE_TRIES):
-                if answer is None:
-                    self._spend()
-                    answer = await self._get(name)
                 node = NODES.one(answer)
                 patch = untaint(decode_dict(answer)) if _belongs(node, uid=uid) else None
                 if patch is None:
@@ -123,7 +122,9 @@ class NodeWriter:
                 try:
                     patched = await self._send_patch(name, "", patch, content_type=JSON_PATCH)
                 except (ConflictError, InvalidError) as error:
-                    refusal, answer = error, None
+                    refusal = error
+                    self._spend()
+                    answer = await self._get(name)
                 else:
                     self._cache.updated(record_of(patched), ready=True, tainted=False)
                     return None

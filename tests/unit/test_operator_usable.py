@@ -9,6 +9,7 @@
 Which patch it is is in test_core_usable.py.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -47,6 +48,17 @@ def refused(world: World) -> bool:
     said = [seen.body for seen in world.server.seen if seen.resource == STATUS]
     assert said
     return any(b"Refused" in body for body in said)
+
+
+async def one_still_shut(world: World) -> tuple[str, asyncio.Event]:
+    """The one node of many whose PATCH has not arrived, and what lets it."""
+    world.scale(1)
+    await world.settled(1)
+    held = world.server.hold(verb="patch", resource="nodes")
+    world.scale(SIZE)
+    await until(lambda: len(world.server.objects(NODES)) == SIZE and len(tainted(world)) == 1)
+    (name,) = tainted(world)
+    return name, held
 
 
 async def test_one_patch_opens_a_node(world: World) -> None:
@@ -107,12 +119,7 @@ async def test_nodes_that_another_operator_left_are_opened(world: World) -> None
 
 
 async def test_what_somebody_adds_in_between_stays(world: World) -> None:
-    world.scale(1)
-    await world.settled(1)
-    held = world.server.hold(verb="patch", resource="nodes")
-    world.scale(SIZE)
-    await until(lambda: len(world.server.objects(NODES)) == SIZE and len(tainted(world)) == 1)
-    (name,) = tainted(world)
+    name, held = await one_still_shut(world)
     hand = {"key": "by-hand", "effect": "NoExecute"}
     theirs = [hand, *taints(world.server.objects(NODES)[name])]
     world.server.patch(NODES, name, {"spec": {"taints": theirs}})
@@ -137,12 +144,7 @@ async def test_one_that_somebody_gave_a_value_stays_and_is_left_alone(world: Wor
 
 
 async def test_a_node_that_is_not_ready_any_more_stays_shut(world: World) -> None:
-    world.scale(1)
-    await world.settled(1)
-    held = world.server.hold(verb="patch", resource="nodes")
-    world.scale(SIZE)
-    await until(lambda: len(world.server.objects(NODES)) == SIZE and len(tainted(world)) == 1)
-    (name,) = tainted(world)
+    name, held = await one_still_shut(world)
     down = {"conditions": [{"type": "Ready", "status": "False"}]}
     world.server.patch(NODES, name, {"status": down}, subresource="status")
     held.set()
