@@ -2,6 +2,6 @@
 
 import sys
 
-from kwok_operator.cli import main
+from kwok_operator.cli.main import main
 
 sys.exit(main())

@@ -6,6 +6,7 @@ KwokOperatorError
 ├── PreflightError           the cluster lacks what the operator needs (API, permission)
 ├── TemplateError            a template can't become a node: field, value, problem, remedy
 ├── ManifestError            a text isn't what it should be: not YAML, or not the kind of object
+├── NotLeadingError          a write of a replica that doesn't lead
 ├── ApiError                 the API server answered with an error status
 │   ├── BadRequestError      400
 │   ├── UnauthorizedError    401
@@ -54,6 +55,10 @@ class ConnectionConfigError(KwokOperatorError):
 
 class PreflightError(KwokOperatorError):
     """The cluster lacks what the operator needs."""
+
+
+class NotLeadingError(KwokOperatorError):
+    """A write was refused by the fence. The process is ending, or does not lead yet."""
 
 
 class TemplateError(KwokOperatorError):

@@ -4,11 +4,11 @@ import time
 
 from prometheus_client import CollectorRegistry
 
-from kwok_operator.cloudmetrics import INSTANCE_STATES
-from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES
-from kwok_operator.metrics import Metrics, ProcessMetrics
+from kwok_operator.observability.cloudmetrics import INSTANCE_STATES
+from kwok_operator.observability.groupmetrics import CONDITIONS, NODE_STATES
+from kwok_operator.observability.metrics import Metrics, ProcessMetrics
+from kwok_operator.shim.grpcstatus import StatusCode
 from kwok_operator.shim.metrics import ShimMetrics
-from kwok_operator.shim.status import StatusCode
 
 NODES = "/api/v1/nodes"
 

@@ -28,8 +28,8 @@ from kwok_operator import __version__
 from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
 from kwok_operator.kube.answers import check_status, describe_failure
 from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.fence import Guard, GuardedBody, check
 from kwok_operator.kube.gathering import GATHER, gather
-from kwok_operator.kube.guard import Guard, GuardedBody, check
 from kwok_operator.kube.retry import call_with_retries
 
 logger = logging.getLogger(__name__)

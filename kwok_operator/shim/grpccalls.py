@@ -19,9 +19,9 @@ from typing import Any, Final
 from kwok_operator.shim import grpcwire
 from kwok_operator.shim.grpcpeer import Peer
 from kwok_operator.shim.grpcservice import UNKNOWN_METHOD, Call, Service
+from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode, StreamHandler
 from kwok_operator.shim.grpcwire import HEAD, OK_TRAILERS, PREFIX, MessageReader
 from kwok_operator.shim.http2.events import DataReceived, RequestReceived, StreamReset
-from kwok_operator.shim.status import Handler, RpcError, StatusCode, StreamHandler
 
 MAX_HELD: Final = 2**26
 """Bytes of requests that one connection may have waiting."""

@@ -18,7 +18,7 @@ from typing import Final
 
 from kwok_operator.shim.grpccalls import ClientProtocol
 from kwok_operator.shim.grpcservice import Connected, Service
-from kwok_operator.shim.status import Handler, StatusCode, StreamHandler
+from kwok_operator.shim.grpcstatus import Handler, StatusCode, StreamHandler
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode, StreamHandler
 from kwok_operator.shim.grpcwire import MessageReader
-from kwok_operator.shim.status import Handler, RpcError, StatusCode, StreamHandler
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from kwok_operator.shim.grpcstatus import RpcError, StatusCode
 from kwok_operator.shim.http2.headers import Field, encode
-from kwok_operator.shim.status import RpcError, StatusCode
 
 PREFIX: Final = 5
 """Bytes before each message: whether it is compressed, and its length."""

@@ -20,9 +20,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from kwok_operator.shim.grpcstatus import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
-from kwok_operator.shim.status import RpcError, StatusCode
 
 M = TypeVar("M", bound=Message)
 

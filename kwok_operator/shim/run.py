@@ -19,19 +19,19 @@ from typing import Final
 
 from kwok_operator import __version__, constants
 from kwok_operator.errors import KwokOperatorError, SettingsError
-from kwok_operator.health import HealthServer
 from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.decode import NODES
 from kwok_operator.kube.groups import GROUPS
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.observability.health import HealthServer
 from kwok_operator.shim.describe import health_handlers, reflection_streams
 from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.grpcstatus import Handler
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.settings import ShimSettings
-from kwok_operator.shim.status import Handler
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.tls import Tls
 from kwok_operator.shim.trouble import ApiTrouble

@@ -32,6 +32,7 @@ from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
 from kwok_operator.shim.arrivals import Arrivals
+from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
 from kwok_operator.shim.messages import (
     CREATING,
     DELETING,
@@ -43,7 +44,6 @@ from kwok_operator.shim.messages import (
 from kwok_operator.shim.options import gives_way, gpu_labels, gpu_types, merged_options
 from kwok_operator.shim.pricing import pod_cost_hourly
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.status import Handler, RpcError, StatusCode
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.template import template_node
 from kwok_operator.shim.writer import BusyError, Decide, GroupGoneError, GroupWriter

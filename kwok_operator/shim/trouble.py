@@ -23,9 +23,9 @@ from kwok_operator.core.cloud.distributions import SECOND
 from kwok_operator.core.cloud.draws import Instance
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim import messages
+from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import instance_name
-from kwok_operator.shim.status import Handler, RpcError, StatusCode
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.troublefile import ANY, LONGEST, OF_NO_GROUP, Plan
 

@@ -26,8 +26,8 @@ from kwok_operator.core.yamltext import in_words, load_documents
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.base import number_as_text
 from kwok_operator.models.delay import Delay
+from kwok_operator.shim.grpcstatus import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.status import StatusCode
 
 ANY: Final = "*"
 RPCS: Final = tuple(pb.DESCRIPTOR.services_by_name["CloudProvider"].methods_by_name)

@@ -16,8 +16,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.controller.cache import NodeCache
-from kwok_operator.controller.nodes import NodeWriter
+from kwok_operator.controller.observed.nodecache import NodeCache
+from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core import template
 from kwok_operator.core.template import SourceNode, render
 from kwok_operator.errors import BadRequestError, InvalidError, TemplateError

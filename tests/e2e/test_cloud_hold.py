@@ -27,7 +27,7 @@ import pytest
 import yaml
 
 from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, KWOK_NODE_ANNOTATION, LEASE_HOLDER
-from kwok_operator.controller.hold import REMEDY, HoldLink
+from kwok_operator.controller.cloud.hold import REMEDY, HoldLink
 from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection

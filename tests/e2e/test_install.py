@@ -20,8 +20,8 @@ import yaml
 
 from hack.controlplane import Cluster
 from hack.manifests import EXAMPLES, OVERLAYS, ROOT, generate, stale
+from kwok_operator.cli.install_settings import overlays
 from kwok_operator.core.manifests import identity
-from kwok_operator.install_settings import overlays
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.groups import apply_group, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually

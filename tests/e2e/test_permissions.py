@@ -22,7 +22,7 @@ import grpc
 import pytest
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.controller.preflight import (
+from kwok_operator.controller.runtime.preflight import (
     NEEDED,
     NEEDED_FOR_ELECTION,
     check_permissions,

@@ -27,8 +27,8 @@ from hack.controlplane import Cluster, Settings, create, delete, revive
 from kwok_operator import __version__
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
-from kwok_operator.metrics import Metrics
 from kwok_operator.models.crd import CRD_DIRECTORY
+from kwok_operator.observability.metrics import Metrics
 from kwok_operator.settings import RunSettings
 from tests.e2e.groups import (
     apply_group,

@@ -5,9 +5,9 @@ import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kwok_operator.controller.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.livenodes import NodeLink
-from kwok_operator.controller.sources import Found, Missing, Sources
+from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
+from kwok_operator.controller.sources.livenodes import NodeLink
+from kwok_operator.controller.sources.references import Found, Missing, Sources
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
 from tests.fakes.apiserver import FakeApiServer

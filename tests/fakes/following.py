@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller import configmaps, livenodes
-from kwok_operator.controller.livenodes import LiveNodes, NodeLink, RemoteLink
+from kwok_operator.controller.sources import configmaps, livenodes
+from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink, RemoteLink
 from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.kube import reflector
 from tests.fakes.apiserver import FakeApiServer

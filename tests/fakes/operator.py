@@ -14,28 +14,28 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.controller.budget import NodeBudget
-from kwok_operator.controller.cache import RECORDS, NodeCache
-from kwok_operator.controller.clock import Clock
-from kwok_operator.controller.clouds import Clouds
-from kwok_operator.controller.executor import Executor
-from kwok_operator.controller.groups import GroupStore
-from kwok_operator.controller.hold import HoldLink
-from kwok_operator.controller.kwok import KwokLink
-from kwok_operator.controller.nodes import NodeWriter
-from kwok_operator.controller.pacing import Pace
-from kwok_operator.controller.pools import Pools
-from kwok_operator.controller.queue import WorkQueue
-from kwok_operator.controller.reconciler import Parts, Reconciler
-from kwok_operator.controller.recorder import Recorder
-from kwok_operator.controller.statuswriter import StatusWriter
-from kwok_operator.controller.templates import Templates
+from kwok_operator.controller.cloud.clouds import Clouds
+from kwok_operator.controller.cloud.hold import HoldLink
+from kwok_operator.controller.cloud.kwok import KwokLink
+from kwok_operator.controller.cloud.pools import Pools
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache
+from kwok_operator.controller.reconcile.budget import NodeBudget
+from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.reconcile.queue import WorkQueue
+from kwok_operator.controller.reconcile.reconciler import Parts, Reconciler
+from kwok_operator.controller.sources.templates import Templates
+from kwok_operator.controller.writers.events import Recorder
+from kwok_operator.controller.writers.executor import Executor
+from kwok_operator.controller.writers.nodewriter import NodeWriter
+from kwok_operator.controller.writers.pacing import Pace
+from kwok_operator.controller.writers.statuswriter import StatusWriter
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.groups import Group, Unreadable
 from kwok_operator.kube.reflector import Reflector
-from kwok_operator.metrics import Metrics
+from kwok_operator.observability.metrics import Metrics
 from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
 from tests.fakes.sources import ScriptedSources

@@ -18,15 +18,15 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from kwok_operator.controller.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.groups import GroupStore
-from kwok_operator.controller.groupwriter import Applied, GroupWriter
-from kwok_operator.controller.livenodes import LiveNodes, NodeLink
-from kwok_operator.controller.provider import SETTLE, Provider
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
+from kwok_operator.controller.sources.groupwriter import Applied, GroupWriter
+from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink
+from kwok_operator.controller.sources.provider import SETTLE, Provider
 from kwok_operator.core.livenodes import live_node
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.groups import Group
-from kwok_operator.metrics import Metrics
+from kwok_operator.observability.metrics import Metrics
 from tests.fakes.recording import Clock, RecordedEvents, Said
 from tests.fakes.store import Json, merge_patch
 from tests.fakes.waiting import until

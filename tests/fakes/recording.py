@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import cast
 
-from kwok_operator.controller.recorder import EventType, Recorder, Subject
+from kwok_operator.controller.writers.events import EventType, Recorder, Subject
 
 
 @dataclass(frozen=True, slots=True)

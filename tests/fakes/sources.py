@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from kwok_operator.controller.sources import Found, Missing, SourceMissingError, Sources
+from kwok_operator.controller.sources.references import Found, Missing, SourceMissingError, Sources
 from kwok_operator.core.template import SourceNode
 from kwok_operator.kube.groups import Group
 

@@ -14,8 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from kwok_operator.controller.announcements import MAX_NODES_TOLD, announce, announce_notice
-from kwok_operator.controller.recorder import Recorder
+from kwok_operator.controller.reconcile.announcements import (
+    MAX_NODES_TOLD,
+    announce,
+    announce_notice,
+)
+from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.plan import Limit, Plan, Target
 from kwok_operator.core.status import make_status
 from kwok_operator.kube.groups import Group

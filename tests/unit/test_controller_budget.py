@@ -9,7 +9,7 @@
 
 import pytest
 
-from kwok_operator.controller.budget import NodeBudget
+from kwok_operator.controller.reconcile.budget import NodeBudget
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import RECORDS, NodeCache, NodeRecord, record_of
+from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord, record_of
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NodeView

@@ -19,21 +19,21 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.cache import NodeCache, NodeRecord
-from kwok_operator.controller.clouds import Clouds
-from kwok_operator.controller.groups import GroupStore
-from kwok_operator.controller.observation import Memory, observe, observed
-from kwok_operator.controller.pools import POOLS, Pools
-from kwok_operator.controller.turn import Turn
+from kwok_operator.controller.cloud.clouds import Clouds
+from kwok_operator.controller.cloud.pools import POOLS, Pools
+from kwok_operator.controller.cloud.turn import Turn
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
+from kwok_operator.controller.observed.observation import Memory, observe, observed
 from kwok_operator.core.cloud.births import Birth
 from kwok_operator.core.cloud.marks import Mark
 from kwok_operator.core.cloud.shaping import Hold, shown_text
 from kwok_operator.core.cloud.times import format_time, milliseconds_of
 from kwok_operator.core.plan import make_plan
 from kwok_operator.kube.groups import Group
-from kwok_operator.metrics import Metrics
 from kwok_operator.models.cloudstatus import CloudStatus, InstanceCounts
 from kwok_operator.models.status import KwokNodeGroupStatus, PendingBatch
+from kwok_operator.observability.metrics import Metrics
 
 NODE = {"status": {"capacity": {"cpu": "4"}}}
 BEGUN = milliseconds_of(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))

@@ -15,9 +15,9 @@ from itertools import pairwise
 
 import pytest
 
-from kwok_operator.controller.executor import BEGUN_AT_ONCE, Executor
-from kwok_operator.controller.pacing import Pace
-from kwok_operator.metrics import Metrics
+from kwok_operator.controller.writers.executor import BEGUN_AT_ONCE, Executor
+from kwok_operator.controller.writers.pacing import Pace
+from kwok_operator.observability.metrics import Metrics
 
 JOBS = list(range(50))
 

@@ -16,10 +16,10 @@ from itertools import pairwise
 
 import pytest
 
-from kwok_operator.controller.executor import Executor
-from kwok_operator.controller.pacing import Pace
+from kwok_operator.controller.writers.executor import Executor
+from kwok_operator.controller.writers.pacing import Pace
 from kwok_operator.errors import ApiUnreachableError, ServerError, TooManyRequestsError
-from kwok_operator.metrics import Metrics
+from kwok_operator.observability.metrics import Metrics
 from tests.fakes.waiting import until
 
 JOBS = list(range(50))

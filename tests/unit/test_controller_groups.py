@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.controller.groups import RETIRED_FOR, GroupStore, Retired
+from kwok_operator.controller.observed.groupstore import RETIRED_FOR, GroupStore, Retired
 from kwok_operator.kube.groups import Group, Unreadable
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus

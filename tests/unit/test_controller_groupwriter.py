@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from kwok_operator.controller.groupwriter import (
+from kwok_operator.controller.sources.groupwriter import (
     DERIVED_MANAGER,
     DESIRED_COUNT_MANAGER,
     GroupWriter,

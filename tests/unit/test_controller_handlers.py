@@ -7,7 +7,7 @@ from itertools import islice
 
 import kopf
 
-from kwok_operator.controller.handlers import FIRST_BACKOFFS, LAST_BACKOFF, make_settings
+from kwok_operator.controller.runtime.handlers import FIRST_BACKOFFS, LAST_BACKOFF, make_settings
 
 
 def backoffs(settings: kopf.OperatorSettings) -> list[float]:

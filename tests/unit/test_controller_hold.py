@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, HOLD_STAGE, LEASE_HOLDER
-from kwok_operator.controller import hold as module
-from kwok_operator.controller.hold import (
+from kwok_operator.controller.cloud import hold as module
+from kwok_operator.controller.cloud.hold import (
     DISOBEYED_AFTER,
     DISOBEYED_FOR,
     DISOBEYED_WITHIN,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.budget import NodeBudget
-from kwok_operator.controller.cache import NodeCache
-from kwok_operator.controller.groups import GroupStore
-from kwok_operator.controller.intake import Intake
-from kwok_operator.controller.statuswriter import StatusWriter
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.nodecache import NodeCache
+from kwok_operator.controller.reconcile.budget import NodeBudget
+from kwok_operator.controller.reconcile.intake import Intake
+from kwok_operator.controller.writers.statuswriter import StatusWriter
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.reflecting import Naps

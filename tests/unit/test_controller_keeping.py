@@ -6,7 +6,7 @@
 
 import pytest
 
-from kwok_operator.controller.keeping import GOOD_AFTER, LONGEST_PAUSE, keep_running
+from kwok_operator.controller.runtime.keeping import GOOD_AFTER, LONGEST_PAUSE, keep_running
 from kwok_operator.errors import KwokOperatorError
 from tests.fakes.reflecting import Naps
 

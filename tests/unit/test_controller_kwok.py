@@ -22,8 +22,8 @@ from typing import cast
 
 import pytest
 
-from kwok_operator.controller import kwok as module
-from kwok_operator.controller.kwok import (
+from kwok_operator.controller.cloud import kwok as module
+from kwok_operator.controller.cloud.kwok import (
     FIRST_LEASE_WITHIN,
     SCOUT_AGAIN_AFTER,
     TRUSTED_FOR,

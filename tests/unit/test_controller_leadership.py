@@ -20,16 +20,16 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller import leadership
-from kwok_operator.controller.leadership import (
+from kwok_operator.controller.runtime import leadership
+from kwok_operator.controller.runtime.leadership import (
     Elector,
     Fence,
     LeadershipLostError,
-    NotLeadingError,
     elapsed,
     make_identity,
 )
 from kwok_operator.core.election import Terms
+from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.waiting import until

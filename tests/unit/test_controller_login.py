@@ -7,7 +7,7 @@
 
 import pytest
 
-from kwok_operator.controller.login import GOOD_AFTER, LONGEST_PAUSE, Login
+from kwok_operator.controller.runtime.login import GOOD_AFTER, LONGEST_PAUSE, Login
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.connection import Connection, Endpoint
 from kwok_operator.kube.session import open_session

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import NodeCache, NodeRecord, record_of
-from kwok_operator.controller.nodes import NodeWriter
+from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core.cloud.life import ComingResource, Life, View
 from kwok_operator.core.cloud.shaping import Hold, Shape, born, needs_shaping
 from kwok_operator.core.cloud.times import parse_time

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import NodeCache, record_of
-from kwok_operator.controller.observation import Memory, Observation, observe, observed
+from kwok_operator.controller.observed.nodecache import NodeCache, record_of
+from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import Observed
 from kwok_operator.core.serials import Batch

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.controller.pods import PODS_PATH, PodRemover
+from kwok_operator.controller.writers.podwriter import PODS_PATH, PodRemover
 from kwok_operator.errors import ServerError
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import FakeApiServer

@@ -21,12 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
-from kwok_operator.controller.leadership import Fence
-from kwok_operator.controller.pools import POOLS, TRY_AGAIN_AFTER, WRITE_EVERY, Pools
+from kwok_operator.controller.cloud.pools import POOLS, TRY_AGAIN_AFTER, WRITE_EVERY, Pools
+from kwok_operator.controller.runtime.leadership import Fence
 from kwok_operator.core.cloud.stock import Holder, Use
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.reflector import Reflector
-from kwok_operator.metrics import Metrics
+from kwok_operator.observability.metrics import Metrics
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.reflecting import Naps
 from tests.fakes.store import Json
@@ -127,8 +127,13 @@ class World:
         """Returns when all that was touched until now has been looked at."""
         for _ in range(2):
             naps = len(self.naps.slept)
-            self.pools.touched({"nobody's"})
-            await until(lambda naps=naps: len(self.naps.slept) > naps)  # type: ignore[misc]
+
+            def slept(naps: int = naps) -> bool:
+                # Again each time: what is touched in the middle of a nap belongs to that nap.
+                self.pools.touched({"nobody's"})
+                return len(self.naps.slept) > naps
+
+            await until(slept)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller import livenodes
+from kwok_operator.controller.sources import livenodes
 from kwok_operator.errors import (
     ApiError,
     BadRequestError,

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.queue import LAST_RETRY, WorkQueue
+from kwok_operator.controller.reconcile.queue import LAST_RETRY, WorkQueue
 from kwok_operator.errors import KwokOperatorError
 
 Handler = Callable[[str], Coroutine[Any, Any, None]]

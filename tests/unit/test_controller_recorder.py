@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kwok_operator.controller.recorder import (
+from kwok_operator.controller.writers.events import (
     BURST,
     COMBINED,
     NAMESPACE,

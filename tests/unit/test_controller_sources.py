@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources import Missing, SourceMissingError
+from kwok_operator.controller.sources.references import Missing, SourceMissingError
 from kwok_operator.core.livenodes import live_node
 from kwok_operator.models.source import RemoteCluster
 from tests.fakes.apiserver import NODES

@@ -12,8 +12,8 @@
 
 import pytest
 
-from kwok_operator.controller.sources import Missing
-from kwok_operator.controller.templates import Resolution, Templates
+from kwok_operator.controller.sources.references import Missing
+from kwok_operator.controller.sources.templates import Resolution, Templates
 from kwok_operator.core.template import SourceNode
 from kwok_operator.errors import (
     ApiError,

@@ -34,8 +34,8 @@ from hypothesis.stateful import (
 )
 
 from kwok_operator import constants
-from kwok_operator.controller.cache import NodeCache, NodeRecord, record_of
-from kwok_operator.controller.observation import Memory, Observation, observe, observed
+from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import Plan, make_plan
 from kwok_operator.core.serials import MAX_BATCHES

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from hack.image.dockerfile import Instruction, read_stages
-from kwok_operator.install_settings import DIRECTORY, overlays
+from kwok_operator.cli.install_settings import DIRECTORY, overlays
 
 ROOT = Path(__file__).parents[2]
 BUILD, FINAL = read_stages((ROOT / "Dockerfile").read_text())

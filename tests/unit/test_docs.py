@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator.cli import main
+from kwok_operator.cli.main import main
 from kwok_operator.constants import KIND, POOL_KIND
 from kwok_operator.core.groupcheck import check_group, check_pool
 

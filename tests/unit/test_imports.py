@@ -19,7 +19,7 @@ print(*(name for name in {HEAVY} if name in sys.modules))
 
 COMMAND_LINE = """
 from contextlib import suppress
-from kwok_operator.cli import main
+from kwok_operator.cli.main import main
 with suppress(SystemExit):
     main(["run", "--help"])
 """
@@ -33,7 +33,7 @@ def loaded_after(program: str) -> list[str]:
 
 
 def test_the_operator_starts_without_what_others_need() -> None:
-    assert loaded_after(f"{COMMAND_LINE}\nimport kwok_operator.controller.run") == []
+    assert loaded_after(f"{COMMAND_LINE}\nimport kwok_operator.controller.runtime.run") == []
 
 
 def test_usual_kubeconfigs_need_no_library(tmp_path: Path) -> None:

@@ -16,19 +16,20 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator import __version__, cli
-from kwok_operator.constants import INSTALL_IMAGE
-from kwok_operator.core.manifests import Manifest, image_name, reference
-from kwok_operator.errors import SettingsError
-from kwok_operator.install import all_manifests, as_yaml, manifests
-from kwok_operator.install_settings import (
+from kwok_operator import __version__
+from kwok_operator.cli.install import all_manifests, as_yaml, manifests
+from kwok_operator.cli.install_settings import (
     DEFAULT_OVERLAY,
     InstallSettings,
     add_install_flags,
     install_settings,
     overlays,
 )
-from kwok_operator.installer import MANAGER, Installer, InstallError
+from kwok_operator.cli.installer import MANAGER, Installer, InstallError
+from kwok_operator.cli.main import main as cli
+from kwok_operator.constants import INSTALL_IMAGE
+from kwok_operator.core.manifests import Manifest, image_name, reference
+from kwok_operator.errors import SettingsError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.models.crd import custom_resource_definition, pool_definition
 from tests.fakes.apiserver import NODES
@@ -98,7 +99,7 @@ def test_what_to_do_has_to_be_said(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in ("install", "uninstall"):
-        assert cli.main([command, *arguments]) == 2
+        assert cli([command, *arguments]) == 2
         told = capsys.readouterr()
         assert told.out == ""
         assert "--dry-run" in told.err and "--apply" in told.err
@@ -138,7 +139,7 @@ def test_flags_win_over_variables() -> None:
 
 
 def printed(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[Manifest]:
-    assert cli.main(["install", "--dry-run", *arguments]) == 0
+    assert cli(["install", "--dry-run", *arguments]) == 0
     return list(yaml.safe_load_all(capsys.readouterr().out))
 
 
@@ -164,7 +165,7 @@ def test_the_default_overlay_is_there() -> None:
 
 def test_help_says_what_each_overlay_is(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["install", "--help"])
+        cli(["install", "--help"])
     told = capsys.readouterr().out.partition("overlays:\n")[2].splitlines()
     found = dict(line.split(maxsplit=1) for line in told)
     assert list(found) == overlays()

@@ -18,7 +18,7 @@ import pytest
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.connection import Connection, Endpoint
-from kwok_operator.kube.guard import GuardedBody
+from kwok_operator.kube.fence import GuardedBody
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.waiting import until
 

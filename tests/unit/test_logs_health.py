@@ -18,9 +18,9 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from kwok_operator import logs
 from kwok_operator.errors import SettingsError
-from kwok_operator.health import HealthServer
+from kwok_operator.observability import logs
+from kwok_operator.observability.health import HealthServer
 
 HOST = "127.0.0.1"
 STREAM: type[logging.Handler] = logging.StreamHandler

@@ -17,8 +17,8 @@ from collections import Counter
 import pytest
 import uvloop
 
-from kwok_operator.looplag import SOCKETS_AT_ONCE, watch_turns
-from kwok_operator.metrics import Metrics
+from kwok_operator.observability.looplag import SOCKETS_AT_ONCE, watch_turns
+from kwok_operator.observability.metrics import Metrics
 
 
 async def observed() -> list[float]:

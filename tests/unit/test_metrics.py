@@ -16,7 +16,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from kwok_operator import __version__
-from kwok_operator.cloudmetrics import (
+from kwok_operator.core.cloud.states import State
+from kwok_operator.models.cloud import ErrorClass
+from kwok_operator.observability.cloudmetrics import (
     ERROR_CLASSES,
     INSTANCE_STATES,
     INTERRUPTION_REASONS,
@@ -25,10 +27,8 @@ from kwok_operator.cloudmetrics import (
     PoolCollector,
     PoolNumbers,
 )
-from kwok_operator.core.cloud.states import State
-from kwok_operator.groupmetrics import CONDITIONS, NODE_STATES, GroupCollector
-from kwok_operator.metrics import Metrics, memory_limit, resource_of
-from kwok_operator.models.cloud import ErrorClass
+from kwok_operator.observability.groupmetrics import CONDITIONS, NODE_STATES, GroupCollector
+from kwok_operator.observability.metrics import Metrics, memory_limit, resource_of
 from tests.metrics import operator_metrics, shim_metrics
 
 DOC = Path(__file__).parents[2] / "docs" / "monitoring.md"

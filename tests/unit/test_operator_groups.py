@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller import handlers, login
-from kwok_operator.controller.assembly import Assembly
-from kwok_operator.controller.observation import Memory
-from kwok_operator.controller.run import Operator
+from kwok_operator.controller.observed.observation import Memory
+from kwok_operator.controller.runtime import handlers, login
+from kwok_operator.controller.runtime.assembly import Assembly
+from kwok_operator.controller.runtime.run import Operator
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.session import Following
-from kwok_operator.metrics import Metrics
 from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.observability.metrics import Metrics
 from kwok_operator.settings import add_run_flags, run_settings
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.discovery import serve_discovery

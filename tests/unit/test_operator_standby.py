@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.controller.assembly import Assembly
-from kwok_operator.controller.run import Operator
+from kwok_operator.controller.runtime.assembly import Assembly
+from kwok_operator.controller.runtime.run import Operator
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.metrics import Metrics
+from kwok_operator.observability.metrics import Metrics
 from kwok_operator.settings import add_run_flags, run_settings
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.waiting import until

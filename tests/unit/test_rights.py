@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator.controller.preflight import NEEDED, NEEDED_FOR_ELECTION
+from kwok_operator.controller.runtime.preflight import NEEDED, NEEDED_FOR_ELECTION
 from tests.e2e.grants import DEPLOY, FILES, granted
 from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM
 

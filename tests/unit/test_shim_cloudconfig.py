@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator import cli
+from kwok_operator.cli.main import main as cli
 from kwok_operator.constants import NODE_GROUP_LABEL
 
 
 def printed(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[dict[str, Any], str]:
-    assert cli.main(["cloud-config", *flags]) == 0
+    assert cli(["cloud-config", *flags]) == 0
     text = capsys.readouterr().out
     return yaml.safe_load(text), text
 
@@ -64,7 +64,7 @@ def test_the_flags_that_go_with_it_are_comments(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("flags", [["--listen=8086"], ["--cert=/tls/tls.crt"]], ids=repr)
 def test_wrong_flags(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
-    assert cli.main(["cloud-config", *flags]) == 2
+    assert cli(["cloud-config", *flags]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("kwok-operator: --")

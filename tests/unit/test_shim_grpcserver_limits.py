@@ -18,10 +18,10 @@ import uvloop
 
 from kwok_operator.shim import grpccalls, grpcpeer, grpcservice
 from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.grpcstatus import Handler, StatusCode
 from kwok_operator.shim.grpcwire import OK_TRAILERS
 from kwok_operator.shim.http2 import frames
 from kwok_operator.shim.http2.frames import ErrorCode
-from kwok_operator.shim.status import Handler, StatusCode
 from tests.fakes.certificates import make_certificates
 from tests.fakes.http2 import REQUEST, block
 

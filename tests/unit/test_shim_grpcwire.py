@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from kwok_operator.shim import grpccalls
 from kwok_operator.shim.grpccalls import ClientProtocol
 from kwok_operator.shim.grpcservice import Service
+from kwok_operator.shim.grpcstatus import RpcError, StatusCode
 from kwok_operator.shim.grpcwire import MessageReader, parse_timeout, percent_encoded, prefix
 from kwok_operator.shim.http2.connection import Connection
 from kwok_operator.shim.http2.events import Event
-from kwok_operator.shim.status import RpcError, StatusCode
 from tests.fakes.http2 import REQUEST, Client
 
 Fields = list[tuple[bytes, bytes]]

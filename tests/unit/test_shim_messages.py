@@ -25,6 +25,7 @@ from kwok_operator.shim.describe import (
     reflect,
     reflection_streams,
 )
+from kwok_operator.shim.grpcstatus import RpcError, StatusCode
 from kwok_operator.shim.messages import (
     CREATING,
     DELETING,
@@ -40,7 +41,6 @@ from kwok_operator.shim.messages import (
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import health_pb2
 from kwok_operator.shim.proto import reflection_pb2 as reflection
-from kwok_operator.shim.status import RpcError, StatusCode
 
 Wire = dict[int, list[Any]]
 MAX_MESSAGE = 4 * 2**20

@@ -22,10 +22,10 @@ from kwok_operator.kube.decode import NodeView
 from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.shim.grpcstatus import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.status import RpcError, StatusCode
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import GroupWriter
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer

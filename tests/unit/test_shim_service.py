@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.shim.grpcstatus import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE
-from kwok_operator.shim.status import StatusCode
 from tests.fakes.shimcalls import Clock, Shim, code_of, with_template
 from tests.fakes.shimstore import group_of, node_of, pending
 

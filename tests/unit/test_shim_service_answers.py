@@ -13,9 +13,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kwok_operator.kube.groups import Group
+from kwok_operator.shim.grpcstatus import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
-from kwok_operator.shim.status import RpcError
 from kwok_operator.shim.template import decode_node
 from tests.fakes.shimcalls import TEMPLATE, Shim, code_of, with_template
 from tests.fakes.shimstore import group_of

@@ -16,9 +16,9 @@ import pytest
 from kwok_operator.core.autoscaler import Change
 from kwok_operator.errors import ApiUnreachableError, ForbiddenError, KwokOperatorError
 from kwok_operator.kube.groups import Group
+from kwok_operator.shim.grpcstatus import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
-from kwok_operator.shim.status import RpcError
 from kwok_operator.shim.writer import BusyError, Decide, GroupGoneError
 from tests.fakes.shimstore import group_of, node_of, pending, store_of
 

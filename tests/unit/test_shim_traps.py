@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator import cli
+from kwok_operator.cli.main import main as cli
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim import cloudconfig, messages
@@ -247,7 +247,7 @@ def test_groups_that_differ_in_their_zone_alone_are_alike(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """--balance-similar-node-groups compares all labels but these, and what pods can use."""
-    assert cli.main(["cloud-config"]) == 0
+    assert cli(["cloud-config"]) == 0
     (flag,) = [f for f in capsys.readouterr().out.split() if f.startswith("--balancing-ignore")]
     ignored = {
         flag.partition("=")[2],

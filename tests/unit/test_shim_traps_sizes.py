@@ -21,10 +21,10 @@ import pytest
 
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
+from kwok_operator.shim.grpcstatus import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.status import RpcError
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import GroupWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer

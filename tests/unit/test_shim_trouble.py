@@ -24,12 +24,12 @@ import grpc.aio
 import pytest
 from prometheus_client import generate_latest
 
-from kwok_operator import cli
+from kwok_operator.cli.main import main as cli
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import SERVICE
-from kwok_operator.shim.status import Handler, RpcError, StatusCode
 from kwok_operator.shim.trouble import ApiTrouble, Fate, fate
 from kwok_operator.shim.troublefile import RPCS, Latency, Plan, parse_plan, read_plan
 from tests.fakes.apiserver import GROUPS, FakeApiServer
@@ -190,7 +190,7 @@ class TestTheFile:
     def test_the_command_ends_with_2(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert cli.main(["shim", f"--api-trouble={tmp_path}"]) == 2
+        assert cli(["shim", f"--api-trouble={tmp_path}"]) == 2
         assert capsys.readouterr().err == (
             f"kwok-operator: --api-trouble: {str(tmp_path)!r} can't be read: Is a directory; give"
             " another file\n"

@@ -14,9 +14,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.cli import main
+from kwok_operator.cli.main import main
+from kwok_operator.cli.validate import table
 from kwok_operator.core.validation import Report, validate
-from kwok_operator.validate import table
 from tests import cloudmanifests, manifests
 from tests.manifests import Manifest
 

@@ -14,10 +14,10 @@ import grpc
 import uvloop
 
 from kwok_operator.shim.grpcserver import GrpcServer
+from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.status import Handler, RpcError, StatusCode
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import GroupWriter
 from tests.fakes.shimstore import group_of, node_of

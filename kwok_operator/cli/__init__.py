@@ -1,0 +1,1 @@
+"""The command line, and the commands that are done at once: validate, install, uninstall."""

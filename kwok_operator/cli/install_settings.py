@@ -1,0 +1,161 @@
+"""The flags of `kwok-operator install` and `uninstall`, as values.
+
+What a flag means stands in its help text, and nowhere else. Which overlays there are is what stands
+in manifests/.
+"""
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.constants import INSTALL_IMAGE, INSTALL_NAMESPACE
+from kwok_operator.errors import SettingsError
+from kwok_operator.settings import ENV_PREFIX, Values, add_cluster_flags, is_namespace_name
+
+DIRECTORY: Final = Path(__file__).parents[1] / "manifests"
+DEFAULT_OVERLAY: Final = "default"
+DEFAULT_TIMEOUT: Final = 120
+CRDS: Final = "crds"
+"""The file that belongs to every overlay."""
+
+_IMAGE_REFERENCE: Final = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?"
+)
+"""Host, port, path, tag, digest: of all but the path, any may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSettings:
+    """What `install` or `uninstall` was asked for."""
+
+    apply: bool
+    """Otherwise the cluster is left as it is."""
+    overlay: str
+    namespace: str
+    image: str | None
+    """None means the one in the manifests."""
+    kubeconfig: str | None
+    context: str | None
+    force: bool
+    wait: bool
+    timeout: float
+    """Seconds, for each thing that is waited for."""
+
+
+def overlays() -> list[str]:
+    """The overlays that come along, by name."""
+    return sorted(file.stem for file in DIRECTORY.glob("*.yaml") if file.stem != CRDS)
+
+
+def overlays_in_words() -> str:
+    """A line for each overlay: its name, and what it says of itself."""
+    width = max(map(len, overlays()), default=0)
+    lines = ["overlays:"]
+    for name in overlays():
+        with (DIRECTORY / f"{name}.yaml").open(encoding="utf-8") as file:
+            _, summary = file.readline(), file.readline()
+        lines.append(f"  {name:{width}}  {summary.strip('# ').strip()}")
+    return "\n".join(lines)
+
+
+def add_install_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `install`. Values are checked by `install_settings`."""
+    what = parser.add_argument_group("what to do (one of them)")
+    what.add_argument("--dry-run", action="store_true", help="print the manifests as YAML")
+    what.add_argument("--apply", action="store_true", help="apply them to the cluster")
+    parser.add_argument(
+        "--overlay",
+        metavar="NAME",
+        help=f"what to install, besides the operator (default: {DEFAULT_OVERLAY}); see below",
+    )
+    parser.add_argument(
+        "--image",
+        metavar="IMAGE",
+        help="image to run, where the cluster's nodes find it, such as "
+        "registry.example.com/kwok-operator:1.2.3",
+    )
+    parser.add_argument(
+        "--force-conflicts",
+        action="store_true",
+        help="take over fields that others have changed since",
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="return when the Deployments are available"
+    )
+    _add_common_flags(parser)
+
+
+def add_uninstall_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `uninstall`."""
+    what = parser.add_argument_group("what to do (one of them)")
+    what.add_argument("--dry-run", action="store_true", help="say what would be deleted")
+    what.add_argument("--apply", action="store_true", help="delete it")
+    _add_common_flags(parser)
+
+
+def _add_common_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        help=f"namespace of the operator (default {INSTALL_NAMESPACE})",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        help=f"longest wait for one thing to be there, or gone (default {DEFAULT_TIMEOUT})",
+    )
+    add_cluster_flags(parser.add_argument_group("which cluster"))
+
+
+def install_settings(
+    flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> InstallSettings:
+    """The settings of both commands; raises SettingsError naming flag, value, remedy."""
+    if flags.dry_run == flags.apply:
+        raise SettingsError(
+            f"{flags.command}: give either --dry-run, to see what would be done, or --apply, to do"
+            " it"
+        )
+    given = argparse.Namespace(**{"overlay": None, "image": None} | vars(flags))
+    read = Values(given, environ).read
+    other_image = given.image is not None or environ.get(f"{ENV_PREFIX}IMAGE")
+    return InstallSettings(
+        apply=flags.apply,
+        overlay=read("overlay", DEFAULT_OVERLAY, _overlay),
+        namespace=read("namespace", INSTALL_NAMESPACE, _namespace),
+        image=read("image", INSTALL_IMAGE, _image) if other_image else None,
+        kubeconfig=read("kubeconfig", "", str) or None,
+        context=read("context", "", str) or None,
+        force=getattr(flags, "force_conflicts", False),
+        wait=getattr(flags, "wait", False),
+        timeout=read("timeout", str(DEFAULT_TIMEOUT), _seconds),
+    )
+
+
+def _overlay(text: str) -> str:
+    if text not in overlays():
+        raise ValueError(f"is none of {', '.join(overlays())}")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if not is_namespace_name(text):
+        raise ValueError("is not the name of a namespace, such as kwok-operator")
+    return text
+
+
+def _image(text: str) -> str:
+    if not _IMAGE_REFERENCE.fullmatch(text):
+        raise ValueError("is not an image, such as registry.example.com/kwok-operator:1.2.3")
+    return text
+
+
+def _seconds(text: str) -> float:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 86_400:
+        raise ValueError("is not a number of seconds from 1 to 86400, such as 120")
+    return float(text)

@@ -1,0 +1,256 @@
+"""The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `install` and
+`uninstall`.
+
+Errors that a user can do something about are one line on standard error and exit code 1; a wrong
+flag is exit code 2.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kwok_operator import __version__
+from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.observability import logs
+from kwok_operator.settings import ENV_PREFIX, add_run_flags, run_settings
+
+_RUN_HELP = """\
+Keeps every KwokNodeGroup of a cluster at its size, until it gets SIGTERM or SIGINT.
+
+The cluster needs the CRD (crds/) and a kwok controller that manages nodes with the annotation
+kwok.x-k8s.io/node=fake. Then:
+
+  kubectl apply -f - <<<'{apiVersion: kwok-operator.io/v1alpha1, kind: KwokNodeGroup,
+                          metadata: {name: demo}, spec: {targetSize: 10}}'
+  kubectl get kng
+  kubectl scale kng demo --replicas=1000
+"""
+
+_VALIDATE_HELP = """\
+Checks files as the operator and the API server would, without a cluster.
+
+FILEs are looked at together: a provider config finds its templates in another file. Known are
+ConfigMaps (a provider config, templates), KwokNodeGroups, KwokCapacityPools, and plain Nodes, which
+are taken for the templates of the config. A directory means every .yaml, .yml and .json file in it,
+- means standard input.
+
+The groups that would come out are printed; problems go to standard error, as FILE:LINE: SENTENCE.
+Exit code 0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to
+check.
+
+  kwok-operator validate provider-config.yaml templates.yaml
+  kubectl get configmaps -o yaml kwok-provider-config templates | kwok-operator validate -
+"""
+
+
+_SHIM_HELP = """\
+Serves cluster-autoscaler's externalgrpc protocol for the groups that have spec.autoscaling.
+
+It only reads groups and nodes, and writes a group's targetSize and scaleDown.nodesToDelete: the
+operator does the rest. In a terminal, with any cluster:
+
+  kwok-operator shim --listen unix:/tmp/kwok.sock
+  kwok-operator cloud-config --listen unix:/tmp/kwok.sock > cloud-config.yaml
+  cluster-autoscaler --cloud-provider=externalgrpc --cloud-config=cloud-config.yaml ...
+"""
+
+_CLOUD_CONFIG_HELP = """\
+Prints what cluster-autoscaler needs to find the shim: the file for --cloud-config, with the flags
+that go with it as comments. Certificates are those of the client, as cluster-autoscaler finds them.
+"""
+
+_INSTALL_HELP = """\
+Puts the operator into a cluster: the CRDs, its namespace, its rights, its Deployment. The manifests
+come along with this program.
+
+  kwok-operator install --dry-run | less
+  kwok-operator install --apply --wait --image=registry.example.com/kwok-operator:1.2.3
+  kwok-operator install --dry-run --overlay=ha | kubectl apply --filename=-
+
+--apply uses server-side apply and prints a line for each object. To do it again changes nothing; to
+do it with a newer version upgrades. A namespace that is there already is left as it is. The kwok
+controller is not a part of it.
+"""
+
+_UNINSTALL_HELP = """\
+Deletes what `kwok-operator install --apply` brought into a cluster, whichever the overlay: first
+the CRDs, and with them all groups and their nodes, last the namespace with all that is in it.
+Nobody is asked.
+
+What was applied by others is left, and so is a namespace that was there before.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit code."""
+    flags = _parser().parse_args(argv)
+    commands = {
+        "run": _run,
+        "shim": _shim,
+        "cloud-config": _cloud_config,
+        "validate": _validate,
+        "install": _install,
+        "uninstall": _install,
+    }
+    try:
+        return commands[flags.command](flags)
+    except SettingsError as error:
+        print(f"kwok-operator: {error}", file=sys.stderr)
+        return 2
+
+
+def _validate(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli.validate import run
+
+    return run(flags.files)
+
+
+def _run(flags: argparse.Namespace) -> int:
+    settings = run_settings(flags)
+    logs.configure(log_format=settings.log_format, level=settings.log_level)
+    # Imported late: --help and wrong flags need not wait for what the operator is made of.
+    from kwok_operator.controller.runtime.run import run
+
+    # What is imported stays for good. Without this the collector goes through all of it now and
+    # then, and the event loop stands still for 20 ms and more.
+    gc.collect()
+    gc.freeze()
+    return _until_it_ends(run(settings), asyncio.new_event_loop)
+
+
+def _shim(flags: argparse.Namespace) -> int:
+    from kwok_operator.shim.settings import shim_settings
+
+    settings = shim_settings(flags)
+    logs.configure(log_format=settings.log_format, level=settings.log_level)
+    from kwok_operator.shim.run import run
+
+    make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):  # it isn't built for every platform, and only faster
+        import uvloop
+
+        make_loop = uvloop.new_event_loop
+    return _until_it_ends(run(settings), make_loop)
+
+
+def _cloud_config(flags: argparse.Namespace) -> int:
+    from kwok_operator.settings import Values
+    from kwok_operator.shim.cloudconfig import render
+    from kwok_operator.shim.settings import listen_settings
+
+    sys.stdout.write(render(*listen_settings(Values(flags, os.environ))))
+    return 0
+
+
+def _install(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli.install_settings import install_settings
+
+    settings = install_settings(flags)
+    from kwok_operator.cli.install import install, uninstall
+
+    command = install if flags.command == "install" else uninstall
+    try:
+        code = _until_it_ends(command(settings), asyncio.new_event_loop)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    return code
+
+
+def _until_it_ends(
+    program: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> int:
+    try:
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(program)
+    except KwokOperatorError as error:
+        print(f"kwok-operator: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kwok-operator",
+        description="Groups of fake Kubernetes nodes, kept at their size.",
+        epilog="kwok-operator COMMAND --help tells more.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = commands.add_parser(
+        "run",
+        help="run the operator",
+        description=_RUN_HELP,
+        epilog=f"Each flag can be given as an environment variable: {ENV_PREFIX}MAX_TOTAL_NODES "
+        "for --max-total-nodes. A flag wins.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run_flags(run)
+    _add_shim_commands(commands)
+    check = commands.add_parser(
+        "validate",
+        help="check files before they are applied",
+        description=_VALIDATE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("files", metavar="FILE", nargs="+", help="file, directory, or - for stdin")
+    _add_install_commands(commands)
+    return parser
+
+
+def _add_install_commands(commands: Any) -> None:
+    from kwok_operator.cli.install_settings import (
+        add_install_flags,
+        add_uninstall_flags,
+        overlays_in_words,
+    )
+
+    install = commands.add_parser(
+        "install",
+        help="print the manifests of the operator, or apply them to a cluster",
+        description=_INSTALL_HELP,
+        epilog=overlays_in_words(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_install_flags(install)
+    uninstall = commands.add_parser(
+        "uninstall",
+        help="delete what install applied",
+        description=_UNINSTALL_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_uninstall_flags(uninstall)
+
+
+def _add_shim_commands(commands: Any) -> None:
+    # Late as well: the flags of `shim` are known to the shim alone.
+    from kwok_operator.shim.settings import add_listen_flags, add_shim_flags
+
+    shim = commands.add_parser(
+        "shim",
+        help="let cluster-autoscaler drive the groups",
+        description=_SHIM_HELP,
+        epilog=f"Each flag can be given as an environment variable: {ENV_PREFIX}LISTEN for "
+        "--listen. A flag wins.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_shim_flags(shim)
+    config = commands.add_parser(
+        "cloud-config",
+        help="print the file for cluster-autoscaler's --cloud-config",
+        description=_CLOUD_CONFIG_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_listen_flags(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The simulated cloud at work: instances without a Node, pools, kwok, and nodes that are held."""

@@ -1,0 +1,399 @@
+"""The simulated cloud's part of a pass: what becomes of a plan where instances take their time.
+
+    Group, Observation  --look-->  Sight (the nodes: how each should be, which are to go)
+    Sight + Plan        --turn-->  Turn (the instances without a Node, and what to write)
+
+Decisions that depend on others are made here one after the other, and never across a wait: what one
+group was granted is known when the next one asks. Who holds what is counted from the groups' last
+passes, or from their status and nodes where there was none yet; there is nothing to release.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from kwok_operator.controller.cloud.pools import Pools
+from kwok_operator.controller.cloud.turn import Outlook, Turn
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.nodecache import NodeCache
+from kwok_operator.controller.observed.observation import Memory, Observation
+from kwok_operator.core.cloud.asking import Asked, Outcome, settle
+from kwok_operator.core.cloud.draws import instance
+from kwok_operator.core.cloud.life import deletion_delay
+from kwok_operator.core.cloud.marks import Mark
+from kwok_operator.core.cloud.record import CloudRecord, outstanding
+from kwok_operator.core.cloud.shaping import Hold, needs_shaping
+from kwok_operator.core.cloud.states import Phase, State
+from kwok_operator.core.cloud.stock import Amounts, Holder, Use
+from kwok_operator.core.cloud.summary import counts, failures_since, next_look, rows, told_counts
+from kwok_operator.core.cloud.terms import in_force
+from kwok_operator.core.cloud.times import parse_time
+from kwok_operator.core.cloud.upkeep import Upkeep
+from kwok_operator.core.cloud.verdicts import outage, provisioned
+from kwok_operator.core.plan import Plan
+from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.serials import compact
+from kwok_operator.core.status import batches_of
+from kwok_operator.kube.groups import Group
+from kwok_operator.models.cloud import Cloud
+from kwok_operator.models.cloudstatus import CloudStatus
+from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus
+
+_PERFECT = Cloud()
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was found in the last pass of a group, by uid: only to spare finding it again."""
+
+    uid: str
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    status: CloudStatus | None = None
+    record: CloudRecord = field(default_factory=CloudRecord)
+    outage_since: int | None = None
+    phases: dict[int, Phase] = field(default_factory=dict)
+    stuck: dict[int, Phase] = field(default_factory=dict)
+    holding: Holder | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+class Clouds:
+    """The clouds of all groups."""
+
+    def __init__(self, *, store: GroupStore, cache: NodeCache) -> None:
+        self._store = store
+        self._cache = cache
+        self._known: dict[str, _Known] = {}
+        self.pools: Pools
+        """Whoever puts the parts together sets it: the two know each other."""
+
+    def forget(self, name: str) -> None:
+        """A group is gone, and what it held is free."""
+        known = self._known.pop(name, None)
+        if known is not None and known.holding is not None:
+            self.pools.touched(known.holding.pools)
+
+    def look(self, group: Group, memory: Memory, seen: Observation, *, now: int) -> Outlook | None:
+        """None for a group that has no simulated cloud, and nothing left of one."""
+        cloud = in_force(group.spec)
+        if cloud is None and memory.status.cloud is None and not seen.marked and not seen.stuck:
+            return None
+        known = self._of(group)
+        verdict = outage(
+            own=cloud is not None and cloud.outage, pools=self._pools_out(cloud or _PERFECT)
+        )
+        since = _outage_since(memory.status, now=now) if verdict.status else None
+        marks: Mapping[int, Mark | None] = {s: r.mark for s, r in seen.marked.items()}
+        if since is not None:
+            marks = {s: r.mark for s, r in seen.records.items()}
+        cloud = cloud or _PERFECT
+        cap = cloud.interruptions.at_a_time if cloud.interruptions else None
+        sight = known.upkeep.look(marks, at_a_time=cap, outage_since=since, now=now)
+        return Outlook(now=now, cloud=cloud, outage_since=since, outage=verdict, sight=sight)
+
+    async def turn(
+        self,
+        group: Group,
+        memory: Memory,
+        seen: Observation,
+        plan: Plan,
+        outlook: Outlook,
+        *,
+        node: Mapping[str, Any] | None,
+        hold: Hold,
+        deciding: bool,
+    ) -> Turn:
+        """Decides, and then takes its time to find out who is due.
+
+        `node` is the template, None where there is no usable one; unless `deciding`, the plan only
+        reports.
+        """
+        known = self._of(group)
+        postpone, leaving, late = self._deletions(group, seen, plan, outlook)
+        each = self._each(outlook.cloud, node or memory.status.resolved_template)
+        asked = _asked(group, memory, seen, plan, late=late, each=each)
+        outcome = settle(
+            asked,
+            self._record(known, memory.status),
+            pools=self.pools.known,
+            others=lambda pools: self._others(group.name, pools),
+            now=outlook.now // 1_000 * 1_000,
+            deciding=deciding and not group.spec.paused,
+        )
+        before = known.phases
+        if known.outage_since != outlook.outage_since:
+            known.phases = {}
+        elif outcome.record != known.record:
+            known.phases = outcome.record.still(known.phases, before=known.record)
+        known.outage_since = outlook.outage_since
+        self._book(known, outcome)
+        phases = known.phases = await self._phases(group, known, outcome, plan, outlook)
+        due = _due(plan, phases, now=outlook.now)
+        going = (*leaving, *(seen.stuck[s].name for s in late))
+        plan = replace(plan, batches=outcome.batches, create=tuple(due), delete=going)
+        known.stuck = _stuck(group, seen, outlook, known=known.stuck)
+        tally = counts(phases.values())
+        states = self._states(tally, seen, outlook)
+        told: dict[str, Any] = {"instances": rows(phases | known.stuck)}
+        if group.spec.cloud is not None:
+            told["counts"] = told_counts(states)
+        times = [next_look(phases.values()), outlook.sight.until, *_ends(seen)]
+        return Turn(
+            outlook=outlook,
+            plan=plan,
+            status=outcome.record.dump().model_copy(update=told),
+            provisioned=provisioned(phases),
+            states=states,
+            failed=tally.get(State.FAILED, 0),
+            due=due,
+            reshape=tuple(self._misshapen(group, seen, outlook, hold, leaving=frozenset(leaving))),
+            postpone=postpone,
+            look_again=_wait(times, outlook.now),
+            failures=failures_since(before, phases, first_new=memory.status.next_serial),
+        )
+
+    def use(self) -> Use:
+        """Who takes what of all pools."""
+        return Use(self._others("", None))
+
+    def refused(self, pool: str) -> int:
+        """The instances of all groups that found no room in a pool."""
+        total = 0
+        for name in self.naming([pool]):
+            known, group = self._known.get(name), self._store.get(name)
+            if known is not None and known.holding is not None:
+                total += known.refused.get(pool, 0)
+            elif group is not None and group.status.cloud is not None:
+                total += CloudRecord.read(group.status.cloud).refused_by_pool.get(pool, 0)
+        return total
+
+    def naming(self, pools: Iterable[str]) -> Iterator[str]:
+        """The groups that draw from one of these pools."""
+        wanted = frozenset(pools)
+        for name in self._store.names():
+            group = self._store.get(name)
+            if group and group.spec.cloud and wanted.intersection(group.spec.cloud.capacity_pools):
+                yield name
+
+    def _of(self, group: Group) -> _Known:
+        known = self._known.get(group.name)
+        if known is None or known.uid != group.uid:
+            known = self._known[group.name] = _Known(group.uid)
+        return known
+
+    def _pools_out(self, cloud: Cloud) -> list[str]:
+        pools = self.pools.known
+        return [name for name in cloud.capacity_pools if name in pools and pools[name].outage]
+
+    def _record(self, known: _Known, status: KwokNodeGroupStatus) -> CloudRecord:
+        if known.status is not status.cloud:
+            known.status = status.cloud
+            record = CloudRecord.read(status.cloud) if status.cloud else CloudRecord()
+            if record != known.record:
+                known.phases = record.still(known.phases, before=known.record)
+                known.record = record
+        return known.record
+
+    async def _phases(
+        self, group: Group, known: _Known, outcome: Outcome, plan: Plan, outlook: Outlook
+    ) -> dict[int, Phase]:
+        """Those of all pending; to draw ten thousand at once would hold up everybody else."""
+        pending = frozenset(plan.pending)
+        still = {s: p for s, p in known.phases.items() if s not in outcome.redated}
+        found: dict[int, Phase] = {}
+        for batch in outcome.batches:
+            for first in range(batch.first, batch.last + 1, _AT_ONCE):
+                last = min(first + _AT_ONCE - 1, batch.last)
+                part = replace(batch, first=first, last=last)
+                found |= outstanding(
+                    outcome.record,
+                    [part],
+                    group=group.name,
+                    arrived=frozenset(),
+                    now=outlook.now,
+                    outage_since=outlook.outage_since,
+                    known=still,
+                )
+                if last < batch.last:
+                    await asyncio.sleep(0)
+        return {serial: phase for serial, phase in found.items() if serial in pending}
+
+    def _deletions(
+        self, group: Group, seen: Observation, plan: Plan, outlook: Outlook
+    ) -> tuple[dict[str, int], list[str], list[int]]:
+        """Whose deletion is put off until when, whose isn't, and which of the stuck go now."""
+        late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= outlook.now]
+        if outlook.cloud.failures.slow_deletion is None or not plan.delete:
+            return {}, list(plan.delete), late
+        postponed: dict[str, int] = {}
+        for name in plan.delete:
+            serial = seen.names.serial(name)
+            if serial is None or serial in outlook.sight.ended:
+                continue
+            who = instance(outlook.cloud, group=group.name, serial=serial)
+            delay = deletion_delay(outlook.cloud, who)
+            if delay:
+                postponed[name] = outlook.now + delay
+        return postponed, [name for name in plan.delete if name not in postponed], late
+
+    def _misshapen(
+        self,
+        group: Group,
+        seen: Observation,
+        outlook: Outlook,
+        hold: Hold,
+        *,
+        leaving: frozenset[str],
+    ) -> Iterator[int]:
+        if group.spec.paused:
+            return
+        for serial, view in outlook.sight.views.items():
+            record = seen.records.get(serial)
+            if record is None or record.name in leaving or view.gone:
+                continue
+            if needs_shaping(record.mark, view, ready=record.ready, hold=hold):
+                yield serial
+
+    def _states(
+        self, tally: Mapping[State, int], seen: Observation, outlook: Outlook
+    ) -> Mapping[State, int]:
+        states = dict(tally)
+        views = outlook.sight.views
+        for serial, record in seen.records.items():
+            view = views.get(serial)
+            state = State.READY if view is None else view.state
+            if state is State.READY and not record.usable:
+                state = State.STARTING
+            states[state] = states.get(state, 0) + 1
+        if seen.stuck:
+            states[State.DELETING] = len(seen.stuck)
+        return states
+
+    def _each(self, cloud: Cloud, node: Mapping[str, Any] | None) -> Amounts:
+        """What one instance takes of the resources that its pools limit."""
+        pools = (self.pools.known.get(name) for name in cloud.capacity_pools)
+        names = {resource for pool in pools if pool for resource in pool.resources}
+        return _amounts(node, names) if names else {}
+
+    def _others(self, but: str, pools: Sequence[str] | None) -> Iterator[Holder]:
+        """What groups hold that draw from these pools; None: from any."""
+        wanted = None if pools is None else frozenset(pools)
+        if wanted is not None and not wanted:
+            return
+        for name in self._store.names():
+            group = self._store.get(name)
+            if group is None or group.name == but or group.spec.cloud is None:
+                continue
+            drawn = group.spec.cloud.capacity_pools
+            if drawn and (wanted is None or wanted.intersection(drawn)):
+                yield self._holding(group, group.spec.cloud)
+
+    def _holding(self, group: Group, cloud: Cloud) -> Holder:
+        known = self._known.get(group.name)
+        if known is not None and known.uid == group.uid and known.holding is not None:
+            return replace(known.holding, pools=cloud.capacity_pools)
+        status = group.status
+        record = CloudRecord.read(status.cloud) if status.cloud else CloudRecord()
+        asked = {s for batch in batches_of(status) for s in batch} - record.refused
+        nodes = (r for r in self._cache.group(group.name).values() if r.owner == group.uid)
+        there = {record.serial for record in nodes if record.serial is not None}
+        each = self._each(cloud, status.resolved_template)
+        return Holder(group.name, asked | there, each, cloud.capacity_pools)
+
+    def _book(self, known: _Known, outcome: Outcome) -> None:
+        before, now = known.holding, outcome.holding
+        refused = outcome.record.refused_by_pool
+        known.record = outcome.record
+        if before is None or _taken(before) != _taken(now) or known.refused != refused:
+            self.pools.touched({*now.pools, *(before.pools if before else ())})
+        known.holding, known.refused = now, refused
+
+
+def _asked(
+    group: Group,
+    memory: Memory,
+    seen: Observation,
+    plan: Plan,
+    *,
+    late: Sequence[int],
+    each: Amounts,
+) -> Asked:
+    """`late` are nodes that go now, after having been stuck."""
+    here = seen.terminating.keys() | seen.records.keys()
+    batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
+    return Asked(
+        group=group.name,
+        cloud=in_force(group.spec),
+        pending=plan.pending,
+        first_new=memory.status.next_serial,
+        arrived=here,
+        batches=batches,
+        each=each,
+    )
+
+
+def _due(plan: Plan, phases: Mapping[int, Phase], *, now: int) -> dict[int, int]:
+    """Since when each serial is due that is to be created now, those that wait longest first."""
+    waiting = ((phases[s].since, s) for s in plan.create if phases[s].state is State.DUE)
+    return {serial: since for since, serial in sorted(waiting) if since <= now}
+
+
+def _taken(holding: Holder) -> tuple[object, ...]:
+    return len(holding.serials), holding.pools, dict(holding.each)
+
+
+def _amounts(node: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, Fraction]:
+    capacity = ((node or {}).get("status") or {}).get("capacity") or {}
+    return {name: parse_quantity(capacity[name]) for name in names if name in capacity}
+
+
+def _deadlines(seen: Observation) -> Iterator[tuple[int, int]]:
+    for serial, record in seen.stuck.items():
+        if record.mark is not None and record.mark.delete_at is not None:
+            yield serial, record.mark.delete_at
+
+
+def _ends(seen: Observation) -> Iterator[int]:
+    return (at for _, at in _deadlines(seen))
+
+
+def _stuck(
+    group: Group, seen: Observation, outlook: Outlook, *, known: Mapping[int, Phase]
+) -> dict[int, Phase]:
+    """The nodes that are stuck in deletion: until when is written on them, since when is drawn.
+
+    Where the spec has been edited since it was drawn, it counts from when that was seen.
+    """
+    found: dict[int, Phase] = {}
+    for serial, at in _deadlines(seen):
+        phase = known.get(serial)
+        if phase is None or phase.until != at:
+            who = instance(outlook.cloud, group=group.name, serial=serial)
+            since = min(at - deletion_delay(outlook.cloud, who), outlook.now)
+            phase = Phase(State.DELETING, since, at, "SlowDeletion")
+        found[serial] = phase
+    return found
+
+
+def _outage_since(status: KwokNodeGroupStatus, *, now: int) -> int:
+    for condition in status.conditions:
+        if condition.type == ConditionType.OUTAGE and condition.status == "True":
+            try:
+                return parse_time(condition.last_transition_time)
+            except ValueError:
+                break
+    return now // 1_000 * 1_000
+
+
+def _wait(times: Iterable[int | None], now: int) -> float | None:
+    """Seconds until the first of these times that is to come."""
+    ahead = [at - now for at in times if at is not None]
+    return max(_SOONEST, min(ahead) / 1_000) if ahead else None
+
+
+_AT_ONCE = 200
+"""Instances that are drawn without a pause: some milliseconds, unless they have failed for days."""
+_SOONEST = 0.1
+"""Seconds: what becomes due in such a time makes one pass."""

@@ -1,0 +1,72 @@
+"""What the simulated cloud adds to a pass: what is known before a plan is made, and after.
+
+Values only; `clouds` makes them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kwok_operator.controller.observed.observation import Observation
+from kwok_operator.core.cloud.shaping import shows_notice
+from kwok_operator.core.cloud.states import State
+from kwok_operator.core.cloud.upkeep import Sight
+from kwok_operator.core.cloud.verdicts import Verdict
+from kwok_operator.core.plan import Plan
+from kwok_operator.models.cloud import Cloud
+from kwok_operator.models.cloudstatus import CloudStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a pass knows of the group's cloud before it plans. `now` is milliseconds."""
+
+    now: int
+    cloud: Cloud
+    outage_since: int | None
+    outage: Verdict
+    sight: Sight
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the simulated cloud makes of a plan.
+
+    `plan` creates only what is due, and deletes only what is not put off. `due` is since when what
+    is created is due, by serial; `reshape` has the nodes that don't show what they should,
+    `postpone` those whose deletion is put off until a time. `look_again` is in seconds. `failures`
+    are the tries that have failed since the turn before, by the class of the error.
+    """
+
+    outlook: Outlook
+    plan: Plan
+    status: CloudStatus
+    provisioned: Verdict
+    states: Mapping[State, int]
+    failed: int
+    due: Mapping[int, int]
+    reshape: tuple[int, ...]
+    postpone: Mapping[str, int]
+    look_again: float | None
+    failures: Mapping[str, int]
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is something to write beside what the plan says."""
+        return bool(self.reshape or self.postpone)
+
+    def undone(self, seen: Observation) -> Iterator[str]:
+        """The nodes that are held not Ready, and are Ready."""
+        for serial in self.reshape:
+            record = seen.records[serial]
+            held = record.mark is not None and record.mark.hold
+            if held and record.ready and not self.outlook.sight.views[serial].ready:
+                yield record.name
+
+    def notices(self, seen: Observation) -> dict[str, list[str]]:
+        """The nodes that get notice now, by reason."""
+        found: dict[str, list[str]] = {}
+        for serial in self.reshape:
+            view, mark = self.outlook.sight.views[serial], seen.records[serial].mark
+            if view.noticed and not shows_notice(mark):
+                found.setdefault(view.reason, []).append(seen.records[serial].name)
+        return found

@@ -1,0 +1,358 @@
+"""One pass over one group: look, decide, record, act.
+
+    observe ──> plan ──> status (what is asked for is recorded first) ──> execution ──> again
+
+Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is
+nothing left to do, or when the group changes under it: then the next pass plans anew. Whatever it
+does can be cut short at any instant and goes on from what the API server holds.
+
+Nodes and status are written from here alone; what is decided comes from the core.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kwok_operator.controller.cloud.clouds import Clouds
+from kwok_operator.controller.cloud.hold import HoldLink
+from kwok_operator.controller.cloud.kwok import KwokLink
+from kwok_operator.controller.cloud.turn import Turn
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
+from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
+from kwok_operator.controller.reconcile.actions import Execution, Work, deletes_pods
+from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
+from kwok_operator.controller.reconcile.budget import NodeBudget
+from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.reconcile.reporting import Finding, Reporter, progress_interval
+from kwok_operator.controller.sources.templates import Resolution, Templates
+from kwok_operator.controller.writers.events import Recorder
+from kwok_operator.controller.writers.executor import Executor
+from kwok_operator.controller.writers.nodewriter import NodeWriter
+from kwok_operator.controller.writers.statuswriter import GroupGoneError, StatusWriter
+from kwok_operator.core.autoscalable import disagreement
+from kwok_operator.core.cloud.shaping import Hold
+from kwok_operator.core.cloud.times import format_time, milliseconds_of
+from kwok_operator.core.plan import Plan, make_plan
+from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
+from kwok_operator.kube.groups import Group
+from kwok_operator.observability.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+NOT_READY_RECHECK = 5.0
+LEFTOVER_RECHECK = 1.0
+
+_REFUSED = (BadRequestError, InvalidError, ForbiddenError)
+_VERBS = {"DELETE": "delete", "PATCH": "update"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the reconciler works with."""
+
+    store: GroupStore
+    cache: NodeCache
+    writer: NodeWriter
+    templates: Templates
+    kwok: KwokLink
+    recorder: Recorder
+    executor: Executor
+    budget: NodeBudget
+    status: StatusWriter
+    metrics: Metrics
+    clock: Clock
+    clouds: Clouds
+    hold: HoldLink
+    provider_id_prefix: str
+
+
+class Reconciler:
+    """Brings groups to their target. `wake(name, delay)` has a group looked at again."""
+
+    def __init__(self, parts: Parts, *, wake: Callable[[str, float], None]) -> None:
+        self._parts = parts
+        self._wake = wake
+        self._memories: dict[str, Memory] = {}
+        self._gpu_labels: dict[str, str] = {}
+        """Those that groups set, by name, while they don't agree."""
+        self._closing = False
+        self._at_work = 0
+        """How many groups have nodes created, deleted or patched."""
+        self._execution = Execution(
+            writer=parts.writer,
+            executor=parts.executor,
+            kwok=parts.kwok,
+            metrics=parts.metrics,
+            hold=parts.hold,
+            now=parts.clock.now,
+            clock=parts.clock.monotonic,
+            nodes=lambda: parts.budget.granted,
+            provider_id_prefix=parts.provider_id_prefix,
+        )
+        self._reporter = Reporter(
+            store=parts.store,
+            kwok=parts.kwok,
+            hold=parts.hold,
+            recorder=parts.recorder,
+            writer=parts.status,
+            metrics=parts.metrics,
+            clock=parts.clock,
+            provider_id_prefix=parts.provider_id_prefix,
+        )
+
+    def close(self) -> None:
+        """Start no write any more; what is in flight ends."""
+        self._closing = True
+
+    async def reconcile(self, name: str) -> None:
+        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        with self._parts.metrics.reconciling(self._parts.clock.monotonic):
+            await self._look_at(name)
+
+    async def _look_at(self, name: str) -> None:
+        parts = self._parts
+        self._compare_gpu_labels(name)
+        await self._sweep_retired(name)
+        group = parts.store.get(name)
+        if group is None:
+            self._forget(name)
+        elif group.deleting:
+            if not group.orphaning:
+                await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
+        elif not self._closing:
+            try:
+                await self._pass(group, self._memory(group))
+            except GroupGoneError:
+                # Where the whole API is gone, so is the certainty: the garbage collector decides.
+                retire = await parts.status.served()
+                logger.info("group is gone: group=%s", name)
+                parts.store.remove(name=name, uid=group.uid, retire=retire)
+                self._wake(name, 0.0)
+
+    async def recheck_taken(self, name: str) -> None:
+        """Drops the report of foreign nodes that hold our names, once they are gone."""
+        memory = self._memories.get(name)
+        for serial, node in list(memory.taken.items()) if memory else ():
+            if memory and not await self._parts.writer.exists(node):
+                memory.taken.pop(serial, None)
+                self._wake(name, 0.0)
+
+    def _compare_gpu_labels(self, name: str) -> None:
+        """Has the others looked at again where a group's label makes them agree no more, or again.
+
+        Whatever changes a group, its end too, leads to a pass, and the pass here.
+        """
+        labels = disagreement(self._parts.store.gpu_labels)
+        if labels != self._gpu_labels:
+            for other in (labels.keys() | self._gpu_labels.keys()) - {name}:
+                self._wake(other, 0.0)
+            self._gpu_labels = labels
+
+    async def _pass(self, group: Group, memory: Memory) -> None:
+        parts = self._parts
+        resolution = await parts.templates.resolve(group)
+        hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
+        found = await self._find(group, memory, resolution, hold)
+        plan, seen, turn = found.plan, found.seen, found.turn
+        if seen.tainted or (seen.usable < len(seen.records) and not plan.create):
+            await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
+        opening = self._opening(found)
+        planned = plan.create or plan.delete or plan.update or (turn and turn.writes)
+        writes = bool(planned or opening)
+        if not writes:
+            memory.refusal = None
+        status = self._reporter.status(found)
+        postponed = await self._reporter.publish(found, status)
+        if turn is not None:
+            self._look_after(group, seen, turn)
+        if writes:
+            await self._execute(found, opening, hold)
+            self._wake(group.name, 0.0)
+        elif postponed is not None:
+            self._wake(group.name, postponed)
+        elif status.ready_replicas < status.replicas:
+            self._wake(group.name, NOT_READY_RECHECK)
+
+    def _opening(self, found: Finding) -> list[NodeRecord]:
+        """The Ready nodes that pods are kept off, and needn't be: kwok is there, and they stay."""
+        if not found.seen.tainted or found.group.spec.paused or not self._parts.kwok.alive:
+            return []
+        leaving = frozenset(found.plan.delete)
+        shaped = frozenset(found.turn.reshape if found.turn is not None else ())
+        openings, now = found.memory.openings, self._parts.clock.monotonic()
+        return [
+            record
+            for record in found.seen.tainted
+            if record.name not in leaving
+            and record.serial not in shaped
+            and openings.is_due(record.name, now=now)
+        ]
+
+    def _look_after(self, group: Group, seen: Observation, turn: Turn) -> None:
+        """Tells what the simulated cloud has done, and looks again when it does something next."""
+        if turn.look_again is not None:
+            self._wake(group.name, turn.look_again)
+        for name in turn.undone(seen):
+            self._parts.hold.disobeyed(name)
+        for reason, names in turn.notices(seen).items():
+            self._parts.metrics.interrupted(group.name, reason, len(names))
+            announce_notice(self._parts.recorder, group, names, reason=reason)
+
+    async def _find(
+        self,
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        hold: Hold,
+        *,
+        reporting: bool = False,
+    ) -> Finding:
+        """Looks and decides; nothing new is asked for where it is only for `reporting`.
+
+        Where there are thousands of nodes each step takes milliseconds, so others run in between.
+        """
+        parts = self._parts
+        seen = observe(group, memory, parts.cache)
+        await asyncio.sleep(0)
+        moment = parts.clock.wall()
+        now = format_time(milliseconds_of(moment))
+        outlook = parts.clouds.look(group, memory, seen, now=milliseconds_of(moment))
+        may_create = resolution.node is not None and not reporting
+        plan = make_plan(
+            group.spec,
+            observed(
+                seen,
+                memory,
+                room=parts.budget.room(group.name),
+                template_hash=resolution.hash if resolution.node is not None else None,
+                ended=outlook.sight.ended if outlook is not None else frozenset(),
+            ),
+            names=seen.names,
+            now=now,
+            may_create=may_create,
+        )
+        if not reporting:
+            self._book(group, plan, seen, may_create=may_create)
+        named = group.spec.scale_down.nodes_to_delete
+        plan = replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
+        turn = None
+        if outlook is not None:
+            turn = await parts.clouds.turn(
+                group,
+                memory,
+                seen,
+                plan,
+                outlook,
+                node=resolution.node,
+                hold=hold,
+                deciding=not reporting,
+            )
+            plan = turn.plan
+        await asyncio.sleep(0)
+        return Finding(group, memory, seen, plan, resolution, turn, now)
+
+    def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
+        """With the plan, before others make theirs: they have the room that it leaves."""
+        active = may_create and not group.spec.paused
+        nodes = len(seen.records) + len(plan.pending)
+        limit, rollout = plan.target.limit, plan.rollout
+        waits = limit is not None and limit.reason == "NodeLimit"
+        self._parts.budget.grant(
+            group.name,
+            max(nodes, plan.target.value) if active else nodes,
+            wants_more=waits or (rollout is not None and rollout.held),
+        )
+
+    async def _execute(self, found: Finding, opening: list[NodeRecord], hold: Hold) -> None:
+        """Carries the plan out while counts are reported; stops when the group changes."""
+        group, memory = found.group, found.memory
+        done = asyncio.Event()
+        self._at_work += 1
+        progress = asyncio.create_task(self._report_progress(found, hold, done))
+        work = Work(
+            group,
+            memory,
+            found.plan,
+            found.seen,
+            found.resolution.node,
+            stop=lambda: self._interrupted(group),
+            opening=opening,
+            turn=found.turn,
+            hold=hold,
+        )
+        try:
+            await self._execution.carry_out(work)
+            memory.refusal = None
+        except _REFUSED as error:
+            what = _VERBS.get(error.method, "create")
+            memory.refusal = f"The API server refuses to {what} nodes: {error.message}"
+            self._parts.templates.forget(group.name)
+            raise
+        finally:
+            self._at_work -= 1
+            done.set()
+            await progress
+
+    def _interrupted(self, group: Group) -> bool:
+        now = self._parts.store.get(group.name)
+        return (
+            self._closing
+            or now is None
+            or (now.uid, now.generation, now.deleting)
+            != (group.uid, group.generation, group.deleting)
+        )
+
+    async def _report_progress(self, found: Finding, hold: Hold, done: asyncio.Event) -> None:
+        """Writes the counts now and then until `done`, without asking for anything new."""
+        group, throttled = found.group, False
+        while not done.is_set():
+            try:
+                await asyncio.wait_for(done.wait(), progress_interval(self._at_work))
+                return
+            except TimeoutError:
+                pass
+            if self._parts.executor.throttled and not throttled:
+                throttled = True
+                announce_slowness(self._parts.recorder, group)
+            if self._interrupted(group):
+                continue
+            now = await self._find(group, found.memory, found.resolution, hold, reporting=True)
+            try:
+                await self._reporter.publish(now, self._reporter.status(now))
+            except Exception as error:
+                logger.debug("progress not written: group=%s error=%s", group.name, error)
+
+    async def _sweep_retired(self, name: str) -> None:
+        for retired in self._parts.store.retired(name):
+            await self._delete_owned(name, retired.uid, pods=retired.delete_pods)
+
+    async def _delete_owned(self, name: str, uid: str, *, pods: bool) -> None:
+        """Deletes the nodes of a group that goes or is gone, faster than the garbage collector."""
+        records = [r for r in self._parts.cache.group(name).values() if r.owner == uid]
+        left = [r for r in records if not r.deleting]
+        if left:
+            logger.info("deleting the nodes of a deleted group: group=%s nodes=%d", name, len(left))
+
+        async def delete(record: NodeRecord) -> None:
+            await self._parts.writer.delete_owned(record, owner=uid, pods=pods)
+
+        await self._parts.executor.run(left, delete, stop=lambda: self._closing)
+        if left and not self._closing:
+            self._wake(name, LEFTOVER_RECHECK)
+
+    def _memory(self, group: Group) -> Memory:
+        memory = self._memories.get(group.name)
+        if memory is None or memory.uid != group.uid:
+            memory = Memory(group.uid, group.status, group.resource_version)
+            self._memories[group.name] = memory
+        memory.refresh(group)
+        return memory
+
+    def _forget(self, name: str) -> None:
+        if self._memories.pop(name, None) is not None:
+            self._parts.templates.forget(name)
+            self._parts.budget.release(name)
+            self._parts.clouds.forget(name)
+            self._parts.metrics.forget(name)

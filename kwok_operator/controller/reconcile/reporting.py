@@ -1,0 +1,205 @@
+"""What a pass has found, told: the group's status, its metrics, its Events.
+
+    Finding (plan, nodes, template, simulated cloud)  --status-->  KwokNodeGroupStatus
+    status  --publish-->  one write, if it says something new, and Events of what changed
+
+What must not wait, because somebody creates nodes by it, is written at once; counts alone take
+turns.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from kwok_operator.controller.cloud.hold import HoldLink
+from kwok_operator.controller.cloud.kwok import KwokLink
+from kwok_operator.controller.cloud.turn import Turn
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.observation import Memory, Observation
+from kwok_operator.controller.reconcile.announcements import announce
+from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.sources.templates import Resolution
+from kwok_operator.controller.writers.events import Recorder
+from kwok_operator.controller.writers.statuswriter import StatusWriter
+from kwok_operator.core.autoscalable import hindrance
+from kwok_operator.core.plan import Plan
+from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest_pending
+from kwok_operator.kube.groups import Group
+from kwok_operator.models.cloudstatus import CloudStatus
+from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.observability.metrics import Metrics
+
+STATUS_INTERVAL: Final = 1.0
+"""Seconds between two writes of counts."""
+LONGEST_INTERVAL: Final = 10.0
+PROGRESS_WRITES: Final = 5
+"""Of counts in a second, of all groups that are at work: each takes the API server 10 ms."""
+
+
+def progress_interval(groups: int) -> float:
+    """Seconds between two reports of progress by each of so many groups at work."""
+    return min(LONGEST_INTERVAL, max(STATUS_INTERVAL, groups / PROGRESS_WRITES))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a pass found and decided; `turn` is None without a simulated cloud, `now` RFC 3339."""
+
+    group: Group
+    memory: Memory
+    seen: Observation
+    plan: Plan
+    resolution: Resolution
+    turn: Turn | None
+    now: str
+
+
+class Reporter:
+    """Makes and writes statuses."""
+
+    def __init__(
+        self,
+        *,
+        store: GroupStore,
+        kwok: KwokLink,
+        hold: HoldLink,
+        recorder: Recorder,
+        writer: StatusWriter,
+        metrics: Metrics,
+        clock: Clock,
+        provider_id_prefix: str,
+    ) -> None:
+        self._store = store
+        self._kwok = kwok
+        self._hold = hold
+        self._recorder = recorder
+        self._writer = writer
+        self._metrics = metrics
+        self._clock = clock
+        self._prefix = provider_id_prefix
+
+    def status(self, found: Finding) -> KwokNodeGroupStatus:
+        """The status of the group as found; its metrics are set, too."""
+        group, seen, plan, resolution = found.group, found.seen, found.plan, found.resolution
+        resolved = None
+        if resolution.node is not None:
+            resolved = (resolution.node, resolution.hash, resolution.source)
+        turn = found.turn
+        failed = turn.failed if turn is not None else 0
+        facts = Facts(
+            generation=group.generation,
+            target=plan.target,
+            paused=group.spec.paused,
+            replicas=len(seen.records),
+            ready=seen.usable,
+            updated=seen.count_updated(resolution.hash),
+            pending=len(plan.pending),
+            failed=len(plan.pending) if found.memory.refusal else failed,
+            leaving=len(plan.delete),
+            terminating=seen.held,
+            foreign=seen.foreign,
+            next_serial=plan.next_serial,
+            batches=plan.batches,
+            template_error=resolution.error,
+            template_reason=resolution.reason,
+            template_origin=resolution.origin,
+            last_template=resolution.why_last,
+            kwok_silent=self._kwok.silent,
+            refusal=found.memory.refusal,
+            rollout=plan.rollout,
+            autoscaled=group.spec.autoscaling is not None,
+            hindrance=self._hindrance(group, seen, plan),
+            cloud=_recorded(group, turn),
+            cloud_verdicts=self._cloud_verdicts(group, turn),
+        )
+        status = make_status(
+            facts,
+            group=group.name,
+            previous=found.memory.status,
+            resolved=resolved,
+            now=found.now,
+        )
+        self._metrics.group(
+            group.name,
+            target=plan.target.value,
+            nodes=nodes_by_state(facts, terminating=len(seen.terminating)),
+            conditions=(c.type for c in status.conditions if c.status == "True"),
+            oldest_pending=oldest_pending(status),
+        )
+        for error_class, count in (turn.failures if turn else {}).items():
+            self._metrics.instance_failed(group.name, error_class, count)
+        self._metrics.cloud(group.name, turn.states if turn and group.spec.cloud else None)
+        return status
+
+    async def publish(self, found: Finding, status: KwokNodeGroupStatus) -> float | None:
+        """Writes a status that says something new, and what it means for people as Events.
+
+        Counts alone wait their turn: returns the seconds to wait where the write was put off.
+        """
+        group, memory = found.group, found.memory
+        before = memory.status
+        if status != before:
+            since = self._clock.monotonic() - memory.written_at
+            urgent = status.next_serial != before.next_serial or _verdicts(status) != _verdicts(
+                before
+            )
+            if since < STATUS_INTERVAL and not urgent:
+                return STATUS_INTERVAL - since
+            memory.status_version = await self._writer.write(group, status)
+            memory.status = status
+            memory.written_at = self._clock.monotonic()
+        announce(self._recorder, group, before=before, after=status, plan=found.plan)
+        return None
+
+    def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
+        """Why cluster-autoscaler can't drive the group, if it may and can't."""
+        if group.spec.autoscaling is None:
+            return None
+        longest = f"{self._prefix}{seen.names.name(plan.next_serial)}"
+        return hindrance(
+            group=group.name,
+            paused=group.spec.paused,
+            instances=len(seen.records) + len(seen.terminating) + len(plan.pending),
+            id_length=len(longest),
+            gpu_labels=self._store.gpu_labels,
+        )
+
+    def _cloud_verdicts(
+        self, group: Group, turn: Turn | None
+    ) -> dict[ConditionType, tuple[bool, str, str]]:
+        cloud = group.spec.cloud
+        if turn is None:
+            return {}
+        arrived, out = turn.provisioned, turn.outlook.outage
+        told = {ConditionType.PROVISIONED: (arrived.status, arrived.reason, arrived.message)}
+        if cloud is None:
+            # What was asked for under a cloud that is gone has its course all the same.
+            return told if turn.status.instances else {}
+        lasting = turn.outlook.outage.status or cloud.flapping is not None
+        boots = cloud.readiness_delay is not None or cloud.failures.never_ready is not None
+        return {
+            **told,
+            ConditionType.OUTAGE: (out.status, out.reason, out.message),
+            ConditionType.CLOUD_SIMULATED: self._hold.told(
+                wanted=boots or lasting, outage_or_flapping=lasting
+            ),
+        }
+
+
+def _recorded(group: Group, turn: Turn | None) -> CloudStatus | None:
+    """What status says of the cloud; nothing once there is none, and nothing left of it."""
+    if turn is None or (group.spec.cloud is None and turn.status == CloudStatus()):
+        return None
+    return turn.status
+
+
+def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:
+    """What must not wait: everything but counts and the sentences that contain them."""
+    verdicts = [(c.type, c.status, c.reason) for c in status.conditions]
+    cloud = status.cloud and (status.cloud.terms, status.cloud.refused)
+    return (
+        status.observed_generation,
+        status.target_size,
+        status.template_hash,
+        cloud,
+        *verdicts,
+    )

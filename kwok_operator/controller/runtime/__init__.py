@@ -1,0 +1,1 @@
+"""The process: what is started when, leadership, kopf, and the end."""

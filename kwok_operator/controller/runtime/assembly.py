@@ -1,0 +1,312 @@
+"""The parts that work on groups, put together: who knows whom, and who is told of what.
+
+    kopf (groups) ──┐                       ┌──> reconciler ──> nodes, status, Events
+    reflector ──────┼──> store, cache ──> queue
+    resync ─────────┤
+    sources ────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
+
+Nothing runs yet: what is started when, and stopped, is for run.py. Until `begin()` nothing is
+worked on, whatever the watches tell; so a standby can have them run.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.controller.cloud.clouds import Clouds
+from kwok_operator.controller.cloud.hold import HoldLink
+from kwok_operator.controller.cloud.kwok import KwokLink
+from kwok_operator.controller.cloud.pools import POOLS, Pools
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord
+from kwok_operator.controller.reconcile.budget import NodeBudget
+from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.reconcile.intake import Intake
+from kwok_operator.controller.reconcile.queue import WorkQueue
+from kwok_operator.controller.reconcile.reconciler import NOT_READY_RECHECK, Parts, Reconciler
+from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMaps
+from kwok_operator.controller.sources.groupwriter import GroupWriter
+from kwok_operator.controller.sources.livenodes import NodeLink
+from kwok_operator.controller.sources.provider import Provider
+from kwok_operator.controller.sources.references import Sources
+from kwok_operator.controller.sources.templates import Templates
+from kwok_operator.controller.writers.events import Recorder
+from kwok_operator.controller.writers.executor import Executor
+from kwok_operator.controller.writers.nodewriter import NodeWriter
+from kwok_operator.controller.writers.pacing import Pace
+from kwok_operator.controller.writers.statuswriter import StatusWriter
+from kwok_operator.core.livenodes import LiveNode
+from kwok_operator.errors import NotLeadingError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
+from kwok_operator.kube.groups import Unreadable
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.observability.metrics import Metrics
+from kwok_operator.settings import RunSettings
+
+logger = logging.getLogger(__name__)
+
+WAKE_COALESCING = 0.05
+"""Seconds in which several changes of a group's nodes make one pass."""
+DOUBT = 0.5
+"""Seconds after which groups are listed that may be older than what is known of them."""
+LOOK_AGAIN = 0.1
+"""Seconds until a group is looked at that has to wait for what is listed."""
+CONFIGMAPS_PAGE = 20
+"""A ConfigMap may have 1 MiB, and a page is decoded at once."""
+
+
+class Assembly:
+    """The parts. Groups and nodes have a client each; `namespace` is the operator's own."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        metrics: Metrics,
+        *,
+        namespace: str,
+        groups: KubeClient,
+        nodes: KubeClient,
+    ) -> None:
+        self._settings = settings
+        self._namespace = namespace
+        self._nodes = nodes
+        self._metrics = metrics
+        clock = Clock(time.monotonic, lambda: datetime.now(UTC))
+        self.begun = False
+        self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
+        self.kwok = KwokLink(client=nodes, clock=clock.monotonic)
+        self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
+        pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
+        executor = Executor(pace, metrics=metrics)
+        spend, refused = executor.spend, self._pods_refused
+        self._set_up_clouds(groups=groups, metrics=metrics, clock=clock)
+        writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
+        self.recorder = Recorder(client=groups, clock=clock.monotonic, wall=clock.wall)
+        self._set_up_sources(groups=groups, nodes=nodes, metrics=metrics, clock=clock)
+        self.status = StatusWriter(client=groups)
+        self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake)
+        prefix = settings.provider_id_prefix
+        parts = Parts(
+            store=self.store,
+            cache=self.cache,
+            writer=writer,
+            templates=Templates(writer=writer, sources=self.sources, provider_id_prefix=prefix),
+            kwok=self.kwok,
+            recorder=self.recorder,
+            executor=executor,
+            budget=self.budget,
+            status=self.status,
+            metrics=metrics,
+            clock=clock,
+            clouds=self.clouds,
+            hold=HoldLink(client=nodes, clock=clock.monotonic, wall=clock.wall),
+            provider_id_prefix=prefix,
+        )
+        self.reconciler = Reconciler(parts, wake=self.wake)
+        self._templates = parts.templates
+        self.intake = Intake(
+            store=self.store, status=self.status, cache=self.cache, budget=self.budget
+        )
+        self.queue = WorkQueue(self._reconcile, draw=random.random)
+        self.node_reflector = self._node_reflector(nodes)
+        self._tell(metrics)
+
+    def begin(self) -> None:
+        """From now on groups are worked on; those that are known, at once."""
+        self.begun = True
+        for name in self.store.names():
+            self.wake(name)
+
+    def wake(self, name: str, delay: float = 0.0) -> None:
+        """Has a group looked at in `delay` seconds."""
+        if self.begun:
+            self.queue.add(name, delay=delay)
+
+    def group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
+        """A watch tells of a group."""
+        if self.intake.seen(body, gone):
+            name = body["metadata"]["name"]
+            self.wake(name)
+            self.provider.group_changed(name)
+
+    def resync_soon(self) -> None:
+        """A watch may have missed something."""
+        self.intake.doubted.set()
+
+    def _unreadable(self, group: Unreadable) -> None:
+        sentence = f"{group.why}; it stays as it was last read, if it was"
+        self.recorder.emit(group, "Warning", "Unreadable", sentence)
+
+    async def resync(self) -> None:
+        """Looks at every group now and then, in case a watch or somebody's memory failed."""
+        while True:
+            pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self.intake.doubted.wait()
+                await asyncio.sleep(DOUBT)
+            try:
+                await self._look_at_all()
+            except Exception:
+                self.intake.doubted.set()
+                raise
+
+    async def _look_at_all(self) -> None:
+        names = await self.intake.list_anew()
+        if names is None:
+            return
+        for name in names:
+            self._templates.forget(name)
+            self.wake(name)
+        for name in names:
+            await self.reconciler.recheck_taken(name)
+        await self.sources.keep_only(self.store.names())
+        self.provider.recheck()
+
+    def _node_reflector(self, nodes: KubeClient) -> Reflector[NodeRecord]:
+        return Reflector(
+            client=nodes,
+            path=constants.NODES_PATH,
+            decoder=RECORDS,
+            params={"labelSelector": constants.NODE_GROUP_LABEL},
+            sink=self.cache,
+            on_page=self.cache.page,
+            on_restart=self._nodes_restarted,
+            on_restored=self._restored,
+            gather_for=lambda: GATHER_AT_REST if self._at_rest() else GATHER,
+        )
+
+    def _tell(self, metrics: Metrics) -> None:
+        """What /metrics asks for when it is read."""
+        metrics.watch_queue(lambda: self.queue.depth)
+        metrics.watch_kwok(lambda: self.kwok.silent is None)
+        metrics.watch_total(
+            nodes=lambda: len(self.cache),
+            limit=self._settings.max_total_nodes,
+            waiting=lambda: self.budget.waiting,
+        )
+        metrics.watch_contact(constants.NODES_PATH, lambda: self.node_reflector.last_contact)
+        configmaps = self.configmap_reflector
+        metrics.watch_contact("/api/v1/configmaps", lambda: configmaps.last_contact)
+
+    def _set_up_clouds(self, *, groups: KubeClient, metrics: Metrics, clock: Clock) -> None:
+        """The simulated clouds, and the pools that they share."""
+        self.clouds = Clouds(store=self.store, cache=self.cache)
+        self.pools = self.clouds.pools = Pools(
+            client=groups,
+            changed=self._pools_changed,
+            use=self.clouds.use,
+            refused=self.clouds.refused,
+            now=clock.now,
+            metrics=metrics,
+        )
+        self.pool_reflector = Reflector(
+            client=groups,
+            path=constants.POOLS_PATH,
+            decoder=POOLS,
+            sink=self.pools,
+            on_restart=metrics.watch_restarted,
+            optional=True,
+        )
+
+    def _set_up_sources(
+        self, *, groups: KubeClient, nodes: KubeClient, metrics: Metrics, clock: Clock
+    ) -> None:
+        """What templates are copied from, and the provider config that names it."""
+        settings = self._settings
+        self.configmaps = ConfigMaps(
+            namespace=settings.provider_config_namespace or self._namespace,
+            recorder=self.recorder,
+            changed=self._configmap_changed,
+        )
+        link = NodeLink(
+            client=nodes,
+            place="this cluster",
+            changed=self._live_nodes_changed,
+            clock=clock.monotonic,
+        )
+        self.sources = Sources(
+            configmaps=self.configmaps,
+            local=link,
+            secrets=groups,
+            namespace=self._namespace,
+            wake=self.wake,
+            clock=clock.monotonic,
+        )
+        self.provider = Provider(
+            name=settings.provider_config,
+            configmaps=self.configmaps,
+            link=link,
+            groups=self.store,
+            writer=GroupWriter(client=groups),
+            recorder=self.recorder,
+            metrics=metrics,
+            now=clock.now,
+            draw=random.random,
+        )
+        self.configmap_reflector = Reflector(
+            client=groups,
+            path=f"/api/v1/namespaces/{self.configmaps.namespace}/configmaps",
+            decoder=CONFIGMAPS,
+            sink=self.configmaps,
+            page_size=CONFIGMAPS_PAGE,
+            on_restart=metrics.watch_restarted,
+        )
+
+    async def nodes_version(self) -> int:
+        """The version at which the nodes are now."""
+        params = {"limit": "1", "labelSelector": constants.NODE_GROUP_LABEL}
+        answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
+        return RECORDS.page(answer).resource_version
+
+    def _nodes_restarted(self, path: str, cause: str) -> None:
+        self._metrics.watch_restarted(path, cause)
+        if not self.node_reflector.version:
+            self.intake.doubted.set()
+
+    def _restored(self) -> None:
+        self.cache.forget_versions()
+        self.intake.doubted.set()
+
+    async def _reconcile(self, name: str) -> None:
+        # After an outage groups and nodes may be of another time, and not both of the same.
+        if self.intake.doubted.is_set() or not self.node_reflector.version:
+            self.wake(name, LOOK_AGAIN)
+            return
+        try:
+            await self.reconciler.reconcile(name)
+        except NotLeadingError as error:
+            # The program is ending: to try again, or to tell people, would be of no use.
+            logger.debug("not reconciled: group=%s error=%s", name, error)
+
+    def _nodes_changed(self, group: str) -> None:
+        self.wake(group, WAKE_COALESCING)
+
+    def _configmap_changed(self, name: str) -> None:
+        self.sources.configmap_changed(name)
+        self.provider.configmap_changed(name)
+
+    def _live_nodes_changed(self, nodes: Sequence[LiveNode]) -> None:
+        self.sources.nodes_changed(None, nodes)
+        self.provider.changed()
+
+    def _pools_changed(self, pools: Collection[str]) -> None:
+        for name in self.clouds.naming(pools):
+            self.wake(name)
+
+    def _pods_refused(self, name: str, sentence: str) -> None:
+        group = self.store.get(name)
+        if group is not None:
+            self.recorder.emit(group, "Warning", "PodsNotDeleted", sentence)
+        else:
+            logger.warning("PodsNotDeleted: group=%s %s", name, sentence)
+
+    def _at_rest(self) -> bool:
+        return self.begun and not self.queue.busy(within=NOT_READY_RECHECK)

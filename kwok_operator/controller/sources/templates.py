@@ -1,0 +1,140 @@
+"""The template in use by each group: resolved, and accepted by the API server.
+
+    spec, sources ──resolve (pure)──> node ──strict dry run──> Resolution
+
+Each new template is tried once with a POST that creates nothing, so that a mistake is told when it
+is made and not when the first node is. The verdict is kept until the spec or what a source gives
+changes, or it is asked again. Where a source gives nothing any more, the last template stays.
+"""
+
+from dataclasses import dataclass, replace
+
+from kwok_operator.controller.sources.references import Found, Missing, SourceMissingError, Sources
+from kwok_operator.controller.writers.nodewriter import NodeWriter
+from kwok_operator.core import template
+from kwok_operator.core.cleaning import Node
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    TemplateError,
+    one_line,
+)
+from kwok_operator.kube.groups import Group
+from kwok_operator.models.status import ConditionType
+
+REMEDY = "Correct spec.template; nodes that exist stay as they are."
+REMEDY_AT_SOURCE = "Correct it there, or spec.template; nodes that exist stay as they are."
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The node that new nodes copy, or why there is none.
+
+    `reason` is a word for `error`. `origin` says what the node was copied from; with `missing` its
+    source gives nothing at the moment, and it is the last one known.
+    """
+
+    node: Node | None
+    hash: str
+    source: str
+    error: str | None = None
+    reason: str = "TemplateInvalid"
+    origin: str = ""
+    missing: Missing | None = None
+
+    @property
+    def why_last(self) -> tuple[str, str] | None:
+        """Reason and sentence for a template that is only the last one known."""
+        if self.node is None or self.missing is None:
+            return None
+        message = f"{self.missing.message}. New nodes copy the last template until there is one."
+        return self.missing.reason, message
+
+
+class Templates:
+    """Resolutions by group, each made once per uid, generation and version of the sources."""
+
+    def __init__(self, *, writer: NodeWriter, sources: Sources, provider_id_prefix: str) -> None:
+        self._writer = writer
+        self._sources = sources
+        self._prefix = provider_id_prefix
+        self._known: dict[str, tuple[tuple[str, int, str], Resolution]] = {}
+        self._last: dict[str, tuple[str, Resolution]] = {}
+        """The last resolution with a node, and the uid of the group that it was for."""
+
+    async def resolve(self, group: Group) -> Resolution:
+        """The template of a group. Raises KwokOperatorError when it can't be tried."""
+        found = await self._sources.find(group)
+        if found.missing is not None:
+            return self._last_known(group, found.missing)
+        version = (group.uid, group.generation, found.version)
+        known = self._known.get(group.name)
+        if known is not None and known[0] == version:
+            return replace(known[1], origin=found.origin)
+        try:
+            resolution = await self._resolve(group, found)
+        except SourceMissingError as error:
+            return self._last_known(group, error.missing)
+        self._known[group.name] = (version, resolution)
+        if resolution.node is not None:
+            self._last[group.name] = (group.uid, resolution)
+        return resolution
+
+    def forget(self, name: str) -> None:
+        """Have the template of this group tried again."""
+        self._known.pop(name, None)
+
+    def _last_known(self, group: Group, missing: Missing) -> Resolution:
+        uid, last = self._last.get(group.name, ("", None))
+        if last is not None and uid == group.uid:
+            return replace(last, missing=missing)
+        status, source = group.status, template.source(group.spec.template)
+        if status.resolved_template is None or not status.template_hash:
+            error = f"{missing.message}. Nodes are made once there is something to copy."
+            return Resolution(None, "", source, error, missing.reason)
+        node, node_hash = status.resolved_template, status.template_hash
+        return Resolution(node, node_hash, status.template_source or source, missing=missing)
+
+    async def _resolve(self, group: Group, found: Found) -> Resolution:
+        source = template.source(group.spec.template)
+        try:
+            node = template.resolve(
+                group.spec.template, guard=group.spec.guard_taint, sources=await found.load()
+            )
+        except TemplateError as error:
+            remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE
+            return Resolution(None, "", source, f"{error}. {remedy}", origin=found.origin)
+        node_hash = template.template_hash(node)
+        if not _accepted_before(group, node_hash):
+            rendered = template.render(
+                node,
+                group=group.name,
+                uid=group.uid,
+                provider_id_prefix=self._prefix,
+                endpoint=None,
+            )
+            name = NodeNames.of(group.name, group.uid).name(group.status.next_serial)
+            body = rendered.body(name, requested_at="", now="", ready=False)
+            try:
+                await self._writer.check(body)
+            except (BadRequestError, ForbiddenError, InvalidError) as error:
+                sentence = f"{_in_words(error)} {REMEDY}"
+                return Resolution(None, "", source, sentence, origin=found.origin)
+        return Resolution(node, node_hash, source, origin=found.origin)
+
+
+def _accepted_before(group: Group, node_hash: str) -> bool:
+    resolved = [c for c in group.status.conditions if c.type == ConditionType.TEMPLATE_RESOLVED]
+    return group.status.template_hash == node_hash and [c.status for c in resolved] == ["True"]
+
+
+def _in_words(error: ApiError) -> str:
+    # The API server says metadata.taints where it means spec.taints.
+    fields = [(c.field.replace("metadata.taints", "spec.taints"), c.message) for c in error.details]
+    causes = "; ".join(f"{field}: {message}" for field, message in fields if field)
+    return one_line(
+        f"spec.template makes a node that the API server refuses: {causes or error.message}."
+    )

@@ -1,0 +1,295 @@
+"""Creating, changing and deleting single nodes, and what the API server's answers mean.
+
+    create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
+    let_pods_on(name)      ──> PATCH that takes the taint of new nodes off: core/usable.py
+    update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
+    reshape(record, shape) ──> the same ──> as the simulated cloud has it
+    postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
+    delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
+
+404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the
+cache.
+
+What the executor calls (all but check and exists) makes each request once: after a 429, a 5xx or
+no answer the executor has the whole of it done again, when it is due. That is harmless. A
+second POST only finds the first's node, as the name tells; a second DELETE finds nothing.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.constants import NODES_PATH
+from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.controller.writers.podwriter import PodRemover
+from kwok_operator.core.cleaning import Node
+from kwok_operator.core.cloud.shaping import Patch, Shape, after, carried_over, changes
+from kwok_operator.core.cloud.times import format_exact_time
+from kwok_operator.core.inplace import make_patches
+from kwok_operator.core.usable import untaint
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, MERGE_PATCH, KubeClient
+from kwok_operator.kube.decode import NODES, NodeView, decode_dict
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER = "kwok-operator"
+"""Under which the API server notes what we write; without it, it takes the User-Agent's."""
+_RETRIES = 4
+"""Of requests that stand alone."""
+_UPDATE_TRIES = 5
+_ORPHANING_TRIES = 5
+
+
+class NodeWriter:
+    """Writes nodes; one request each, or few: `spend` is told of each but the first.
+
+    `pods_refused(group, sentence)` is told once that a group's pods may not be deleted.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        cache: NodeCache,
+        spend: Callable[[], None] = lambda: None,
+        pods_refused: Callable[[str, str], None] = lambda group, sentence: None,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._spend = spend
+        self._pods = PodRemover(client=client, spend=spend, refused=pods_refused)
+
+    async def check(self, body: bytes) -> None:
+        """A strict dry run of a POST: nothing is created.
+
+        Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it.
+        """
+        params = {"dryRun": "All", "fieldValidation": "Strict"}
+        try:
+            await self._client.request(
+                "POST", NODES_PATH, params=params, body=body, retries=_RETRIES
+            )
+        except ConflictError:
+            return  # the name is taken, which is only found out after the node was found valid
+
+    async def create(self, name: str, body: bytes, *, group: str, uid: str) -> bytes | None:
+        """Creates a node and returns it; None where its name is held by one that is not the
+        group's own.
+        """
+        answer: bytes | None
+        try:
+            answer = await self._client.request(
+                "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
+            )
+        except ConflictError:
+            self._spend()
+            answer = await self._read(name)
+            if answer is None or not _belongs(NODES.one(answer), uid=uid):
+                logger.info("name is taken: group=%s node=%s", group, name)
+                return None
+        self._cache.created(group, record_of(NODES.one(answer)))
+        return answer
+
+    async def let_pods_on(
+        self, name: str, *, uid: str, answer: bytes | None = None
+    ) -> ApiError | None:
+        """Takes the taint of new nodes off one that is Ready, and the group's.
+
+        `answer` is the node, where it was read a moment ago; where it has changed since, what is
+        done is decided anew. Returns the error where the API server refuses it, which stops nobody:
+        Kubernetes takes the taint off, too, only later.
+        """
+        refusal: ApiError | None = None
+        try:
+            if answer is None:
+                answer = await self._get(name)
+            for _ in range(_UPDATE_TRIES):
+                node = NODES.one(answer)
+                patch = untaint(decode_dict(answer)) if _belongs(node, uid=uid) else None
+                if patch is None:
+                    self._cache.upsert(record_of(node))
+                    return None
+                self._spend()
+                try:
+                    patched = await self._send_patch(name, "", patch, content_type=JSON_PATCH)
+                except (ConflictError, InvalidError) as error:
+                    refusal = error
+                    self._spend()
+                    answer = await self._get(name)
+                else:
+                    self._cache.updated(record_of(patched), ready=True, tainted=False)
+                    return None
+        except NotFoundError:
+            self._cache.deleted(name, gone=True)
+            return None
+        except (BadRequestError, ForbiddenError) as error:
+            refusal = error
+        return refusal
+
+    async def update(
+        self, record: NodeRecord, wanted: Node, *, uid: str, missing: Collection[str] = ()
+    ) -> bool:
+        """Makes a node what `wanted` says, as core/inplace.py explains.
+
+        What the simulated cloud has written on the node stays; `missing` are resources that it is
+        not to have yet. False where it is not the group's any more. Raises ConflictError where
+        somebody else was quicker each time.
+        """
+
+        def patches(live: Node) -> Iterable[Patch]:
+            node = carried_over(wanted, live, missing=missing)
+            found = make_patches(live, node, manager=FIELD_MANAGER)
+            steps = (("/status", found.status), ("", found.rest))
+            return [(subresource, body) for subresource, body in steps if body is not None]
+
+        return await self._revise(record, patches, uid=uid)
+
+    async def reshape(self, record: NodeRecord, shape: Shape, *, uid: str) -> bool:
+        """Makes a node show what `shape` says, as core/cloud/shaping.py explains.
+
+        False where it is not the group's any more. Raises ConflictError where somebody else was
+        quicker each time.
+        """
+        return await self._revise(record, lambda live: changes(live, shape), uid=uid)
+
+    async def postpone(self, record: NodeRecord, at: int) -> None:
+        """Notes on a node when it is to be deleted, in milliseconds; not on another of its name."""
+        annotations = {constants.DELETE_AT_ANNOTATION: format_exact_time(at)}
+        body = {"metadata": {"uid": record.uid, "annotations": annotations}}
+        try:
+            self._cache.updated(record_of(await self._send_patch(record.name, "", body)))
+        except NotFoundError:
+            self._cache.deleted(record.name, gone=True)
+        except (ConflictError, InvalidError):
+            # A uid can't be patched: that is how the API server refuses another node of this name.
+            self._spend()
+            node = await self._view(record.name)
+            if node is not None and node.uid == record.uid:
+                raise
+            if node is not None:
+                self._cache.upsert(record_of(node))
+            else:
+                self._cache.deleted(record.name, gone=True)
+
+    async def _revise(
+        self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
+    ) -> bool:
+        """Patches a node as the API server holds it; anew where that has changed meanwhile."""
+        try:
+            for attempt in range(1, _UPDATE_TRIES + 1):
+                live = await self._get(record.name)
+                node = NODES.one(live)
+                if node.uid != record.uid or not _belongs(node, uid=uid):
+                    self._cache.upsert(record_of(node))
+                    return False
+                try:
+                    patches = tuple(patches_for(decode_dict(live)))
+                    patched = await self._patch(node, patches)
+                except ConflictError:
+                    if attempt == _UPDATE_TRIES:
+                        raise
+                else:
+                    ready, tainted = after(patches, ready=node.ready, tainted=node.not_ready_taint)
+                    self._cache.updated(record_of(patched), ready=ready, tainted=tainted)
+                    return True
+        except NotFoundError:
+            self._cache.deleted(record.name, gone=True)
+        return False
+
+    async def _patch(self, node: NodeView, patches: Iterable[Patch]) -> NodeView:
+        """The metadata of the node as patched, if it is what was seen; `node` without patches."""
+        for subresource, patch in patches:
+            guard = {"resourceVersion": str(node.resource_version)}
+            body = {**patch, "metadata": {**patch.get("metadata", {}), **guard}}
+            self._spend()
+            node = await self._send_patch(node.name, subresource, body)
+        return node
+
+    async def _send_patch(
+        self,
+        name: str,
+        subresource: str,
+        body: Mapping[str, Any] | list[dict[str, Any]],
+        *,
+        content_type: str = MERGE_PATCH,
+    ) -> NodeView:
+        answer = await self._client.request(
+            "PATCH",
+            f"{NODES_PATH}/{name}{subresource}",
+            params={"fieldManager": FIELD_MANAGER},
+            body=body,
+            content_type=content_type,
+            accept=ACCEPT_METADATA,
+        )
+        return NODES.one(answer)
+
+    async def delete(self, record: NodeRecord, *, pods: bool) -> None:
+        """Deletes a node without a drain, then its pods if `pods`."""
+        await self._delete(record, {"uid": record.uid})
+        if pods:
+            await self._pods.remove(record.name, group=record.group)
+
+    async def delete_owned(self, record: NodeRecord, *, owner: str, pods: bool) -> None:
+        """Deletes a node of a group that is gone, unless the group let go of it.
+
+        `kubectl delete --cascade=orphan` takes the ownerReferences off before the group goes. So a
+        node may only be deleted in the state in which it was seen to have one.
+        """
+        version = str(record.resource_version)
+        for _ in range(_ORPHANING_TRIES):
+            if await self._delete(record, {"uid": record.uid, "resourceVersion": version}):
+                if pods:
+                    await self._pods.remove(record.name, group=record.group)
+                return
+            self._spend()
+            node = await self._view(record.name)
+            if node is None or node.uid != record.uid or owner not in node.owner_uids:
+                return
+            version = str(node.resource_version)
+
+    async def _delete(self, record: NodeRecord, preconditions: Mapping[str, str]) -> bool:
+        try:
+            await self._client.request(
+                "DELETE",
+                f"{NODES_PATH}/{record.name}",
+                body={"preconditions": preconditions},
+                accept=ACCEPT_METADATA,
+            )
+        except NotFoundError:
+            self._cache.deleted(record.name, gone=True)
+        except ConflictError:
+            return False
+        else:
+            self._cache.deleted(record.name)
+        return True
+
+    async def _view(self, name: str) -> NodeView | None:
+        answer = await self._read(name)
+        return None if answer is None else NODES.one(answer)
+
+    async def _read(self, name: str, *, retries: int = 0) -> bytes | None:
+        try:
+            return await self._get(name, retries=retries)
+        except NotFoundError:
+            return None
+
+    async def _get(self, name: str, *, retries: int = 0) -> bytes:
+        return await self._client.request("GET", f"{NODES_PATH}/{name}", retries=retries)
+
+    async def exists(self, name: str) -> bool:
+        return await self._read(name, retries=_RETRIES) is not None
+
+
+def _belongs(node: NodeView, *, uid: str) -> bool:
+    """Whether a node is that group's, and not on its way out."""
+    claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION)
+    return not node.deleting and uid in node.owner_uids and claimed == uid

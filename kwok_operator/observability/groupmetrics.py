@@ -1,0 +1,152 @@
+"""The series of groups: numbers that are set at each pass, and become samples when somebody asks.
+
+The first groups have series of their own, the others share one set, so that their number is
+bounded. A group keeps its place for life: what is counted never falls, and sums are right.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kwok_operator.observability.cloudmetrics import OTHERS, CloudNumbers, cloud_series
+
+MAX_GROUPS: Final = 1_000
+"""Groups with series of their own; the others share one."""
+NODE_STATES: Final = ("ready", "not_ready", "pending", "failed", "terminating")
+CONDITIONS: Final = ("Ready", "Stalled", "TemplateResolved", "ScalingLimited", "Paused")
+
+
+@dataclass(slots=True)
+class GroupNumbers:
+    """A group as of its last pass; of several groups, the sums.
+
+    `nodes` are in the order of NODE_STATES, `conditions` in that of CONDITIONS. `asked_at` is when
+    the oldest instance was asked for that is not there yet, in seconds since the epoch.
+    """
+
+    target: int = 0
+    nodes: tuple[int, ...] = (0,) * len(NODE_STATES)
+    conditions: tuple[int, ...] = (0,) * len(CONDITIONS)
+    asked_at: float | None = None
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    cloud: CloudNumbers | None = None
+    """None without a spec.cloud."""
+
+    def add(self, other: "GroupNumbers") -> None:
+        """Takes the numbers of now; what has been counted over time is not among them."""
+        self.target += other.target
+        self.nodes = tuple(a + b for a, b in zip(self.nodes, other.nodes, strict=True))
+        pairs = zip(self.conditions, other.conditions, strict=True)
+        self.conditions = tuple(a + b for a, b in pairs)
+        times = [at for at in (self.asked_at, other.asked_at) if at is not None]
+        self.asked_at = min(times, default=None)
+        if other.cloud is not None:
+            self.cloud = self.cloud or CloudNumbers()
+            self.cloud.add(other.cloud)
+
+
+@dataclass(eq=False, slots=True)
+class GroupCollector(Collector):
+    """The series of groups. A group keeps its own ones, or shares, for its whole life."""
+
+    clock: Callable[[], float] = time.time
+    limit: int = MAX_GROUPS
+    own: dict[str, GroupNumbers] = field(default_factory=dict)
+    sharing: dict[str, GroupNumbers] = field(default_factory=dict)
+    counted: GroupNumbers = field(default_factory=GroupNumbers)
+    """What those that share have done over time; it never falls."""
+
+    def of(self, name: str) -> GroupNumbers:
+        """A group's numbers, to be set at each pass."""
+        found = self.own.get(name) or self.sharing.get(name)
+        if found is None:
+            place = self.own if len(self.own) < self.limit else self.sharing
+            found = place[name] = GroupNumbers()
+        return found
+
+    def counting(self, name: str) -> GroupNumbers:
+        """Where what is done for a group is counted."""
+        return self.own.get(name, self.counted)
+
+    def counting_cloud(self, name: str) -> CloudNumbers:
+        """Where what the simulated cloud does to a group is counted."""
+        self.of(name)
+        numbers = self.counting(name)
+        numbers.cloud = numbers.cloud or CloudNumbers()
+        return numbers.cloud
+
+    def forget(self, name: str) -> None:
+        self.own.pop(name, None)
+        self.sharing.pop(name, None)
+
+    def collect(self) -> Iterable[Metric]:
+        groups = list(self.own.items())  # another thread may be reading
+        shared, sharing = GroupNumbers(), list(self.sharing.values())
+        for each in sharing:
+            shared.add(each)
+        if sharing or self.counted != GroupNumbers():
+            shared.created, shared.updated = self.counted.created, self.counted.updated
+            shared.deleted = self.counted.deleted
+            if self.counted.cloud is not None:
+                counted, shared.cloud = self.counted.cloud, shared.cloud or CloudNumbers()
+                shared.cloud.failures = counted.failures
+                shared.cloud.interruptions = counted.interruptions
+            groups.append((OTHERS, shared))
+        yield self._total(len(self.own) + len(sharing))
+        yield from self._sizes(groups)
+        yield from _counts(groups)
+        yield from cloud_series([(name, of.cloud) for name, of in groups if of.cloud])
+
+    def _total(self, groups: int) -> Metric:
+        text = "Groups that the operator has looked at."
+        return GaugeMetricFamily("kwok_operator_groups", text, value=groups)
+
+    def _sizes(self, groups: list[tuple[str, GroupNumbers]]) -> Iterator[Metric]:
+        target = GaugeMetricFamily(
+            "kwok_operator_group_target_nodes",
+            "Nodes that a group aims at: its targetSize within all limits.",
+            labels=["group"],
+        )
+        nodes = GaugeMetricFamily(
+            "kwok_operator_group_nodes",
+            "Nodes of a group by state; each is in one. Pending and failed ones don't exist yet.",
+            labels=["group", "state"],
+        )
+        age = GaugeMetricFamily(
+            "kwok_operator_group_pending_age_seconds",
+            "How long the oldest node has been asked for that does not exist yet.",
+            labels=["group"],
+        )
+        condition = GaugeMetricFamily(
+            "kwok_operator_group_condition",
+            "1 while a condition of a group is True.",
+            labels=["group", "condition"],
+        )
+        now = self.clock()
+        for name, of in groups:
+            target.add_metric([name], of.target)
+            for state, count in zip(NODE_STATES, of.nodes, strict=True):
+                nodes.add_metric([name, state], count)
+            age.add_metric([name], 0.0 if of.asked_at is None else max(0.0, now - of.asked_at))
+            for kind, true in zip(CONDITIONS, of.conditions, strict=True):
+                condition.add_metric([name, kind], true)
+        yield from (target, nodes, age, condition)
+
+
+def _counts(groups: list[tuple[str, GroupNumbers]]) -> Iterator[Metric]:
+    texts = {
+        "created": "Nodes created.",
+        "updated": "Nodes patched because their template had changed.",
+        "deleted": "Nodes deleted.",
+    }
+    for what, text in texts.items():
+        family = CounterMetricFamily(f"kwok_operator_nodes_{what}", text, labels=["group"])
+        for name, numbers in groups:
+            family.add_metric([name], getattr(numbers, what))
+        yield family

@@ -1,0 +1,319 @@
+"""What /metrics tells: every metric's name, unit and labels.
+
+    what happens ──> counters, histograms ─┐
+    groups: numbers as of the last pass ───┼──> registry ──> /metrics
+    gauges that ask when they are read ────┘
+
+Labels are bounded: methods, codes, kinds of objects, conditions, groups (groupmetrics.py), never
+a node's name. What happens to each node costs one addition.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, TypeVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from kwok_operator import __version__
+from kwok_operator.observability.cloudmetrics import (
+    INSTANCE_STATES,
+    INTERRUPTED,
+    CloudNumbers,
+    PoolCollector,
+    PoolNumbers,
+)
+from kwok_operator.observability.groupmetrics import CONDITIONS, NODE_STATES, GroupCollector
+
+RESOURCES: Final = frozenset(
+    "configmaps customresourcedefinitions events kwokcapacitypools kwoknodegroups leases"
+    " namespaces nodes pods secrets selfsubjectaccessreviews stages".split()
+)
+
+_LIMITS = tuple(
+    Path("/sys/fs/cgroup") / file for file in ("memory.max", "memory/memory.limit_in_bytes")
+)
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+# The time at which each series began would double their number, and Prometheus doesn't read it.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+_Name = TypeVar("_Name", bound=str)
+
+
+class ProcessMetrics:
+    """What the operator and the shim have in common: one registry, and what any process tells."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        build = Gauge(
+            "kwok_operator_build_info",
+            "Always 1; the labels tell what runs.",
+            ["version", "python_version"],
+            registry=self.registry,
+        )
+        build.labels(__version__, platform.python_version()).set(1)
+        limit = memory_limit()
+        self._gauge(
+            "kwok_operator_memory_limit_bytes",
+            "The memory that this process may use; +Inf where nothing limits it.",
+            lambda: limit,
+        )
+        self._requests = Histogram(
+            "kwok_operator_api_request_duration_seconds",
+            "Time of requests to the API server; code 0 is no answer.",
+            ["method", "resource", "code"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._known: dict[tuple[str, str, int], Histogram] = {}
+        self._watch_restarts = Counter(
+            "kwok_operator_watch_restarts",
+            "Watches that were begun anew: closed by the server as it should, expired, or failed.",
+            ["resource", "cause"],
+            registry=self.registry,
+        )
+        self._watch_silence = Gauge(
+            "kwok_operator_watch_silence_seconds",
+            "Time since a watch last heard something; the API server speaks once a minute.",
+            ["resource"],
+            registry=self.registry,
+        )
+
+    def request(self, method: str, path: str, code: int, seconds: float) -> None:
+        """Notes one exchange with the API server."""
+        key = method, resource_of(path), code
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._requests.labels(key[0], key[1], str(code))
+        found.observe(seconds)
+
+    def watch_restarted(self, path: str, cause: str) -> None:
+        """Notes that a watch has ended: "closed", "expired" or "failed"."""
+        self._watch_restarts.labels(resource_of(path), cause).inc()
+
+    def watch_contact(self, path: str, last_contact: Callable[[], float]) -> None:
+        """Tells how long a watch is silent; `last_contact` gives monotonic seconds."""
+        gauge = self._watch_silence.labels(resource_of(path))
+        gauge.set_function(lambda: max(0.0, time.monotonic() - last_contact()))
+
+    def _gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+
+def memory_limit(files: Sequence[Path] = _LIMITS) -> float:
+    """What the control group allows, in bytes: of a container, its limit."""
+    for file in files:
+        try:
+            return float(file.read_text())
+        except (OSError, ValueError):  # not here, or "max"
+            continue
+    return float("inf")
+
+
+def resource_of(path: str) -> str:
+    """The plural of what a path is about, "other" where it is none that we ask for.
+
+    >>> resource_of("/api/v1/namespaces/default/events/web.1")
+    'events'
+    """
+    parts = path.split("/")
+    place = 3 if parts[1] == "api" else 4
+    if len(parts) > place + 2 and parts[place] == "namespaces":
+        place += 2
+    found = parts[place] if len(parts) > place else ""
+    return found if found in RESOURCES else "other"
+
+
+class Metrics(ProcessMetrics):
+    """One registry with the operator's metrics in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._groups = GroupCollector()
+        self.registry.register(self._groups)
+        self._pools = PoolCollector()
+        self.registry.register(self._pools)
+        self._reconciles = Histogram(
+            "kwok_operator_reconcile_duration_seconds",
+            "Time of one pass over one group.",
+            buckets=(*_SECONDS, 60.0, 300.0),
+            registry=self.registry,
+        )
+        self._reconcile_errors = Counter(
+            "kwok_operator_reconcile_errors",
+            "Passes over a group that failed, and are tried again.",
+            registry=self.registry,
+        )
+        self._provider_problems = Gauge(
+            "kwok_operator_provider_config_problems",
+            "What is wrong with the provider config at present, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._set_up_pace()
+
+    def _set_up_pace(self) -> None:
+        """What tells whether the API server, or the operator itself, is slow."""
+        self.node_writes_throttled = Counter(
+            "kwok_operator_node_writes_throttled",
+            "Writes of nodes that the API server asked to come back with later.",
+            registry=self.registry,
+        )
+        self.node_write_retries = Counter(
+            "kwok_operator_node_write_retries",
+            "Writes of nodes that were tried again, for whatever reason.",
+            registry=self.registry,
+        )
+        self._loop_lag = Histogram(
+            "kwok_operator_event_loop_lag_seconds",
+            "How long the event loop was busy in one turn, and heard nobody.",
+            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+            registry=self.registry,
+        )
+        self._longest_lag = Gauge(
+            "kwok_operator_event_loop_lag_longest_seconds",
+            "The longest turn of the event loop since the start: as time passed, and of the CPU.",
+            ["clock"],
+            registry=self.registry,
+        )
+        self._longest = {"wall": 0.0, "cpu": 0.0}
+
+    def provider_problems(self, counts: Mapping[str, int]) -> None:
+        """Sets the number of problems of the provider config; what is not named is none."""
+        self._provider_problems.clear()
+        for reason, count in counts.items():
+            self._provider_problems.labels(reason).set(count)
+
+    def watch_queue(self, depth: Callable[[], int]) -> None:
+        """Tells the number of groups that wait or are worked on, whenever it is asked for."""
+        text = "Groups that wait for a pass or are in one."
+        self._gauge("kwok_operator_queue_depth", text, depth)
+
+    def watch_write_limit(self, limit: Callable[[], int]) -> None:
+        """Tells how many nodes may be written at once, whenever it is asked for."""
+        text = "Writes of nodes that may be in flight: --node-concurrency, less when throttled."
+        self._gauge("kwok_operator_node_write_limit", text, limit)
+
+    def watch_leader(self, is_leader: Callable[[], bool]) -> None:
+        """Tells whether this replica is the one that writes, whenever it is asked for."""
+        text = "1 while this replica is the one that writes."
+        self._gauge("kwok_operator_leader", text, is_leader)
+
+    def watch_kwok(self, responds: Callable[[], bool]) -> None:
+        """Tells whether a kwok controller answers, whenever it is asked for."""
+        text = "0 while no kwok controller seems to look after the nodes."
+        self._gauge("kwok_operator_kwok_responding", text, responds)
+
+    def watch_total(
+        self, *, nodes: Callable[[], int], limit: int, waiting: Callable[[], int]
+    ) -> None:
+        """Tells of all groups' nodes, and of --max-total-nodes, the brake."""
+        text = "Nodes of all groups, those that are terminating too."
+        self._gauge("kwok_operator_nodes", text, nodes)
+        self._gauge("kwok_operator_nodes_limit", "--max-total-nodes.", lambda: limit)
+        text = "Groups that get fewer nodes than they want, because of --max-total-nodes."
+        self._gauge("kwok_operator_groups_waiting_for_room", text, waiting)
+
+    def loop_turn(self, wall: float, cpu: float) -> None:
+        """Notes one turn of the event loop: seconds that passed, and seconds of the CPU."""
+        self._loop_lag.observe(wall)
+        for clock, seconds in (("wall", wall), ("cpu", cpu)):
+            if seconds > self._longest[clock]:
+                self._longest[clock] = seconds
+                self._longest_lag.labels(clock).set(seconds)
+
+    @contextmanager
+    def reconciling(self, clock: Callable[[], float]) -> Iterator[None]:
+        """Notes one pass over a group, and whether it failed."""
+        started = clock()
+        try:
+            yield
+        except Exception:
+            self._reconcile_errors.inc()
+            raise
+        finally:
+            self._reconciles.observe(clock() - started)
+
+    def group(
+        self,
+        name: str,
+        *,
+        target: int,
+        nodes: Mapping[str, int],
+        conditions: Iterable[str],
+        oldest_pending: str | None,
+    ) -> None:
+        """Sets a group's numbers: nodes by state, the conditions that are True, and when the
+        oldest instance that is not there was asked for (RFC 3339)."""
+        numbers, true = self._groups.of(name), frozenset(conditions)
+        numbers.target = target
+        numbers.nodes = tuple(nodes[state] for state in NODE_STATES)
+        numbers.conditions = tuple(int(kind in true) for kind in CONDITIONS)
+        numbers.asked_at = _epoch(oldest_pending) if oldest_pending else None
+
+    def cloud(self, group: str, states: Mapping[_Name, int] | None) -> None:
+        """Sets a group's instances by state; None where it has no spec.cloud (any more)."""
+        numbers = self._groups.of(group)
+        if states is None:
+            numbers.cloud = None
+            return
+        counts = {str(state): count for state, count in states.items()}
+        numbers.cloud = numbers.cloud or CloudNumbers()
+        numbers.cloud.instances = tuple(counts.get(state, 0) for state in INSTANCE_STATES)
+
+    def instance_failed(self, group: str, class_: str, count: int = 1) -> None:
+        """Counts tries that the simulated cloud let fail, by the class of the error."""
+        self._groups.counting_cloud(group).failures[class_] += count
+
+    def interrupted(self, group: str, reason: str, count: int = 1) -> None:
+        """Counts nodes that were given notice. The reason stands on a Node, where others can write
+        anything: what is none of ours counts as Interrupted."""
+        counts = self._groups.counting_cloud(group).interruptions
+        counts[reason if reason in counts else INTERRUPTED] += count
+
+    def pool(self, name: str, *, used: int, limit: int | None, refused: int) -> None:
+        """Sets the instances of a KwokCapacityPool: those in it, the most (None: no limit), and
+        those that found no room."""
+        limited = float("inf") if limit is None else float(limit)
+        self._pools.put(name, PoolNumbers(used, limited, refused))
+
+    def forget_pool(self, name: str) -> None:
+        """Takes out a pool that is gone."""
+        self._pools.forget(name)
+
+    def node_created(self, group: str) -> None:
+        self._groups.counting(group).created += 1
+
+    def node_updated(self, group: str) -> None:
+        self._groups.counting(group).updated += 1
+
+    def node_deleted(self, group: str) -> None:
+        self._groups.counting(group).deleted += 1
+
+    def forget(self, name: str) -> None:
+        """Takes out a group that is gone."""
+        self._groups.forget(name)
+
+
+@lru_cache(maxsize=1_000)
+def _epoch(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):  # somebody else has written the status
+        return None
