@@ -193,9 +193,9 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
         ),
         (config_text(nodegroups={}), "MissingKey", "nodegroups: has no key to group nodes by"),
         (
-            config_text(nodegroups=LABEL | {"fromNodeAnnotationKey": "b"}),
+            config_text(nodegroups=LABEL | {"fromNodeAnnotation": "b"}),
             "BothKeys",
-            "remove the other (the sample in cluster-autoscaler's README has both)",
+            "has fromNodeLabelKey and fromNodeAnnotation, and nodes are grouped by one of them",
         ),
         (
             config_text(nodegroups={"fromNodeAnnotation": "a", "fromNodeAnnotationKey": "b"}),
