@@ -97,6 +97,13 @@ class TestTheSamples:
         assert f"(../deploy/samples/{name}.yaml)" in page
         assert f"(img/cloud-{name}.svg)" in page
 
+    def test_those_for_the_scheduler_are_valid_and_told_of(self) -> None:
+        page = (ROOT / "docs" / "scheduling.md").read_text()
+        files = [*(SAMPLES / "scheduling").glob("*.yaml")]
+        applied = set(re.findall(r"apply -f (deploy/samples/scheduling/.+\.yaml)", page))
+        assert {str(file.relative_to(ROOT)) for file in files} == applied
+        assert [validate([(f.name, f.read_text())]).findings for f in files] == [()] * len(files)
+
 
 class TestWhatTheyRehearse:
     def test_slow_boots_come_out_of_order_and_are_ready_last(self) -> None:
