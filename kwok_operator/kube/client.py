@@ -157,13 +157,6 @@ class KubeClient:
         """GET, decoded to plain dicts and lists. For small answers: it blocks the loop."""
         return json.loads(await self.request("GET", path, params=params, retries=retries))
 
-    async def get_text(
-        self, path: str, params: Mapping[str, str] | None = None, *, retries: int = 0
-    ) -> str:
-        """GET of something that isn't JSON, such as /readyz or a log."""
-        answer = await self.request("GET", path, params=params, accept="*/*", retries=retries)
-        return answer.decode(errors="replace")
-
     async def lines(
         self,
         path: str,

@@ -114,7 +114,7 @@ class Elector:
         self._sleep = sleep
         self._candidate = Candidate(identity, terms)
         self._path = f"/apis/{API_VERSION}/namespaces/{namespace}/leases"
-        self._told = ""
+        self._logged = ""
         self._trouble = ""
 
     @property
@@ -198,8 +198,8 @@ class Elector:
     async def _take(self) -> bool:
         await self._look()
         if self._candidate.wait(self._clock()) > 0:
-            if self._told != self.holder:
-                self._told = self.holder
+            if self._logged != self.holder:
+                self._logged = self.holder
                 logger.info("standby: lease=%s leader=%s", self._in_words, self.holder)
             return False
         await self._claim()
