@@ -1,7 +1,7 @@
 """Several replicas, one of which works: the Lease is taken, renewed and released here.
 
     Elector ──GET, PUT──> Lease          core/election.py says what may be done, and when
-       └──> Fence ──(guard of all clients but the Lease's own)──> writes pass, or don't
+       └──> Fence ──(asked by all clients but the Lease's own)──> writes pass, or don't
 
 A standby looks at the Lease twice a second, which is how soon it sees that it was released. The
 leader renews it in time, and if it can't, the fence refuses every write from before the Lease ends,

@@ -4,7 +4,7 @@
                                 └── 403 ──> told once for each group; the node goes all the same
 
 The right to delete pods is not among the operator's own: whoever wants it adds a component of
-deploy/. Each request is made once, as those of nodes.py.
+deploy/. Each request is made once, as those of nodewriter.py.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """What a Node of a simulated cloud looks like: at its birth, and when its life goes on.
 
-    what a template makes + Life, View  --born-->           the Node that begins its life
-    Mark + View                         --needs_shaping-->  whether there is anything to write
-    live Node + Shape                   --changes-->        merge patches, in order
+    template's Node + Life, DesiredNode --born-->           the Node that begins its life
+    Mark + DesiredNode                  --needs_shaping-->  whether there is something to write
+    live Node + DesiredShape            --changes-->        merge patches, in order
     live Node + an edited template      --carried_over-->   the edit, without undoing its life
 
 What was shown last stands in an annotation, so that most passes need no look at the Node. It is in
@@ -63,8 +63,8 @@ class Hold(StrEnum):
 class DesiredShape:
     """What a live Node is to be brought to show.
 
-    `life` is the one that `view` is of, None on a Node that nothing was decided about. `taint` is
-    that of notice; `now` is RFC 3339; `noticed_at` (milliseconds) is written on the Node.
+    `life` is that of `desired`, None on a Node that nothing was decided about. `taint` is that of
+    notice; `now` is RFC 3339; `noticed_at` (milliseconds) is written on the Node.
     `kwok_alive` says whether a Node that is made Ready stays so, and may take pods.
     """
 
@@ -119,7 +119,7 @@ def born(
     """The JSON of a Node as its life begins, of that which its template makes.
 
     `body` may have what it takes to be Ready, or not; if it has, the Node can be made Ready without
-    kwok later on. `life` is as drawn, `view` is of the time of the write, `now` is RFC 3339.
+    kwok later on. `life` is as drawn, `desired` is of the time of the write, `now` is RFC 3339.
     """
     shown = _will_show(desired, hold)
     if life.is_perfect and shown == READY and desired.ready:
@@ -304,7 +304,7 @@ def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """`view` is how the Node is to be in its first write."""
+    """`desired` is how the Node is to be in its first write."""
 
     life: Life
     desired: DesiredNode
