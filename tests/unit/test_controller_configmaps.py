@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
 from kwok_operator.controller.sources import configmaps as module
+from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
 from kwok_operator.core.documents import NodeDocuments, read_nodes
 from kwok_operator.errors import ManifestError
 from kwok_operator.kube.client import KubeClient
@@ -37,11 +37,6 @@ def configmap(
     name: str = "templates", *, version: int = 1, uid: str = "u", **data: str
 ) -> ConfigMap:
     return ConfigMap("ops", name, uid, version, data)
-
-
-@pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
 
 
 @pytest.fixture

@@ -21,14 +21,7 @@ from kwok_operator.controller.observed.groupstore import RETIRED_FOR, GroupStore
 from kwok_operator.kube.groups import Group, Unreadable
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.fakes.recording import Clock
 
 
 def body(name: str = "web", *, uid: str = "u-1", version: int = 1, **parts: Any) -> dict[str, Any]:
@@ -39,11 +32,6 @@ def body(name: str = "web", *, uid: str = "u-1", version: int = 1, **parts: Any)
 
 def group(name: str = "web", **fields: Any) -> Group:
     return Group.parse(body(name, **fields))
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -126,7 +114,7 @@ class TestPut:
         store.put(group(uid="u-1", version=5))
         assert store.put(group(uid="u-2", version=6))
         assert store.get("web") == group(uid="u-2", version=6)
-        assert store.retired("web") == [Retired("web", "u-1", False, clock.seconds)]
+        assert store.retired("web") == [Retired("web", "u-1", False, clock.now)]
 
     def test_a_late_sight_of_the_one_before_changes_nothing(self, store: GroupStore) -> None:
         store.put(group(uid="u-1", version=5))
@@ -149,7 +137,7 @@ class TestRemove:
         store.put(group())
         store.remove(name="web", uid="u-1")
         assert store.get("web") is None
-        assert store.retired("web") == [Retired("web", "u-1", False, clock.seconds)]
+        assert store.retired("web") == [Retired("web", "u-1", False, clock.now)]
 
     def test_it_does_not_come_back_by_a_late_event(self, store: GroupStore) -> None:
         store.put(group(version=5))
@@ -191,15 +179,15 @@ class TestRetired:
     def test_it_is_remembered_for_a_minute(self, store: GroupStore, clock: Clock) -> None:
         store.put(group())
         store.remove(name="web", uid="u-1")
-        clock.seconds += RETIRED_FOR - 1
+        clock.now += RETIRED_FOR - 1
         assert len(store.retired("web")) == 1
-        clock.seconds += 2
+        clock.now += 2
         assert store.retired("web") == []
 
     def test_several_of_one_name_are_remembered(self, store: GroupStore, clock: Clock) -> None:
         for n in range(3):
             store.put(group(uid=f"u-{n}", version=n))
-            clock.seconds += 1
+            clock.now += 1
         assert [r.uid for r in store.retired("web")] == ["u-0", "u-1"]
 
     def test_only_those_of_the_name(self, store: GroupStore) -> None:

@@ -10,7 +10,6 @@ Time stands still unless a test moves it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,15 +86,9 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        server.documents[REVIEWS] = '{"status":{"allowed":false}}'
-        async with KubeClient(connection=server.connection(), sleep=no_wait) as client:
-            yield World(server, client)
-
-
-async def no_wait(seconds: float) -> None:
-    pass
+def world(server: FakeApiServer, client: KubeClient) -> World:
+    server.documents[REVIEWS] = '{"status":{"allowed":false}}'
+    return World(server, client)
 
 
 class TestWay:

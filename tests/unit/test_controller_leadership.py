@@ -14,8 +14,6 @@ On a clock that goes on as the elector sleeps, against an API server with faults
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -32,27 +30,11 @@ from kwok_operator.core.election import Terms
 from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.recording import Clock
 from tests.fakes.waiting import until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"
 TERMS = Terms(lease_duration=10, renew_deadline=7.0, retry_period=2.0)
-
-
-class Clock:
-    """Time that passes by sleeping, or when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    def wall(self) -> datetime:
-        return datetime.fromtimestamp(self.now, UTC)
 
 
 class Replica:
@@ -89,16 +71,9 @@ class Replica:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        server.serve(LEASES, kind="Lease")
-        yield server
-
-
-@pytest.fixture
-async def client(server: FakeApiServer) -> AsyncIterator[KubeClient]:
-    async with KubeClient(connection=server.connection()) as client:
-        yield client
+def server(server: FakeApiServer) -> FakeApiServer:
+    server.serve(LEASES, kind="Lease")
+    return server
 
 
 @pytest.fixture

@@ -137,12 +137,11 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        server.serve(POOLS_PATH, kind=POOL_KIND)
-        world = World(server)
-        yield world
-        await world.stop()
+async def world(server: FakeApiServer) -> AsyncIterator[World]:
+    server.serve(POOLS_PATH, kind=POOL_KIND)
+    world = World(server)
+    yield world
+    await world.stop()
 
 
 async def test_what_is_news(world: World) -> None:
@@ -180,19 +179,17 @@ async def test_a_pool_that_was_made_again_is_news(world: World) -> None:
 
 
 async def test_where_the_crd_is_missing_there_are_no_pools(
-    caplog: pytest.LogCaptureFixture,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with FakeApiServer() as server:
-        world = World(server)
-        pools = await world.start()
-        assert (pools.known, world.news) == ({}, [])
-        told = [r.getMessage() for r in caplog.records if "install its CRD" in r.getMessage()]
-        assert len(told) == 1 and "does not serve kwokcapacitypools" in told[0]
-        server.serve(POOLS_PATH, kind=POOL_KIND)
-        world.create(instances=3)
-        await until(lambda: "zone" in pools.known)
-        assert world.restarts == []
-        await world.stop()
+    del world.server.store.collections[POOLS_PATH]
+    pools = await world.start()
+    assert (pools.known, world.news) == ({}, [])
+    (told,) = (text for text in caplog.messages if "install its CRD" in text)
+    assert "does not serve kwokcapacitypools" in told
+    world.server.serve(POOLS_PATH, kind=POOL_KIND)
+    world.create(instances=3)
+    await until(lambda: "zone" in pools.known)
+    assert world.restarts == []
 
 
 async def test_a_crd_that_goes_takes_the_pools_with_it(world: World) -> None:

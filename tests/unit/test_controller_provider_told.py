@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.controller.sources import livenodes
 from kwok_operator.controller.sources.provider import MAX_TOLD
 from tests.fakes.provider import CONFIG, TEMPLATES, ProviderWorld, config, template
 from tests.fakes.recording import Said
@@ -22,10 +21,8 @@ CONFLICT = 'spec.autoscaling.maxSize: conflict with "kubectl"'
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProviderWorld]:
-    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.01)
-    world = ProviderWorld()
-    async with world.running():
+async def world() -> AsyncIterator[ProviderWorld]:
+    async with ProviderWorld().running() as world:
         yield world
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources import livenodes
 from kwok_operator.errors import (
     ApiError,
     BadRequestError,
@@ -25,19 +24,9 @@ OWNER = "kwok-operator.io/provider-config"
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProviderWorld]:
-    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.01)
-    world = ProviderWorld()
-    async with world.running():
+async def world() -> AsyncIterator[ProviderWorld]:
+    async with ProviderWorld().running() as world:
         yield world
-
-
-async def derived(world: ProviderWorld, *pools: str, **fields: Any) -> None:
-    """Groups of these pools are there, and all is quiet."""
-    world.configure(config(**fields), *[template(pool) for pool in pools])
-    await world.quiet()
-    assert sorted(world.groups.bodies) == sorted(pools)
-    world.written()
 
 
 def _without_trouble(world: ProviderWorld) -> Any:

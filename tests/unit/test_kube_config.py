@@ -18,15 +18,10 @@ import pytest
 
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.config import own_namespace
-from tests.fakes.certificates import Certificates, make_certificates
+from tests.fakes.certificates import Certificates
 from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
 
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

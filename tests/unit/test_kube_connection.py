@@ -16,22 +16,10 @@ import pytest
 
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.connection import Connection, Endpoint, read_token
-from tests.fakes.certificates import Certificates, make_certificates
+from tests.fakes.certificates import Certificates
+from tests.fakes.recording import Clock
 
 PLAIN = Endpoint(server="http://k8s")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Loader:

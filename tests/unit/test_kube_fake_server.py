@@ -9,7 +9,6 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -28,18 +27,6 @@ from tests.fakes.store import json_patch, merge_patch, selects
 from tests.fakes.waiting import until
 
 GROUP = {"metadata": {"name": "g"}, "spec": {"targetSize": 1}, "status": {"replicas": 9}}
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def client(server: FakeApiServer) -> AsyncIterator[KubeClient]:
-    async with KubeClient(connection=server.connection()) as client:
-        yield client
 
 
 async def patch(
@@ -238,7 +225,6 @@ async def test_watch_follows_labels(server: FakeApiServer, client: KubeClient) -
 
 async def test_it_comes_back_with_all_it_stored(server: FakeApiServer, client: KubeClient) -> None:
     server.create(NODES, {"metadata": {"name": "a"}})
-    port = int(server.url.rpartition(":")[2])
     await server.stop()
-    await server.start(port)
+    await server.start()
     assert len((await client.get_json(NODES))["items"]) == 1

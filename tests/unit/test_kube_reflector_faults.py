@@ -8,37 +8,15 @@
 """
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from kwok_operator.errors import ApiUnreachableError
 from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.reflecting import Names, Naps, Script, Start, reflecting
+from tests.fakes.reflecting import Names, Naps, Script, Start
 from tests.fakes.waiting import until
-
-
-@pytest.fixture
-def sink() -> Names:
-    return Names()
-
-
-@pytest.fixture
-def naps() -> Naps:
-    return Naps()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def start(server: FakeApiServer, sink: Names, naps: Naps) -> AsyncIterator[Start]:
-    async with reflecting(server=server, sink=sink, naps=naps) as start:
-        yield start
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:
@@ -199,14 +177,13 @@ async def test_good_news_end_the_count_of_failures(
 
 
 async def test_outage(server: FakeApiServer, start: Start, sink: Names, naps: Naps) -> None:
-    port = int(server.url.rpartition(":")[2])
     start()
     await until(lambda: server.watchers)
     server.bookmark()
     await server.stop()
     server.create(NODES, node("a"))
     await until(lambda: len(naps.slept) > 3)
-    await server.start(port)
+    await server.start()
     await until(lambda: sink.names == {"a"})
     assert sink.replaced == 2
 

@@ -19,14 +19,9 @@ from hypothesis import strategies as st
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.connection import Connection, Endpoint
 from kwok_operator.kube.remote import remote_endpoint
-from tests.fakes.certificates import Certificates, make_certificates
+from tests.fakes.certificates import Certificates
 
 SECRET = "Secret prod"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def kubeconfig(
