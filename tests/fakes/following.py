@@ -46,8 +46,7 @@ class News:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long: to ask an API server or for a Secret again, for a first listing."""
-    for wait in ("retry_delay", "backoff"):
-        monkeypatch.setattr(reflector, wait, lambda *_, **__: 0.002)
+    monkeypatch.setattr(reflector, "retry_delay", lambda *_, **__: 0.002)
     monkeypatch.setattr(livenodes, "SECRET_RETRY_INTERVAL", 0.01)
     for module in (configmaps, livenodes):
         monkeypatch.setattr(module, "SYNC_WITHIN", 0.02)

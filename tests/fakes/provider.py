@@ -20,6 +20,7 @@ from unittest.mock import patch
 from pydantic import ValidationError
 
 from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.runtime.keeping import keep_running
 from kwok_operator.controller.sources import livenodes
 from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.controller.sources.groupwriter import Applied, GroupWriter
@@ -202,7 +203,7 @@ class ProviderWorld:
         self.begun = 0
         """Passes."""
         self.naps: list[float] = []
-        """Other waits: after errors."""
+        """Other waits: before it is run again."""
         self._version = 0
         self.provider = Provider(
             name=CONFIG,
@@ -213,7 +214,6 @@ class ProviderWorld:
             recorder=self.events.as_recorder(),
             metrics=self.metrics,
             now=lambda: NOW,
-            draw=lambda: 0.4,
             sleep=self._sleep,
         )
 
@@ -228,7 +228,14 @@ class ProviderWorld:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         with patch.object(livenodes, "SYNC_WITHIN", 0.01):
-            task = asyncio.create_task(self.provider.run())
+            kept = keep_running(
+                "provider config",
+                self.provider.run,
+                clock=Clock(),
+                sleep=self._sleep,
+                draw=lambda: 0.4,
+            )
+            task = asyncio.create_task(kept)
             try:
                 yield self
             finally:

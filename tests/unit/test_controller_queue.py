@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.controller.reconcile.queue import LAST_RETRY, WorkQueue
-from kwok_operator.errors import KwokOperatorError
+from kwok_operator.errors import KwokOperatorError, TooManyRequestsError
 
 Handler = Callable[[str], Coroutine[Any, Any, None]]
 FOREVER = 1e6
@@ -214,6 +214,14 @@ class TestErrors:
         full = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
         assert waits[:10] == pytest.approx([share * wait for wait in full])
         assert max(waits) <= LAST_RETRY
+
+    @virtual
+    async def test_an_api_server_that_asks_to_wait_is_obeyed(self) -> None:
+        work = Work(fails=lambda: len(work.begun) == 1)
+        work.error = TooManyRequestsError("later", status=429, retry_after=90.0)
+        queue_of(work).add("a")
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 0.0), ("a", 90.5)]
 
     @virtual
     async def test_a_success_forgets_the_failures(self) -> None:

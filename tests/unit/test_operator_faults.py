@@ -50,10 +50,10 @@ async def test_all_is_well(world: World) -> None:
 
 
 TROUBLES: dict[str, Json] = {
-    "429-storm": {"status": 429, "retry_after": 3},
+    "429-storm": {"status": 429, "retry_after": 0},
     "429-without-retry-after": {"status": 429},
     "500": {"status": 500},
-    "503": {"status": 503, "retry_after": 3},
+    "503": {"status": 503},
     "504-carried-out": {"status": 504, "carried_out": True},
     "cut": {},
     "answer-lost": {"carried_out": True},
