@@ -173,7 +173,7 @@ def test_whether_it_is_held_and_has_an_endpoint() -> None:
         assert node(**fields).held is held, fields  # type: ignore[arg-type]
     # A kwok that serves no kubelet API writes neither part of it, and answers a scout all the same.
     for some in ({}, {"addresses": ENDPOINT}, {"kubelet_port": 10247}):
-        assert node(ready=True, **some).endpoint is not None  # type: ignore[arg-type]
+        assert node(ready=True, **some).endpoint is not None
     assert node(ready=False, addresses=ENDPOINT, kubelet_port=10247).endpoint is None
 
 

@@ -205,6 +205,7 @@ class TestThisCluster:
     ) -> None:
         monkeypatch.setattr(module, "PATIENCE", 0.05)
         told: list[str | None] = []
+        link: NodeLink
         link = NodeLink(
             client=client,
             place="here",
