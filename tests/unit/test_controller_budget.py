@@ -5,7 +5,7 @@
 - who waits for room is woken each time there is more of it, and nobody else is
 """
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.controller.reconcile.budget import NodeBudget
@@ -15,6 +15,7 @@ GROUPS = st.sampled_from("abcd")
 STEPS = st.lists(st.tuples(GROUPS, st.none() | st.integers(0, 15), st.booleans()), max_size=20)
 
 
+@settings(max_examples=40)
 @given(STEPS)
 def test_groups_share_the_limit_and_those_that_wait_hear_of_room(
     steps: list[tuple[str, int | None, bool]],

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
@@ -378,7 +378,6 @@ def test_a_pool_is_read_without_what_is_optional() -> None:
 
 
 @given(spec=ANYTHING, status=ANYTHING, inner=ANYTHING)
-@settings(deadline=None)
 def test_whatever_is_stored_can_be_read(spec: Any, status: Any, inner: Any) -> None:
     specs = (spec, {"instances": inner}, {"resources": {"cpu": inner}}, {"error": inner})
     states = (status, {"conditions": inner}, {"conditions": [inner]})

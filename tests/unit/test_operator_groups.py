@@ -170,10 +170,14 @@ async def test_a_group_that_nests_too_deep_stops_nobody(
 
 
 async def test_a_group_that_nests_too_deep_is_listed_beside_others(world: World) -> None:
-    shallow = json.dumps(world.server.objects(GROUPS)["web"]).replace('"web"', '"beside"')
-    listed = f'{{"metadata":{{"resourceVersion":"1001"}},"items":[{deep("deep", 9000)},{shallow}]}}'
-    world.server.answer(listed.encode(), verb="list", resource="kwoknodegroups")
-    world.server.send_error(500)
+    server = world.server
+    # No watch is told of it.
+    beside = {"metadata": {"name": "beside"}, "spec": {"targetSize": 1}}
+    server.store.create(server.store.collections[GROUPS], beside)
+    items = ",".join([deep("deep", 9000), *map(json.dumps, server.objects(GROUPS).values())])
+    listed = f'{{"metadata":{{"resourceVersion":"{server.store.version}"}},"items":[{items}]}}'
+    server.answer(listed.encode(), verb="list", resource="kwoknodegroups")
+    server.send_error(500)
     await world.knows("web", "batch", "beside")
 
 
