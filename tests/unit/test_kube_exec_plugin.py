@@ -98,37 +98,27 @@ async def test_arguments_and_environment(tmp_path: Path) -> None:
     assert credential.token == "a-5-me-b"
 
 
-@pytest.mark.parametrize(
-    ("status", "fields", "words"),
-    [
+async def test_useless_answers_and_failures(tmp_path: Path) -> None:
+    answers: list[tuple[object, dict[str, str], str]] = [
         ({}, {}, "gave neither a token nor a certificate"),
         ({"clientCertificateData": "c"}, {}, "a certificate without its key"),
         (None, {}, "gave no ExecCredential"),
         ("text", {}, "gave no ExecCredential"),
         ({"token": "t", "expirationTimestamp": "soon"}, {}, "gave no ExecCredential"),
         ({"token": "t"}, {"apiVersion": "v0"}, f"speaks v0, but the kubeconfig says {V1}"),
-    ],
-)
-async def test_useless_answers(
-    tmp_path: Path, status: object, fields: dict[str, str], words: str
-) -> None:
-    with pytest.raises(ConnectionConfigError, match=words) as caught:
-        await run(saying(tmp_path, status, **fields))
-    assert str(tmp_path / "plugin") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("echo no JSON", "gave no ExecCredential"),
-        ("echo 'log in\nfirst' >&2; exit 2", "failed with exit code 2: log in first"),
-        ("exit 1", "it said nothing"),
-    ],
-)
-async def test_failures(tmp_path: Path, script: str, words: str) -> None:
-    with pytest.raises(ConnectionConfigError, match=words):
-        await run(plugin(tmp_path, script))
+    ]
+    scripts = {
+        "echo no JSON": "gave no ExecCredential",
+        "echo 'log in\nfirst' >&2; exit 2": "failed with exit code 2: log in first",
+        "exit 1": "it said nothing",
+    }
+    specs = [(lambda a=a, f=f: saying(tmp_path, a, **f), words) for a, f, words in answers]
+    specs += [(lambda s=s: plugin(tmp_path, s), words) for s, words in scripts.items()]
+    for spec, words in specs:
+        with pytest.raises(ConnectionConfigError, match=words) as caught:
+            await run(spec())
+        assert str(tmp_path / "plugin") in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 async def test_talkative_plugin(tmp_path: Path) -> None:

@@ -53,22 +53,15 @@ async def test_useless_streams_end_in_a_new_list(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "kwok_operator")
+    server.answer(b"<html>", verb="list")
     server.answer(b'{"type":"NONSENSE"}\n', verb="watch")
     server.answer(b'{"type":"ERROR","object":{"code":500}}\n', verb="watch")
     server.answer(b"", verb="watch")
     start()
     await until(lambda: sink.replaced == 2 and server.watchers)
-    assert naps.slept == [0.25, 0.5, 1.0]
-    assert sum("retrying" in text for text in messages(caplog)) == 1
-
-
-async def test_garbage_instead_of_a_list(
-    server: FakeApiServer, start: Start, sink: Names, naps: Naps
-) -> None:
-    server.answer(b"<html>", verb="list")
-    start()
-    await until(lambda: sink.replaced)
-    assert naps.slept == [0.25]
+    assert naps.slept == [0.25, 0.5, 1.0, 2.0]
+    failed = [text.partition(" failed")[0] for text in messages(caplog) if "retrying" in text]
+    assert failed == ["listing", "watching", "watching"]
 
 
 @pytest.mark.parametrize(
