@@ -27,7 +27,7 @@ import aiohttp
 from kwok_operator import __version__
 from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
 from kwok_operator.kube.answers import check_status, describe_failure
-from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.fence import Guard, GuardedBody, check
 from kwok_operator.kube.gathering import GATHER, gather
 from kwok_operator.kube.retry import call_with_retries
@@ -74,7 +74,7 @@ class KubeClient:
     def __init__(
         self,
         *,
-        connection: Connection,
+        connection: ApiConnection,
         max_connections: int = 64,
         user_agent: str = f"kwok-operator/{__version__}",
         observe: Observer | None = None,

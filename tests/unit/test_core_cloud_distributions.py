@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.distributions import (
+from kwok_operator.core.cloud.draws import (
     HOUR,
     LONGEST,
     SECOND,
+    InstanceSeed,
     drawn,
     milliseconds,
     span,
     span_by_rate,
 )
-from kwok_operator.core.cloud.draws import Instance
 from kwok_operator.models.delay import Delay
 from tests.unit.clouds import DELAYS
 
@@ -39,7 +39,7 @@ def delay(**fields: Any) -> Delay:
 
 
 def sample(given: Delay, *, seed: str) -> list[int]:
-    return sorted(drawn(given, Instance(seed, "g", n), what="x") for n in range(MANY))
+    return sorted(drawn(given, InstanceSeed(seed, "g", n), what="x") for n in range(MANY))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_whatever_is_stored_gives_a_span(given: dict[str, Any], draw: float) -> 
 
 
 def test_no_delay_is_none() -> None:
-    assert drawn(None, Instance("s", "g", 0), what="x") == 0
+    assert drawn(None, InstanceSeed("s", "g", 0), what="x") == 0
 
 
 def test_times_are_cut_at_thirty_days() -> None:
@@ -149,5 +149,5 @@ def test_a_rate_is_the_share_that_is_hit_within_an_hour() -> None:
     assert span_by_rate(0.5, 0.75) == 2 * HOUR
     assert span_by_rate(0, 0.5) == LONGEST
     assert span_by_rate(1, 0.5) == 0
-    hit = sum(span_by_rate(0.3, Instance("s", "g", n).draw("x")) <= HOUR for n in range(MANY))
+    hit = sum(span_by_rate(0.3, InstanceSeed("s", "g", n).draw("x")) <= HOUR for n in range(MANY))
     assert hit / MANY == pytest.approx(0.3, abs=FURTHEST)

@@ -8,7 +8,7 @@
 import pytest
 
 from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.cloud.verdicts import FAILURES, Verdict, outage, provisioned
+from kwok_operator.core.cloud.summary import FAILURES, Verdict, outage, provisioned
 from kwok_operator.models.cloud import ErrorClass
 
 SOLD_OUT = Fault(ErrorClass.OUT_OF_RESOURCES, "SoldOut", "no machines left")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kwok_operator.core.groupnames import group_name, is_group_name, is_object_name
+from kwok_operator.core.naming import group_name, is_group_name, is_object_name
 
 
 @pytest.mark.parametrize("value", ["m5.large", "a", "pool-1", "a" * 50, "0"])

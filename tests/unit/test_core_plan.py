@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import Observed, Plan, Target, make_plan
+from kwok_operator.core.plan import ObservedGroup, Plan, Target, make_plan
 from kwok_operator.core.serials import Batch
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 
@@ -48,11 +48,11 @@ def seen(
     next_serial: int | None = None,
     held: int | None = None,
     room: int = 10_000,
-) -> Observed:
+) -> ObservedGroup:
     """What is there; the next serial is the one after all that occur, unless it is said."""
     there = {serial: NAMES.name(serial) for serial in nodes}
     used = [-1, *there, *terminating, *gone, *(b.last for b in batches)]
-    return Observed(
+    return ObservedGroup(
         nodes=there,
         terminating=frozenset(terminating),
         gone=frozenset(gone),
@@ -63,7 +63,7 @@ def seen(
     )
 
 
-def plan(wish: KwokNodeGroupSpec, observed: Observed, *, may_create: bool = True) -> Plan:
+def plan(wish: KwokNodeGroupSpec, observed: ObservedGroup, *, may_create: bool = True) -> Plan:
     return make_plan(wish, observed, names=NAMES, now=NOW, may_create=may_create)
 
 
@@ -297,7 +297,7 @@ class TestNodesToDelete:
         ],
         ids=["node", "terminating", "pending"],
     )
-    def test_one_that_is_there_in_any_form_is_known(self, observed: Observed) -> None:
+    def test_one_that_is_there_in_any_form_is_known(self, observed: ObservedGroup) -> None:
         assert plan(spec(1, **deleting(*named(1))), observed).unknown == ()
 
     def test_serials_not_given_out_yet_are_passed_over(self) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from kwok_operator.errors import ApiUnreachableError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.connection import ApiConnection
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.certificates import SERVER_NAME, Certificates
 from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
 
 
-async def ask(connection: Connection) -> str:
+async def ask(connection: ApiConnection) -> str:
     async with KubeClient(connection=connection) as client:
         return await client.get_text("/readyz")
 

@@ -17,7 +17,7 @@ import pytest
 
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
-from kwok_operator.kube.connection import Connection, Endpoint
+from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.fence import GuardedBody
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.waiting import until
@@ -117,7 +117,7 @@ async def test_a_write_that_waits_for_a_connection_is_asked_about_again(
 async def test_so_is_one_that_waits_for_a_token(server: FakeApiServer) -> None:
     guard = Guard()
 
-    class SlowLogin(Connection):
+    class SlowLogin(ApiConnection):
         async def auth_headers(self) -> dict[str, str]:
             guard.after = 0
             return {}

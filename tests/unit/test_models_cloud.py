@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.core.cloud.rules import CLOUD_RULES
+from kwok_operator.core.cloud.checks import CLOUD_RULES
 from kwok_operator.models.base import ApiModel
 from kwok_operator.models.capacitypool import KwokCapacityPoolSpec, KwokCapacityPoolStatus
 from kwok_operator.models.cloud import Cloud, ErrorClass, Interruptions
