@@ -85,7 +85,6 @@ class Reconciler:
             executor=parts.executor,
             kwok=parts.kwok,
             metrics=parts.metrics,
-            hold=parts.hold,
             now=parts.clock.now,
             clock=parts.clock.monotonic,
             nodes=lambda: parts.budget.granted,

@@ -106,7 +106,7 @@ class Assembly:
             metrics=metrics,
             clock=clock,
             clouds=self.clouds,
-            hold=HoldLink(client=nodes, clock=clock.monotonic, wall=clock.wall),
+            hold=HoldLink(client=nodes, clock=clock.monotonic),
             provider_id_prefix=prefix,
         )
         self.reconciler = Reconciler(parts, wake=self.wake)
