@@ -145,7 +145,7 @@ class World:
             metrics=metrics,
             clock=clock,
             clouds=clouds,
-            hold=HoldLink(client=client, clock=clock.monotonic, wall=clock.wall),
+            hold=HoldLink(client=client, clock=clock.monotonic),
             provider_id_prefix="kwok:",
         )
         # The draw makes a hundredth of the waits before a failed pass is tried again.

@@ -63,9 +63,8 @@ def test_status_object_is_read() -> None:
 
 
 def test_sparse_and_odd_details_are_fine() -> None:
-    odd: list[Any] = [None, {}, ["odd"], "odd"]
-    odd += [{"causes": causes} for causes in (None, [{}], ["odd"], 7)]
-    for details in odd:
+    causes: list[Any] = [None, [{}], ["odd"], 7]
+    for details in [None, {}, ["odd"], "odd", *({"causes": each} for each in causes)]:
         assert refused(422, {"kind": "Status", "details": details}).message == ""
 
 

@@ -112,13 +112,17 @@ async def test_useless_answers_and_failures(tmp_path: Path) -> None:
         "echo 'log in\nfirst' >&2; exit 2": "failed with exit code 2: log in first",
         "exit 1": "it said nothing",
     }
-    specs = [(lambda a=a, f=f: saying(tmp_path, a, **f), words) for a, f, words in answers]
-    specs += [(lambda s=s: plugin(tmp_path, s), words) for s, words in scripts.items()]
-    for spec, words in specs:
+
+    async def refused(spec: dict[str, Any], words: str) -> None:
         with pytest.raises(ConnectionConfigError, match=words) as caught:
-            await run(spec())
+            await run(spec)
         assert str(tmp_path / "plugin") in str(caught.value)
         assert "\n" not in str(caught.value)
+
+    for status, fields, words in answers:
+        await refused(saying(tmp_path, status, **fields), words)
+    for script, words in scripts.items():
+        await refused(plugin(tmp_path, script), words)
 
 
 async def test_talkative_plugin(tmp_path: Path) -> None:
