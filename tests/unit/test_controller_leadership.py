@@ -14,6 +14,8 @@ On a clock that goes on as the elector sleeps, against an API server with faults
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -61,6 +63,15 @@ class Replica:
         except NotLeadingError:
             return False
         return True
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Leads, and goes on to; cancelled in the end."""
+        await self.elector.acquire()
+        keeping = asyncio.create_task(self.elector.keep())
+        yield keeping
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
 
     async def keep(self) -> str:
         """The reason for which the lead ended."""
@@ -171,16 +182,13 @@ async def test_trouble_while_it_stands_by_is_waited_out(
 
 
 async def test_a_leader_renews_each_retry_period(server: FakeApiServer, me: Replica) -> None:
-    await me.elector.acquire()
-    keeping = asyncio.create_task(me.elector.keep())
-    await renewals(server, 20)
-    assert me.may_write()
-    made = server.calls["update", "leases"]
-    assert me.clock.now - 1_000 == pytest.approx(made * TERMS.retry_period, abs=4)
-    assert (spec(server)["holderIdentity"], spec(server)["leaseTransitions"]) == ("me", 0)
-    assert spec(server)["acquireTime"] < spec(server)["renewTime"]
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    async with me.keeping():
+        await renewals(server, 20)
+        assert me.may_write()
+        made = server.calls["update", "leases"]
+        assert me.clock.now - 1_000 == pytest.approx(made * TERMS.retry_period, abs=4)
+        assert (spec(server)["holderIdentity"], spec(server)["leaseTransitions"]) == ("me", 0)
+        assert spec(server)["acquireTime"] < spec(server)["renewTime"]
     assert me.may_write(), "to be cancelled is no loss: what is in flight may end"
 
 
@@ -196,35 +204,23 @@ FAULTS: dict[str, dict[str, Any]] = {
 async def test_a_leader_goes_on_through_a_fault(
     server: FakeApiServer, me: Replica, fault: str
 ) -> None:
-    await me.elector.acquire()
-    keeping = asyncio.create_task(me.elector.keep())
-    for _ in range(4):
-        which = dict(FAULTS[fault])
-        server.fail(which.pop("status"), verb="update", times=2, **which)
-        await renewals(server, 6)
-        assert me.may_write() and not keeping.done()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    async with me.keeping() as keeping:
+        for _ in range(4):
+            server.fail(verb="update", times=2, **FAULTS[fault])
+            await renewals(server, 6)
+            assert me.may_write() and not keeping.done()
 
 
-async def test_a_deleted_lease_is_created_again(server: FakeApiServer, me: Replica) -> None:
-    await me.elector.acquire()
-    keeping = asyncio.create_task(me.elector.keep())
-    server.delete(LEASES, "lead")
-    await until(lambda: server.objects(LEASES))
-    assert spec(server)["holderIdentity"] == "me" and me.may_write()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
-
-
-async def test_what_others_write_beside_it_is_kept(server: FakeApiServer, me: Replica) -> None:
-    await me.elector.acquire()
-    server.patch(LEASES, "lead", {"metadata": {"annotations": {"note": "hands off"}}})
-    keeping = asyncio.create_task(me.elector.keep())
-    await renewals(server, 3)
-    assert server.objects(LEASES)["lead"]["metadata"]["annotations"] == {"note": "hands off"}
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+async def test_a_deleted_lease_is_created_again_and_what_others_write_there_is_kept(
+    server: FakeApiServer, me: Replica
+) -> None:
+    async with me.keeping():
+        server.delete(LEASES, "lead")
+        await until(lambda: server.objects(LEASES))
+        assert spec(server)["holderIdentity"] == "me" and me.may_write()
+        server.patch(LEASES, "lead", {"metadata": {"annotations": {"note": "hands off"}}})
+        await renewals(server, 3)
+        assert server.objects(LEASES)["lead"]["metadata"]["annotations"] == {"note": "hands off"}
 
 
 async def test_a_leader_that_cannot_renew_ends_at_the_deadline(
@@ -261,7 +257,9 @@ async def test_a_hung_api_server_does_not_hold_it(
         released.set()
 
 
-async def test_a_lease_that_was_taken_ends_it_at_once(server: FakeApiServer, me: Replica) -> None:
+async def test_a_lease_that_was_taken_or_released_ends_it_at_once(
+    server: FakeApiServer, me: Replica
+) -> None:
     await me.elector.acquire()
     hold(server, "you")
     assert await me.keep() == "lost the Lease ops/lead: it is held by you"
