@@ -38,7 +38,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.decode import Decoder
 from kwok_operator.kube.gathering import GATHER
-from kwok_operator.kube.retry import backoff, retry_delay
+from kwok_operator.kube.retry import retry_delay
 
 logger = logging.getLogger(__name__)
 
@@ -216,9 +216,8 @@ class Reflector(Generic[T]):
         # A balancer that cuts quiet connections now and then must not slow us down.
         if self._opened_at is not None and self._clock() - self._opened_at >= STABLE_AFTER:
             self._failures = 0
+        # After any 4xx, too: somebody may yet grant the permission, or install the CRD.
         delay = retry_delay(self._failures, error, draw=self._draw)
-        if delay is None:  # a 4xx: somebody may yet grant the permission, or install the CRD
-            delay = backoff(self._failures, draw=self._draw)
         self._failures += 1
         await self._sleep(delay)
 

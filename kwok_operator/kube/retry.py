@@ -1,9 +1,8 @@
 """When to ask the API server again, and how long to wait before.
 
-Pure policy: it neither sleeps nor draws, both are handed in. 429 and 503 wait for as long as the
-server asked in Retry-After, plus a little so that not everybody comes back in the same moment.
-Other 5xx, 429 without Retry-After, and no answer at all wait with exponential back-off and full
-jitter. Any other 4xx is an answer, not an accident: asking again would not change it.
+Pure policy: it neither sleeps nor draws, both are handed in. Where the server asked to wait by
+Retry-After, mostly with 429 or 503, that is how long it takes, plus a little so that not everybody
+comes back in the same moment. After anything else the wait grows exponentially, with full jitter.
 
 Who may ask again at all is the caller's to say: a POST without an answer may have been carried out.
 """
@@ -13,10 +12,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from kwok_operator.errors import ApiUnreachableError, ServerError, TooManyRequestsError
+from kwok_operator.errors import ApiError, ApiUnreachableError, ServerError, TooManyRequestsError
 
 T = TypeVar("T")
 
+ACCIDENTS: Final = (TooManyRequestsError, ServerError, ApiUnreachableError)
+"""Any other 4xx is an answer: asking again would not change it."""
 BASE_DELAY: Final = 0.5
 MAX_DELAY: Final = 30.0
 MAX_RETRY_AFTER: Final = 300.0
@@ -44,11 +45,9 @@ def retry_delay(
     draw: Callable[[], float],
     base: float = BASE_DELAY,
     cap: float = MAX_DELAY,
-) -> float | None:
-    """Seconds to wait before asking again, or None if asking again is of no use."""
-    if not isinstance(error, TooManyRequestsError | ServerError | ApiUnreachableError):
-        return None
-    if not isinstance(error, ApiUnreachableError) and error.retry_after is not None:
+) -> float:
+    """Seconds to wait before asking again; `attempt` as for `backoff`."""
+    if isinstance(error, ApiError) and error.retry_after is not None:
         return min(error.retry_after, MAX_RETRY_AFTER) + draw() * base
     return backoff(attempt, draw=draw, base=base, cap=cap)
 
@@ -65,9 +64,9 @@ async def call_with_retries(
     while True:
         try:
             return await call()
-        except (TooManyRequestsError, ServerError, ApiUnreachableError) as error:
-            delay = retry_delay(attempt, error, draw=draw)
-            if delay is None or attempt >= retries:
+        except ACCIDENTS as error:
+            if attempt >= retries:
                 raise
+            delay = retry_delay(attempt, error, draw=draw)
         attempt += 1
         await sleep(delay)

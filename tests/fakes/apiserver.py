@@ -13,6 +13,7 @@ and used up one per request. Nothing happens by itself, not even bookmarks: test
 import asyncio
 import copy
 import json
+import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,6 +68,14 @@ class Fault:
         return self.verb in ("", seen.verb) and self.resource in ("", seen.resource)
 
 
+def _place(port: int) -> socket.socket:
+    """A port where nobody listens yet."""
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind(("127.0.0.1", port))
+    return place
+
+
 class FakeApiServer:
     """See the module."""
 
@@ -90,6 +99,7 @@ class FakeApiServer:
         self._faults: list[Fault] = []
         self._pages: dict[str, tuple[list[Json], int]] = {}
         self._runner: web.AppRunner | None = None
+        self._place: socket.socket | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -97,35 +107,47 @@ class FakeApiServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+        if self._place is not None:
+            self._place.close()
 
     async def start(self, port: int = 0) -> None:
+        """Serves, at the same address each time."""
         app = web.Application(client_max_size=2**24)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=self._tls).start()
-        scheme = "https" if self._tls else "http"
-        self.url = f"{scheme}://127.0.0.1:{self._runner.addresses[0][1]}"
+        self._place = self._place or _place(port)
+        await web.SockSite(self._runner, self._place, ssl_context=self._tls).start()
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     async def stop(self) -> None:
-        """Be gone, as during an upgrade; `start(port)` brings it back with all it stored."""
+        """Be gone, as during an upgrade; `start()` brings it back with all it stored."""
         self.end_watches()
         if self._runner is not None:
+            port = self._port
             await self._runner.cleanup()
+            self._runner = None
+            # Nobody else gets the port meanwhile, be it by chance for a connection of their own.
+            self._place = _place(port)
 
     async def restore(self, saved: Store, *, missed: Callable[[], bool], others: int = 0) -> None:
         """Be gone until it is missed, and come back with what a `snapshot` has, its revision too.
 
         So many objects of others are written before anybody finds it again.
         """
-        port = int(self.url.rpartition(":")[2])
         await self.stop()
         await until(missed)
         self.store = copy.deepcopy(saved)
+        self._told_of = self.store.version
         self.compact()
         for i in range(others):
             self.create(LEASES, {"metadata": {"name": f"another-{i}"}})
-        await self.start(port)
+        await self.start()
+
+    @property
+    def _port(self) -> int:
+        assert self._place is not None
+        return int(self._place.getsockname()[1])
 
     def snapshot(self) -> Store:
         """All that is stored."""

@@ -11,6 +11,7 @@ from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink, Remo
 from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.kube import reflector
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.recording import Clock
 from tests.fakes.store import Json
 from tests.fakes.waiting import until
 
@@ -45,8 +46,7 @@ class News:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long: to ask an API server or for a Secret again, for a first listing."""
-    for wait in ("retry_delay", "backoff"):
-        monkeypatch.setattr(reflector, wait, lambda *_, **__: 0.002)
+    monkeypatch.setattr(reflector, "retry_delay", lambda *_, **__: 0.002)
     monkeypatch.setattr(livenodes, "SECRET_RETRY_INTERVAL", 0.01)
     for module in (configmaps, livenodes):
         monkeypatch.setattr(module, "SYNC_WITHIN", 0.02)
@@ -60,6 +60,16 @@ def following() -> list[str]:
     """The tasks that follow or reach a cluster."""
     tasks: set[asyncio.Task[Any]] = asyncio.all_tasks()
     return [task.get_name() for task in tasks if task.get_name().startswith(("follow", "reach"))]
+
+
+async def lasting(link: NodeLink | RemoteLink, clock: Clock, words: str) -> None:
+    """Until there is a trouble of these words, whenever it begins, and it has lasted."""
+
+    def lasted() -> bool:
+        clock.now += livenodes.PATIENCE
+        return words in str(link.problem)
+
+    await until(lasted)
 
 
 async def synced(link: NodeLink | RemoteLink, server: FakeApiServer) -> None:

@@ -14,11 +14,14 @@ import copy
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any, Self, cast
+from unittest.mock import patch
 
 from pydantic import ValidationError
 
 from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.runtime.keeping import keep_running
+from kwok_operator.controller.sources import livenodes
 from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.controller.sources.groupwriter import Applied, DerivedGroupWriter
 from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink
@@ -200,7 +203,7 @@ class ProviderWorld:
         self.begun = 0
         """Passes."""
         self.naps: list[float] = []
-        """Other waits: after errors."""
+        """Other waits: before it is run again."""
         self._version = 0
         self.provider = Provider(
             name=CONFIG,
@@ -211,7 +214,6 @@ class ProviderWorld:
             recorder=self.events.as_recorder(),
             metrics=self.metrics,
             now=lambda: NOW,
-            draw=lambda: 0.4,
             sleep=self._sleep,
         )
 
@@ -224,13 +226,21 @@ class ProviderWorld:
             self.naps.append(seconds)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.provider.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            (end,) = await asyncio.gather(task, return_exceptions=True)
+    async def running(self) -> AsyncIterator[Self]:
+        with patch.object(livenodes, "SYNC_WITHIN", 0.01):
+            kept = keep_running(
+                "provider config",
+                self.provider.run,
+                clock=Clock(),
+                sleep=self._sleep,
+                draw=lambda: 0.4,
+            )
+            task = asyncio.create_task(kept)
+            try:
+                yield self
+            finally:
+                task.cancel()
+                (end,) = await asyncio.gather(task, return_exceptions=True)
         assert isinstance(end, asyncio.CancelledError), end
 
     def configmap(self, name: str, *, uid: str = "u", **data: str) -> None:
@@ -243,6 +253,13 @@ class ProviderWorld:
         if nodes:
             self.configmap(TEMPLATES, templates=documents(*nodes))
         self.configmap(CONFIG, config=text)
+
+    async def derived(self, *pools: str, **fields: Any) -> None:
+        """Groups of these pools are there, and all is quiet."""
+        self.configure(config(**fields), *[template(pool) for pool in pools])
+        await self.quiet()
+        assert sorted(self.groups.bodies) == sorted(pools)
+        self.written()
 
     def forget(self, name: str) -> None:
         """A ConfigMap is gone."""

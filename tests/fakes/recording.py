@@ -1,6 +1,8 @@
 """Who listens in tests: to Events, and to the time."""
 
+import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import cast
 
 from kwok_operator.controller.writers.events import EventType, Recorder, Subject
@@ -34,10 +36,19 @@ class RecordedEvents:
 
 
 class Clock:
-    """Monotonic seconds that pass when a test says so."""
+    """Seconds that pass by sleeping on it, or when a test says so."""
 
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
+    def __init__(self, now: float = 1_000.0) -> None:
+        self.now = now
+        self.slept: list[float] = []
 
     def __call__(self) -> float:
-        return self.seconds
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    def wall(self) -> datetime:
+        return datetime.fromtimestamp(self.now, UTC)

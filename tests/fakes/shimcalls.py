@@ -10,6 +10,7 @@ from kwok_operator.kube.groups import Group
 from kwok_operator.shim.grpcstatus import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
+from tests.fakes import recording
 from tests.fakes.shimstore import group_of, store_of
 
 TEMPLATE = {
@@ -21,14 +22,11 @@ NOW = 1_767_323_045.0
 STATES = {1: "Running", 2: "Creating", 3: "Deleting"}
 
 
-class Clock:
-    """Stands still until it is set."""
+class Clock(recording.Clock):
+    """Stands still at NOW until it is set."""
 
     def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
+        super().__init__(NOW)
 
 
 class Shim:

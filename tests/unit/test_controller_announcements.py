@@ -118,37 +118,26 @@ UP: dict[str, Any] = {"pending": (3, 4), "create": (3, 4)}
 
 
 class TestScaling:
-    def test_asking_for_nodes_is_told_once(self, passes: Passes) -> None:
-        asked: dict[str, Any] = {
-            "target": Target(5, 5),
-            "pending": 2,
-            "next_serial": 5,
-            "generation": 2,
-        }
-        ((kind, reason, message),) = passes.events(plan=UP, **asked)
-        assert (kind, reason) == ("Normal", "ScalingUp")
-        assert message == "Scaling up from 3 to 5: 2 nodes to create."
+    def test_asking_for_nodes_is_told_once_and_that_they_are_there(self, passes: Passes) -> None:
+        asked: dict[str, Any] = {"target": Target(5, 5), "pending": 2, "next_serial": 5}
+        told = passes.events(plan=UP, generation=2, **asked)
+        assert told == [("Normal", "ScalingUp", "Scaling up from 3 to 5: 2 nodes to create.")]
         assert passes.next(plan=UP) == []
-        assert passes.next(plan={"pending": (4,), "create": (4,)}, replicas=4, pending=1) == []
-
-    def test_arriving_is_told_as_ready(self, passes: Passes) -> None:
-        passes.next(plan=UP, target=Target(5, 5), pending=2, next_serial=5)
-        assert passes.next(replicas=5, ready=4, pending=0) == []
-        assert passes.next(ready=5) == [("Normal", "Ready")]
-
-    def test_only_what_is_new_is_counted(self, passes: Passes) -> None:
-        passes.next(plan=UP, target=Target(5, 5), pending=2, next_serial=5)
         more = {"pending": (3, 4, 5), "create": (3, 4, 5)}
-        ((_, _, message),) = passes.events(plan=more, target=Target(6, 6), pending=3, next_serial=6)
-        assert message == "Scaling up from 3 to 6: 1 node to create."
+        told = passes.events(plan=more, target=Target(6, 6), pending=3, next_serial=6)
+        assert told == [("Normal", "ScalingUp", "Scaling up from 3 to 6: 1 node to create.")]
+        late = {"pending": (5,), "create": (5,)}
+        assert passes.next(plan=late, replicas=5, ready=4, pending=1) == []
+        assert passes.next(replicas=6, ready=5, pending=0) == []
+        assert passes.next(ready=6) == [("Normal", "Ready")]
 
     def test_deleting_nodes_is_told_once(self, passes: Passes) -> None:
         down = {"delete": ("web-2", "web-1")}
-        ((kind, reason, message),) = passes.events(
-            plan=down, target=Target(1, 1), leaving=2, generation=2
-        )
-        assert (kind, reason) == ("Normal", "ScalingDown")
-        assert message == "Scaling down from 3 to 1: 2 nodes to delete."
+        told = passes.events(plan=down, target=Target(1, 1), leaving=2, generation=2)
+        assert told == [("Normal", "ScalingDown", "Scaling down from 3 to 1: 2 nodes to delete.")]
+        assert passes.next(plan=down, refusal="forbidden") == [("Warning", "Refused")]
+        for _ in range(3):
+            assert passes.next(plan=down) == []
         assert passes.next(plan={"delete": ("web-1",)}, replicas=2, ready=2, leaving=1) == []
 
     def test_replacing_named_nodes_is_told_once(self, passes: Passes) -> None:
@@ -165,122 +154,96 @@ class TestScaling:
         told = passes.events(plan=more, target=Target(4, 4), pending=2, next_serial=6)
         assert told == [("Normal", "ScalingUp", "Scaling up from 3 to 4: 1 node to create.")]
 
-    def test_deletes_that_fail_again_and_again_are_told_once(self, passes: Passes) -> None:
-        down = {"delete": ("web-2", "web-1")}
-        passes.next(plan=down, target=Target(1, 1), leaving=2, generation=2)
-        assert passes.next(plan=down, refusal="forbidden") == [("Warning", "Refused")]
-        for _ in range(3):
-            assert passes.next(plan=down) == []
 
-
-class TestTemplate:
-    def test_the_first_one_is_no_news_and_another_one_is(self, passes: Passes) -> None:
-        assert passes.template("aaa") == []
-        ((kind, reason, message),) = passes.template("bbb", updated=1)
-        assert (kind, reason) == ("Normal", "TemplateChanged")
-        assert message == (
+def test_another_template_is_news_and_the_first_one_is_not(passes: Passes) -> None:
+    assert passes.template("aaa") == []
+    assert passes.template("bbb", updated=1) == [
+        (
+            "Normal",
+            "TemplateChanged",
             "New nodes are made from template bbb. 2 nodes of a former one: kept as they are"
-            " (OnDelete)."
+            " (OnDelete).",
         )
-        assert passes.template("bbb") == []
-
-    def test_without_nodes_there_is_nothing_to_say_of_them(self, passes: Passes) -> None:
-        passes.template("aaa")
-        ((_, _, message),) = passes.template("bbb", replicas=0, ready=0, updated=0)
-        assert message == "New nodes are made from template bbb."
+    ]
+    assert passes.template("bbb") == []
+    ((_, _, message),) = passes.template("ccc", replicas=0, ready=0, updated=0)
+    assert message == "New nodes are made from template ccc."
 
 
-class TestNamesThatNameNothing:
-    def test_they_are_reported_once_per_generation(self, passes: Passes) -> None:
-        unknown = {"unknown": ("web-000099", "web-000098")}
-        ((kind, reason, message),) = passes.events(plan=unknown, generation=2)
-        assert (kind, reason) == ("Warning", "UnknownNodes")
-        assert "web-000098, web-000099" in message
-        assert passes.next(plan=unknown) == []
-        assert passes.next(plan=unknown, generation=3) == [("Warning", "UnknownNodes")]
-
-    def test_a_named_node_that_is_gone_afterwards_is_not_reported(self, passes: Passes) -> None:
-        passes.next(plan={"delete": ("web-2",)}, target=Target(2, 2), leaving=1, generation=2)
-        told = passes.next(plan={"unknown": ("web-2",)}, replicas=2, ready=2, leaving=0)
-        assert told == [("Normal", "Ready")]
-
-    def test_thousands_of_them_are_told_in_a_few_words(self, passes: Passes) -> None:
-        names = tuple(f"web-{n:06}" for n in range(5_000))
-        ((_, _, message),) = passes.events(plan={"unknown": names}, generation=2)
-        assert "and 4995 more" in message
+def test_names_that_name_nothing_are_told_once_per_generation(passes: Passes) -> None:
+    unknown = {"unknown": ("web-000099", "web-000098")}
+    ((kind, reason, message),) = passes.events(plan=unknown, generation=2)
+    assert (kind, reason) == ("Warning", "UnknownNodes")
+    assert "web-000098, web-000099" in message
+    assert passes.next(plan=unknown) == []
+    many = {"unknown": tuple(f"web-{n:06}" for n in range(5_000))}
+    ((_, _, message),) = passes.events(plan=many, generation=3)
+    assert "and 4995 more" in message
+    passes.next(plan={"delete": ("web-2",)}, target=Target(2, 2), leaving=1, generation=4)
+    told = passes.next(plan={"unknown": ("web-2",)}, replicas=2, ready=2, leaving=0)
+    assert told == [("Normal", "Ready")], "it was there"
 
 
-class TestWhatKeepsClusterAutoscalerAway:
-    def test_a_hindrance_is_told_once(self, passes: Passes) -> None:
-        why = ("GPULabelsDisagree", "another group sets another")
-        assert passes.next(autoscaled=True, hindrance=why) == [("Warning", "GPULabelsDisagree")]
-        assert passes.next() == []
-
-    def test_a_pause_is_told_as_a_pause(self, passes: Passes) -> None:
-        why = ("SpecPaused", "the group is paused")
-        paused = passes.next(autoscaled=True, paused=True, hindrance=why)
-        assert paused == [("Normal", "SpecPaused")]
+TURNS: list[tuple[dict[str, Any], list[tuple[str, str]], dict[str, Any], list[str]]] = [
+    ({"paused": True}, [("Normal", "SpecPaused")], {"paused": False}, ["Resumed"]),
+    (
+        {"target": Target(3, 9, MAX_SIZE)},
+        [("Normal", "MaxSize")],
+        {"target": Target(3, 3)},
+        ["WithinLimits"],
+    ),
+    (
+        {"foreign": ("real-node",)},
+        [("Warning", "NotOurs")],
+        {"foreign": ()},
+        ["NoForeignNodes"],
+    ),
+    ({"refusal": "forbidden"}, [("Warning", "Refused")], {"refusal": None}, ["Recovered"]),
+    (
+        {"kwok_silent": "silent", "ready": 2},
+        [("Warning", "KwokNotResponding")],
+        {"kwok_silent": None, "ready": 3},
+        ["KwokResponding", "Ready"],
+    ),
+    # One cause that turns two conditions.
+    (
+        {"template_error": "broken"},
+        [("Warning", "TemplateInvalid")],
+        {"template_error": None},
+        ["TemplateResolved", "Ready"],
+    ),
+    (
+        {"autoscaled": True, "hindrance": ("TooMany", "too many")},
+        [("Warning", "TooMany")],
+        {"hindrance": None},
+        ["Drivable"],
+    ),
+    (
+        {"autoscaled": True, "paused": True, "hindrance": ("SpecPaused", "the group is paused")},
+        [("Normal", "SpecPaused")],
+        {"paused": False, "hindrance": None},
+        ["Resumed"],
+    ),
+]
+"""What turns a condition and what is told then, what turns it back and the reasons told then."""
 
 
 class TestConditions:
-    @pytest.mark.parametrize(
-        ("changes", "told"),
-        [
-            ({"paused": True}, ("Normal", "SpecPaused")),
-            ({"target": Target(3, 9, MAX_SIZE)}, ("Normal", "MaxSize")),
-            ({"foreign": ("real-node",)}, ("Warning", "NotOurs")),
-            ({"refusal": "forbidden"}, ("Warning", "Refused")),
-            ({"kwok_silent": "silent", "ready": 2}, ("Warning", "KwokNotResponding")),
-            ({"template_error": "broken"}, ("Warning", "TemplateInvalid")),
-        ],
-        ids=lambda value: value[1] if isinstance(value, tuple) else "",
-    )
-    def test_what_turns_is_told_once_also_after_a_restart(
-        self, passes: Passes, changes: dict[str, Any], told: tuple[str, str]
+    @pytest.mark.parametrize("turn", TURNS, ids=lambda turn: turn[1][0][1])
+    def test_what_turns_and_turns_back_is_told_once_also_after_a_restart(
+        self, passes: Passes, turn: Any
     ) -> None:
-        # An unusable template turns two conditions, for one reason.
-        assert passes.next(**changes) == [told]
-        assert passes.next() == []
-        passes.restart()
-        assert passes.next() == []
-        assert passes.next(generation=9) == []
+        changes, told, back, over = turn
+        for fields, events in ((changes, told), (back, [("Normal", reason) for reason in over])):
+            assert passes.next(**fields) == events
+            assert passes.next() == []
+            passes.restart()
+            assert passes.next() == []
+            assert passes.next(generation=passes.facts.generation + 1) == []
 
     def test_the_sentence_is_that_of_the_condition(self, passes: Passes) -> None:
         ((_, _, message),) = passes.events(template_error="field x is wrong")
         assert message == "field x is wrong"
-
-    @pytest.mark.parametrize(
-        ("changes", "back", "told"),
-        [
-            ({"paused": True}, {"paused": False}, ["Resumed"]),
-            ({"foreign": ("real-node",)}, {"foreign": ()}, ["NoForeignNodes"]),
-            ({"target": Target(3, 9, MAX_SIZE)}, {"target": Target(3, 3)}, ["WithinLimits"]),
-            ({"template_error": "broken"}, {"template_error": None}, ["TemplateResolved", "Ready"]),
-            ({"refusal": "no"}, {"refusal": None}, ["Recovered"]),
-            (
-                {"kwok_silent": "silent", "ready": 2},
-                {"kwok_silent": None, "ready": 3},
-                ["KwokResponding", "Ready"],
-            ),
-            (
-                {"autoscaled": True, "hindrance": ("TooMany", "too many")},
-                {"hindrance": None},
-                ["Drivable"],
-            ),
-        ],
-        ids=lambda value: value[0] if isinstance(value, list) else "",
-    )
-    def test_what_ends_is_told_once_also_after_a_restart(
-        self, passes: Passes, changes: dict[str, Any], back: dict[str, Any], told: list[str]
-    ) -> None:
-        passes.next(**changes)
-        assert passes.next(**back) == [("Normal", reason) for reason in told]
-        passes.restart()
-        assert passes.next() == []
-
-    def test_a_pause_that_kept_cluster_autoscaler_away_ends_once(self, passes: Passes) -> None:
-        passes.next(autoscaled=True, paused=True, hindrance=("SpecPaused", "the group is paused"))
-        assert passes.next(paused=False, hindrance=None) == [("Normal", "Resumed")]
 
     def test_nobody_says_that_kwok_is_back_where_nobody_knows(self, passes: Passes) -> None:
         passes.next(kwok_silent="silent", ready=2)
@@ -325,36 +288,22 @@ FAILURES = ("CreationFailed", "OutOfStock", "PoolExhausted", "PoolMissing", "Nev
 
 
 class TestSimulatedCloud:
-    def test_a_group_that_begins_well_has_nothing_to_tell(self) -> None:
-        cloud = Cloud()
-        assert cloud.turn() == []
-        assert {c.type for c in cloud.status.conditions} <= set(ConditionType)
-
     @pytest.mark.parametrize("reason", FAILURES)
     def test_instances_that_do_not_come_are_told_once_and_that_they_came(self, reason: str) -> None:
         cloud = Cloud()
+        assert cloud.turn() == []
+        assert {c.type for c in cloud.status.conditions} <= set(ConditionType)
         assert cloud.turn(Provisioned=reason) == [("Warning", reason)]
         assert cloud.turn(Provisioned=reason) == []
         assert cloud.turn(Provisioned="AllArrived") == [("Normal", "AllArrived")]
         assert cloud.turn() == []
 
-    def test_another_reason_is_told_anew(self) -> None:
+    def test_those_that_take_their_time_are_no_news_but_for_an_end_of_what_failed(self) -> None:
         cloud = Cloud()
-        cloud.turn(Provisioned="CreationFailed")
-        assert cloud.turn(Provisioned="OutOfStock") == [("Warning", "OutOfStock")]
-
-    def test_instances_that_take_their_time_are_no_news(self) -> None:
-        cloud = Cloud()
-        assert cloud.turn(Provisioned="Provisioning") == []
-        assert cloud.turn(Provisioned="AllArrived") == []
-
-    def test_what_failed_comes_after_it_was_under_way_again(self) -> None:
-        cloud = Cloud()
-        cloud.turn(Provisioned="CreationFailed")
-        assert cloud.turn(Provisioned="Provisioning") == []
-        assert cloud.turn(Provisioned="AllArrived") == [("Normal", "AllArrived")]
-        cloud.turn(Provisioned="Provisioning")
-        assert cloud.turn(Provisioned="AllArrived") == []
+        steps = ["Provisioning", "AllArrived", "CreationFailed", "OutOfStock", "Provisioning"]
+        told = [cloud.turn(Provisioned=reason) for reason in [*steps, "AllArrived", *steps[:2]]]
+        failed = [[("Warning", "CreationFailed")], [("Warning", "OutOfStock")]]
+        assert told == [[], [], *failed, [], [("Normal", "AllArrived")], [], []]
 
     def test_an_outage_is_told_when_it_begins_and_when_it_is_over(self) -> None:
         cloud = Cloud()
@@ -384,52 +333,30 @@ SPOT = Group.parse(
 )
 
 
-class TestNotice:
-    def noticed(self, *names: str, group: Group = SPOT, reason: str = "Interrupted") -> Events:
-        events = Events()
-        announce_notice(cast(Recorder, events), group, names, reason=reason)
-        return events
+def noticed(*names: str, group: Group = SPOT, reason: str = "Interrupted") -> Events:
+    events = Events()
+    announce_notice(cast(Recorder, events), group, names, reason=reason)
+    return events
 
-    def test_the_group_tells_of_all_in_one_event(self) -> None:
-        events = self.noticed("web-3", "web-1", "web-2")
-        assert events.told == [
-            (
-                "Normal",
-                "Interrupted",
-                "3 nodes get notice and go in 30s: web-1, web-2, web-3.",
-            )
-        ]
 
-    def test_each_node_tells_of_itself(self) -> None:
-        events = self.noticed("web-1")
-        assert events.told_to_nodes == [
-            (
-                "web-1",
-                "Warning",
-                "Interrupted",
-                "The simulated cloud takes the node back in 30s, by an interruption.",
-            )
-        ]
-        assert events.told[0][2] == "1 node gets notice and goes in 30s: web-1."
-
-    def test_the_end_of_a_life_is_told_as_that(self) -> None:
-        events = self.noticed("web-1", reason="MaxLifetime")
-        assert events.told[0][2] == (
-            "1 node has reached the maximum lifetime and goes in 30s: web-1."
-        )
-        assert "at the end of its maximum lifetime" in events.told_to_nodes[0][3]
-
-    def test_thousands_are_told_in_a_few_words_and_by_a_few_nodes(self) -> None:
-        events = self.noticed(*(f"web-{n:06}" for n in range(5_000)))
-        assert "and 4995 more" in events.told[0][2]
-        assert len(events.told_to_nodes) == MAX_NODES_TOLD
-
-    def test_nobody_knows_when_a_node_goes_once_the_spec_is_silent(self) -> None:
-        events = self.noticed("web-1", group=GROUP)
-        assert events.told[0][2] == "1 node gets notice and goes soon: web-1."
-
-    def test_nobody_is_nothing_to_tell(self) -> None:
-        assert self.noticed().told == []
+def test_notice_is_told_in_one_event_of_the_group_and_in_one_of_each_node() -> None:
+    three = noticed("web-3", "web-1", "web-2")
+    assert three.told == [
+        ("Normal", "Interrupted", "3 nodes get notice and go in 30s: web-1, web-2, web-3.")
+    ]
+    assert [name for name, *_ in three.told_to_nodes] == ["web-3", "web-1", "web-2"]
+    one = noticed("web-1")
+    assert one.told[0][2] == "1 node gets notice and goes in 30s: web-1."
+    why = "The simulated cloud takes the node back in 30s, by an interruption."
+    assert one.told_to_nodes == [("web-1", "Warning", "Interrupted", why)]
+    assert noticed("web-1", group=GROUP).told[0][2] == "1 node gets notice and goes soon: web-1."
+    aged = noticed("web-1", reason="MaxLifetime")
+    assert aged.told[0][2] == "1 node has reached the maximum lifetime and goes in 30s: web-1."
+    assert "at the end of its maximum lifetime" in aged.told_to_nodes[0][3]
+    many = noticed(*(f"web-{n:06}" for n in range(5_000)))
+    assert "and 4995 more" in many.told[0][2]
+    assert len(many.told_to_nodes) == MAX_NODES_TOLD
+    assert noticed().told == []
 
 
 def test_what_goes_badly_together_is_told_when_it_is_new() -> None:

@@ -40,11 +40,6 @@ def configmap(
 
 
 @pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
-
-
-@pytest.fixture
 def news() -> list[str]:
     return []
 
@@ -73,27 +68,29 @@ def parsing(monkeypatch: pytest.MonkeyPatch) -> Parsing:
 
 
 class TestNodes:
-    async def test_are_parsed_once_for_all_who_ask(
+    async def test_are_parsed_once_for_all_who_ask_off_the_event_loop(
         self, known: ConfigMaps, parsing: Parsing
     ) -> None:
         one = configmap(nodes=NODE)
         first, second = await asyncio.gather(known.nodes(one, "nodes"), known.nodes(one, "nodes"))
         assert await known.nodes(one, "nodes") is first is second
         assert [node["metadata"]["name"] for node in first.nodes] == ["big"]
-        assert len(parsing.threads) == 1
+        (thread,) = parsing.threads
+        assert thread is not threading.main_thread()
 
-    async def test_are_parsed_off_the_event_loop(self, known: ConfigMaps, parsing: Parsing) -> None:
-        await known.nodes(configmap(nodes=NODE), "nodes")
-        assert parsing.threads[0] is not threading.main_thread()
-
-    async def test_are_parsed_again_in_a_new_version_and_under_another_key(
+    async def test_are_parsed_again_where_they_may_be_others(
         self, known: ConfigMaps, parsing: Parsing
     ) -> None:
-        await known.nodes(configmap(nodes=NODE), "nodes")
+        """In a new version, under another key, in a ConfigMap that was made again."""
+        one = configmap(nodes=NODE)
+        known.upsert(one)
+        await known.nodes(one, "nodes")
         await known.nodes(configmap(nodes=NODE, more=NODE), "more")
         again = await known.nodes(configmap(nodes=NODE.replace("big", "small"), version=2), "nodes")
         assert again.nodes[0]["metadata"]["name"] == "small"
-        assert len(parsing.threads) == 3
+        known.remove(one)
+        await known.nodes(configmap(nodes=NODE, uid="other"), "nodes")
+        assert len(parsing.threads) == 4
 
     async def test_who_stops_waiting_does_not_stop_the_others(
         self, known: ConfigMaps, parsing: Parsing
@@ -114,68 +111,40 @@ class TestNodes:
                 await known.nodes(configmap(nodes="{"), "nodes")
         assert len(parsing.threads) == 1
 
-    async def test_of_one_that_was_made_again_are_parsed_again(
-        self, known: ConfigMaps, parsing: Parsing
-    ) -> None:
-        one = configmap(nodes=NODE)
-        known.upsert(one)
-        await known.nodes(one, "nodes")
-        known.remove(one)
-        await known.nodes(configmap(nodes=NODE, uid="other"), "nodes")
-        assert len(parsing.threads) == 2
 
-
-class TestNotANode:
-    async def test_is_told_once_a_version(self, known: ConfigMaps, events: RecordedEvents) -> None:
-        for version in (1, 1, 2):
-            await known.nodes(configmap(nodes=MIXED, version=version), "nodes")
-        message = "key nodes holds what is no Node, and is left out: Pod web, ConfigMap other."
-        assert events.said == [Said("templates", "Warning", "NotANode", message)] * 2
-
-    async def test_names_only_some_of_many(self, known: ConfigMaps, events: RecordedEvents) -> None:
-        pods = [
-            f"---\n{{apiVersion: v1, kind: Pod, metadata: {{name: p{n:02}}}}}" for n in range(15)
-        ]
-        await known.nodes(configmap(nodes="\n".join([NODE, *pods])), "nodes")
-        assert events.said[0].message.endswith("Pod p08, Pod p09 and 5 more.")
-
-    async def test_nothing_is_told_of_nodes_alone(
-        self, known: ConfigMaps, events: RecordedEvents
-    ) -> None:
-        await known.nodes(configmap(nodes=NODE), "nodes")
-        assert events.said == []
+async def test_what_is_not_a_node_is_told_once_a_version(
+    known: ConfigMaps, events: RecordedEvents
+) -> None:
+    await known.nodes(configmap(nodes=NODE, version=9), "nodes")
+    for version in (1, 1, 2):
+        await known.nodes(configmap(nodes=MIXED, version=version), "nodes")
+    message = "key nodes holds what is no Node, and is left out: Pod web, ConfigMap other."
+    assert events.said == [Said("templates", "Warning", "NotANode", message)] * 2
+    pods = [f"---\n{{apiVersion: v1, kind: Pod, metadata: {{name: p{n:02}}}}}" for n in range(15)]
+    await known.nodes(configmap(nodes="\n".join([NODE, *pods]), version=3), "nodes")
+    assert events.said[2].message.endswith("Pod p08, Pod p09 and 5 more.")
 
 
 class TestNews:
-    def test_is_a_new_one(self, known: ConfigMaps, news: list[str]) -> None:
-        known.upsert(configmap())
-        assert (news, known.get("templates")) == (["templates"], configmap())
-
-    @pytest.mark.parametrize(
-        ("later", "is_news"),
-        [
+    def test_is_what_one_says_and_not_its_version(self, known: ConfigMaps, news: list[str]) -> None:
+        one = configmap(a="1")
+        for later, is_news in [
             (configmap(a="1", version=2), False),
             (configmap(a="2", version=2), True),
             (configmap(a="1", b="1", version=2), True),
             (configmap(version=2), True),
             (configmap(a="1", version=2, uid="another"), True),
-        ],
-        ids=["labels only", "a value", "a key", "no data", "made again"],
-    )
-    def test_is_what_it_says_and_not_its_version(
-        self, known: ConfigMaps, news: list[str], later: ConfigMap, is_news: bool
-    ) -> None:
-        known.upsert(configmap(a="1"))
-        news.clear()
-        known.upsert(later)
-        assert news == ["templates"] * is_news
-        assert known.get("templates") is later, "an Event is about the newest in any case"
-
-    def test_is_that_one_has_gone(self, known: ConfigMaps, news: list[str]) -> None:
-        known.upsert(configmap())
-        known.remove(configmap())
-        known.remove(configmap())
-        assert (news, known.get("templates")) == (["templates"] * 2, None)
+        ]:
+            known.upsert(one)
+            assert news == ["templates"], "a new one"
+            known.upsert(later)
+            assert news == ["templates"] * (1 + is_news), later
+            assert known.get("templates") is later, "an Event is about the newest in any case"
+            news.clear()
+            for _ in range(2):
+                known.remove(one)
+            assert (news, known.get("templates")) == (["templates"], None)
+            news.clear()
 
     def test_is_the_difference_that_a_listing_makes(
         self, known: ConfigMaps, news: list[str]
@@ -233,31 +202,24 @@ async def test_they_are_followed(known: ConfigMaps, news: list[str]) -> None:
 
 
 class TestOnlyKey:
-    def test_that_is_named(self) -> None:
+    def test_that_is_named_or_the_only_one(self) -> None:
         assert only_key(configmap(a="", b=""), "b") == "b"
-
-    def test_the_only_one(self) -> None:
         assert only_key(configmap(a=""), None) == "a"
 
     @pytest.mark.parametrize(
-        ("data", "key", "sentence"),
+        ("data", "key", "words"),
         [
-            (
-                {"b": "", "a": ""},
-                None,
-                "ConfigMap ops/templates: which key is meant? Name one in "
-                "template.from.configMap.key: a, b",
-            ),
-            ({"b": "", "a": ""}, "c", "ConfigMap ops/templates has no key c, only: a, b"),
-            ({}, "c", "ConfigMap ops/templates has no key c, only: none"),
+            ({"b": "", "a": ""}, None, "which key is meant?"),
+            ({"b": "", "a": ""}, "c", "has no key c, only: a, b"),
+            ({}, "c", "has no key c, only: none"),
         ],
     )
     def test_else_the_sentence_names_those_there_are(
-        self, data: dict[str, Any], key: str | None, sentence: str
+        self, data: dict[str, Any], key: str | None, words: str
     ) -> None:
-        with pytest.raises(ManifestError) as caught:
+        with pytest.raises(ManifestError, match=r"^ConfigMap ops/templates") as caught:
             only_key(configmap(**data), key)
-        assert str(caught.value) == sentence
+        assert words in str(caught.value)
 
     def test_an_empty_one_is_said_to_be_empty(self) -> None:
         with pytest.raises(

@@ -54,17 +54,14 @@ class Calls:
             raise ValueError(job)
 
 
-async def test_every_job_is_done_once_and_begun_in_order() -> None:
-    calls = Calls()
-    await executor_of(4).run(JOBS, calls, stop=never)
-    assert calls.begun == JOBS
-    assert sorted(calls.ended) == JOBS
-
-
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
-async def test_all_slots_are_used_and_no_more(concurrency: int) -> None:
+async def test_every_job_is_done_once_begun_in_order_and_all_slots_are_used(
+    concurrency: int,
+) -> None:
     calls = Calls(turns=20)
     await executor_of(concurrency).run(JOBS, calls, stop=never)
+    assert calls.begun == JOBS
+    assert sorted(calls.ended) == JOBS
     assert calls.most == concurrency
 
 
@@ -130,53 +127,34 @@ async def test_a_short_plan_gets_its_turn_between_the_calls_of_a_long_one() -> N
     assert len(long.ended) == 10_000
 
 
-class TestStop:
-    async def test_nothing_new_is_begun_and_what_is_in_flight_ends(self) -> None:
-        calls = Calls()
-        await executor_of(4).run(JOBS, calls, stop=lambda: len(calls.begun) >= 10)
-        assert 10 <= len(calls.begun) < 14
-        assert sorted(calls.ended) == calls.begun
-
-    async def test_stopped_before_it_begins_a_plan_does_nothing(self) -> None:
-        calls = Calls()
-        await executor_of(4).run(JOBS, calls, stop=lambda: True)
-        assert calls.begun == []
-
-    async def test_another_plan_goes_on(self) -> None:
-        executor, stopped, other = executor_of(4), Calls(), Calls()
-        await asyncio.gather(
-            executor.run(JOBS, stopped, stop=lambda: len(stopped.begun) >= 3),
-            executor.run(JOBS, other, stop=never),
-        )
-        assert len(stopped.begun) < len(JOBS)
-        assert sorted(other.ended) == JOBS
+async def test_stopped_a_plan_begins_nothing_new_and_what_is_in_flight_ends() -> None:
+    executor, stopped, other = executor_of(4), Calls(), Calls()
+    await asyncio.gather(
+        executor.run(JOBS, stopped, stop=lambda: len(stopped.begun) >= 10),
+        executor.run(JOBS, other, stop=never),
+    )
+    assert 10 <= len(stopped.begun) < 14
+    assert sorted(stopped.ended) == stopped.begun
+    assert sorted(other.ended) == JOBS, "another one goes on"
+    never_begun = Calls()
+    await executor.run(JOBS, never_begun, stop=lambda: True)
+    assert never_begun.begun == []
 
 
-class TestErrors:
-    async def test_the_first_is_raised_once_nothing_is_in_flight(self) -> None:
-        calls = Calls(fails=[5, 6, 7])
-        with pytest.raises(ValueError, match="5"):
-            await executor_of(4).run(JOBS, calls, stop=never)
-        assert calls.in_flight == 0
-        assert len(calls.begun) <= 5 + 4
-
-    async def test_another_plan_goes_on(self) -> None:
-        executor, bad, good = executor_of(4), Calls(fails=[0]), Calls()
-        outcome = await asyncio.gather(
-            executor.run(JOBS, bad, stop=never),
-            executor.run(JOBS, good, stop=never),
-            return_exceptions=True,
-        )
-        assert isinstance(outcome[0], ValueError)
-        assert sorted(good.ended) == JOBS
-
-    async def test_slots_come_back(self) -> None:
-        executor, calls = executor_of(2), Calls()
-        for _ in range(3):
-            with pytest.raises(ValueError, match="1"):
-                await executor.run(JOBS, Calls(fails=[1]), stop=never)
-        await executor.run(JOBS, calls, stop=never)
-        assert calls.most == 2
+async def test_the_first_error_is_raised_once_nothing_of_its_plan_is_in_flight() -> None:
+    executor, bad, good = executor_of(4), Calls(fails=[5, 6, 7]), Calls()
+    error, _ = await asyncio.gather(
+        executor.run(JOBS, bad, stop=never),
+        executor.run(JOBS, good, stop=never),
+        return_exceptions=True,
+    )
+    assert isinstance(error, ValueError) and error.args == (5,)
+    assert bad.in_flight == 0
+    assert len(bad.begun) <= 5 + 4
+    assert sorted(good.ended) == JOBS, "another plan goes on"
+    after = Calls()
+    await executor.run(JOBS, after, stop=never)
+    assert after.most == 4, "slots come back"
 
 
 async def test_a_cancelled_plan_gives_its_slots_back() -> None:

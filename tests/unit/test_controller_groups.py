@@ -21,14 +21,7 @@ from kwok_operator.controller.observed.groupstore import RETIRED_FOR, GroupStore
 from kwok_operator.kube.groups import Group, Unreadable
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.fakes.recording import Clock
 
 
 def body(name: str = "web", *, uid: str = "u-1", version: int = 1, **parts: Any) -> dict[str, Any]:
@@ -39,11 +32,6 @@ def body(name: str = "web", *, uid: str = "u-1", version: int = 1, **parts: Any)
 
 def group(name: str = "web", **fields: Any) -> Group:
     return Group.parse(body(name, **fields))
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -97,27 +85,17 @@ class TestParse:
 
 
 class TestPut:
-    def test_a_new_group_is_news(self, store: GroupStore) -> None:
-        assert store.put(group())
-        assert store.get("web") == group()
-        assert store.names() == ["web"]
-        assert len(store) == 1
-
-    def test_a_newer_sight_is_news(self, store: GroupStore) -> None:
-        store.put(group(version=1))
-        assert store.put(group(version=2))
-        assert store.get("web") == group(version=2)
-
-    @pytest.mark.parametrize("version", [5, 4, 1])
-    def test_the_same_or_an_older_one_is_not(self, store: GroupStore, version: int) -> None:
-        store.put(group(version=5))
-        assert not store.put(group(version=version))
-        assert store.get("web") == group(version=5)
-
-    def test_groups_do_not_disturb_each_other(self, store: GroupStore) -> None:
-        store.put(group("web", uid="u-1", version=9))
+    def test_the_newest_sight_of_each_counts_and_only_that_is_news(self, store: GroupStore) -> None:
+        assert store.put(group(version=4))
+        assert store.put(group(version=5))
+        for version in (5, 4, 1):
+            assert not store.put(group(version=version))
         assert store.put(group("gpu", uid="u-2", version=1))
-        assert sorted(store.names()) == ["gpu", "web"]
+        assert (store.get("web"), store.get("gpu")) == (
+            group(version=5),
+            group("gpu", uid="u-2", version=1),
+        )
+        assert (sorted(store.names()), len(store)) == (["gpu", "web"], 2)
 
     def test_another_uid_is_another_group_and_the_one_before_it_is_gone(
         self, store: GroupStore, clock: Clock
@@ -125,17 +103,13 @@ class TestPut:
         # Deleted and made again at once: the end of the first may be heard of later, or never.
         store.put(group(uid="u-1", version=5))
         assert store.put(group(uid="u-2", version=6))
+        assert not store.put(group(uid="u-1", version=7)), "late"
         assert store.get("web") == group(uid="u-2", version=6)
-        assert store.retired("web") == [Retired("web", "u-1", False, clock.seconds)]
+        assert store.retired("web") == [Retired("web", "u-1", False, clock.now)]
 
-    def test_a_late_sight_of_the_one_before_changes_nothing(self, store: GroupStore) -> None:
-        store.put(group(uid="u-1", version=5))
-        store.put(group(uid="u-2", version=6))
-        assert not store.put(group(uid="u-1", version=7))
-        assert store.get("web") == group(uid="u-2", version=6)
-
-    def test_nor_does_one_of_a_group_that_was_orphaned(self, store: GroupStore) -> None:
-        # It is not remembered as gone, and must not take the place of the one that lives.
+    def test_nor_does_a_late_sight_of_one_that_was_orphaned_take_its_place(
+        self, store: GroupStore
+    ) -> None:
         store.put(group(uid="u-1", version=5, metadata={"finalizers": ["orphan"]}))
         store.remove(name="web", uid="u-1")
         store.put(group(uid="u-2", version=9))
@@ -145,87 +119,64 @@ class TestPut:
 
 
 class TestRemove:
-    def test_the_group_is_gone_and_remembered(self, store: GroupStore, clock: Clock) -> None:
-        store.put(group())
-        store.remove(name="web", uid="u-1")
-        assert store.get("web") is None
-        assert store.retired("web") == [Retired("web", "u-1", False, clock.seconds)]
-
-    def test_it_does_not_come_back_by_a_late_event(self, store: GroupStore) -> None:
+    def test_the_group_is_gone_remembered_and_does_not_come_back_by_a_late_event(
+        self, store: GroupStore, clock: Clock
+    ) -> None:
         store.put(group(version=5))
         store.remove(name="web", uid="u-1")
         assert not store.put(group(version=6))
         assert store.get("web") is None
+        assert store.retired("web") == [Retired("web", "u-1", False, clock.now)]
 
-    def test_the_end_of_another_uid_does_not_touch_it(self, store: GroupStore) -> None:
-        store.put(group(uid="u-2"))
+    @pytest.mark.parametrize("living", [True, False])
+    def test_the_end_of_another_uid_is_nothing(self, store: GroupStore, living: bool) -> None:
+        if living:
+            store.put(group(uid="u-2"))
         store.remove(name="web", uid="u-1")
-        assert store.get("web") == group(uid="u-2")
-        assert store.retired("web") == []
+        assert (store.get("web") is not None, store.retired("web")) == (living, [])
 
-    def test_the_end_of_an_unknown_group_is_nothing(self, store: GroupStore) -> None:
-        store.remove(name="web", uid="u-1")
-        assert store.retired("web") == []
-
-    def test_the_pods_go_too_if_it_said_so(self, store: GroupStore) -> None:
-        store.put(group(spec={"scaleDown": {"pods": "Delete"}}))
-        store.remove(name="web", uid="u-1")
-        assert [r.delete_pods for r in store.retired("web")] == [True]
-
-    def test_an_orphaned_groups_nodes_stay(self, store: GroupStore) -> None:
-        store.put(group(metadata={"finalizers": ["orphan"]}))
-        store.remove(name="web", uid="u-1")
-        assert store.get("web") is None
-        assert store.retired("web") == []
-
-    def test_forgotten_it_leaves_its_nodes_to_the_garbage_collector(
-        self, store: GroupStore
-    ) -> None:
-        store.put(group())
-        store.remove(name="web", uid="u-1", retire=False)
-        assert store.get("web") is None
-        assert store.retired("web") == []
+    def test_what_becomes_of_its_nodes_and_pods(self, store: GroupStore) -> None:
+        """Orphaned they stay; forgotten it leaves them to the garbage collector."""
+        store.put(group("a", spec={"scaleDown": {"pods": "Delete"}}))
+        store.put(group("b", metadata={"finalizers": ["orphan"]}))
+        store.put(group("c"))
+        for name in "abc":
+            store.remove(name=name, uid="u-1", retire=name != "c")
+            assert store.get(name) is None
+        assert [[r.delete_pods for r in store.retired(name)] for name in "abc"] == [[True], [], []]
 
 
-class TestRetired:
-    def test_it_is_remembered_for_a_minute(self, store: GroupStore, clock: Clock) -> None:
-        store.put(group())
-        store.remove(name="web", uid="u-1")
-        clock.seconds += RETIRED_FOR - 1
-        assert len(store.retired("web")) == 1
-        clock.seconds += 2
-        assert store.retired("web") == []
-
-    def test_several_of_one_name_are_remembered(self, store: GroupStore, clock: Clock) -> None:
-        for n in range(3):
-            store.put(group(uid=f"u-{n}", version=n))
-            clock.seconds += 1
-        assert [r.uid for r in store.retired("web")] == ["u-0", "u-1"]
-
-    def test_only_those_of_the_name(self, store: GroupStore) -> None:
-        store.put(group("web", uid="u-1"))
-        store.put(group("gpu", uid="u-2"))
-        store.remove(name="web", uid="u-1")
-        store.remove(name="gpu", uid="u-2")
-        assert [r.uid for r in store.retired("gpu")] == ["u-2"]
+def test_those_that_are_gone_are_remembered_by_name_for_a_minute(
+    store: GroupStore, clock: Clock
+) -> None:
+    for n in range(3):
+        store.put(group(uid=f"u-{n}", version=n))
+        clock.now += 1
+    store.put(group("gpu", uid="u-9"))
+    store.remove(name="gpu", uid="u-9")
+    assert [[r.uid for r in store.retired(name)] for name in ("web", "gpu")] == [
+        ["u-0", "u-1"],
+        ["u-9"],
+    ]
+    clock.now += RETIRED_FOR - 1.5
+    assert [r.uid for r in store.retired("web")] == ["u-1"]
+    assert len(store.retired("gpu")) == 1
+    clock.now += 2
+    assert store.retired("web") == []
 
 
 class TestReplace:
-    def test_a_listing_brings_in_what_was_missed(self, store: GroupStore) -> None:
+    def test_a_listing_brings_in_what_was_missed_and_tells_which_are_gone(
+        self, store: GroupStore
+    ) -> None:
         store.put(group("web", uid="u-1", version=1))
-        gone = store.replace(
-            [group("web", uid="u-1", version=3), group("gpu", uid="u-2")], version=99
-        )
-        assert gone == set()
-        assert store.get("web") == group("web", uid="u-1", version=3)
-        assert store.get("gpu") is not None
-
-    def test_it_tells_which_are_gone(self, store: GroupStore) -> None:
-        store.put(group("web", uid="u-1"))
-        store.put(group("gpu", uid="u-2"))
-        assert store.replace([group("gpu", uid="u-2")], version=99) == {"web"}
+        listed = [group("web", uid="u-1", version=3), group("gpu", uid="u-2")]
+        assert store.replace(listed, version=99) == set()
+        assert [store.get("web"), store.get("gpu")] == listed
+        assert store.replace(listed[1:], version=100) == {"web"}
         assert store.names() == ["gpu"]
         assert [r.uid for r in store.retired("web")] == ["u-1"]
+        assert (store.replace([], version=101), len(store)) == ({"gpu"}, 0)
 
     def test_it_tells_of_a_group_that_was_made_again(self, store: GroupStore) -> None:
         store.put(group(uid="u-1", version=1))
@@ -306,11 +257,6 @@ class TestReplace:
         store.put(group(version=12))
         assert store.replace([], version=11) == set()
         assert store.get("web") is not None
-
-    def test_an_empty_one_empties_it(self, store: GroupStore) -> None:
-        store.put(group())
-        assert store.replace([], version=99) == {"web"}
-        assert len(store) == 0
 
 
 def test_a_group_can_not_be_changed() -> None:

@@ -76,29 +76,21 @@ GONE = NotFoundError("no such group", status=404)
 ANOTHER = ConflictError("Precondition failed: UID", status=409)
 
 
-class TestFieldsAreLeftOut:
-    def test_by_path(self) -> None:
-        kept = without_fields(MANIFEST, {".spec.autoscaling.maxSize": ""})
-        assert kept["spec"]["autoscaling"] == {"minSize": 0}
-        assert kept["metadata"] == MANIFEST["metadata"]
-
-    def test_whose_keys_have_dots(self) -> None:
-        paths = (
-            ".metadata.annotations.kwok-operator.io/provider-config",
-            ".spec.template.from.nodes.selector.matchLabels.a.b/c",
-        )
-        kept = without_fields(MANIFEST, dict.fromkeys(paths))
-        assert kept["metadata"]["annotations"] == {"example.com/a.b": "1"}
-        assert kept["spec"]["template"]["from"]["nodes"]["selector"]["matchLabels"] == {"a": "y"}
-
-    def test_with_all_that_is_below(self) -> None:
-        assert "template" not in without_fields(MANIFEST, {".spec.template": ""})["spec"]
-
-    @pytest.mark.parametrize("path", ["", ".spec.auto", "spec.autoscaling", ".spec.autoscaling.x"])
-    def test_and_no_others(self, path: str) -> None:
-        before = copy.deepcopy(MANIFEST)
-        kept = without_fields(MANIFEST, {path: ""})
-        assert kept == MANIFEST == before
+def test_fields_are_left_out_by_path_with_all_that_is_below() -> None:
+    before = copy.deepcopy(MANIFEST)
+    kept = without_fields(MANIFEST, {".spec.autoscaling.maxSize": ""})
+    assert kept["spec"]["autoscaling"] == {"minSize": 0}
+    assert kept["metadata"] == MANIFEST["metadata"]
+    assert "template" not in without_fields(MANIFEST, {".spec.template": ""})["spec"]
+    dotted = (
+        ".metadata.annotations.kwok-operator.io/provider-config",
+        ".spec.template.from.nodes.selector.matchLabels.a.b/c",
+    )
+    kept = without_fields(MANIFEST, dict.fromkeys(dotted))
+    assert kept["metadata"]["annotations"] == {"example.com/a.b": "1"}
+    assert kept["spec"]["template"]["from"]["nodes"]["selector"]["matchLabels"] == {"a": "y"}
+    for path in ("", ".spec.auto", "spec.autoscaling", ".spec.autoscaling.x"):
+        assert without_fields(MANIFEST, {path: ""}) == MANIFEST == before
 
 
 class TestApply:
@@ -163,18 +155,14 @@ class TestApply:
         assert len(client.asked) == 1
 
 
-class TestRead:
-    async def test_gives_the_whole_group(self) -> None:
-        client = ScriptedClient(MANIFEST)
-        assert await client.writer().read("web") == MANIFEST
-        assert client.asked == [("GET", GROUP)]
-
-    async def test_or_none(self) -> None:
-        assert await ScriptedClient(GONE).writer().read("web") is None
-
-    async def test_or_an_error_where_nobody_knows(self) -> None:
-        with pytest.raises(ServerError):
-            await ScriptedClient(ServerError("away", status=500)).writer().read("web")
+async def test_a_group_is_read_whole_or_none_or_nobody_knows() -> None:
+    client = ScriptedClient(MANIFEST, GONE, ServerError("away", status=500))
+    writer = client.writer()
+    assert await writer.read("web") == MANIFEST
+    assert client.asked == [("GET", GROUP)]
+    assert await writer.read("web") is None
+    with pytest.raises(ServerError):
+        await writer.read("web")
 
 
 class TestFirstTarget:

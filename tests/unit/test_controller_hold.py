@@ -8,8 +8,6 @@
 Time stands still unless a test moves it.
 """
 
-from collections.abc import AsyncIterator
-
 import pytest
 import yaml
 
@@ -62,14 +60,8 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        async with KubeClient(connection=server.connection(), sleep=no_wait) as client:
-            yield World(server, client)
-
-
-async def no_wait(seconds: float) -> None:
-    pass
+def world(server: FakeApiServer, client: KubeClient) -> World:
+    return World(server, client)
 
 
 class TestWay:

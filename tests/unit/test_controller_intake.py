@@ -17,7 +17,6 @@ from kwok_operator.controller.reconcile.intake import Intake
 from kwok_operator.controller.writers.statuswriter import StatusWriter
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import GROUPS, FakeApiServer
-from tests.fakes.reflecting import Naps
 
 
 class World:
@@ -41,12 +40,8 @@ class World:
 
 
 @pytest.fixture
-async def world() -> Any:
-    async with (
-        FakeApiServer() as server,
-        KubeClient(connection=server.connection(), sleep=Naps()) as client,
-    ):
-        yield World(server, client)
+def world(server: FakeApiServer, client: KubeClient) -> World:
+    return World(server, client)
 
 
 def group(name: str, **spec: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ On a clock that goes on as the elector sleeps, against an API server with faults
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -32,27 +32,11 @@ from kwok_operator.core.election import LeaseTerms
 from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.recording import Clock
 from tests.fakes.waiting import until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"
 TERMS = LeaseTerms(lease_duration=10, renew_deadline=7.0, retry_period=2.0)
-
-
-class Clock:
-    """Time that passes by sleeping, or when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    def wall(self) -> datetime:
-        return datetime.fromtimestamp(self.now, UTC)
 
 
 class Replica:
@@ -80,6 +64,15 @@ class Replica:
             return False
         return True
 
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Leads, and goes on to; cancelled in the end."""
+        await self.elector.acquire()
+        keeping = asyncio.create_task(self.elector.keep())
+        yield keeping
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
     async def keep(self) -> str:
         """The reason for which the lead ended."""
         with pytest.raises(LeadershipLostError) as lost:
@@ -89,16 +82,9 @@ class Replica:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        server.serve(LEASES, kind="Lease")
-        yield server
-
-
-@pytest.fixture
-async def client(server: FakeApiServer) -> AsyncIterator[KubeClient]:
-    async with KubeClient(connection=server.connection()) as client:
-        yield client
+def server(server: FakeApiServer) -> FakeApiServer:
+    server.serve(LEASES, kind="Lease")
+    return server
 
 
 @pytest.fixture
@@ -196,16 +182,13 @@ async def test_trouble_while_it_stands_by_is_waited_out(
 
 
 async def test_a_leader_renews_each_retry_period(server: FakeApiServer, me: Replica) -> None:
-    await me.elector.acquire()
-    keeping = asyncio.create_task(me.elector.keep())
-    await renewals(server, 20)
-    assert me.may_write()
-    made = server.calls["update", "leases"]
-    assert me.clock.now - 1_000 == pytest.approx(made * TERMS.retry_period, abs=4)
-    assert (spec(server)["holderIdentity"], spec(server)["leaseTransitions"]) == ("me", 0)
-    assert spec(server)["acquireTime"] < spec(server)["renewTime"]
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    async with me.keeping():
+        await renewals(server, 20)
+        assert me.may_write()
+        made = server.calls["update", "leases"]
+        assert me.clock.now - 1_000 == pytest.approx(made * TERMS.retry_period, abs=4)
+        assert (spec(server)["holderIdentity"], spec(server)["leaseTransitions"]) == ("me", 0)
+        assert spec(server)["acquireTime"] < spec(server)["renewTime"]
     assert me.may_write(), "to be cancelled is no loss: what is in flight may end"
 
 
@@ -221,35 +204,23 @@ FAULTS: dict[str, dict[str, Any]] = {
 async def test_a_leader_goes_on_through_a_fault(
     server: FakeApiServer, me: Replica, fault: str
 ) -> None:
-    await me.elector.acquire()
-    keeping = asyncio.create_task(me.elector.keep())
-    for _ in range(4):
-        which = dict(FAULTS[fault])
-        server.fail(which.pop("status"), verb="update", times=2, **which)
-        await renewals(server, 6)
-        assert me.may_write() and not keeping.done()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    async with me.keeping() as keeping:
+        for _ in range(4):
+            server.fail(verb="update", times=2, **FAULTS[fault])
+            await renewals(server, 6)
+            assert me.may_write() and not keeping.done()
 
 
-async def test_a_deleted_lease_is_created_again(server: FakeApiServer, me: Replica) -> None:
-    await me.elector.acquire()
-    keeping = asyncio.create_task(me.elector.keep())
-    server.delete(LEASES, "lead")
-    await until(lambda: server.objects(LEASES))
-    assert spec(server)["holderIdentity"] == "me" and me.may_write()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
-
-
-async def test_what_others_write_beside_it_is_kept(server: FakeApiServer, me: Replica) -> None:
-    await me.elector.acquire()
-    server.patch(LEASES, "lead", {"metadata": {"annotations": {"note": "hands off"}}})
-    keeping = asyncio.create_task(me.elector.keep())
-    await renewals(server, 3)
-    assert server.objects(LEASES)["lead"]["metadata"]["annotations"] == {"note": "hands off"}
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+async def test_a_deleted_lease_is_created_again_and_what_others_write_there_is_kept(
+    server: FakeApiServer, me: Replica
+) -> None:
+    async with me.keeping():
+        server.delete(LEASES, "lead")
+        await until(lambda: server.objects(LEASES))
+        assert spec(server)["holderIdentity"] == "me" and me.may_write()
+        server.patch(LEASES, "lead", {"metadata": {"annotations": {"note": "hands off"}}})
+        await renewals(server, 3)
+        assert server.objects(LEASES)["lead"]["metadata"]["annotations"] == {"note": "hands off"}
 
 
 async def test_a_leader_that_cannot_renew_ends_at_the_deadline(
@@ -286,7 +257,9 @@ async def test_a_hung_api_server_does_not_hold_it(
         released.set()
 
 
-async def test_a_lease_that_was_taken_ends_it_at_once(server: FakeApiServer, me: Replica) -> None:
+async def test_a_lease_that_was_taken_or_released_ends_it_at_once(
+    server: FakeApiServer, me: Replica
+) -> None:
     await me.elector.acquire()
     hold(server, "you")
     assert await me.keep() == "lost the Lease ops/lead: it is held by you"

@@ -11,25 +11,9 @@ from kwok_operator.controller.runtime.login import GOOD_AFTER, LONGEST_PAUSE, Lo
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.session import open_session
+from tests.fakes.recording import Clock
 
 SERVER = "http://127.0.0.1:1"
-
-
-class Clock:
-    """Time passes while somebody sleeps, and where the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.pauses: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def login_at(clock: Clock, *, connection: ApiConnection | None = None) -> Login:
@@ -37,7 +21,7 @@ def login_at(clock: Clock, *, connection: ApiConnection | None = None) -> Login:
     return Login(
         connection,
         open_session=lambda: open_session(connection),
-        clock=lambda: clock.now,
+        clock=clock,
         sleep=clock.sleep,
         draw=lambda: 1.0,
     )
@@ -53,12 +37,12 @@ async def take(login: Login, times: int = 1) -> str:
 
 async def test_the_first_login_is_made_at_once(clock: Clock) -> None:
     assert await take(login_at(clock)) == SERVER
-    assert clock.pauses == []
+    assert clock.slept == []
 
 
 async def test_logins_that_are_refused_become_rarer(clock: Clock) -> None:
     await take(login_at(clock), times=9)
-    assert clock.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, *[LONGEST_PAUSE] * 3]
+    assert clock.slept == [0.5, 1.0, 2.0, 4.0, 8.0, *[LONGEST_PAUSE] * 3]
 
 
 async def test_credentials_that_were_good_for_a_while_start_a_new_count(clock: Clock) -> None:
@@ -66,7 +50,7 @@ async def test_credentials_that_were_good_for_a_while_start_a_new_count(clock: C
     await take(login, times=4)
     clock.now += GOOD_AFTER
     await take(login, times=2)
-    assert clock.pauses == [0.5, 1.0, 2.0, 0.5]
+    assert clock.slept == [0.5, 1.0, 2.0, 0.5]
 
 
 async def test_credentials_that_cannot_be_loaded_leave_the_old_in_use(
@@ -75,6 +59,6 @@ async def test_credentials_that_cannot_be_loaded_leave_the_old_in_use(
     async def load() -> Endpoint:
         raise ConnectionConfigError("the token file is empty")
 
-    connection = ApiConnection(Endpoint(server=SERVER), load=load, clock=lambda: clock.now)
+    connection = ApiConnection(Endpoint(server=SERVER), load=load, clock=clock)
     assert await take(login_at(clock, connection=connection)) == SERVER
     assert "the token file is empty" in caplog.text

@@ -10,7 +10,6 @@ Which patches there are is in test_core_cloud_shaping.py.
 """
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -107,9 +106,8 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
-        yield World(server, client)
+def world(server: FakeApiServer, client: KubeClient) -> World:
+    return World(server, client)
 
 
 async def test_a_node_that_is_born_held_is_entered_so(world: World) -> None:

@@ -94,32 +94,17 @@ def world() -> World:
 
 
 class TestOurs:
-    def test_by_serial(self, world: World) -> None:
-        seen = world.look(ours(0, 3))
-        assert {s: r.name for s, r in seen.records.items()} == {
-            0: NAMES.name(0),
-            3: NAMES.name(3),
-        }
-        assert (seen.terminating, seen.held, seen.foreign) == ({}, (), ())
-
-    def test_terminating_ones_are_apart(self, world: World) -> None:
-        seen = world.look([*ours(0), *ours(1, deleting=True)])
-        assert set(seen.records) == {0}
-        assert set(seen.terminating) == {1}
-        assert seen.held == ()
-
-    def test_those_that_a_finalizer_holds_are_named(self, world: World) -> None:
-        seen = world.look([*ours(0, held=True), *ours(1, deleting=True, held=True)])
-        assert seen.held == (NAMES.name(1),)
-
-    def test_ready_ones(self, world: World) -> None:
-        seen = world.look([*ours(0), *ours(1, 2, ready=True), *ours(3, ready=True, deleting=True)])
-        assert {r.name for r in seen.ready} == {NAMES.name(1), NAMES.name(2)}
+    def test_by_serial_terminating_ones_apart_and_held_ones_by_name(self, world: World) -> None:
+        nodes = [*ours(0, 3, held=True), *ours(1, deleting=True)]
+        seen = world.look([*nodes, *ours(2, deleting=True, held=True)])
+        assert {s: r.name for s, r in seen.records.items()} == {s: NAMES.name(s) for s in (0, 3)}
+        assert (set(seen.terminating), seen.held, seen.foreign) == ({1, 2}, (NAMES.name(2),), ())
 
     def test_usable_ones_are_ready_and_take_pods(self, world: World) -> None:
         nodes = [*ours(0), *ours(1, ready=True), *ours(2, 3, ready=True, tainted=True)]
         nodes += [*ours(4, tainted=True), *ours(5, ready=True, unreachable=True)]
-        seen = world.look(nodes)
+        seen = world.look([*nodes, *ours(6, ready=True, deleting=True)])
+        assert {r.serial for r in seen.ready} == {1, 2, 3, 5}
         assert (seen.usable, {r.serial for r in seen.tainted}) == (1, {2, 3})
         plan = observed(seen, world.memory, room=50, template_hash="another")
         assert plan.usable == {1}
@@ -148,40 +133,23 @@ class TestOurs:
         assert world.look([other]).records == {}
 
 
-class TestForeign:
-    def test_a_node_with_our_label_and_no_owner(self, world: World) -> None:
-        seen = world.look([node("real-node", owner="")])
-        assert seen.foreign == ("real-node",)
-        assert seen.records == {}
-
-    def test_a_node_with_our_label_and_name_and_no_owner(self, world: World) -> None:
-        seen = world.look([node(NAMES.name(3), owner="")])
-        assert seen.foreign == (NAMES.name(3),)
-        assert seen.records == {}
-
-    def test_a_node_that_claims_to_be_ours_under_a_name_that_is_not(self, world: World) -> None:
-        assert world.look([node("real-node", owner=UID)]).foreign == ("real-node",)
-
-    def test_a_name_that_somebody_else_holds(self, world: World) -> None:
-        world.memory.taken[4] = NAMES.name(4)
-        assert world.look(ours(0)).foreign == (NAMES.name(4),)
-
-    def test_each_is_named_once(self, world: World) -> None:
-        # It holds one of our names, and has our label besides.
-        world.memory.taken[4] = NAMES.name(4)
-        assert world.look([node(NAMES.name(4), owner="")]).foreign == (NAMES.name(4),)
-
-    def test_one_that_is_on_its_way_out_is_not_worth_a_word(self, world: World) -> None:
-        assert world.look([node("real-node", owner="", deleting=True)]).foreign == ()
-
-    def test_nodes_of_the_group_that_had_the_name_before_are_not(self, world: World) -> None:
-        before = NodeNames.of("web", BEFORE)
-        assert world.look([node(before.name(0), owner=BEFORE)]).foreign == ()
-
-    def test_a_node_of_another_group_that_was_given_our_label_is(self, world: World) -> None:
+def test_who_is_foreign_is_named_once(world: World) -> None:
+    before, other = NodeNames.of("web", BEFORE).name(0), NodeNames.of("gpu", BEFORE).name(0)
+    rows = [
+        ("our label, no owner", node("real-node", owner=""), ("real-node",)),
+        ("our name, no owner", node(NAMES.name(3), owner=""), (NAMES.name(3),)),
+        ("a name that is not ours", node("real-node", owner=UID), ("real-node",)),
+        ("on its way out", node("real-node", owner="", deleting=True), ()),
+        ("of the group that had the name before", node(before, owner=BEFORE), ()),
         # `kubectl label node --overwrite`: neither group counts it, and somebody has to say so.
-        other = NodeNames.of("gpu", BEFORE).name(0)
-        assert world.look([node(other, owner=BEFORE)]).foreign == (other,)
+        ("another group's, with our label", node(other, owner=BEFORE), (other,)),
+    ]
+    for what, each, foreign in rows:
+        seen = world.look([each])
+        assert (seen.foreign, seen.records) == (foreign, {}), what
+    world.memory.taken[4] = NAMES.name(4)
+    for nodes in (ours(0), [node(NAMES.name(4), owner="")]):
+        assert world.look(nodes).foreign == (NAMES.name(4),), "a name that somebody else holds"
 
 
 class TestGone:
@@ -199,32 +167,21 @@ class TestGone:
 
     def test_one_on_its_way_out_is_there(self) -> None:
         world = World(OPEN)
-        world.look(ours(0, 1))
-        assert world.plan_for([*ours(0), *ours(1, deleting=True)]).gone == frozenset()
-        assert world.plan_for(ours(0)).gone == {1}
-
-    def test_also_one_that_was_on_its_way_out_when_first_seen(self) -> None:
-        world = World(OPEN)
-        world.look(ours(0, deleting=True))
-        assert world.plan_for([]).gone == {0}
+        world.look([*ours(0, 1), *ours(2, deleting=True)])
+        assert world.plan_for([*ours(0), *ours(1, 2, deleting=True)]).gone == frozenset()
+        assert world.plan_for(ours(0)).gone == {1, 2}
 
     def test_a_name_that_somebody_else_holds_is_spent(self) -> None:
         world = World(OPEN)
         world.memory.taken[4] = NAMES.name(4)
         assert world.plan_for([]).gone == {4}
 
-    def test_without_an_open_batch_nothing_need_be_remembered(self) -> None:
-        world = World({"nextSerial": 10})
-        world.look(ours(*range(10)))
-        assert world.memory.seen == set()
-        assert world.plan_for(ours(0)).gone == frozenset()
-
-    def test_what_was_remembered_is_dropped_when_the_last_batch_is_filled(self) -> None:
-        world = World(OPEN)
-        world.look(ours(0, 1))
-        world.memory.status = KwokNodeGroupStatus(next_serial=10)
-        assert world.plan_for(ours(0)).gone == frozenset()
-        assert world.memory.seen == set()
+    def test_without_an_open_batch_nothing_is_remembered(self) -> None:
+        for world in (World({"nextSerial": 10}), World(OPEN)):
+            world.look(ours(*range(10)))
+            world.memory.status = KwokNodeGroupStatus(next_serial=10)
+            assert world.plan_for(ours(0)).gone == frozenset()
+            assert world.memory.seen == set()
 
     def test_only_what_lies_in_an_open_batch_is_remembered(self) -> None:
         # Serials go by the hundred thousand where nodes churn while one is waited for.
@@ -300,14 +257,12 @@ class TestMemoryOfStatus:
             }
         )
 
-    def test_what_somebody_else_wrote_after_us_is_taken_over(self, world: World) -> None:
-        world.memory.refresh(self.group(6, 41))
-        assert (world.memory.status.next_serial, world.memory.status_version) == (41, 6)
-
-    @pytest.mark.parametrize("version", [4, 5])
-    def test_what_we_wrote_since_is_not_taken_back(self, world: World, version: int) -> None:
+    @pytest.mark.parametrize(("version", "known"), [(4, (0, 5)), (5, (0, 5)), (6, (41, 6))])
+    def test_what_somebody_wrote_after_us_is_taken_over_and_nothing_older(
+        self, world: World, version: int, known: tuple[int, int]
+    ) -> None:
         world.memory.refresh(self.group(version, 41))
-        assert (world.memory.status.next_serial, world.memory.status_version) == (0, 5)
+        assert (world.memory.status.next_serial, world.memory.status_version) == known
 
     def test_after_a_restore_the_status_counts_and_no_serial_is_given_out_again(
         self, world: World

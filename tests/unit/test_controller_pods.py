@@ -5,8 +5,6 @@
 - whatever else goes wrong is an error, so that the whole of it is done again
 """
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from kwok_operator.controller.writers.podwriter import PODS_PATH, PodRemover
@@ -38,12 +36,10 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        for path in (PODS_PATH, NAMESPACED):
-            server.serve(path, kind="Pod")
-        async with KubeClient(connection=server.connection()) as client:
-            yield World(server, client)
+def world(server: FakeApiServer, client: KubeClient) -> World:
+    for path in (PODS_PATH, NAMESPACED):
+        server.serve(path, kind="Pod")
+    return World(server, client)
 
 
 async def test_the_pods_of_a_node_go(world: World) -> None:

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
@@ -137,12 +137,11 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        server.serve(POOLS_PATH, kind=POOL_KIND)
-        world = World(server)
-        yield world
-        await world.stop()
+async def world(server: FakeApiServer) -> AsyncIterator[World]:
+    server.serve(POOLS_PATH, kind=POOL_KIND)
+    world = World(server)
+    yield world
+    await world.stop()
 
 
 async def test_what_is_news(world: World) -> None:
@@ -180,19 +179,17 @@ async def test_a_pool_that_was_made_again_is_news(world: World) -> None:
 
 
 async def test_where_the_crd_is_missing_there_are_no_pools(
-    caplog: pytest.LogCaptureFixture,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with FakeApiServer() as server:
-        world = World(server)
-        pools = await world.start()
-        assert (pools.known, world.news) == ({}, [])
-        told = [r.getMessage() for r in caplog.records if "install its CRD" in r.getMessage()]
-        assert len(told) == 1 and "does not serve kwokcapacitypools" in told[0]
-        server.serve(POOLS_PATH, kind=POOL_KIND)
-        world.create(instances=3)
-        await until(lambda: "zone" in pools.known)
-        assert world.restarts == []
-        await world.stop()
+    del world.server.store.collections[POOLS_PATH]
+    pools = await world.start()
+    assert (pools.known, world.news) == ({}, [])
+    (told,) = (text for text in caplog.messages if "install its CRD" in text)
+    assert "does not serve kwokcapacitypools" in told
+    world.server.serve(POOLS_PATH, kind=POOL_KIND)
+    world.create(instances=3)
+    await until(lambda: "zone" in pools.known)
+    assert world.restarts == []
 
 
 async def test_a_crd_that_goes_takes_the_pools_with_it(world: World) -> None:
@@ -223,31 +220,21 @@ async def test_a_pool_that_cant_be_read_is_not_there(
     await until(lambda: "zone" in world.pools.known)
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
+async def test_a_status_that_is_not_ours_is_written_over(world: World) -> None:
+    since = {"status": "True", "reason": "R", "lastTransitionTime": "long ago"}
+    odd: list[Json] = [
         {"conditions": "none"},
         {"conditions": [{"type": "Outage", "status": "Perhaps"}]},
-        {
-            "conditions": [
-                {
-                    "type": "Outage",
-                    "status": "True",
-                    "reason": "R",
-                    "lastTransitionTime": "long ago",
-                }
-            ]
-        },
+        {"conditions": [{"type": "Outage", **since}]},
         {"instances": "many"},
-    ],
-    ids=str,
-)
-async def test_a_status_that_is_not_ours_is_written_over(world: World, status: Json) -> None:
-    world.create(outage=True)
-    world.server.patch(POOLS_PATH, "zone", {"status": status}, subresource="status")
+    ]
+    for number, status in enumerate(odd):
+        world.create(f"p{number}", outage=True)
+        world.server.patch(POOLS_PATH, f"p{number}", {"status": status}, subresource="status")
     await world.start()
-    await until(lambda: world.status().get("observedGeneration") == 1)
-    assert world.condition("Outage") == ("True", "Outage", START)
+    for name in world.server.objects(POOLS_PATH):
+        await until(lambda name=name: world.status(name).get("observedGeneration") == 1)  # type: ignore[misc]
+        assert world.condition("Outage", name) == ("True", "Outage", START)
 
 
 async def test_status_says_who_takes_what(world: World) -> None:
@@ -381,7 +368,6 @@ def test_a_pool_is_read_without_what_is_optional() -> None:
 
 
 @given(spec=ANYTHING, status=ANYTHING, inner=ANYTHING)
-@settings(deadline=None)
 def test_whatever_is_stored_can_be_read(spec: Any, status: Any, inner: Any) -> None:
     specs = (spec, {"instances": inner}, {"resources": {"cpu": inner}}, {"error": inner})
     states = (status, {"conditions": inner}, {"conditions": [inner]})

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources import livenodes
 from kwok_operator.errors import (
     InvalidError,
 )
@@ -35,19 +34,9 @@ NOT_DERIVED_SINCE = "kwok-operator.io/not-derived-since"
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProviderWorld]:
-    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.01)
-    world = ProviderWorld()
-    async with world.running():
+async def world() -> AsyncIterator[ProviderWorld]:
+    async with ProviderWorld().running() as world:
         yield world
-
-
-async def derived(world: ProviderWorld, *pools: str, **fields: Any) -> None:
-    """Groups of these pools are there, and all is quiet."""
-    world.configure(config(**fields), *[template(pool) for pool in pools])
-    await world.quiet()
-    assert sorted(world.groups.bodies) == sorted(pools)
-    world.written()
 
 
 class TestGroups:
@@ -75,13 +64,13 @@ class TestGroups:
             assert world.begun == 0
 
     async def test_that_are_as_they_should_be_cost_nothing(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         reads = world.groups.reads
         await world.settled()
         assert (world.written(), world.groups.reads) == ([], reads)
 
     async def test_follow_the_templates(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         uid = world.groups.bodies["batch"]["metadata"]["uid"]
         nodes = template("batch", max="3"), template("web"), template("new")
         world.configmap(TEMPLATES, templates=documents(*nodes))
@@ -93,7 +82,7 @@ class TestGroups:
     async def test_are_looked_at_after_a_change_of_their_configmaps_only(
         self, world: ProviderWorld
     ) -> None:
-        await derived(world, "batch")
+        await world.derived("batch")
         begun = world.begun
         world.configmap("another", config="x")
         await world.quiet()
@@ -103,7 +92,7 @@ class TestGroups:
         assert world.written() == [("apply", "batch")]
 
     async def test_that_somebody_scales_are_let_alone(self, world: ProviderWorld) -> None:
-        await derived(world, "batch")
+        await world.derived("batch")
         begun = world.begun
         world.groups.put("batch", {"spec": {"targetSize": 5, "paused": True}})
         await world.quiet()
@@ -125,7 +114,7 @@ class TestGroups:
     async def test_that_somebody_changes_are_applied_again(
         self, world: ProviderWorld, patch: dict[str, Any]
     ) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         world.groups.put("batch", patch)
         await world.quiet()
         assert world.written() == [("apply", "batch")]
@@ -134,7 +123,7 @@ class TestGroups:
     async def test_that_somebody_deletes_are_made_again(
         self, world: ProviderWorld, slowly: bool
     ) -> None:
-        await derived(world, "batch")
+        await world.derived("batch")
         if slowly:
             world.groups.put("batch", {"metadata": {"deletionTimestamp": NOW}})
             await world.settled()
@@ -145,7 +134,7 @@ class TestGroups:
         assert world.groups.uids[-1] is None
 
     async def test_are_all_applied_again_now_and_then(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         world.provider.recheck()
         await world.quiet()
         assert sorted(world.written()) == [("apply", "batch"), ("apply", "web")]
@@ -183,7 +172,7 @@ class TestFirstTarget:
         assert world.groups.bodies["batch"]["spec"]["targetSize"] == 0
 
     async def test_is_not_set_where_none_is_desired(self, world: ProviderWorld) -> None:
-        await derived(world, "batch")
+        await world.derived("batch")
         assert "targetSize" not in world.groups.bodies["batch"]["spec"]
 
 
@@ -212,7 +201,7 @@ class TestGroupsOfOthers:
         assert (world.written(), world.problems()) == ([("apply", "batch")], {})
 
     async def test_do_not_keep_ours_from_being_marked(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         world.groups.put("new", {})
         world.configure(config(), template("new"), template("web"))
         await world.quiet()
@@ -232,7 +221,7 @@ class TestGroupsOfOthers:
 
 class TestNoLongerDerived:
     async def test_is_marked_once(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         world.configure(config(), template("web"))
         await world.quiet()
         await world.settled()
@@ -241,7 +230,7 @@ class TestNoLongerDerived:
         assert world.problems() == {}
 
     async def test_derived_again_is_unmarked(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         world.configure(config(), template("web"))
         await world.quiet()
         world.configure(config(), template("web"), template("batch"))
@@ -249,7 +238,7 @@ class TestNoLongerDerived:
         assert NOT_DERIVED_SINCE not in world.annotations("batch")
 
     async def test_is_removed_where_the_config_says_so(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web")
+        await world.derived("batch", "web")
         world.configure(config(prune=True), template("web"))
         await world.quiet()
         assert world.written() == [("delete", "batch")]
@@ -270,14 +259,14 @@ class TestNoLongerDerived:
     async def test_is_nothing_while_the_config_is_wrong(
         self, world: ProviderWorld, wrong: str, prune: bool
     ) -> None:
-        await derived(world, "batch", "web", prune=prune)
+        await world.derived("batch", "web", prune=prune)
         world.configure(wrong)
         await world.quiet()
         assert world.written() == []
         assert world.problems() != {}
 
     async def test_is_nothing_while_a_template_is_wrong(self, world: ProviderWorld) -> None:
-        await derived(world, "batch", "web", prune=True)
+        await world.derived("batch", "web", prune=True)
         world.configure(config(prune=True), template("web", cpu="eight"))
         await world.quiet()
         assert (world.written(), sorted(world.groups.bodies)) == ([], ["batch", "web"])
@@ -286,7 +275,7 @@ class TestNoLongerDerived:
     async def test_is_nothing_when_a_configmap_has_gone(
         self, world: ProviderWorld, name: str
     ) -> None:
-        await derived(world, "batch", prune=True)
+        await world.derived("batch", prune=True)
         world.forget(name)
         await world.quiet()
         assert (world.written(), list(world.groups.bodies)) == ([], ["batch"])
@@ -294,7 +283,7 @@ class TestNoLongerDerived:
     async def test_is_nothing_while_the_api_server_refuses_a_group(
         self, world: ProviderWorld
     ) -> None:
-        await derived(world, "batch", "web", prune=True)
+        await world.derived("batch", "web", prune=True)
         world.groups.refusals["new"] = InvalidError("no", status=422)
         world.configure(config(prune=True), template("new"))
         await world.quiet()
@@ -309,7 +298,7 @@ def real(name: str, pool: str, *, cpu: str = "4") -> dict[str, Any]:
 class TestLiveNodes:
     async def test_give_groups(self, world: ProviderWorld) -> None:
         world.live(real("a", "batch"), real("b", "batch"))
-        await derived(world, "batch", readNodesFrom="cluster", configmap={})
+        await world.derived("batch", readNodesFrom="cluster", configmap={})
         source = world.groups.bodies["batch"]["spec"]["template"]["from"]
         assert source == {"nodes": {"selector": {"matchLabels": {"pool": "batch"}}}}
         assert "targetSize" not in world.groups.bodies["batch"]["spec"]
@@ -318,13 +307,13 @@ class TestLiveNodes:
         world.configmaps.synced.set()
         await world.settled()
         assert not world.link.started
-        await derived(world, "batch")
+        await world.derived("batch")
         assert world.link.started, "for the leftovers of cluster-autoscaler's own provider"
 
     @pytest.mark.parametrize("prune", [False, True])
     async def test_that_go_leave_their_groups(self, world: ProviderWorld, prune: bool) -> None:
         world.live(real("a", "batch"), real("b", "web"))
-        await derived(world, "batch", "web", readNodesFrom="cluster", prune=prune)
+        await world.derived("batch", "web", readNodesFrom="cluster", prune=prune)
         world.live(real("b", "web"))
         await world.quiet()
         assert (world.written(), world.problems()) == ([], {})
@@ -332,7 +321,7 @@ class TestLiveNodes:
     async def test_that_are_not_known_yet_keep_everything_as_it_is(
         self, world: ProviderWorld
     ) -> None:
-        await derived(world, "batch", "web", prune=True)
+        await world.derived("batch", "web", prune=True)
         world.link.problem = "403: nodes is forbidden"
         world.configure(config(readNodesFrom="both", prune=True), template("web"))
         await world.quiet()
@@ -345,7 +334,7 @@ class TestLiveNodes:
 
     async def test_and_a_template_of_one_value_are_one_group(self, world: ProviderWorld) -> None:
         world.live(real("a", "batch"))
-        await derived(world, "batch", readNodesFrom="both")
+        await world.derived("batch", readNodesFrom="both")
         assert set(world.groups.bodies["batch"]["spec"]["template"]["from"]) == {
             "configMap",
             "nodes",

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.controller.sources import livenodes
 from kwok_operator.controller.sources.provider import MAX_TOLD
 from tests.fakes.provider import CONFIG, TEMPLATES, ProviderWorld, config, template
 from tests.fakes.recording import Said
@@ -22,10 +21,8 @@ CONFLICT = 'spec.autoscaling.maxSize: conflict with "kubectl"'
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProviderWorld]:
-    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.01)
-    world = ProviderWorld()
-    async with world.running():
+async def world() -> AsyncIterator[ProviderWorld]:
+    async with ProviderWorld().running() as world:
         yield world
 
 
@@ -82,14 +79,14 @@ class TestProblems:
         await world.quiet()
         assert (world.events.reasons, world.problems()) == (["UnknownKey"], {})
 
-    async def test_nothing_is_told_where_all_is_well(self, world: ProviderWorld) -> None:
-        await configured(world, config())
-        assert (world.events.said, world.problems()) == ([], {})
-
-    async def test_nothing_is_told_where_there_is_no_config(self, world: ProviderWorld) -> None:
+    async def test_nothing_is_told_where_all_is_well_or_there_is_no_config(
+        self, world: ProviderWorld
+    ) -> None:
         world.configmap("another", config="x")
         await world.settled()
         assert (world.events.said, world.problems(), world.metrics.passes > 0) == ([], {}, True)
+        await configured(world, config())
+        assert (world.events.said, world.problems()) == ([], {})
 
     async def test_of_very_many_the_rest_is_counted(self, world: ProviderWorld) -> None:
         many = [template(f"p{n:02}", cpu="x") for n in range(MAX_TOLD + 5)]
@@ -98,20 +95,11 @@ class TestProblems:
         assert world.problems()["InvalidTemplate"] == MAX_TOLD + 5
         assert world.events.reasons == ["InvalidTemplate"] * MAX_TOLD + ["ManyProblems"]
 
-    @pytest.mark.parametrize(
-        ("data", "words"),
-        [
-            ({}, f"ConfigMap ops/{CONFIG} has no key config, only: none; rename it"),
-            ({"b": "", "a": ""}, "has no key config, only: a, b; rename it"),
-        ],
-    )
-    async def test_of_a_key_that_is_called_otherwise(
-        self, world: ProviderWorld, data: dict[str, str], words: str
-    ) -> None:
-        world.configmap(CONFIG, **data)
+    async def test_of_a_key_that_is_called_otherwise(self, world: ProviderWorld) -> None:
+        world.configmap(CONFIG, b="", a="")
         await world.quiet()
         (event,) = world.said("MissingKey")
-        assert words in event.message
+        assert "has no key config, only: a, b; rename it" in event.message
 
     async def test_of_templates_that_are_missing_name_the_configmap(
         self, world: ProviderWorld

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources import livenodes
 from kwok_operator.errors import (
     ApiError,
     BadRequestError,
@@ -25,19 +24,9 @@ OWNER = "kwok-operator.io/provider-config"
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ProviderWorld]:
-    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.01)
-    world = ProviderWorld()
-    async with world.running():
+async def world() -> AsyncIterator[ProviderWorld]:
+    async with ProviderWorld().running() as world:
         yield world
-
-
-async def derived(world: ProviderWorld, *pools: str, **fields: Any) -> None:
-    """Groups of these pools are there, and all is quiet."""
-    world.configure(config(**fields), *[template(pool) for pool in pools])
-    await world.quiet()
-    assert sorted(world.groups.bodies) == sorted(pools)
-    world.written()
 
 
 def _without_trouble(world: ProviderWorld) -> Any:
@@ -78,18 +67,14 @@ async def test_a_group_that_changes_meanwhile_is_looked_at_again(world: Provider
     assert (list(world.groups.bodies), world.problems()) == (["batch"], {})
 
 
-async def test_an_api_server_in_trouble_is_asked_again_later_and_later(
+async def test_what_was_under_way_in_a_trouble_is_taken_up_again(
     world: ProviderWorld,
 ) -> None:
     world.groups.troubles = [ServerError("away", status=500) for _ in range(4)]
     world.configure(config(), template("batch"), template("web"))
     await world.quiet()
-    assert world.naps == [0.2, 0.4, 0.8, 1.6]
+    assert len(world.naps) == 4
     assert sorted(world.groups.bodies) == ["batch", "web"]
-    world.groups.troubles = [ServerError("away", status=500)]
-    world.provider.recheck()
-    await world.quiet()
-    assert world.naps[4:] == [0.2], "after a success it begins anew"
 
 
 async def test_a_group_that_can_not_be_read_does_not_end_it_all(world: ProviderWorld) -> None:

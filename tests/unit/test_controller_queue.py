@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.controller.reconcile.queue import LAST_RETRY, WorkQueue
-from kwok_operator.errors import KwokOperatorError
+from kwok_operator.errors import KwokOperatorError, TooManyRequestsError
 
 Handler = Callable[[str], Coroutine[Any, Any, None]]
 FOREVER = 1e6
@@ -88,116 +88,71 @@ def queue_of(work: Handler, *, drawn: float = 1.0) -> WorkQueue:
     return WorkQueue(work, draw=lambda: drawn)
 
 
-class TestWhen:
-    @virtual
-    async def test_at_once_without_a_delay(self) -> None:
-        work = Work()
-        queue_of(work).add("a")
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 0.0)]
-
-    @virtual
-    async def test_after_its_delay(self) -> None:
-        work = Work()
-        queue_of(work).add("a", delay=3.0)
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 3.0)]
-
-    @pytest.mark.parametrize("delays", [(1.0, 5.0), (5.0, 1.0), (1.0, 1.0, 5.0, 2.0)], ids=str)
-    @virtual
-    async def test_the_soonest_of_several_wins_and_is_the_only_one(
-        self, delays: tuple[float, ...]
-    ) -> None:
-        work = Work()
-        queue = queue_of(work)
-        for delay in delays:
-            queue.add("a", delay=delay)
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 1.0)]
-
-    @virtual
-    async def test_a_thousand_reasons_make_one_pass(self) -> None:
-        work = Work()
-        queue = queue_of(work)
-        for _ in range(1_000):
-            queue.add("a", delay=0.05)
-        await asyncio.sleep(FOREVER)
-        assert len(work.begun) == 1
-
-    @virtual
-    async def test_keys_do_not_wait_for_each_other(self) -> None:
-        work = Work(lasts=30.0)
-        queue = queue_of(work)
-        queue.add("large")
-        queue.add("small", delay=1.0)
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("large", 0.0), ("small", 1.0)]
+async def begun(*, lasts: float = 0.0, adds: list[tuple[float, float]]) -> list[float]:
+    """When a key is handled that is added at these times with these delays."""
+    work, start = Work(lasts=lasts), now()
+    queue = queue_of(work)
+    for at, delay in adds:
+        await asyncio.sleep(start + at - now())
+        queue.add("a", delay=delay)
+    await asyncio.sleep(FOREVER)
+    return [at - start for _, at in work.begun]
 
 
-class TestOneAtATime:
-    @virtual
-    async def test_added_while_it_runs_it_runs_again_afterwards(self) -> None:
-        work = Work(lasts=10.0)
-        queue = queue_of(work)
-        queue.add("a")
-        await asyncio.sleep(4.0)
-        queue.add("a")
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 0.0), ("a", 10.0)]
+@virtual
+async def test_a_key_is_handled_when_it_is_due_once_and_never_twice_at_once() -> None:
+    assert await begun(adds=[(0, 0)]) == [0.0]
+    assert await begun(adds=[(0, 3)]) == [3.0]
+    for delays in ((1, 5), (5, 1), (1, 1, 5, 2), (1,) * 1_000):
+        assert await begun(adds=[(0, delay) for delay in delays]) == [1.0], "the soonest"
+    assert await begun(lasts=10.0, adds=[(0, 0), (4, 0)]) == [0.0, 10.0], "again, afterwards"
+    assert await begun(lasts=10.0, adds=[(n, 0) for n in range(6)]) == [0.0, 10.0], "once more"
+    assert await begun(lasts=10.0, adds=[(0, 0), (4, 26)]) == [0.0, 30.0], "when it is due"
 
-    @virtual
-    async def test_added_many_times_while_it_runs_it_runs_once_more(self) -> None:
-        work = Work(lasts=10.0)
-        queue = queue_of(work)
-        queue.add("a")
-        for _ in range(5):
-            await asyncio.sleep(1.0)
-            queue.add("a")
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 0.0), ("a", 10.0)]
 
-    @virtual
-    async def test_due_after_it_has_ended_it_waits_until_it_is_due(self) -> None:
-        work = Work(lasts=10.0)
-        queue = queue_of(work)
-        queue.add("a")
-        await asyncio.sleep(4.0)
-        queue.add("a", delay=26.0)
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 0.0), ("a", 30.0)]
+@virtual
+async def test_keys_do_not_wait_for_each_other() -> None:
+    work = Work(lasts=30.0)
+    queue = queue_of(work)
+    queue.add("large")
+    queue.add("small", delay=1.0)
+    await asyncio.sleep(FOREVER)
+    assert work.begun == [("large", 0.0), ("small", 1.0)]
 
-    @virtual
-    async def test_it_can_add_itself(self) -> None:
-        queue: WorkQueue
-        times: list[float] = []
 
-        async def work(key: str) -> None:
-            times.append(now())
-            if len(times) < 4:
-                queue.add(key, delay=2.0)
+@virtual
+async def test_a_key_can_add_itself() -> None:
+    queue: WorkQueue
+    times: list[float] = []
 
-        queue = queue_of(work)
-        queue.add("a")
-        await asyncio.sleep(FOREVER)
-        assert times == [0.0, 2.0, 4.0, 6.0]
+    async def work(key: str) -> None:
+        times.append(now())
+        if len(times) < 4:
+            queue.add(key, delay=2.0)
 
-    @virtual
-    async def test_never_twice_at_once_whatever_is_added(self) -> None:
-        at_once, most = 0, 0
+    queue = queue_of(work)
+    queue.add("a")
+    await asyncio.sleep(FOREVER)
+    assert times == [0.0, 2.0, 4.0, 6.0]
 
-        async def work(_: str) -> None:
-            nonlocal at_once, most
-            at_once += 1
-            most = max(most, at_once)
-            await asyncio.sleep(0.7)
-            at_once -= 1
 
-        queue = queue_of(work)
-        for n in range(200):
-            queue.add("a", delay=0.1 * (n % 7))
-            await asyncio.sleep(0.03)
-        await asyncio.sleep(FOREVER)
-        assert most == 1
+@virtual
+async def test_never_twice_at_once_whatever_is_added() -> None:
+    at_once, most = 0, 0
+
+    async def work(_: str) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.7)
+        at_once -= 1
+
+    queue = queue_of(work)
+    for n in range(200):
+        queue.add("a", delay=0.1 * (n % 7))
+        await asyncio.sleep(0.03)
+    await asyncio.sleep(FOREVER)
+    assert most == 1
 
 
 class TestErrors:
@@ -214,6 +169,14 @@ class TestErrors:
         full = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
         assert waits[:10] == pytest.approx([share * wait for wait in full])
         assert max(waits) <= LAST_RETRY
+
+    @virtual
+    async def test_an_api_server_that_asks_to_wait_is_obeyed(self) -> None:
+        work = Work(fails=lambda: len(work.begun) == 1)
+        work.error = TooManyRequestsError("later", status=429, retry_after=90.0)
+        queue_of(work).add("a")
+        await asyncio.sleep(FOREVER)
+        assert work.begun == [("a", 0.0), ("a", 90.5)]
 
     @virtual
     async def test_a_success_forgets_the_failures(self) -> None:

@@ -9,7 +9,6 @@
 - what nodes are told of themselves leaves room for what groups are told
 """
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -86,11 +85,9 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        server.store.serve(EVENTS, kind="Event")
-        async with KubeClient(connection=server.connection()) as client:
-            yield World(server, client)
+def world(server: FakeApiServer, client: KubeClient) -> World:
+    server.serve(EVENTS, kind="Event")
+    return World(server, client)
 
 
 async def test_an_event_says_what_when_and_of_what(world: World) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.certificates import Certificates, make_certificates
+from tests.fakes.certificates import Certificates
 from tests.fakes.finding import BATCH, REMOTE, World, a_world
 from tests.fakes.following import following, hurry, node
 from tests.fakes.waiting import until
@@ -26,11 +26,6 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     hurry(monkeypatch)
     async with a_world() as world:
         yield world
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

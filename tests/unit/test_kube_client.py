@@ -11,7 +11,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 
 import aiohttp
 import pytest
@@ -32,22 +32,11 @@ from kwok_operator.errors import (
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient, LineSplitter
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.reflecting import Naps
 from tests.fakes.waiting import until
 
 NODE = {"metadata": {"name": "a"}}
 WATCH = {"watch": "true", "resourceVersion": "1000"}
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def client(server: FakeApiServer) -> AsyncIterator[KubeClient]:
-    async with KubeClient(connection=server.connection()) as client:
-        yield client
 
 
 async def test_what_is_asked(server: FakeApiServer, client: KubeClient) -> None:
@@ -72,13 +61,10 @@ async def test_bytes_go_as_they_are(server: FakeApiServer, client: KubeClient) -
     assert json.loads(answer)["metadata"]["labels"] == {"x": "y"}
 
 
-async def test_json_and_bytes(server: FakeApiServer, client: KubeClient) -> None:
+async def test_json_bytes_and_selectors(server: FakeApiServer, client: KubeClient) -> None:
     assert await client.get_json("/version") == {"gitVersion": "v1.34.0"}
     assert await client.request("GET", "/readyz", accept="*/*") == b"ok"
     assert [seen.headers["Accept"] for seen in server.seen] == ["application/json", "*/*"]
-
-
-async def test_selectors_reach_the_server(server: FakeApiServer, client: KubeClient) -> None:
     for name, group in (("a", "g"), ("b", "h")):
         server.create(NODES, {"metadata": {"name": name, "labels": {"x.io/group": group}}})
     listed = await client.get_json(NODES, {"labelSelector": "x.io/group=g,x.io/group"})
@@ -179,16 +165,12 @@ async def test_post_is_not_repeated(server: FakeApiServer, client: KubeClient) -
 
 
 async def test_retries_follow_the_policy(server: FakeApiServer) -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
+    naps = Naps()
     server.fail(429, retry_after=3)
     server.fail(503)
-    async with KubeClient(connection=server.connection(), sleep=sleep, draw=lambda: 0.5) as client:
+    async with KubeClient(connection=server.connection(), sleep=naps, draw=lambda: 0.5) as client:
         await client.request("POST", NODES, body=NODE, retries=2)
-        assert slept == [3.25, 0.5]
+        assert naps.slept == [3.25, 0.5]
         server.fail(503, times=3)
         with pytest.raises(ServerError):
             await client.get_json(NODES, retries=2)
@@ -270,7 +252,7 @@ async def test_closed_client_opens_again(client: KubeClient) -> None:
 
 
 @given(
-    st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)),
+    st.lists(st.binary().filter(lambda line: b"\n" not in line)),
     st.lists(st.integers(min_value=1, max_value=9), min_size=1),
     st.binary().filter(lambda rest: b"\n" not in rest),
 )
@@ -283,14 +265,7 @@ def test_any_chunking_gives_the_same_lines(
         size = sizes[turn % len(sizes)]
         found += splitter.feed(stream[:size])
         stream, turn = stream[size:], turn + 1
-    assert found == lines
-
-
-def test_empty_lines_are_dropped() -> None:
-    splitter = LineSplitter()
-    assert splitter.feed(b"\n\na\n\n") == [b"a"]
-    assert splitter.feed(b"b") == []
-    assert splitter.feed(b"\n") == [b"b"]
+    assert found == [line for line in lines if line]
 
 
 async def test_long_lines(server: FakeApiServer, client: KubeClient) -> None:
@@ -302,28 +277,19 @@ async def test_long_lines(server: FakeApiServer, client: KubeClient) -> None:
         assert json.loads(await anext(lines))["object"]["metadata"]["name"] == "b"
 
 
-async def collect(client: KubeClient, server: FakeApiServer, end: str) -> list[bytes]:
-    """Read a watch until it ends, as it does after the first line."""
-    found = []
+async def test_watch_that_ends_and_one_that_is_cut(
+    server: FakeApiServer, client: KubeClient
+) -> None:
     server.create(NODES, NODE)
-    async with contextlib.aclosing(client.lines(NODES, WATCH, inactivity=0.1)) as lines:
-        async for line in lines:
-            found.append(line)
-            if end == "cut":
-                server.cut_watches(leaving=b'{"type":"ADDED","obj')
-            elif end == "end":
-                server.end_watches()
-    return found
-
-
-@pytest.mark.parametrize("end", ["end", "silence"])
-async def test_watch_that_ends(server: FakeApiServer, client: KubeClient, end: str) -> None:
-    assert len(await collect(client, server, end)) == 1
-
-
-async def test_watch_that_is_cut(server: FakeApiServer, client: KubeClient) -> None:
-    with pytest.raises(ApiUnreachableError, match="requesting WATCH /api/v1/nodes: no answer"):
-        await collect(client, server, "cut")
+    async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
+        assert b'"ADDED"' in await anext(lines)
+        server.end_watches()
+        assert [line async for line in lines] == []
+    async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
+        assert b'"ADDED"' in await anext(lines)
+        server.cut_watches(leaving=b'{"type":"ADDED","obj')
+        with pytest.raises(ApiUnreachableError, match="requesting WATCH /api/v1/nodes: no answer"):
+            await anext(lines)
 
 
 async def test_watch_that_is_refused(server: FakeApiServer, client: KubeClient) -> None:

@@ -18,15 +18,10 @@ import pytest
 
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.config import own_namespace
-from tests.fakes.certificates import Certificates, make_certificates
+from tests.fakes.certificates import Certificates
 from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
 
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
@@ -145,9 +140,11 @@ async def test_first_of_a_name_counts_within_a_file(tmp_path: Path) -> None:
     assert (await load(kubeconfig(tmp_path / "c", clusters=clusters))).server == "http://first"
 
 
-@pytest.mark.parametrize(
-    ("user", "header"),
-    [
+async def test_users(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("file\n")
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + 3_600}).encode()).decode()
+    oidc, gcp = f"h.{claims.rstrip('=')}.s", {"access-token": "of-gcp"}
+    rows: list[tuple[dict[str, Any], str | None]] = [
         ({}, None),
         ({"token": "t"}, "Bearer t"),
         ({"username": "u", "password": "p"}, "Basic " + base64.b64encode(b"u:p").decode()),
@@ -155,10 +152,14 @@ async def test_first_of_a_name_counts_within_a_file(tmp_path: Path) -> None:
         ({"token": None, "username": "u", "password": 1}, "Basic dTox"),
         ({"token": 12}, "Bearer 12"),
         ({"username": "u"}, None),
-    ],
-)
-async def test_users(tmp_path: Path, user: dict[str, str], header: str | None) -> None:
-    assert await authorization(await load(kubeconfig(tmp_path / "c", user=user))) == header
+        ({"token": "t", "tokenFile": "token"}, "Bearer file"),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": oidc}}}, f"Bearer {oidc}"),
+        ({"auth-provider": {"name": "gcp", "config": gcp}}, "Bearer of-gcp"),
+        ({"token": "t", "auth-provider": {"config": {}}}, "Bearer t"),
+    ]
+    for user, header in rows:
+        connection = await load(kubeconfig(tmp_path / "c", user=user))
+        assert await authorization(connection) == header, user
 
 
 async def test_context_without_a_user(tmp_path: Path, certificates: Certificates) -> None:
@@ -174,32 +175,6 @@ async def test_context_without_a_user(tmp_path: Path, certificates: Certificates
     assert await authorization(connection) is None
 
 
-async def test_token_file_goes_before_token(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("file\n")
-    path = kubeconfig(tmp_path / "c", user={"token": "t", "tokenFile": "token"})
-    connection = await load(path)
-    assert await authorization(connection) == "Bearer file"
-    assert connection.endpoint.token_file == str(tmp_path / "token")
-
-
-async def test_valid_oidc_token(tmp_path: Path) -> None:
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + 3_600}).encode()).decode()
-    provider = {"name": "oidc", "config": {"id-token": f"h.{claims.rstrip('=')}.s"}}
-    connection = await load(kubeconfig(tmp_path / "c", user={"auth-provider": provider}))
-    assert (await authorization(connection) or "").startswith("Bearer h.")
-
-
-async def test_gcp_token(tmp_path: Path) -> None:
-    provider = {"name": "gcp", "config": {"access-token": "of-gcp"}}
-    connection = await load(kubeconfig(tmp_path / "c", user={"auth-provider": provider}))
-    assert await authorization(connection) == "Bearer of-gcp"
-
-
-async def test_auth_provider_without_a_name_is_left_out(tmp_path: Path) -> None:
-    user = {"token": "t", "auth-provider": {"config": {}}}
-    assert await authorization(await load(kubeconfig(tmp_path / "c", user=user))) == "Bearer t"
-
-
 async def test_impersonation(tmp_path: Path) -> None:
     user = {"token": "t", "as": "me", "as-uid": "7", "as-groups": ["g"]}
     connection = await load(kubeconfig(tmp_path / "c", user=user))
@@ -211,20 +186,17 @@ async def test_impersonation(tmp_path: Path) -> None:
     }
 
 
-async def test_proxy_url_goes_before_the_environment(tmp_path: Path) -> None:
+async def test_proxies_and_servers_without_a_scheme(tmp_path: Path) -> None:
     environ = {"HTTP_PROXY": "http://env"}
     told = kubeconfig(tmp_path / "told", cluster={"proxy-url": "http://told"})
     assert (await load(told, environ=environ)).proxy == "http://told"
     assert (await load(kubeconfig(tmp_path / "c"), environ=environ)).proxy == "http://env"
-
-
-@pytest.mark.parametrize(
-    ("cluster", "server"),
-    [({}, "http://k8s:1"), ({"insecure-skip-tls-verify": True}, "https://k8s:1")],
-)
-async def test_server_without_scheme(tmp_path: Path, cluster: dict[str, Any], server: str) -> None:
-    path = kubeconfig(tmp_path / "c", server="k8s:1/", cluster=cluster)
-    assert (await load(path)).server == server
+    for cluster, server in (
+        ({}, "http://k8s:1"),
+        ({"insecure-skip-tls-verify": True}, "https://k8s:1"),
+    ):
+        path = kubeconfig(tmp_path / "c", server="k8s:1/", cluster=cluster)
+        assert (await load(path)).server == server
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,8 @@ from kwok_operator.errors import ApiUnreachableError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.connection import ApiConnection
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
+from tests.fakes.certificates import SERVER_NAME, Certificates
 from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 async def ask(connection: ApiConnection) -> str:

@@ -16,22 +16,10 @@ import pytest
 
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.connection import ApiConnection, Endpoint, read_token
-from tests.fakes.certificates import Certificates, make_certificates
+from tests.fakes.certificates import Certificates
+from tests.fakes.recording import Clock
 
 PLAIN = Endpoint(server="http://k8s")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Loader:
@@ -175,19 +163,15 @@ async def test_clock_that_goes_back_does_not_stop_reloads() -> None:
     assert loader.calls == 2
 
 
-async def test_failing_reload_raises() -> None:
-    connection = ApiConnection(
-        replace(PLAIN, token="one"), load=Loader(ConnectionConfigError("plugin gone"))
-    )
+async def test_a_reload_that_fails_or_has_no_loader_keeps_the_token() -> None:
+    loader = Loader(ConnectionConfigError("plugin gone"))
+    failing = ApiConnection(replace(PLAIN, token="one"), load=loader)
     with pytest.raises(ConnectionConfigError, match="plugin gone"):
-        await connection.reload()
-    assert bearer(await connection.auth_headers()) == "one"
-
-
-async def test_reload_without_a_loader_is_nothing() -> None:
-    connection = ApiConnection(replace(PLAIN, token="one"))
-    await connection.reload()
-    assert bearer(await connection.auth_headers()) == "one"
+        await failing.reload()
+    plain = ApiConnection(replace(PLAIN, token="one"))
+    await plain.reload()
+    for connection in (failing, plain):
+        assert bearer(await connection.auth_headers()) == "one"
 
 
 async def test_tls_settings_change_only_with_reason(certificates: Certificates) -> None:

@@ -66,21 +66,7 @@ VIEW = NodeView(
     provider_id="kwok:a-1",
 )
 
-NOTHING = NodeView(
-    name="",
-    uid="",
-    resource_version=0,
-    created=0.0,
-    labels={},
-    annotations={},
-    owner_uids=(),
-    finalizers=(),
-    deleting=False,
-    ready=False,
-    addresses=(),
-    kubelet_port=0,
-    provider_id="",
-)
+NOTHING = NodeView("", "", 0, 0.0, {}, {}, (), (), False, False, (), 0, "")
 
 
 def dumps(value: object) -> bytes:
@@ -91,31 +77,24 @@ def line(kind: str, item: object) -> bytes:
     return dumps({"type": kind, "object": item})
 
 
-def test_one_node() -> None:
+def test_a_node_alone_in_a_list_and_in_a_watch_gives_the_same_view() -> None:
     assert NODES.one(dumps(NODE)) == VIEW
+    metadata = {"resourceVersion": "99", "continue": "tok"}
+    page = NODES.page(dumps({"metadata": metadata, "items": [NODE, NODE]}))
+    assert (page.items, page.resource_version, page.continue_token) == ([VIEW, VIEW], 99, "tok")
+    for kind in ("ADDED", "MODIFIED", "DELETED"):
+        event = NODES.event(line(kind, NODE))
+        assert (event.type, event.item, event.resource_version) == (kind, VIEW, 42)
+        assert event.error is None
+    names = NODES.then(lambda node: node.name)
+    assert names.one(dumps(NODE)) == names.event(line("DELETED", NODE)).item == "a-1"
+    assert names.page(dumps({"items": [NODE]})).items == ["a-1"]
 
 
-def test_page_of_nodes() -> None:
-    page = NODES.page(
-        dumps({"metadata": {"resourceVersion": "99", "continue": "tok"}, "items": [NODE, NODE]})
-    )
-    assert page.items == [VIEW, VIEW]
-    assert (page.resource_version, page.continue_token) == (99, "tok")
-
-
-@pytest.mark.parametrize(
-    "answer", [{}, {"items": None, "metadata": None}, {"metadata": {"continue": ""}, "items": []}]
-)
-def test_empty_pages(answer: object) -> None:
-    page = NODES.page(dumps(answer))
-    assert (page.items, page.resource_version, page.continue_token) == ([], 0, "")
-
-
-@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-def test_event(kind: str) -> None:
-    event = NODES.event(line(kind, NODE))
-    assert (event.type, event.item, event.resource_version) == (kind, VIEW, 42)
-    assert event.error is None
+def test_empty_pages() -> None:
+    for answer in ({}, {"items": None, "metadata": None}, {"metadata": {"continue": ""}}):
+        page = NODES.page(dumps(answer))
+        assert (page.items, page.resource_version, page.continue_token) == ([], 0, "")
 
 
 @pytest.mark.parametrize(
@@ -149,31 +128,22 @@ def test_odd_nodes(node: object) -> None:
     assert NODES.page(dumps({"items": [node]})).items == [NOTHING]
 
 
-@pytest.mark.parametrize(
-    ("conditions", "ready"),
-    [
+def test_ready_and_the_not_ready_taint() -> None:
+    for conditions, ready in [
         ([{"type": "Ready", "status": "False"}], False),
         ([{"type": "Ready", "status": "Unknown"}], False),
         ([{"type": "NotReady", "status": "True"}], False),
         ([{"status": "True"}, {"type": "Ready"}], False),
         ([{"type": "Ready", "status": "False"}, {"type": "Ready", "status": "True"}], False),
         ([{"type": "Ready", "status": "True", "lastHeartbeatTime": None}], True),
-    ],
-)
-def test_ready(conditions: list[dict[str, str]], ready: bool) -> None:
-    assert NODES.one(dumps({"status": {"conditions": conditions}})).ready is ready
-
-
-@pytest.mark.parametrize(
-    ("taints", "there"),
-    [
+    ]:
+        assert NODES.one(dumps({"status": {"conditions": conditions}})).ready is ready, conditions
+    for taints, there in [
         ([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}], True),
         ([{"key": "node.kubernetes.io/unreachable"}, {}, {"key": ""}], False),
         (None, False),
-    ],
-)
-def test_the_not_ready_taint(taints: list[dict[str, str]] | None, there: bool) -> None:
-    assert NODES.one(dumps({"spec": {"taints": taints}})).not_ready_taint is there
+    ]:
+        assert NODES.one(dumps({"spec": {"taints": taints}})).not_ready_taint is there, taints
 
 
 def test_bookmark_has_no_item() -> None:
@@ -251,14 +221,6 @@ def test_error_names_the_place() -> None:
         NODES.page(dumps({"items": [NODE, {"metadata": {"labels": 3}}]}))
 
 
-def test_then_keeps_what_is_chosen() -> None:
-    names = NODES.then(lambda node: node.name)
-    assert names.one(dumps(NODE)) == "a-1"
-    assert names.page(dumps({"items": [NODE]})).items == ["a-1"]
-    event = names.event(line("DELETED", NODE))
-    assert (event.item, event.resource_version) == ("a-1", 42)
-
-
 def test_lease() -> None:
     lease = LEASES.one(
         dumps(
@@ -277,10 +239,10 @@ def test_lease() -> None:
     assert lease.renew_time == datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "renewTime": None}])
-def test_lease_that_nobody_holds(spec: object) -> None:
-    lease = LEASES.one(dumps({"metadata": {"name": "a"}, "spec": spec}))
-    assert (lease.holder, lease.duration_seconds, lease.renew_time) == ("", 0, None)
+def test_lease_that_nobody_holds() -> None:
+    for spec in (None, {}, {"holderIdentity": None, "renewTime": None}):
+        lease = LEASES.one(dumps({"metadata": {"name": "a"}, "spec": spec}))
+        assert (lease.holder, lease.duration_seconds, lease.renew_time) == ("", 0, None)
 
 
 def test_plain_dicts() -> None:

@@ -43,12 +43,6 @@ class Guard:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        yield server
-
-
-@pytest.fixture
 def guard() -> Guard:
     return Guard()
 

@@ -8,9 +8,8 @@ from kwok_operator.kube.proxy import proxy_for
 PROXY = "http://proxy:3128"
 
 
-@pytest.mark.parametrize(
-    ("server", "environ", "proxy"),
-    [
+def test_which_proxy_is_meant() -> None:
+    for server, environ, proxy in [
         ("https://k8s:6443", {}, None),
         ("https://k8s:6443", {"HTTPS_PROXY": PROXY}, PROXY),
         ("https://k8s:6443", {"https_proxy": PROXY}, PROXY),
@@ -20,15 +19,12 @@ PROXY = "http://proxy:3128"
         ("https://localhost:6443", {"HTTPS_PROXY": PROXY}, None),
         ("https://127.0.0.1:6443", {"HTTPS_PROXY": PROXY}, None),
         ("https://[::1]:6443", {"HTTPS_PROXY": PROXY}, None),
-    ],
-)
-def test_proxy(server: str, environ: dict[str, str], proxy: str | None) -> None:
-    assert proxy_for(server, environ) == proxy
+    ]:
+        assert proxy_for(server, environ) == proxy, (server, environ)
 
 
-@pytest.mark.parametrize(
-    ("server", "without", "direct"),
-    [
+def test_which_servers_need_none() -> None:
+    for server, without, direct in [
         ("https://10.96.0.1", "10.0.0.0/8", True),
         ("https://10.96.0.1", "10.96.0.1", True),
         ("https://11.0.0.1", "10.0.0.0/8, 192.168.0.0/16", False),
@@ -41,11 +37,9 @@ def test_proxy(server: str, environ: dict[str, str], proxy: str | None) -> None:
         ("https://example.com", "Example.com", True),
         ("https://api.example.com", "x,, *", True),
         ("https://api.example.com", "10.0.0.0/8", False),
-    ],
-)
-def test_exceptions(server: str, without: str, direct: bool) -> None:
-    proxy = proxy_for(server, {"HTTPS_PROXY": PROXY, "NO_PROXY": without})
-    assert proxy == (None if direct else PROXY)
+    ]:
+        proxy = proxy_for(server, {"HTTPS_PROXY": PROXY, "NO_PROXY": without})
+        assert proxy == (None if direct else PROXY), (server, without)
 
 
 def test_socks_is_refused() -> None:

@@ -13,36 +13,14 @@ What goes wrong is in test_kube_reflector_faults.py.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.reflecting import Names, Naps, Script, Start, reflecting
+from tests.fakes.reflecting import Names, Naps, Script, Start
 from tests.fakes.waiting import until
-
-
-@pytest.fixture
-def sink() -> Names:
-    return Names()
-
-
-@pytest.fixture
-def naps() -> Naps:
-    return Naps()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def start(server: FakeApiServer, sink: Names, naps: Naps) -> AsyncIterator[Start]:
-    async with reflecting(server=server, sink=sink, naps=naps) as start:
-        yield start
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:

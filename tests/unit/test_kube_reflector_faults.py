@@ -8,37 +8,15 @@
 """
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from kwok_operator.errors import ApiUnreachableError
 from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.reflecting import Names, Naps, Script, Start, reflecting
+from tests.fakes.reflecting import Names, Naps, Script, Start
 from tests.fakes.waiting import until
-
-
-@pytest.fixture
-def sink() -> Names:
-    return Names()
-
-
-@pytest.fixture
-def naps() -> Naps:
-    return Naps()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def start(server: FakeApiServer, sink: Names, naps: Naps) -> AsyncIterator[Start]:
-    async with reflecting(server=server, sink=sink, naps=naps) as start:
-        yield start
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:
@@ -75,22 +53,15 @@ async def test_useless_streams_end_in_a_new_list(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "kwok_operator")
+    server.answer(b"<html>", verb="list")
     server.answer(b'{"type":"NONSENSE"}\n', verb="watch")
     server.answer(b'{"type":"ERROR","object":{"code":500}}\n', verb="watch")
     server.answer(b"", verb="watch")
     start()
     await until(lambda: sink.replaced == 2 and server.watchers)
-    assert naps.slept == [0.25, 0.5, 1.0]
-    assert sum("retrying" in text for text in messages(caplog)) == 1
-
-
-async def test_garbage_instead_of_a_list(
-    server: FakeApiServer, start: Start, sink: Names, naps: Naps
-) -> None:
-    server.answer(b"<html>", verb="list")
-    start()
-    await until(lambda: sink.replaced)
-    assert naps.slept == [0.25]
+    assert naps.slept == [0.25, 0.5, 1.0, 2.0]
+    failed = [text.partition(" failed")[0] for text in messages(caplog) if "retrying" in text]
+    assert failed == ["listing", "watching", "watching"]
 
 
 @pytest.mark.parametrize(
@@ -199,14 +170,13 @@ async def test_good_news_end_the_count_of_failures(
 
 
 async def test_outage(server: FakeApiServer, start: Start, sink: Names, naps: Naps) -> None:
-    port = int(server.url.rpartition(":")[2])
     start()
     await until(lambda: server.watchers)
     server.bookmark()
     await server.stop()
     server.create(NODES, node("a"))
     await until(lambda: len(naps.slept) > 3)
-    await server.start(port)
+    await server.start()
     await until(lambda: sink.names == {"a"})
     assert sink.replaced == 2
 

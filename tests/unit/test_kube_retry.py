@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.errors import (
-    ApiError,
     ApiUnreachableError,
     ConflictError,
     ForbiddenError,
@@ -28,6 +27,7 @@ from kwok_operator.kube.retry import (
     call_with_retries,
     retry_delay,
 )
+from tests.fakes.reflecting import Naps
 
 UNREACHABLE = ApiUnreachableError(server="https://k8s", cause="refused")
 draws = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
@@ -51,16 +51,14 @@ def test_backoff_doubles_up_to_the_cap(attempt: int, delay: float) -> None:
     assert backoff(attempt, draw=lambda: 0.5) == delay
 
 
-@pytest.mark.parametrize(
-    "error", [ConflictError, ForbiddenError, GoneError, InvalidError, NotFoundError, ApiError]
-)
-def test_an_answer_is_an_answer(error: type[ApiError]) -> None:
+async def test_an_answer_is_an_answer_and_a_bug_a_bug() -> None:
     # Even with a delay: what counts is that asking again would not change it.
-    assert retry_delay(0, error("no", status=409, retry_after=1.0), draw=lambda: 0.5) is None
-
-
-def test_a_bug_is_not_an_accident() -> None:
-    assert retry_delay(0, ValueError(), draw=lambda: 0.5) is None
+    errors: list[Exception] = [
+        kind("no", status=409, retry_after=1.0)
+        for kind in (ConflictError, ForbiddenError, GoneError, InvalidError, NotFoundError)
+    ]
+    for error in [*errors, ValueError()]:
+        assert await retried([error], retries=5) == (error, [])
 
 
 @given(attempts, draws, st.floats(min_value=0.0, max_value=1e9))
@@ -83,33 +81,25 @@ def test_accidents_back_off(error: Exception) -> None:
     assert retry_delay(2, error, draw=lambda: 0.5) == 1.0
 
 
-async def test_call_again_until_it_succeeds() -> None:
-    outcomes: list[Exception | str] = [UNREACHABLE, ServerError("", status=500), "done"]
-    slept: list[float] = []
-
-    async def call() -> str:
-        outcome = outcomes.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    assert await call_with_retries(call, retries=2, draw=lambda: 0.5, sleep=sleep) == "done"
-    assert slept == [0.25, 0.5]
-
-
-async def test_call_gives_up() -> None:
-    calls, slept = [], []
+async def retried(
+    outcomes: list[Exception], *, retries: int
+) -> tuple[Exception | None, list[float]]:
+    """With which error a call of these outcomes, and then a good one, ends; and the waits."""
+    naps = Naps()
 
     async def call() -> None:
-        calls.append(1)
-        raise UNREACHABLE
+        if outcomes:
+            raise outcomes.pop(0)
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
+    try:
+        await call_with_retries(call, retries=retries, draw=lambda: 0.5, sleep=naps)
+    except Exception as error:
+        return error, naps.slept
+    return None, naps.slept
 
-    with pytest.raises(ApiUnreachableError):
-        await call_with_retries(call, retries=3, draw=lambda: 0.0, sleep=sleep)
-    assert (len(calls), len(slept)) == (4, 3)
+
+async def test_call_again_until_it_succeeds_or_too_often() -> None:
+    asked = TooManyRequestsError("", status=429, retry_after=7.0)
+    outcomes = [UNREACHABLE, ServerError("", status=500), asked]
+    assert await retried(list(outcomes), retries=3) == (None, [0.25, 0.5, 7.25])
+    assert await retried(list(outcomes), retries=2) == (asked, [0.25, 0.5])

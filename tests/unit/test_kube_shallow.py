@@ -28,14 +28,14 @@ def text_of(value: Any, levels: int) -> str:
     return json.dumps({**value, "spec": "?"}).replace('"?"', opening + closing)
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(item=OBJECTS, spaces=st.booleans())
 def test_what_nests_no_deeper_stays_as_it_is(item: Any, spaces: bool) -> None:
     text = json.dumps({"items": [item] * 9}, separators=(", " if spaces else ",", ":")).encode()
     assert shallow(text, objects=OF_LIST) is text
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(items=st.lists(st.tuples(OBJECTS, st.booleans()), max_size=4))
 def test_each_object_of_a_list_says_whether_it_was_cut(items: list[tuple[Any, bool]]) -> None:
     texts = [text_of(item, 3 * MOST) if deep else json.dumps(item) for item, deep in items]

@@ -7,12 +7,11 @@
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import pytest
 
 from kwok_operator.core import autoscalable
-from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.apiserver import GROUPS
 from tests.fakes.operator import STATUS, Json, World
 from tests.fakes.waiting import until
 
@@ -47,9 +46,7 @@ class Labelled(World):
 
 @pytest.fixture
 async def world() -> AsyncIterator[Labelled]:
-    async with AsyncExitStack() as stack:
-        world = Labelled(await stack.enter_async_context(FakeApiServer()))
-        await world.run(stack)
+    async with Labelled().running() as world:
         yield world
 
 

@@ -4,7 +4,6 @@
 - who has to wait gets what becomes free
 """
 
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -26,16 +25,15 @@ def targets(server: FakeApiServer) -> list[int]:
     "cloud", [None, {"provisioningDelay": {"fixed": "0s"}}], ids=["perfect", "cloud"]
 )
 async def test_groups_that_ask_at_once_share_the_limit(cloud: dict[str, Any] | None) -> None:
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(FakeApiServer())
-        await World(server, limit=LIMIT).run(stack)
+    async with World(limit=LIMIT).running() as world:
+        server = world.server
         spec = {"targetSize": 15} | ({"cloud": cloud} if cloud else {})
         for name in NAMES:
             server.create(GROUPS, {"metadata": {"name": name}, "spec": spec})
-        await until(lambda: len(server.objects(NODES)) >= LIMIT, seconds=20)
-        await until(lambda: sum(targets(server)) == LIMIT, seconds=20)
+        await until(lambda: len(server.objects(NODES)) >= LIMIT)
+        await until(lambda: sum(targets(server)) == LIMIT)
         assert server.calls["create", "nodes"] == LIMIT + len(NAMES)  # one dry run each
         largest = max(server.objects(GROUPS), key=lambda n: targets(server)[NAMES.index(n)])
         server.patch(GROUPS, largest, {"spec": {"targetSize": 0}})
-        await until(lambda: sorted(targets(server)) == [0, 5, 15], seconds=20)
+        await until(lambda: sorted(targets(server)) == [0, 5, 15])
         assert len(server.objects(NODES)) == LIMIT

@@ -4,8 +4,6 @@
 - those at work are counted, and those alone
 """
 
-from contextlib import AsyncExitStack
-
 import pytest
 
 from kwok_operator.controller.reconcile import reconciler
@@ -35,14 +33,13 @@ async def test_groups_at_work_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
         return progress_interval(groups)
 
     monkeypatch.setattr(reconciler, "progress_interval", noted)
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(FakeApiServer())
-        await World(server).run(stack)
+    async with World().running() as world:
+        server = world.server
         for name in "abc":
             server.create(GROUPS, {"metadata": {"name": name}, "spec": {"targetSize": 100}})
-        await until(lambda: ready(server) == [100, 100, 100], seconds=20)
+        await until(lambda: ready(server) == [100, 100, 100])
         assert max(counted) > 1, "some were at work together"
         counted.clear()
         server.patch(GROUPS, "a", {"spec": {"targetSize": 101}})
-        await until(lambda: len(server.objects(NODES)) == 301, seconds=20)
+        await until(lambda: len(server.objects(NODES)) == 301)
         assert counted == [1], "and all but one have ended"

@@ -9,15 +9,13 @@
 Which patches there are is in test_core_inplace.py; the fake server notes no managedFields.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import pytest
 
 from kwok_operator import constants
-from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until
 from tests.unit.test_operator_faults import TROUBLES, cause
@@ -47,14 +45,11 @@ class Updating(World):
 
 @pytest.fixture
 async def world() -> AsyncIterator[Updating]:
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(FakeApiServer())
-        world = Updating(server)
-        await world.run(stack)
+    async with Updating().running() as world:
         world.scale(SIZE)
         await world.settled(SIZE)
-        server.calls.clear()
-        server.seen.clear()
+        world.server.calls.clear()
+        world.server.seen.clear()
         yield world
 
 
@@ -152,7 +147,7 @@ async def test_an_edit_in_the_middle_stops_between_two_nodes(world: Updating) ->
     world.edit("2")
     await until(lambda: world.server.calls["patch", "nodes"] == 8)
     world.edit("3")
-    await asyncio.sleep(0.05)  # for the watch to tell
+    await world.heard()
     for release in held:
         release.set()
     await world.updated("3")
@@ -166,7 +161,7 @@ async def test_counts_are_told_meanwhile(world: Updating) -> None:
     held = world.server.hold(verb="patch", resource="nodes")
     world.edit("2")
     words = f"{SIZE - 1} of {SIZE} nodes have the present template (InPlace)."
-    await until(lambda: words in str(world.status["conditions"]), seconds=5)
+    await until(lambda: words in str(world.status["conditions"]))
     assert world.status["updatedReplicas"] == SIZE - 1
     held.set()
     await world.updated("2")

@@ -11,12 +11,11 @@ Which patch it is is in test_core_usable.py.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import pytest
 
 from kwok_operator.core.usable import is_not_ready_taint
-from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until
 from tests.unit.test_operator_faults import TROUBLES, cause
@@ -27,9 +26,7 @@ NEW = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with AsyncExitStack() as stack:
-        world = World(await stack.enter_async_context(FakeApiServer()))
-        await world.run(stack)
+    async with World().running() as world:
         yield world
 
 

@@ -249,7 +249,6 @@ class Assembly:
             recorder=self.recorder,
             metrics=metrics,
             now=clock.now,
-            draw=random.random,
         )
         self.configmap_reflector = Reflector(
             client=groups,

@@ -31,11 +31,9 @@ from kwok_operator.errors import (
     ConflictError,
     ForbiddenError,
     InvalidError,
-    KwokOperatorError,
     ManifestError,
 )
 from kwok_operator.kube.groups import Group
-from kwok_operator.kube.retry import backoff
 from kwok_operator.models.providerconfig import ProviderConfig
 from kwok_operator.observability.metrics import Metrics
 
@@ -83,7 +81,6 @@ class Provider:
         recorder: Recorder,
         metrics: Metrics,
         now: Callable[[], str],
-        draw: Callable[[], float],
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._name = name
@@ -94,7 +91,6 @@ class Provider:
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
-        self._draw = draw
         self._sleep = sleep
         self._owner = f"{configmaps.namespace}/{name}"
         self._dirty = asyncio.Event()
@@ -131,30 +127,14 @@ class Provider:
         self.changed()
 
     async def run(self) -> None:
-        """Makes a pass after each change, until cancelled."""
-        failures = 0
+        """Makes a pass after each change, until cancelled; after an error it is to be run again."""
         await self._configmaps.synced.wait()
         self.changed()
         while True:
             await self._dirty.wait()
             await self._sleep(SETTLE)
             self._dirty.clear()
-            try:
-                await self._pass()
-            except Exception as error:  # whatever users wrote, groups made by hand go on
-                delay = backoff(failures, draw=self._draw)
-                failures += 1
-                expected = isinstance(error, KwokOperatorError)
-                logger.warning(
-                    "provider config: retry_in=%.1fs error=%s",
-                    delay,
-                    error if expected else repr(error),
-                    exc_info=None if expected else error,
-                )
-                await self._sleep(delay)
-                self._dirty.set()
-            else:
-                failures = 0
+            await self._pass()
 
     async def _pass(self) -> None:
         configmap = self._configmaps.get(self._name)

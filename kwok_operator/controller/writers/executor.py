@@ -28,8 +28,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kwok_operator.controller.writers.pacing import Pace
-from kwok_operator.errors import ApiError, ApiUnreachableError, ServerError, TooManyRequestsError
-from kwok_operator.kube.retry import retry_delay
+from kwok_operator.errors import ApiError, ApiUnreachableError, TooManyRequestsError
+from kwok_operator.kube.retry import ACCIDENTS, retry_delay
 from kwok_operator.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ BEGUN_AT_ONCE = 16
 TICK = 0.25
 """Seconds after which plans that wait are asked whether they still have to."""
 
-_ACCIDENTS = (TooManyRequestsError, ServerError, ApiUnreachableError)
 _NONE_LEFT: Any = object()
 
 
@@ -144,10 +143,9 @@ class Executor:
     ) -> None:
         """Awaits `call(job)` for each job until there are none left or `stop()` is true.
 
-        A call that raises TooManyRequestsError, ServerError or ApiUnreachableError is made again
-        later, a few times: it has to be one that can be repeated. The first other error, or the
-        last of these, stops the plan and is raised once nothing is in flight any more. Iterating
-        over `jobs`, and `stop`, must not raise.
+        A call that raises one of ACCIDENTS is made again later, a few times: it has to be one that
+        can be repeated. The first other error, or the last of these, stops the plan and is raised
+        once nothing is in flight any more. Iterating over `jobs`, and `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
         plan = _Run(iter(jobs), call, stop, loop.create_future())
@@ -217,7 +215,7 @@ class Executor:
         plan = job.plan
         try:
             await plan.call(job.job)
-        except _ACCIDENTS as error:
+        except ACCIDENTS as error:
             self._put_back(job, error)
         except (Exception, asyncio.CancelledError) as error:
             plan.end(error)
@@ -243,7 +241,6 @@ class Executor:
             plan.failures += weight
         failures = max(job.failures, plan.failures)
         delay = retry_delay(failures // weight - 1, error, draw=self._draw)
-        assert delay is not None, "accidents are what is tried again"
         level = logging.DEBUG if pace.throttled else logging.INFO
         if asked:
             self._metrics.node_writes_throttled.inc()
