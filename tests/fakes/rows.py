@@ -12,7 +12,7 @@ from typing import Any
 Test = Callable[..., None]
 
 
-def rows(names: str, table: Iterable[Any]) -> Callable[[Test], Test]:
+def each_row(names: str, table: Iterable[Any]) -> Callable[[Test], Test]:
     """Calls a test with each row of a table, as the arguments of these names."""
     fields, listed = names.split(), list(table)
     assert listed

@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.fakes.rows import each_row
 
 PACKAGE = "kwok_operator"
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,8 +184,8 @@ def test_every_part_is_looked_at() -> None:
     assert parts == {*KNOWS, "", "controller"}
 
 
-@pytest.mark.parametrize(
-    ("module", "source", "problem"),
+@each_row(
+    "module source problem",
     [
         ("models.a", "from kwok_operator.errors import X", "models may not know errors"),
         ("models.a", "import kwok_operator.core.plan", "models may not know core"),
@@ -235,8 +235,8 @@ def test_a_wrong_module_is_found(module: str, source: str, problem: str) -> None
     assert problem in found
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
+@each_row(
+    "module source",
     [
         ("models.a", "from kwok_operator.constants import KIND\nfrom .b import c"),
         ("core.a", "from kwok_operator import constants, errors\nfrom ..models import status"),

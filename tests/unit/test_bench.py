@@ -36,6 +36,7 @@ from tests.bench.options import Options, parse
 from tests.bench.procfs import Usage
 from tests.bench.procfs import parse as parse_usage
 from tests.bench.progress import bar
+from tests.fakes.rows import each_row
 
 FACTS = {"machine": {"cores": 2}, "versions": {"kwok": "v1"}}
 CASES = {"scale": "up and down", "one": "one more"}
@@ -74,9 +75,7 @@ class TestMeasures:
         order = [who for _, who in measures.abba(["a", "b", "c"], 3)]
         assert order == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
 
-    @pytest.mark.parametrize(
-        ("share", "expected"), [(0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100), (0.0, 1)]
-    )
+    @each_row("share expected", [(0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100), (0.0, 1)])
     def test_percentiles_are_values_that_were_there(self, share: float, expected: float) -> None:
         assert measures.percentile([float(each) for each in range(100, 0, -1)], share) == expected
 
@@ -122,8 +121,8 @@ class TestTable:
         first_words = [line.split()[0] for line in measures.table(found).splitlines()]
         assert first_words == ["work", "up", "ceiling", "down", "ceiling"]
 
-    @pytest.mark.parametrize(
-        ("value", "text"),
+    @each_row(
+        "value text",
         [(0.01234, "0.0123"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1,234"), (0.0, "0.0000")],
     )
     def test_three_digits_are_enough(self, value: float, text: str) -> None:
@@ -177,8 +176,8 @@ class TestOptions:
         options = parse(["--operator-flags", "--log-level debug"], cases=CASES)
         assert options.operator_flags == ("--log-level", "debug")
 
-    @pytest.mark.parametrize(
-        ("argv", "complaint"),
+    @each_row(
+        "argv complaint",
         [
             (["scales"], "no case scales; there are scale, one"),
             (["--sizes", "0"], "less than 1"),

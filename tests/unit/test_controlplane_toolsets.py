@@ -23,13 +23,14 @@ from hack.controlplane.toolsets import (
     parse,
     read,
 )
+from tests.fakes.rows import each_row
 
 from .controlplane_fakes import SETS
 
 ALL_SETS = sorted(path for path in SETS_DIRECTORY.iterdir() if path.is_dir())
 
 
-@pytest.mark.parametrize("directory", ALL_SETS, ids=lambda path: path.name)
+@each_row("directory", ALL_SETS)
 def test_every_set_can_be_read(directory: Path) -> None:
     toolset = read(directory)
     assert toolset.go >= (1, 25)

@@ -18,6 +18,7 @@ import pytest
 
 from kwok_operator.core.cleaning import clean_node, merge_taints
 from kwok_operator.errors import TemplateError
+from tests.fakes.rows import each_row
 
 FIELD = "spec.template.node"
 
@@ -38,7 +39,7 @@ def pasted(**metadata: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     """
         kubernetes.io/hostname hostname alpha.eksctl.io/instance-id alibabacloud.com/ecs-instance-id
@@ -60,7 +61,7 @@ def test_a_label_of_one_instance_goes_whatever_it_says(key: str) -> None:
     assert clean(node)["metadata"]["labels"] == {"tier": "batch"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     """
         agentpool alibabacloud.com/nodepool-id alpha.eksctl.io/nodegroup-name
@@ -106,8 +107,8 @@ def test_the_id_that_a_cloud_gave_a_machine_is_its_own(provider_id: str, value: 
     assert clean(node)["metadata"]["labels"] == {"example.com/network": "internal"}
 
 
-@pytest.mark.parametrize("part", ["labels", "annotations"])
-@pytest.mark.parametrize("key", ["kwok-nodegroup", "example.com/pool", "pool-name"])
+@each_row("part", ["labels", "annotations"])
+@each_row("key", ["kwok-nodegroup", "example.com/pool", "pool-name"])
 def test_a_pool_that_is_called_like_its_first_node_stays(part: str, key: str) -> None:
     # With kind, people group by the names of the nodes that they have.
     node = pasted(**{part: {key: "worker-17"}})
@@ -147,7 +148,7 @@ def test_an_annotation_that_mentions_the_machine_goes() -> None:
     assert clean(node)["metadata"]["annotations"] == {"example.com/owner": "team batch"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     """
         kubectl.kubernetes.io/last-applied-configuration csi.volume.kubernetes.io/nodeid
@@ -171,7 +172,7 @@ def test_an_annotation_of_one_instance_goes_whatever_it_says(key: str) -> None:
     assert clean({"metadata": {"annotations": {key: "x"}}})["metadata"]["annotations"] == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         "cluster-autoscaler.kubernetes.io/scale-down-disabled",
@@ -188,7 +189,7 @@ def test_an_annotation_that_all_nodes_of_a_group_have_stays(key: str) -> None:
     assert clean(node)["metadata"]["annotations"] == {key: "x"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         "kwok-operator.io/node-group",
@@ -227,7 +228,7 @@ def test_a_short_name_is_not_looked_for_in_other_values() -> None:
     assert clean(node)["metadata"]["annotations"] == {"example.com/rack": "rack-1-node1x"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     """
         ToBeDeletedByClusterAutoscaler DeletionCandidateOfClusterAutoscaler
@@ -247,14 +248,14 @@ def test_a_short_name_is_not_looked_for_in_other_values() -> None:
         remediator.aks.microsoft.com/unschedulable UpdateInProgress
     """.split(),
 )
-@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
+@each_row("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
 def test_a_taint_that_comes_and_goes_is_left_out(key: str, effect: str) -> None:
     stays = {"key": "dedicated", "value": "gpu", "effect": effect}
     taints = [{"key": key, "value": "1", "effect": effect}, stays]
     assert clean({"spec": {"taints": taints}})["spec"]["taints"] == [stays]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         "CriticalAddonsOnly",
@@ -301,8 +302,8 @@ def test_what_is_misspelt_stays_for_the_strict_dry_run_to_name() -> None:
     assert cleaned["status"]["nodeInfo"] == {"archtecture": "arm64"}
 
 
-@pytest.mark.parametrize("part", ["labels", "annotations"])
-@pytest.mark.parametrize("value", [1, True, ["x"]], ids=str)
+@each_row("part", ["labels", "annotations"])
+@each_row("value", [1, True, ["x"]])
 def test_values_that_are_no_strings_are_named(part: str, value: object) -> None:
     # YAML makes numbers and booleans of 5 and true; the API server names neither key nor value.
     with pytest.raises(TemplateError) as caught:
@@ -311,16 +312,16 @@ def test_values_that_are_no_strings_are_named(part: str, value: object) -> None:
     assert caught.value.value == value
 
 
-@pytest.mark.parametrize("part", ["labels", "annotations"])
-@pytest.mark.parametrize("key", [1, True, None], ids=str)
+@each_row("part", ["labels", "annotations"])
+@each_row("key", [1, True, None])
 def test_keys_that_are_no_strings_are_named(part: str, key: object) -> None:
     with pytest.raises(TemplateError, match="not a string; put it in quotes") as caught:
         clean({"metadata": {part: {key: "x"}}})
     assert caught.value.field.endswith(f".metadata.{part}.{key}")
 
 
-@pytest.mark.parametrize(
-    ("node", "field"),
+@each_row(
+    "node field",
     [
         ({"kind": "Pod"}, "kind"),
         ({"kind": "NodeList", "items": []}, "kind"),
@@ -337,7 +338,6 @@ def test_keys_that_are_no_strings_are_named(part: str, key: object) -> None:
         ({"spec": {"taints": ["a:NoSchedule"]}}, "spec.taints"),
         ({"spec": {"taints": {"key": "a"}}}, "spec.taints"),
     ],
-    ids=str,
 )
 def test_what_is_no_node_is_an_error_that_names_the_field(node: dict[str, Any], field: str) -> None:
     with pytest.raises(TemplateError) as refused:
@@ -354,7 +354,7 @@ def test_a_node_that_nests_beyond_reason_is_an_error_and_not_a_crash() -> None:
         clean({"status": inner})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "node",
     [
         {},
@@ -365,7 +365,6 @@ def test_a_node_that_nests_beyond_reason_is_an_error_and_not_a_crash() -> None:
         {"status": {"addresses": {"a": 1}, "nodeInfo": {"machineID": 5, "swap": {}}}},
         {"status": {"addresses": ["10.0.0.1", {"address": None}, {"type": []}]}},
     ],
-    ids=["empty", "nulls", "deep-nulls", "no-taints", "odd-ids", "odd-status", "odd-addresses"],
 )
 def test_a_node_with_next_to_nothing_in_it_is_an_empty_one(node: dict[str, Any]) -> None:
     cleaned = clean(node)

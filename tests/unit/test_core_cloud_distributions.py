@@ -26,6 +26,7 @@ from kwok_operator.core.cloud.distributions import (
 )
 from kwok_operator.core.cloud.draws import Instance
 from kwok_operator.models.delay import Delay
+from tests.fakes.rows import each_row
 from tests.unit.clouds import DELAYS
 
 DRAWS = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -42,8 +43,8 @@ def sample(given: Delay, *, seed: str) -> list[int]:
     return sorted(drawn(given, Instance(seed, "g", n), what="x") for n in range(MANY))
 
 
-@pytest.mark.parametrize(
-    ("given", "draw", "seconds"),
+@each_row(
+    "given draw seconds",
     [
         ({"fixed": "1m30s"}, 0.123, 90),
         ({"uniform": {"min": "10s", "max": "1m"}}, 0.5, 35),
@@ -57,7 +58,6 @@ def sample(given: Delay, *, seed: str) -> list[int]:
         ({"samples": ["3s", "1s", "2s", "2s"]}, 0.7, 2),
         ({"samples": ["3s", "1s", "2s", "2s"]}, 0.76, 3),
     ],
-    ids=str,
 )
 def test_quantiles(given: dict[str, Any], draw: float, seconds: float) -> None:
     assert span(delay(**given), draw) == pytest.approx(seconds * SECOND, abs=1)
@@ -116,7 +116,7 @@ def test_spans_grow_with_the_draw_and_are_within_bounds(
     assert 0 <= low <= high <= LONGEST
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {},
@@ -128,9 +128,8 @@ def test_spans_grow_with_the_draw_and_are_within_bounds(
         {"exponential": {"mean": "999h"}},
         {"fixed": "1s", "samples": ["2s"]},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("draw", [1e-16, 0.5, 1 - 1e-16])
+@each_row("draw", [1e-16, 0.5, 1 - 1e-16])
 def test_whatever_is_stored_gives_a_span(given: dict[str, Any], draw: float) -> None:
     assert 0 <= span(delay(**given), draw) <= LONGEST
 

@@ -28,6 +28,7 @@ from kwok_operator.core.cloud.life import (
 from kwok_operator.core.cloud.liferecord import dump_life, load_life
 from kwok_operator.core.cloud.states import State
 from kwok_operator.models.cloud import Cloud
+from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, QUICK, cloud
 
 T0 = 1_800_000_000_000
@@ -217,7 +218,7 @@ def test_the_annotation_is_short_and_plain() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -231,7 +232,6 @@ def test_the_annotation_is_short_and_plain() -> None:
         '{"bornAt": "2026-01-02T03:04:05Z", "surprise": 1}',
         json.dumps({"bornAt": "2026-01-02T03:04:05Z", "end": {"reason": "x" * 10**5}}),
     ],
-    ids=lambda text: text[:60],
 )
 def test_what_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not the record of a life"):

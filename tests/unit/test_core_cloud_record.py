@@ -13,7 +13,6 @@ import random
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +38,7 @@ from kwok_operator.models.status import (
     KwokNodeGroupStatus,
     PendingBatch,
 )
+from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
 T0 = 1_800_000_000_000
@@ -270,7 +270,7 @@ HALF_FAIL = cloud(
 )
 
 
-@pytest.mark.parametrize("age", [0, 10, 30, 60, 600])
+@each_row("age", [0, 10, 30, 60, 600])
 def test_status_is_small_with_half_of_two_thousand_failed_at_random(age: int) -> None:
     record, batches = record_of(HALF_FAIL), [batch(0, 1_999)]
     found = phases_of(record, *batches, now=T0 + 30 * SECOND)
@@ -318,7 +318,7 @@ def test_a_row() -> None:
     assert rows({}) == ()
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.GONE])
+@each_row("state", [state for state in State if state is not State.GONE])
 def test_each_state_has_its_count(state: State) -> None:
     """What is due is being created: it is so for a moment only."""
     shown = {name: count for name, count in told_counts({state: 3}).dump().items() if count}
@@ -326,8 +326,8 @@ def test_each_state_has_its_count(state: State) -> None:
     assert {name.lower(): count for name, count in shown.items()} == {expected.value.lower(): 3}
 
 
-@pytest.mark.parametrize(
-    ("state", "expected"),
+@each_row(
+    "state expected",
     [
         (State.WAITING, InstanceState.CREATING),
         (State.CREATING, InstanceState.CREATING),

@@ -21,6 +21,7 @@ from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.core.problems import Problem
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from tests.fakes.rows import each_row
 
 KEY = "pool"
 MIN = "cluster-autoscaler.kwok.nodegroup/min-count"
@@ -289,8 +290,8 @@ class TestWithoutTheKey:
 
 
 class TestWhatIsLeftOut:
-    @pytest.mark.parametrize(
-        ("bad", "reason", "sentence"),
+    @each_row(
+        "bad reason sentence",
         [
             (node("x", "bad", capacity=None), "NoCapacity", "Node x (group bad): status.capacity"),
             (node("x", "bad", capacity={"cpu": 1}), "NoCapacity", "lacks cpu or memory"),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from kwok_operator.core.documents import NodeDocuments, nodes_of, pick, read_nodes
 from kwok_operator.core.yamltext import MAX_DEPTH, DocumentError, load_documents, read_documents
 from kwok_operator.errors import ManifestError
+from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/templates, key config"
 
@@ -34,8 +35,8 @@ def refusal(text: str) -> str:
     return sentence.removeprefix(f"{WHERE}, ")
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@each_row(
+    "text value",
     [
         ("a", "a"),
         ("5", 5),
@@ -91,8 +92,8 @@ def test_aliases_give_values_of_their_own() -> None:
     assert second == {"a": []}
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@each_row(
+    "text sentence",
     [
         ("a: 1\nb: {c: 1, c: 2}", "line 2, column 11: b: the key 'c' stands here twice"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' stands here twice; remove one"),
@@ -209,8 +210,8 @@ def names_of(documents: NodeDocuments) -> list[Any]:
     return [n.get("metadata", {}).get("name") for n in documents.nodes]
 
 
-@pytest.mark.parametrize(
-    ("values", "names"),
+@each_row(
+    "values names",
     [
         ([node("a")], ["a"]),
         ([node("b"), None, node("a")], ["b", "a"]),
@@ -229,7 +230,6 @@ def names_of(documents: NodeDocuments) -> list[Any]:
         ),
         ([node()], [None]),
     ],
-    ids=["one", "several", "List", "NodeList", "nested", "without a name"],
 )
 def test_nodes_are_found_in_every_form(values: list[Any], names: list[str | None]) -> None:
     documents = nodes_of(values, where=WHERE)
@@ -254,8 +254,8 @@ def test_what_is_no_node_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
+@each_row(
+    "values sentence",
     [
         ([], "has no Node (apiVersion: v1, kind: Node), it is empty"),
         ([None], "has no Node (apiVersion: v1, kind: Node), it is empty"),

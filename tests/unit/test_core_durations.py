@@ -12,10 +12,11 @@ from pydantic import TypeAdapter
 
 from kwok_operator.core.durations import parse_duration
 from kwok_operator.models.autoscaling import Duration
+from tests.fakes.rows import each_row
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
+@each_row(
+    "text seconds",
     [
         ("0s", 0),
         ("90s", 90),
@@ -31,7 +32,7 @@ def test_times(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -49,7 +50,6 @@ def test_times(text: str, seconds: int) -> None:
         "5M",
         "\u0665m",
     ],
-    ids=ascii,
 )
 def test_what_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time such as 90s, 10m or 1h30m"):

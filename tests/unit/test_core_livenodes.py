@@ -27,6 +27,7 @@ from kwok_operator.core.livenodes import (
     matches,
 )
 from kwok_operator.models.source import NodesSource
+from tests.fakes.rows import each_row
 from tests.fakes.store import merge_patch
 
 Json = dict[str, Any]
@@ -86,7 +87,7 @@ class TestChoosing:
         assert choose([], ANY) is None
         assert choose([kept()], source(name="other")) is None
 
-    @pytest.mark.parametrize(
+    @each_row(
         "patch",
         [
             {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
@@ -101,7 +102,6 @@ class TestChoosing:
             {"status": {"capacity": {"memory": None}}},
             {"status": None},
         ],
-        ids=str,
     )
     def test_leaves_out_what_is_no_example(self, patch: Json) -> None:
         metadata = at("2026-02-01T00:00:00Z") | patch.get("metadata", {})
@@ -130,8 +130,8 @@ class TestDescribing:
         assert matches(kept("a"), source(name="a"))
         assert not matches(kept("ab"), source(name="a"))
 
-    @pytest.mark.parametrize(
-        ("labels", "fits"),
+    @each_row(
+        "labels fits",
         [
             ({"a": "1", "b": "2", "c": "3"}, True),
             ({"a": "1", "b": "2"}, True),
@@ -184,8 +184,8 @@ class TestDescribing:
         # The API server refuses it, but what it had stored before may be like that.
         assert not matches(kept(), source())
 
-    @pytest.mark.parametrize(
-        ("fields", "words"),
+    @each_row(
+        "fields words",
         [
             ({"name": "web-1"}, "called web-1"),
             ({"annotation": {"key": "team", "value": "ads"}}, "annotated team=ads"),
@@ -194,7 +194,6 @@ class TestDescribing:
             ({"selector": expression("a", "Exists")}, "labelled a Exists"),
             ({"selector": {}}, "at all"),
         ],
-        ids=str,
     )
     def test_in_words(self, fields: Json, words: str) -> None:
         assert in_words(source(**fields)) == words
@@ -215,14 +214,14 @@ LEFTOVER = merge_patch(
 
 
 class TestFakes:
-    @pytest.mark.parametrize("why", FAKES)
+    @each_row("why", FAKES)
     def test_are_never_copied(self, why: str) -> None:
         assert is_fake(raw(**FAKES[why]))
         node = kept("a", **FAKES[why])
         assert (node.usable, node.digest) == (False, "")
         assert choose([node], source(name="a")) is None
 
-    @pytest.mark.parametrize(
+    @each_row(
         "patch",
         [
             {},
@@ -231,7 +230,6 @@ class TestFakes:
             {"metadata": {"labels": {"type": "gpu"}}},
             {"metadata": {"annotations": {"example.com/kwok.x-k8s.io": "fake"}}},
         ],
-        ids=str,
     )
     def test_real_ones_are_not_taken_for_them(self, patch: Json) -> None:
         assert kept(**patch).usable
@@ -284,11 +282,11 @@ NEWS: dict[str, Json] = {
 
 
 class TestDigest:
-    @pytest.mark.parametrize("what", NO_NEWS)
+    @each_row("what", NO_NEWS)
     def test_is_not_changed_by(self, what: str) -> None:
         assert kept(**NO_NEWS[what]).digest == kept().digest
 
-    @pytest.mark.parametrize("what", NEWS)
+    @each_row("what", NEWS)
     def test_is_changed_by(self, what: str) -> None:
         assert kept(**NEWS[what]).digest != kept().digest
 

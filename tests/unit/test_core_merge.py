@@ -21,6 +21,7 @@ from kwok_operator.core.merge import merge_nodes
 from kwok_operator.core.template import SourceNode, resolve, source
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
+from tests.fakes.rows import each_row
 
 Json = dict[str, Any]
 
@@ -314,8 +315,8 @@ REMOTE: Json = {"nodes": {"name": "a", "cluster": {"secretName": "prod"}}}
 CONFIGMAP: Json = {"configMap": {"name": "t"}}
 
 
-@pytest.mark.parametrize(
-    ("parts", "word"),
+@each_row(
+    "parts word",
     [
         ({}, "Default"),
         ({"from": NODES}, "Live"),
@@ -325,7 +326,6 @@ CONFIGMAP: Json = {"configMap": {"name": "t"}}
         ({"from": REMOTE | CONFIGMAP, "shape": {"cpu": 4}}, "Remote+ConfigMap+Shape"),
         ({"from": CONFIGMAP, "node": {"spec": {}}}, "ConfigMap+Node"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_source_in_a_word(parts: Json, word: str) -> None:
     assert source(template(**parts)) == word

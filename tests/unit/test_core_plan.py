@@ -21,6 +21,7 @@ from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import Observed, Plan, Target, make_plan
 from kwok_operator.core.serials import Batch
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
 NOW = "2026-01-02T03:04:05Z"
@@ -68,8 +69,8 @@ def plan(wish: KwokNodeGroupSpec, observed: Observed, *, may_create: bool = True
 
 
 class TestTarget:
-    @pytest.mark.parametrize(
-        ("wish", "value", "limit"),
+    @each_row(
+        "wish value limit",
         [
             (spec(3), 3, None),
             (spec(0), 0, None),
@@ -82,7 +83,6 @@ class TestTarget:
             (spec(autoscaling={"minSize": 5}), 5, "MinSize"),
             (spec(autoscaling={"maxSize": 1}), 1, "MaxSize"),
         ],
-        ids=str,
     )
     def test_is_within_the_bounds(
         self, wish: KwokNodeGroupSpec, value: int, limit: str | None
@@ -119,7 +119,7 @@ class TestTarget:
         assert "leaves 4 for this one, 6 of 10 wait" in target.limit.message
         assert "--max-total-nodes" in target.limit.message
 
-    @pytest.mark.parametrize(("room", "value"), [(10, 10), (9, 9), (5, 5), (4, 5), (0, 5)], ids=str)
+    @each_row("room value", [(10, 10), (9, 9), (5, 5), (4, 5), (0, 5)])
     def test_the_brake_takes_no_node_away(self, room: int, value: int) -> None:
         assert plan(spec(10), seen(range(5), room=room)).target.value == value
 
@@ -273,10 +273,9 @@ class TestNodesToDelete:
         todo = plan(spec(4, **deleting(*named(2))), seen([0], batches=(Batch(1, 3, EARLIER),)))
         assert todo.create == (1, 3, 4)
 
-    @pytest.mark.parametrize(
+    @each_row(
         "name",
         ["web", "web-zzzz-000001", NAMES.name(99), NAMES.name(1).replace("000001", "1"), "other"],
-        ids=["group", "other-uid", "never-made", "not-padded", "foreign"],
     )
     def test_a_name_that_names_nothing_is_reported_and_nothing_is_done(self, name: str) -> None:
         todo = plan(spec(3, **deleting(name)), seen(range(3)))

@@ -21,6 +21,7 @@ from kwok_operator.core.providerconfig import (
 )
 from kwok_operator.errors import ManifestError
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/kwok-provider-config, key config"
 LABEL = {"fromNodeLabelKey": "pool"}
@@ -138,7 +139,7 @@ def test_both_spellings_of_the_annotation_key(nodegroups: dict[str, Any]) -> Non
 GPU: dict[str, Any] = {"gpuLabelKey": "gpu", "availableGPUTypes": {"k80": {}, "p100": None}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [
         {"nodes": {"gpuConfig": GPU}},
@@ -147,7 +148,6 @@ GPU: dict[str, Any] = {"gpuLabelKey": "gpu", "availableGPUTypes": {"k80": {}, "p
         {"nodes": {"gpuConfig": {"gpuLabelKey": "gpu"}}, "availableGPUTypes": ["k80", "p100"]},
         {"nodes": {"gpuConfig": GPU}, "gpuConfig": GPU},
     ],
-    ids=["in nodes", "at the top", "its keys at the top", "in pieces", "twice alike"],
 )
 def test_gpu_config_wherever_the_samples_have_it(changes: dict[str, Any]) -> None:
     config = read(config_text(**changes))
@@ -164,8 +164,8 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
     assert config.notes == (f"{where}: {said}",)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "sentence"),
+@each_row(
+    "text reason sentence",
     [
         ("", "InvalidYAML", "is empty; it begins with apiVersion: v1alpha1"),
         ("[]", "InvalidYAML", "is no object of keys and values"),
@@ -268,8 +268,8 @@ def test_what_is_wrong_is_told_once(text: str, reason: str, sentence: str) -> No
     assert sentence in message
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@each_row(
+    "text sentence",
     [
         (
             config_text(readNodesFrom=None) + "readNodeFrom: cluster\n",
@@ -325,8 +325,8 @@ def test_sentences_stay_short() -> None:
     assert all(len(sentence) <= 800 for _, sentence in problems(text))
 
 
-@pytest.mark.parametrize(
-    ("key", "present", "read_key"),
+@each_row(
+    "key present read_key",
     [
         (None, {"config"}, "config"),
         (None, {"templates"}, "templates"),

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.core.quantity import format_quantity, parse_quantity
+from tests.fakes.rows import each_row
 
 # Every line was put to ParseQuantity of apimachinery v0.36.
 GOOD = {
@@ -65,25 +66,25 @@ BAD = [
 STRICTER = [".", "+", "-", "Gi", ".Gi", "+.m", "1e100", "1e-100", "1e0003", "1e99999999999"]
 
 
-@pytest.mark.parametrize(("text", "value"), GOOD.items(), ids=GOOD)
+@each_row("text value", GOOD.items())
 def test_what_the_api_server_takes_is_read_exactly(text: str, value: Fraction) -> None:
     assert parse_quantity(text) == value
 
 
-@pytest.mark.parametrize("text", [*BAD, *STRICTER], ids=repr)
+@each_row("text", [*BAD, *STRICTER])
 def test_what_the_api_server_refuses_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(ValueError, match="such as 4, 500m or 16Gi"):
         parse_quantity(text)
 
 
-@pytest.mark.parametrize("value", [True, False, None, [], {}, ["4"], b"4"], ids=repr)
+@each_row("value", [True, False, None, [], {}, ["4"], b"4"])
 def test_what_is_neither_number_nor_text_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="is not a number or a string"):
         parse_quantity(value)
 
 
-@pytest.mark.parametrize(
-    ("number", "value"),
+@each_row(
+    "number value",
     [(4, 4), (0, 0), (-1, -1), (0.5, Fraction(1, 2)), (1e22, 10**22), (1e-07, Fraction(1, 10**7))],
 )
 def test_json_numbers_are_quantities_too(number: float, value: Fraction) -> None:
@@ -102,8 +103,8 @@ def test_a_text_of_any_length_is_read_or_refused() -> None:
         parse_quantity("9" * 10_000)
 
 
-@pytest.mark.parametrize(
-    ("whole", "part", "left"),
+@each_row(
+    "whole part left",
     [
         ("4", "500m", "3500m"),
         ("3500m", "500m", "3"),

@@ -25,6 +25,7 @@ from kwok_operator.core.template import (
 )
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
+from tests.fakes.rows import each_row
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 GUARD = GuardTaint()
@@ -173,9 +174,9 @@ class TestResources:
         assert refused.value.value == value
         assert refused.value.remedy
 
-    @pytest.mark.parametrize("where", ["capacity", "allocatable"])
-    @pytest.mark.parametrize(
-        ("value", "problem"),
+    @each_row("where", ["capacity", "allocatable"])
+    @each_row(
+        "value problem",
         [
             ("10Gib", "is not a quantity"),
             ("", "is not a quantity"),
@@ -185,7 +186,6 @@ class TestResources:
             (None, "is not a number or a string"),
             ({}, "is not a number or a string"),
         ],
-        ids=repr,
     )
     def test_a_bad_quantity_names_field_and_value(
         self, where: str, value: object, problem: str
@@ -403,8 +403,8 @@ def test_the_hash_changes_with_the_node(shape: dict[str, Any]) -> None:
     assert template_hash(resolved(guard=NO_GUARD)) != template_hash(resolved())
 
 
-@pytest.mark.parametrize(
-    ("template", "word"),
+@each_row(
+    "template word",
     [
         ({}, "Default"),
         ({"node": {}, "shape": {}}, "Default"),

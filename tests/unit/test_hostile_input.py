@@ -27,6 +27,7 @@ from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, one_l
 from kwok_operator.kube.remote import MAX_LENGTH, remote_endpoint
 from kwok_operator.models.source import TemplateSource
 from kwok_operator.models.template import GuardTaint, Template
+from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ops/x, key y"
 SECRET = "hunter2-hunter2"
@@ -88,8 +89,8 @@ def templates(text: str) -> object:
     return read_nodes(text, where=WHERE)
 
 
-@pytest.mark.parametrize("read", [kubeconfig_of_secret, provider_config, templates])
-@pytest.mark.parametrize("name", TEXTS)
+@each_row("read", [kubeconfig_of_secret, provider_config, templates])
+@each_row("name", TEXTS)
 def test_a_hostile_text_is_refused_soon_and_shortly(
     read: Callable[[str], object], name: str
 ) -> None:
@@ -118,7 +119,7 @@ def test_a_kubeconfig_may_be_as_long_as_a_hundred_contexts_and_no_longer() -> No
         remote_endpoint(text + "#" * MAX_LENGTH, where="Secret prod")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "cluster",
     [
         {"server": "file:///etc/passwd"},
@@ -131,7 +132,6 @@ def test_a_kubeconfig_may_be_as_long_as_a_hundred_contexts_and_no_longer() -> No
         {"server": "https://k8s", "certificate-authority": "/etc/passwd"},
         {"server": "https://k8s", "certificate-authority": "../../../etc/passwd"},
     ],
-    ids=str,
 )
 def test_a_kubeconfig_of_a_secret_leads_to_https_only(cluster: dict[str, Any]) -> None:
     with pytest.raises(ConnectionConfigError) as caught:
@@ -139,7 +139,7 @@ def test_a_kubeconfig_of_a_secret_leads_to_https_only(cluster: dict[str, Any]) -
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "user",
     [
         {"exec": {"command": "sh"}},
@@ -151,7 +151,6 @@ def test_a_kubeconfig_of_a_secret_leads_to_https_only(cluster: dict[str, Any]) -
         {"as": "system:admin"},
         {"as-groups": ["system:masters"]},
     ],
-    ids=str,
 )
 def test_a_kubeconfig_of_a_secret_holds_data_only(user: dict[str, Any]) -> None:
     """Hidden in an anchor, or merged in, it is the same."""
@@ -203,15 +202,14 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("name", PATHS, ids=lambda name: repr(name[:30]))
-@pytest.mark.parametrize(
+@each_row("name", PATHS)
+@each_row(
     "source",
     [
         lambda name: {"nodes": {"name": "n", "cluster": {"secretName": name}}},
         lambda name: {"nodes": {"name": name}},
         lambda name: {"configMap": {"name": name}},
     ],
-    ids=["secret", "node", "configmap"],
 )
 def test_a_name_that_leads_elsewhere_is_no_name(
     source: Callable[[str], dict[str, Any]], name: str
@@ -221,14 +219,14 @@ def test_a_name_that_leads_elsewhere_is_no_name(
         TemplateSource.model_validate(source(name))
 
 
-@pytest.mark.parametrize("value", [*PATHS, "\x1b[2J", "\u202e", "🤖" * 1_000], ids=ascii)
+@each_row("value", [*PATHS, "\x1b[2J", "\u202e", "🤖" * 1_000])
 def test_a_value_of_a_label_makes_a_name_that_is_one(value: str) -> None:
     name = group_name(value)
     assert is_group_name(name) and len(name) <= MAX_GROUP_NAME_LENGTH
 
 
-@pytest.mark.parametrize("part", ["labels", "annotations"])
-@pytest.mark.parametrize("value", ["x" * MEGABYTE, "\x1b[2J\n", 10**4_000, None, ["x"]], ids=type)
+@each_row("part", ["labels", "annotations"])
+@each_row("value", ["x" * MEGABYTE, "\x1b[2J\n", 10**4_000, None, ["x"]])
 def test_metadata_of_a_template_make_a_node_or_a_short_sentence(part: str, value: object) -> None:
     node = {"metadata": {"name": "n", part: {"example.com/a": value, "x" * MEGABYTE: "y"}}}
     try:

@@ -34,6 +34,7 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.models.crd import custom_resource_definition, pool_definition
 from tests.fakes.apiserver import NODES
 from tests.fakes.applying import ACCOUNTS, CRDS, DEPLOYMENTS, NAMESPACES, ApplyingApiServer
+from tests.fakes.rows import each_row
 
 CRD_NAME = "kwoknodegroups.kwok-operator.io"
 
@@ -106,8 +107,8 @@ def test_what_to_do_has_to_be_said(
         assert len(told.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
+@each_row(
+    "flag value",
     [
         ("overlay", "nothing"),
         ("overlay", "crds"),
@@ -172,7 +173,7 @@ def test_help_says_what_each_overlay_is(capsys: pytest.CaptureFixture[str]) -> N
     assert found["default"] == "The operator alone."
 
 
-@pytest.mark.parametrize("overlay", overlays())
+@each_row("overlay", overlays())
 def test_what_comes_along_is_of_this_version(overlay: str) -> None:
     found = manifests(settings("--dry-run", f"--overlay={overlay}"))
     pods = [m["spec"]["template"]["spec"] for m in found if m["kind"] == "Deployment"]
@@ -188,7 +189,7 @@ def test_what_comes_along_is_of_this_version(overlay: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("overlay", overlays())
+@each_row("overlay", overlays())
 def test_yaml_says_the_same(overlay: str) -> None:
     found = manifests(settings("--dry-run", f"--overlay={overlay}"))
     assert list(yaml.safe_load_all(as_yaml(found))) == found

@@ -29,6 +29,7 @@ from kwok_operator.observability.cloudmetrics import (
 )
 from kwok_operator.observability.groupmetrics import CONDITIONS, NODE_STATES, GroupCollector
 from kwok_operator.observability.metrics import Metrics, memory_limit, resource_of
+from tests.fakes.rows import each_row
 from tests.metrics import operator_metrics, shim_metrics
 
 DOC = Path(__file__).parents[2] / "docs" / "monitoring.md"
@@ -276,8 +277,8 @@ def test_a_pass_that_fails_is_counted_and_raised() -> None:
     assert value("kwok_operator_reconcile_duration_seconds_sum") == 2.0
 
 
-@pytest.mark.parametrize(
-    ("path", "resource"),
+@each_row(
+    "path resource",
     [
         ("/api/v1/nodes", "nodes"),
         ("/api/v1/nodes/web-1", "nodes"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.prometheus import dashboard, panels
+from tests.fakes.rows import each_row
 from tests.metrics import operator_metrics, shim_metrics
 from tests.monitoring.page import MAX_LINES, Line, Shown, clock, draw, number, scale
 
@@ -57,8 +58,8 @@ def test_a_legend_is_text() -> None:
     assert '<script>"&' in texts(svg)
 
 
-@pytest.mark.parametrize(
-    ("largest", "top"), [(0, 1), (0.003, 0.004), (1, 1), (7, 8), (41, 50), (200, 200), (1001, 2000)]
+@each_row(
+    "largest top", [(0, 1), (0.003, 0.004), (1, 1), (7, 8), (41, 50), (200, 200), (1001, 2000)]
 )
 def test_an_axis_ends_at_a_round_number(largest: float, top: float) -> None:
     ticks = scale(largest)
@@ -66,8 +67,8 @@ def test_an_axis_ends_at_a_round_number(largest: float, top: float) -> None:
     assert ticks[-1] == pytest.approx(top)
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
+@each_row(
+    "value unit text",
     [
         (0.0042, "s", "4.2 ms"),
         (2.5, "s", "2.5 s"),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import ENV_PREFIX, RunSettings, add_run_flags, run_settings
+from tests.fakes.rows import each_row
 
 DEFAULTS = RunSettings(
     kubeconfig=None,
@@ -152,27 +153,27 @@ def test_every_setting_is_tried_here() -> None:
     assert {field(flag) for flag in GOOD} | {"namespace", "provider_config"} == settings
 
 
-@pytest.mark.parametrize("flag", GOOD)
+@each_row("flag", GOOD)
 def test_a_flag_sets_its_setting_and_no_other(flag: str) -> None:
     for text, value in GOOD[flag]:
         changed = dataclasses.replace(DEFAULTS, **{field(flag): value})
         assert parse(f"--{flag}={text}") == changed
 
 
-@pytest.mark.parametrize("flag", GOOD)
+@each_row("flag", GOOD)
 def test_so_does_its_variable(flag: str) -> None:
     for text, value in GOOD[flag]:
         changed = dataclasses.replace(DEFAULTS, **{field(flag): value})
         assert parse(**{variable(flag): text}) == changed
 
 
-@pytest.mark.parametrize("flag", GOOD)
+@each_row("flag", GOOD)
 def test_a_flag_wins_over_its_variable(flag: str) -> None:
     (text, value), (other, _) = GOOD[flag]
     assert getattr(parse(f"--{flag}={text}", **{variable(flag): other}), field(flag)) == value
 
 
-@pytest.mark.parametrize("flag", GOOD)
+@each_row("flag", GOOD)
 def test_an_empty_variable_is_none(flag: str) -> None:
     # As in a Deployment whose value was left out.
     assert parse(**{variable(flag): ""}) == DEFAULTS
@@ -182,7 +183,7 @@ def test_other_variables_are_nobodys_business() -> None:
     assert parse(KUBECONFIG="/a", LISTEN=":1", KWOK_OPERATOR_OTHER="x") == DEFAULTS
 
 
-@pytest.mark.parametrize(("flag", "text"), BAD, ids=repr)
+@each_row("flag text", BAD)
 def test_a_bad_flag_is_one_line_that_names_it(flag: str, text: str) -> None:
     with pytest.raises(SettingsError) as refused:
         parse(f"--{flag}={text}", **{variable(flag): GOOD[flag][0][0]})
@@ -190,7 +191,7 @@ def test_a_bad_flag_is_one_line_that_names_it(flag: str, text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("flag", "text"), BAD, ids=repr)
+@each_row("flag text", BAD)
 def test_a_bad_variable_is_one_line_that_names_it(flag: str, text: str) -> None:
     with pytest.raises(SettingsError) as refused:
         parse(**{variable(flag): text})
@@ -198,8 +199,8 @@ def test_a_bad_variable_is_one_line_that_names_it(flag: str, text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("flag", "remedy"),
+@each_row(
+    "flag remedy",
     [
         ("max-total-nodes", "such as 10000"),
         ("provider-id-prefix", 'such as "kwok:"'),
@@ -274,8 +275,8 @@ def test_an_empty_name_is_the_default(flag: str) -> None:
     assert parse(f"--{flag}=") == DEFAULTS
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
+@each_row(
+    "text address",
     [
         (":8080", ("0.0.0.0", 8080)),
         ("0.0.0.0:1", ("0.0.0.0", 1)),
