@@ -4,18 +4,15 @@
 - the shape wins over the node: resources, reserved, gpu, labels, taints, arch, os, zone, type
 - a guard taint unless switched off, never twice; taints of one key and effect are merged
 - bad and negative quantities, and more reserved than there is, name field and value
-- a pasted node of any cloud keeps what its group has in common
 - the hash changes when the node does; the source is told in a word
 
 That any JSON at all is a node or a TemplateError is in test_core_template_any.py.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kwok_operator.core.template import (
     MAX_RESOLVED_BYTES,
@@ -27,7 +24,6 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
 from tests.fakes.rows import each_row
 
-CORPUS = Path(__file__).parents[1] / "corpus"
 GUARD = GuardTaint()
 NO_GUARD = GuardTaint(enabled=False)
 GUARD_TAINT = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
@@ -350,29 +346,6 @@ class TestTaints:
         node = {"spec": {"taints": [{"key": "pool", "value": "a", "effect": "NoSchedule"}]}}
         shape = {"taints": [{"key": "pool", "value": "b", "effect": "NoSchedule"}]}
         assert self.taints(node, shape, NO_GUARD) == shape["taints"]
-
-
-@pytest.mark.parametrize(
-    ("cloud", "zone", "capacity"),
-    [
-        ("eks-karpenter-disrupted", "eu-west-1b", {"cpu": "48", "nvidia.com/gpu": "4"}),
-        ("gke-scaling-down", "us-central1-c", {"cpu": "8", "memory": "32880772Ki"}),
-        ("aks-spot-starting", "westeurope-2", {"cpu": "4", "pods": "250"}),
-        ("kubeadm-control-plane", "rack4", {"cpu": "16", "hugepages-1Gi": "8Gi"}),
-    ],
-)
-def test_a_pasted_node_of_a_cloud_is_a_template(
-    cloud: str, zone: str, capacity: dict[str, str]
-) -> None:
-    node = yaml.safe_load((CORPUS / f"{cloud}.yaml").read_text())
-    answer = resolved(node)
-    assert answer["status"]["capacity"].items() >= capacity.items()
-    assert answer["status"]["allocatable"] == node["status"]["allocatable"]
-    assert answer["metadata"]["labels"]["topology.kubernetes.io/zone"] == zone
-    assert answer["spec"]["taints"][-1] == GUARD_TAINT
-    # No condition, address or name: those belong to each node that is made of it.
-    assert answer["status"].keys().isdisjoint({"conditions", "addresses", "daemonEndpoints"})
-    assert "name" not in answer["metadata"]
 
 
 def test_a_node_that_is_too_large_for_status_is_refused() -> None:
