@@ -122,12 +122,6 @@ def test_no_node_lives_longer_than_it_may() -> None:
     assert life(interruptions={"hourlyRate": "0"}).end is None
 
 
-def test_a_rate_is_the_share_that_is_gone_within_an_hour() -> None:
-    ends = [life(n, interruptions={"hourlyRate": "0.3"}).end for n in range(2_000)]
-    gone = sum(end is not None and end.after <= HOUR for end in ends)
-    assert gone / 2_000 == pytest.approx(0.3, abs=0.05)
-
-
 def test_notice_may_be_given_later_or_not_at_all() -> None:
     spot = life(interruptions={"lifetime": {"fixed": "10m"}})
     assert spot.notice_at == T0 + 8 * MINUTE

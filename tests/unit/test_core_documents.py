@@ -8,14 +8,13 @@
 """
 
 import json
-import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.documents import NodeDocuments, nodes_of, pick, read_nodes
+from kwok_operator.core.documents import NodeDocuments, nodes_of, pick
 from kwok_operator.core.yamltext import MAX_DEPTH, DocumentError, load_documents, read_documents
 from kwok_operator.errors import ManifestError
 from tests.fakes.rows import each_row
@@ -98,10 +97,7 @@ def test_aliases_give_values_of_their_own() -> None:
         ("a: 1\nb: {c: 1, c: 2}", "line 2, column 11: b: the key 'c' stands here twice"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' stands here twice; remove one"),
         ("{5: a, '5': b}", "line 1, column 8: the key '5' stands here twice; remove one"),
-        (
-            "a:\n\t- b",
-            "line 2, column 1: is not YAML: a tab stands where YAML wants spaces; replace it",
-        ),
+        ("a:\n\t- b", "line 2, column 1: is not YAML: a tab stands where YAML wants spaces"),
         ("a: b: c", "line 1, column 5: is not YAML: mapping values are not allowed"),
         ("a: [1", "is not YAML: did not find expected"),
         ("a:\n  b: .nan", "line 2, column 6: a.b: .nan is not a number that JSON has"),
@@ -146,15 +142,6 @@ def test_a_few_lines_that_mean_terabytes_are_refused() -> None:
     assert "aliases repeat too much" in refusal("\n".join(lines))
     text = f"a: &a {'x' * 10_000}\nb: [{', '.join(['*a'] * 1_000)}]"
     assert "aliases repeat too much" in refusal(text)
-
-
-def test_a_megabyte_is_read_soon() -> None:
-    node = "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: n%d\n  labels: {a: b, c: d}\n"
-    text = "".join(node % i for i in range(14_000))
-    begin = time.process_time()
-    assert len(read_nodes(text, where=WHERE).nodes) == 14_000
-    assert len(text) > 1_000_000
-    assert time.process_time() - begin < 10
 
 
 def test_lines_of_parts_are_known() -> None:

@@ -358,11 +358,3 @@ class TestWithoutAUsableTemplate:
     def test_nodes_may_still_go(self) -> None:
         todo = plan(spec(1, **deleting(*named(0))), seen(range(3)), may_create=False)
         assert set(todo.delete) == set(named(0, 2))
-
-
-def test_a_large_group_is_planned_as_a_small_one() -> None:
-    grown = plan(spec(10_000), seen())
-    assert len(grown.create) == 10_000
-    assert grown.batches == (Batch(0, 9_999, NOW),)
-    shrunk = plan(spec(1), seen(range(10_000)))
-    assert len(shrunk.delete) == 9_999

@@ -114,9 +114,8 @@ def test_the_template_in_use_stays_where_there_is_no_new_one() -> None:
     assert (other.resolved_template, other.template_hash) == ({}, "0000000000")
 
 
-@each_row(
-    "facts status reason",
-    [
+VERDICTS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
+    "Ready": [
         ({}, "True", "Ready"),
         (target(0) | {"replicas": 0, "ready": 0}, "True", "Ready"),
         (target(5), "False", "ScalingUp"),
@@ -148,14 +147,7 @@ def test_the_template_in_use_stays_where_there_is_no_new_one() -> None:
         (IN_PLACE | {"refusal": "no"}, "False", "Refused"),
         (ROLLING | {"ready": 2, "kwok_silent": "silent"}, "False", "KwokNotResponding"),
     ],
-)
-def test_ready(facts: dict[str, Any], status: str, reason: str) -> None:
-    assert verdict("Ready", **facts) == (status, reason)
-
-
-@each_row(
-    "facts status reason",
-    [
+    "Reconciling": [
         ({}, "False", "Settled"),
         (target(5), "True", "ScalingUp"),
         (target(2), "True", "ScalingDown"),
@@ -173,14 +165,7 @@ def test_ready(facts: dict[str, Any], status: str, reason: str) -> None:
         (IN_PLACE, "True", "Updating"),
         (ROLLING | {"ready": 2}, "True", "Updating"),
     ],
-)
-def test_reconciling(facts: dict[str, Any], status: str, reason: str) -> None:
-    assert verdict("Reconciling", **facts) == (status, reason)
-
-
-@each_row(
-    "facts status reason",
-    [
+    "Stalled": [
         ({}, "False", "Progressing"),
         (target(5), "False", "Progressing"),
         ({"ready": 2}, "False", "Progressing"),
@@ -191,31 +176,32 @@ def test_reconciling(facts: dict[str, Any], status: str, reason: str) -> None:
         ({"template_error": "broken", "refusal": "no"}, "True", "TemplateInvalid"),
         ({"refusal": "no", "kwok_silent": "silent", "ready": 2}, "True", "Refused"),
     ],
-)
-def test_stalled(facts: dict[str, Any], status: str, reason: str) -> None:
-    assert verdict("Stalled", **facts) == (status, reason)
+}
+OTHERS = [
+    ("TemplateResolved", {}, "True", "Resolved"),
+    ("TemplateResolved", {"template_error": "broken"}, "False", "TemplateInvalid"),
+    ("ScalingLimited", {}, "False", "WithinLimits"),
+    ("ScalingLimited", target(3, MIN_SIZE), "True", "MinSize"),
+    ("ScalingLimited", target(3, MAX_SIZE), "True", "MaxSize"),
+    ("ScalingLimited", target(3, NODE_LIMIT), "True", "NodeLimit"),
+    ("Paused", {}, "False", "NotPaused"),
+    ("Paused", {"paused": True}, "True", "SpecPaused"),
+    ("ForeignNodes", {}, "False", "NoForeignNodes"),
+    ("ForeignNodes", {"foreign": ["a"]}, "True", "NotOurs"),
+    ("ForeignNodes", {"terminating": ["a"]}, "False", "NoForeignNodes"),
+    ("Reconciling", {"terminating": ["a"]}, "False", "NodesTerminating"),
+    ("Ready", {"terminating": ["a"]}, "True", "Ready"),
+    ("Reconciling", target(5) | {"terminating": ["a"]}, "True", "ScalingUp"),
+]
 
 
 @each_row(
     "kind facts status reason",
-    [
-        ("TemplateResolved", {}, "True", "Resolved"),
-        ("TemplateResolved", {"template_error": "broken"}, "False", "TemplateInvalid"),
-        ("ScalingLimited", {}, "False", "WithinLimits"),
-        ("ScalingLimited", target(3, MIN_SIZE), "True", "MinSize"),
-        ("ScalingLimited", target(3, MAX_SIZE), "True", "MaxSize"),
-        ("ScalingLimited", target(3, NODE_LIMIT), "True", "NodeLimit"),
-        ("Paused", {}, "False", "NotPaused"),
-        ("Paused", {"paused": True}, "True", "SpecPaused"),
-        ("ForeignNodes", {}, "False", "NoForeignNodes"),
-        ("ForeignNodes", {"foreign": ["a"]}, "True", "NotOurs"),
-        ("ForeignNodes", {"terminating": ["a"]}, "False", "NoForeignNodes"),
-        ("Reconciling", {"terminating": ["a"]}, "False", "NodesTerminating"),
-        ("Ready", {"terminating": ["a"]}, "True", "Ready"),
-        ("Reconciling", target(5) | {"terminating": ["a"]}, "True", "ScalingUp"),
-    ],
+    [*((kind, *row) for kind, rows in VERDICTS.items() for row in rows), *OTHERS],
 )
-def test_the_other_conditions(kind: str, facts: dict[str, Any], status: str, reason: str) -> None:
+def test_which_conditions_hold_and_why(
+    kind: str, facts: dict[str, Any], status: str, reason: str
+) -> None:
     assert verdict(kind, **facts) == (status, reason)
 
 
