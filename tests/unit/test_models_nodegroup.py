@@ -25,7 +25,7 @@ from kwok_operator.models.nodegroup import (
     KwokNodeGroupSpec,
     ScaleDownOrder,
 )
-from kwok_operator.models.template import Shape, Taint, TaintEffect
+from kwok_operator.models.template import Shape, TaintEffect
 from tests import cloudmanifests, manifests
 from tests.fakes.rows import each_row
 
@@ -75,57 +75,30 @@ def test_an_empty_autoscaling_is_not_an_absent_one() -> None:
 
 
 def test_every_field_is_read() -> None:
-    spec = spec_of(
-        {
-            "targetSize": 20,
-            "paused": True,
-            "template": {
-                "node": {"metadata": {"labels": {"tier": "batch"}}},
-                "shape": {
-                    "cpu": 8,
-                    "memory": "32Gi",
-                    "ephemeralStorage": "100Gi",
-                    "maxPods": 58,
-                    "reserved": {"cpu": "500m", "memory": "2Gi", "ephemeralStorage": "1Gi"},
-                    "gpu": {"count": 8},
-                    "resources": {"example.com/fpga": 2},
-                    "arch": "arm64",
-                    "os": "linux",
-                    "zone": "eu-west-1b",
-                    "instanceType": "p4d.24xlarge",
-                    "labels": {"example.com/pool": ""},
-                    "taints": [{"key": "gpu", "effect": "NoExecute"}],
-                },
-            },
-            "guardTaint": {"enabled": False, "key": "k", "value": "", "effect": "NoExecute"},
-            "scaleDown": {
-                "order": "OldestFirst",
-                "nodesToDelete": ["b", "a", "b"],
-                "pods": "Delete",
-            },
-            "autoscaling": {"minSize": 1, "maxSize": 200},
-        }
-    )
-    shape = spec.template.shape
-    assert (spec.target_size, spec.paused) == (20, True)
-    assert spec.template.node == {"metadata": {"labels": {"tier": "batch"}}}
-    assert (shape.cpu, shape.memory, shape.ephemeral_storage) == ("8", "32Gi", "100Gi")
-    assert shape.max_pods == 58
-    assert (shape.reserved.cpu, shape.reserved.memory) == ("500m", "2Gi")
-    assert shape.reserved.ephemeral_storage == "1Gi"
-    assert shape.gpu is not None
-    assert (shape.gpu.type, shape.gpu.count) == ("nvidia.com/gpu", 8)
-    assert shape.resources == {"example.com/fpga": "2"}
-    assert (shape.arch, shape.os, shape.zone) == ("arm64", "linux", "eu-west-1b")
-    assert shape.instance_type == "p4d.24xlarge"
-    assert shape.labels == {"example.com/pool": ""}
-    assert shape.taints == (Taint(key="gpu", value="", effect=TaintEffect.NO_EXECUTE),)
-    assert spec.guard_taint.enabled is False
-    assert spec.guard_taint.value == ""
-    assert spec.scale_down.order is ScaleDownOrder.OLDEST_FIRST
-    assert spec.scale_down.nodes_to_delete == {"a", "b"}
-    assert spec.scale_down.pods is DeletedNodePods.DELETE
-    assert spec.autoscaling == Autoscaling(min_size=1, max_size=200)
+    given: dict[str, Any] = {
+        "targetSize": 20,
+        "paused": True,
+        "template": {
+            "node": {"metadata": {"labels": {"tier": "batch"}}},
+            "shape": {
+                "reserved": {"cpu": "500m", "memory": "2Gi", "ephemeralStorage": "1Gi"},
+                "gpu": {"type": "nvidia.com/gpu", "count": 8},
+                "resources": {"example.com/fpga": "2"},
+                "labels": {"example.com/pool": ""},
+                "taints": [{"key": "gpu", "value": "", "effect": "NoExecute"}],
+            }
+            | {"cpu": "8", "memory": "32Gi", "ephemeralStorage": "100Gi", "maxPods": 58}
+            | {"arch": "arm64", "os": "linux", "zone": "eu-west-1b", "instanceType": "p4d"},
+            "keepImages": True,
+        },
+        "guardTaint": {"enabled": False, "key": "k", "value": "", "effect": "NoExecute"},
+        "scaleDown": {"order": "OldestFirst", "nodesToDelete": ["b", "a", "b"], "pods": "Delete"},
+        "autoscaling": {"minSize": 1, "maxSize": 200, "gpuTypes": ["k80"]},
+    }
+    dumped = spec_of(given).dump()
+    dumped["scaleDown"]["nodesToDelete"].sort()
+    given["scaleDown"]["nodesToDelete"] = ["a", "b"]
+    assert {key: dumped[key] for key in given} == given
 
 
 READABLE = """
