@@ -29,7 +29,6 @@ from kwok_operator.observability.cloudmetrics import (
 )
 from kwok_operator.observability.groupmetrics import CONDITIONS, NODE_STATES, GroupCollector
 from kwok_operator.observability.metrics import Metrics, memory_limit, resource_of
-from tests.fakes.rows import each_row
 from tests.metrics import operator_metrics, shim_metrics
 
 DOC = Path(__file__).parents[2] / "docs" / "monitoring.md"
@@ -277,24 +276,19 @@ def test_a_pass_that_fails_is_counted_and_raised() -> None:
     assert value("kwok_operator_reconcile_duration_seconds_sum") == 2.0
 
 
-@each_row(
-    "path resource",
-    [
-        ("/api/v1/nodes", "nodes"),
-        ("/api/v1/nodes/web-1", "nodes"),
-        ("/api/v1/namespaces/default/events/web.1", "events"),
-        ("/api/v1/namespaces/default/pods", "pods"),
-        ("/api/v1/namespaces/default", "namespaces"),
-        ("/apis/kwok-operator.io/v1alpha1/kwoknodegroups/web/status", "kwoknodegroups"),
-        ("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "leases"),
-        ("/apis/example.com/v1/namespaces/x/anything/y", "other"),
-        ("/readyz", "other"),
-        ("/", "other"),
-        ("/apis", "other"),
-    ],
-)
-def test_the_resource_of_a_path(path: str, resource: str) -> None:
-    assert resource_of(path) == resource
+def test_the_resource_of_a_path() -> None:
+    resources = {
+        "/api/v1/nodes": "nodes",
+        "/api/v1/nodes/web-1": "nodes",
+        "/api/v1/namespaces/default/events/web.1": "events",
+        "/api/v1/namespaces/default/pods": "pods",
+        "/api/v1/namespaces/default": "namespaces",
+        "/apis/kwok-operator.io/v1alpha1/kwoknodegroups/web/status": "kwoknodegroups",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n": "leases",
+        **dict.fromkeys(("/apis/example.com/v1/namespaces/x/anything/y", "/readyz"), "other"),
+        **dict.fromkeys(("/", "/apis"), "other"),
+    }
+    assert {path: resource_of(path) for path in resources} == resources
 
 
 def test_the_limit_of_memory(tmp_path: Path) -> None:
