@@ -53,10 +53,7 @@ CONFINED: dict[str, tuple[str, ...]] = {
     "grpc": (f"{PACKAGE}.shim",),
     "google": (f"{PACKAGE}.shim",),
     "hpack": (f"{PACKAGE}.shim.http2",),
-    "prometheus_client": (
-        f"{PACKAGE}.observability",
-        f"{PACKAGE}.shim.metrics",
-    ),
+    "prometheus_client": (f"{PACKAGE}.observability", f"{PACKAGE}.shim.metrics"),
     "uvloop": (f"{PACKAGE}.cli.main",),
 }
 

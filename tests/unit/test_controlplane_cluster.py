@@ -19,15 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.controlplane import (
-    ClusterError,
-    ControlPlaneError,
-    Settings,
-    create,
-    delete,
-    get,
-    revive,
-)
+from hack.controlplane import ClusterError, ControlPlaneError, Settings, create, delete, get, revive
 from hack.controlplane.lifecycle import names
 from hack.controlplane.processes import running
 
@@ -118,11 +110,7 @@ def test_no_reuse_with_other_options(settings: Settings) -> None:
 
 @pytest.mark.parametrize(("patience", "same"), [(20.0, True), (0.0, False)])
 def test_reuse_of_what_answers_late(
-    tmp_path: Path,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    patience: float,
-    same: bool,
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, patience: float, same: bool
 ) -> None:
     pid = create("one", settings=settings).pid("etcd")
     monkeypatch.setattr("hack.controlplane.lifecycle._ANSWER_SECONDS", patience)

@@ -15,13 +15,7 @@ import pytest
 
 from hack.controlplane.errors import UnknownVersion
 from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, SETS_DIRECTORY
-from hack.controlplane.toolsets import (
-    PROMETHEUS,
-    known_versions,
-    load,
-    parse,
-    read,
-)
+from hack.controlplane.toolsets import PROMETHEUS, known_versions, load, parse, read
 from tests.fakes.rows import each_row
 
 from .controlplane_fakes import SETS

@@ -32,12 +32,7 @@ from kwok_operator.core.cloud.times import format_time, parse_time
 from kwok_operator.core.serials import MAX_BATCHES, Batch, format_ranges
 from kwok_operator.models.cloud import Cloud, ErrorClass
 from kwok_operator.models.cloudstatus import MAX_REFUSED, MAX_ROWS, CloudStatus
-from kwok_operator.models.status import (
-    Condition,
-    ConditionType,
-    KwokNodeGroupStatus,
-    PendingBatch,
-)
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
 from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 

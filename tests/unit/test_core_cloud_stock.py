@@ -15,15 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.poolstatus import pool_status
-from kwok_operator.core.cloud.stock import (
-    Decision,
-    Holder,
-    Pool,
-    Refused,
-    Request,
-    Use,
-    decide,
-)
+from kwok_operator.core.cloud.stock import Decision, Holder, Pool, Refused, Request, Use, decide
 from kwok_operator.models.capacitypool import MAX_SHOWN_GROUPS, KwokCapacityPoolSpec
 from kwok_operator.models.cloud import ErrorClass
 from tests.unit.clouds import QUICK
@@ -93,10 +85,7 @@ def test_what_is_held_is_no_request() -> None:
 
 @pytest.mark.parametrize(
     ("pools", "reason", "by"),
-    [
-        ([], "PoolMissing", "zone"),
-        ([pool("zone", outage=True)], "Outage", "zone"),
-    ],
+    [([], "PoolMissing", "zone"), ([pool("zone", outage=True)], "Outage", "zone")],
 )
 def test_nothing_is_decided_where_a_pool_is_missing_or_out(
     pools: list[Pool], reason: str, by: str

@@ -79,9 +79,7 @@ def templates(*nodes: dict[str, Any]) -> ConfigMapTemplates:
 
 
 def derived(
-    *nodes: dict[str, Any],
-    real: list[LiveNode] | None = None,
-    using: ProviderConfig | None = None,
+    *nodes: dict[str, Any], real: list[LiveNode] | None = None, using: ProviderConfig | None = None
 ) -> Derivation:
     """Of templates alone, unless there are real nodes."""
     source = ReadNodesFrom.CONFIGMAP if real is None else ReadNodesFrom.BOTH

@@ -55,11 +55,7 @@ def status_of(
     now: str = NOW,
 ) -> KwokNodeGroupStatus:
     return make_status(
-        facts,
-        group="web",
-        previous=previous or KwokNodeGroupStatus(),
-        resolved=resolved,
-        now=now,
+        facts, group="web", previous=previous or KwokNodeGroupStatus(), resolved=resolved, now=now
     )
 
 

@@ -14,12 +14,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.template import (
-    MAX_RESOLVED_BYTES,
-    resolve,
-    source,
-    template_hash,
-)
+from kwok_operator.core.template import MAX_RESOLVED_BYTES, resolve, source, template_hash
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
 from tests.fakes.rows import each_row

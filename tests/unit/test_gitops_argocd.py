@@ -15,13 +15,7 @@ from typing import Any
 from lupa.lua51 import LuaRuntime
 
 from kwok_operator.constants import API_GROUP, KIND
-from tests.fakes.gitops import (
-    SITUATIONS,
-    Object,
-    Situation,
-    every_group,
-    manifests_in_the_docs,
-)
+from tests.fakes.gitops import SITUATIONS, Object, Situation, every_group, manifests_in_the_docs
 from tests.fakes.rows import each_row
 from tests.manifests import group
 
