@@ -230,7 +230,7 @@ def damaged_nodes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(node=damaged_nodes())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_whatever_is_put_into_a_node_it_is_cleaned_or_refused(node: dict[str, Any]) -> None:
     try:
         after = clean(node)

@@ -385,7 +385,7 @@ real_nodes = st.builds(
     source=st.sampled_from(ReadNodesFrom),
     kind=st.sampled_from(KeyKind),
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_whatever_the_nodes_are_groups_can_be_applied(
     static: list[dict[str, Any]], real: list[LiveNode], source: ReadNodesFrom, kind: KeyKind
 ) -> None:

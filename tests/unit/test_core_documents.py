@@ -178,7 +178,7 @@ def test_json_is_yaml(value: Any) -> None:
 
 
 @given(text=st.text(alphabet="ab:-[]{}&*!|>#'\"\n\t ,?%<~0x.", max_size=40) | st.text())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_any_text_is_values_or_one_line(text: str) -> None:
     try:
         values = load(text)

@@ -112,7 +112,7 @@ anything = st.recursive(
 
 
 @given(manifest=st.dictionaries(names, anything, max_size=4), name=st.just("a") | anything)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_whatever_passes_can_be_read(manifest: Manifest, name: Any) -> None:
     whole = {**group(name=name), **manifest}
     for problem in check_group(whole):

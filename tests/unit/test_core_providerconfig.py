@@ -345,7 +345,7 @@ configs = st.fixed_dictionaries(
 
 
 @given(text=configs.map(yaml.safe_dump) | values.map(yaml.safe_dump) | st.text())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_any_text_is_a_config_or_has_problems(text: str) -> None:
     try:
         config = read(text)

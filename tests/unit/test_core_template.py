@@ -157,9 +157,13 @@ class TestResources:
     @each_row(
         "value problem",
         [
-            *((text, "is not a quantity") for text in ("10Gib", "")),
-            *((negative, "must not be negative") for negative in ("-1", -1)),
-            *((other, "is not a number or a string") for other in (True, None, {})),
+            ("10Gib", "is not a quantity"),
+            ("", "is not a quantity"),
+            ("-1", "must not be negative"),
+            (-1, "must not be negative"),
+            (True, "is not a number or a string"),
+            (None, "is not a number or a string"),
+            ({}, "is not a number or a string"),
         ],
     )
     def test_a_bad_quantity_names_field_and_value(
