@@ -116,26 +116,6 @@ def test_a_kubeconfig_may_be_as_long_as_a_hundred_contexts_and_no_longer() -> No
 
 
 @each_row(
-    "cluster",
-    [
-        {"server": "file:///etc/passwd"},
-        {"server": "unix:///run/containerd.sock"},
-        {"server": "http://169.254.169.254/latest/meta-data"},
-        {"server": "HTTP://k8s"},
-        {"server": "https://k8s", "proxy-url": "file:///etc/passwd"},
-        {"server": "https://k8s", "proxy-url": "socks5h://proxy:1080"},
-        {"server": "https://k8s", "proxy-url": "unix:///run/proxy.sock"},
-        {"server": "https://k8s", "certificate-authority": "/etc/passwd"},
-        {"server": "https://k8s", "certificate-authority": "../../../etc/passwd"},
-    ],
-)
-def test_a_kubeconfig_of_a_secret_leads_to_https_only(cluster: dict[str, Any]) -> None:
-    with pytest.raises(ConnectionConfigError) as caught:
-        remote_endpoint(kubeconfig(cluster, {"token": SECRET}), where="Secret prod")
-    assert SECRET not in str(caught.value)
-
-
-@each_row(
     "user",
     [
         {"exec": {"command": "sh"}},
