@@ -10,7 +10,7 @@ from html import escape
 from typing import Final
 
 from hack.cloudpictures.rehearsal import Span, Track
-from kwok_operator.core.cloud.distributions import SECOND
+from kwok_operator.core.cloud.draws import SECOND
 from kwok_operator.core.cloud.states import State
 
 GREY: Final = "#768390"

@@ -10,12 +10,11 @@ time here, so what is drawn is what is drawn by lot, and nothing else.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hack.cloudpictures.course import Course
 from kwok_operator.core.cloud.arrival import retry_span
-from kwok_operator.core.cloud.course import Course
-from kwok_operator.core.cloud.distributions import SECOND
-from kwok_operator.core.cloud.draws import instance
-from kwok_operator.core.cloud.interruptions import give_notice
-from kwok_operator.core.cloud.life import Life, View, deletion_delay
+from kwok_operator.core.cloud.desired import give_notice
+from kwok_operator.core.cloud.draws import SECOND, instance_seed
+from kwok_operator.core.cloud.life import DesiredNode, Life, deletion_delay
 from kwok_operator.core.cloud.states import Phase, State
 from kwok_operator.core.cloud.stock import Amounts, Holder, Pool, Request, decide
 from kwok_operator.core.cloud.terms import in_force
@@ -78,7 +77,7 @@ class Track:
     gone: bool = False
     _course: Course | None = None
     _life: Life | None = None
-    _moment: Phase | View | None = None
+    _moment: Phase | DesiredNode | None = None
     """As it was last looked at: it holds until it says."""
 
     def grant(self, at: int) -> None:
@@ -109,7 +108,7 @@ class Track:
             return State.WAITING if self.refused_at is None else State.FAILED
         if self._moment is None or now >= (self._moment.until or now + 1):
             moment, life = self._course.at(now), self.life
-            self._moment = life.view(now) if isinstance(moment, View) and life else moment
+            self._moment = life.desired(now) if isinstance(moment, DesiredNode) and life else moment
         return self._moment.state
 
     def give_notice(self, now: int) -> None:
@@ -121,7 +120,7 @@ class Track:
         return self._life if there and self.noticed_at is None else None
 
     def delete(self, now: int) -> None:
-        who = instance(self.group.cloud, group=self.group.name, serial=self.serial)
+        who = instance_seed(self.group.cloud, group=self.group.name, serial=self.serial)
         stuck = 0 if self.state(now) in _WITHOUT_NODE else deletion_delay(self.group.cloud, who)
         self.delete_at = now + stuck
         self.gone = not stuck

@@ -25,7 +25,7 @@ from typing import Final
 from kwok_operator.constants import MAX_NODES_TO_DELETE
 from kwok_operator.core.autoscalable import MAX_ANSWER
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import Observed, Plan, make_plan
+from kwok_operator.core.plan import ObservedGroup, Plan, make_plan
 from kwok_operator.core.serials import Batch
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.models.autoscaling import Autoscaling
@@ -36,7 +36,7 @@ MOST_TOLD: Final = MAX_ANSWER // 20
 """More instances than fit into an answer: each takes more bytes than that."""
 
 
-class Refusal(StrEnum):
+class RefusalReason(StrEnum):
     """Why something can't be done: kinds that a protocol has codes for."""
 
     INVALID = "Invalid"
@@ -48,7 +48,7 @@ class Refusal(StrEnum):
 class RefusedError(KwokOperatorError):
     """CA asks for what a group can't do; the sentence ends up in CA's events."""
 
-    def __init__(self, kind: Refusal, message: str) -> None:
+    def __init__(self, kind: RefusalReason, message: str) -> None:
         self.kind = kind
         super().__init__(message)
 
@@ -102,7 +102,7 @@ class Fleet:
     @cached_property
     def plan(self) -> Plan:
         """What the operator does next, unless more than the spec holds it back."""
-        observed = Observed(
+        observed = ObservedGroup(
             nodes=self.present,
             terminating=self.leaving,
             gone=self.gone,
@@ -175,11 +175,11 @@ class Change:
 def increase(fleet: Fleet, delta: int) -> Change:
     """Asks for `delta` more nodes. Raises RefusedError."""
     if delta <= 0:
-        raise RefusedError(Refusal.INVALID, f"the increase must be positive, and is {delta}")
+        raise RefusedError(RefusalReason.INVALID, f"the increase must be positive, and is {delta}")
     target = fleet.target + delta
     if fleet.max_size is not None and target > fleet.max_size:
         raise RefusedError(
-            Refusal.OUT_OF_RANGE,
+            RefusalReason.OUT_OF_RANGE,
             f"group {fleet.group} has a target of {fleet.target} and a maximum of "
             f"{fleet.max_size}: {delta} more are too many",
         )
@@ -199,7 +199,7 @@ def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
     healthy = sum(not victim.failed for victim in fewer)
     if healthy > fleet.target - fleet.min_size:
         raise RefusedError(
-            Refusal.AT_MINIMUM,
+            RefusalReason.AT_MINIMUM,
             f"group {fleet.group} has a target of {fleet.target} and a minimum of "
             f"{fleet.min_size}: {healthy} fewer are too few",
         )
@@ -214,7 +214,7 @@ def decrease(fleet: Fleet, delta: int) -> Change | None:
     `delta` is not negative.
     """
     if delta >= 0:
-        raise RefusedError(Refusal.INVALID, f"the decrease must be negative, and is {delta}")
+        raise RefusedError(RefusalReason.INVALID, f"the decrease must be negative, and is {delta}")
     target = max(fleet.target + delta, fleet.min_size, fleet.staying)
     if target >= fleet.target:
         return None
@@ -228,7 +228,8 @@ def _goes(fleet: Fleet, victim: Victim) -> bool:
     serial = fleet.names.serial(victim.name)
     if serial is None or (serial >= fleet.next_serial and not fleet.is_waiting(serial)):
         raise RefusedError(
-            Refusal.INVALID, f"{victim.name} is no instance of group {fleet.group}; nothing is done"
+            RefusalReason.INVALID,
+            f"{victim.name} is no instance of group {fleet.group}; nothing is done",
         )
     there = fleet.present.get(serial) == victim.name or fleet.is_waiting(serial)
     return there and victim.name not in fleet.named
@@ -240,7 +241,7 @@ def _with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
     names = kept | set(going)
     if len(names) > MAX_NODES_TO_DELETE:
         raise RefusedError(
-            Refusal.TOO_MANY,
+            RefusalReason.TOO_MANY,
             f"group {fleet.group} would have {len(names)} nodes to delete at once, of at most "
             f"{MAX_NODES_TO_DELETE}; try again when some are gone",
         )

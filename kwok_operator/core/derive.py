@@ -14,13 +14,11 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node
 from kwok_operator.core.counts import COUNT_ANNOTATIONS, Counts, read_counts
-from kwok_operator.core.differences import differing_paths, useful_keys
 from kwok_operator.core.documents import NodeDocuments, node_name
-from kwok_operator.core.groupnames import group_name
 from kwok_operator.core.livenodes import LiveNode
-from kwok_operator.core.problems import Problem
+from kwok_operator.core.naming import group_name
 from kwok_operator.core.template import SourceNode, resolve
-from kwok_operator.core.words import names_in_words
+from kwok_operator.core.words import Problem, differing_paths, names_in_words, useful_keys
 from kwok_operator.errors import TemplateError, one_line
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
 from kwok_operator.models.template import GuardTaint, Template

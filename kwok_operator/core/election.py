@@ -23,7 +23,7 @@ RELEASED_FOR = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """In seconds: retry_period < renew_deadline < lease_duration."""
 
     lease_duration: int
@@ -51,7 +51,7 @@ class Lease:
 class Candidate:
     """One replica, by an identity that no other has, not even its own earlier run."""
 
-    def __init__(self, identity: str, terms: Terms) -> None:
+    def __init__(self, identity: str, terms: LeaseTerms) -> None:
         self.identity = identity
         self.leads_until = float("-inf")
         self._terms = terms

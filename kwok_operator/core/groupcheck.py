@@ -15,8 +15,8 @@ from functools import cache, partial
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.cloud.rules import CLOUD_RULES
-from kwok_operator.core.groupnames import is_object_name
+from kwok_operator.core.cloud.checks import CLOUD_RULES
+from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.yamltext import Path, in_words
 from kwok_operator.errors import one_line

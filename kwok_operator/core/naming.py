@@ -10,7 +10,12 @@ Names are the whole identity of an instance. A serial becomes a name here and no
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
+from typing import Final
+
+from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
+from kwok_operator.models.base import DNS_NAME
 
 _SERIAL_DIGITS = 6
 _MOST_DIGITS = 18
@@ -46,3 +51,29 @@ class NodeNames:
             return None
         serial = int(digits)
         return serial if self.name(serial) == name else None
+
+
+_OBJECT_NAME = re.compile(DNS_NAME)
+_MAX_OBJECT_NAME: Final = 253
+_GROUP_HASH_LENGTH: Final = 5
+_NOTHING_READABLE: Final = "group"
+
+
+def is_object_name(text: str) -> bool:
+    """Whether the API server takes it for the name of an object."""
+    return len(text) <= _MAX_OBJECT_NAME and _OBJECT_NAME.fullmatch(text) is not None
+
+
+def is_group_name(text: str) -> bool:
+    """Whether the API server takes it for the name of a KwokNodeGroup."""
+    return len(text) <= MAX_GROUP_NAME_LENGTH and is_object_name(text)
+
+
+def group_name(value: str) -> str:
+    """`m5.large` is `m5.large`, `Standard_D4s_v3` is `standard-d4s-v3-` and a hash."""
+    if is_group_name(value):
+        return value
+    digest = hashlib.sha256(value.encode(errors="surrogatepass")).digest()
+    suffix = base64.b32encode(digest).decode().lower()[:_GROUP_HASH_LENGTH]
+    readable = re.sub(r"[^a-z0-9]+", "-", value.lower())[: MAX_GROUP_NAME_LENGTH - len(suffix) - 1]
+    return f"{readable.strip('-') or _NOTHING_READABLE}-{suffix}"

@@ -17,7 +17,7 @@ from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedGroup:
     """A group as it is.
 
     `nodes` maps the serial of each node that is ours and not terminating to its name;
@@ -97,7 +97,7 @@ class Plan:
     rollout: Rollout | None = None
 
 
-def bounded_target(spec: KwokNodeGroupSpec, observed: Observed, *, staying: int) -> Target:
+def bounded_target(spec: KwokNodeGroupSpec, observed: ObservedGroup, *, staying: int) -> Target:
     """min(max(targetSize, minSize), maxSize, the limit for all groups), and which of them held.
 
     The limit for all groups makes a group wait, it never takes nodes away that are there:
@@ -125,7 +125,12 @@ def bounded_target(spec: KwokNodeGroupSpec, observed: Observed, *, staying: int)
 
 
 def make_plan(
-    spec: KwokNodeGroupSpec, observed: Observed, *, names: NodeNames, now: str, may_create: bool
+    spec: KwokNodeGroupSpec,
+    observed: ObservedGroup,
+    *,
+    names: NodeNames,
+    now: str,
+    may_create: bool,
 ) -> Plan:
     """Decides; `now` (RFC 3339) dates what is asked for. Without `may_create` nothing is asked for,
     patched or replaced.
@@ -187,7 +192,7 @@ def max_unavailable(text: str, *, target: int) -> int:
 
 
 def _leaving(
-    spec: KwokNodeGroupSpec, observed: Observed, staying: list[int], *, count: int
+    spec: KwokNodeGroupSpec, observed: ObservedGroup, staying: list[int], *, count: int
 ) -> list[int]:
     """The serials to delete in `scaleDown.order`; serials count up, so they tell the age.
 
@@ -202,7 +207,7 @@ def _leaving(
 
 
 def _rollout(
-    spec: KwokNodeGroupSpec, observed: Observed, staying: list[int], *, target: int
+    spec: KwokNodeGroupSpec, observed: ObservedGroup, staying: list[int], *, target: int
 ) -> Rollout | None:
     strategy = spec.update_strategy
     if strategy.type is UpdateStrategyType.ON_DELETE or observed.outdated.isdisjoint(staying):
@@ -218,7 +223,7 @@ def _patches(rollout: Rollout | None) -> bool:
 
 
 def _replaced(
-    observed: Observed, staying: list[int], rollout: Rollout | None, *, target: int
+    observed: ObservedGroup, staying: list[int], rollout: Rollout | None, *, target: int
 ) -> list[int]:
     """The outdated serials to replace now: those that aren't Ready, then the oldest of the others,
     as many as may be missing besides those that are missing or not usable anyway.

@@ -12,9 +12,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import HOSTNAME_LABEL
-from kwok_operator.core.groupnames import is_object_name
-from kwok_operator.core.problems import Problem
-from kwok_operator.core.words import names_in_words
+from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.words import Problem, names_in_words
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.autoscaling import MAX_GPU_TYPES

@@ -6,9 +6,14 @@ seen in the nodes. So the record stays small whatever the number of nodes, and i
 come.
 """
 
+import base64
+import binascii
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 MAX_BATCHES = 50
 """More batches than this are merged pairwise, so that status stays small when asks trickle in."""
@@ -95,3 +100,62 @@ def _merge(older: Batch, newer: Batch | None = None) -> Batch:
     return Batch(
         older.first, newer.last, older.requested_at, older.spent | newer.spent | frozenset(gap)
     )
+
+
+MAX_RANGES_LENGTH: Final = 200
+"""Longer texts of ranges are bitmaps where that is shorter."""
+_MAX_BITMAP_BYTES: Final = 2**20
+_MAX_FIRST_DIGITS: Final = 18
+
+
+def names_serial(text: str | None, serial: int) -> bool:
+    """Whether serials as written in a spec have this one among them."""
+    return text is not None and any(a <= serial <= b for a, b in _ranges(text))
+
+
+@lru_cache(maxsize=256)
+def _ranges(text: str) -> tuple[tuple[int, int], ...]:
+    parts = (part.partition("-") for part in text.split(","))
+    return tuple((int(first), int(last or first)) for first, _, last in parts)
+
+
+def pack(serials: Set[int]) -> str:
+    """The shorter of ranges and a bitmap; ranges while they are short enough to be read."""
+    ranges = format_ranges(serials)
+    if len(ranges) <= MAX_RANGES_LENGTH:
+        return ranges
+    first = min(serials)
+    bitmap = bytearray((max(serials) - first) // 8 + 1)
+    for serial in serials:
+        bitmap[(serial - first) // 8] |= 1 << (serial - first) % 8
+    text = f"{first}+{base64.b64encode(zlib.compress(bytes(bitmap), 9)).decode()}"
+    return min(ranges, text, key=len)
+
+
+def unpack(text: str) -> frozenset[int]:
+    """The inverse of `pack`. Raises ValueError for anything else."""
+    start, plus, packed = text.partition("+")
+    if not plus:
+        return parse_ranges(text)
+    if not (start.isascii() and start.isdigit() and len(start) <= _MAX_FIRST_DIGITS):
+        raise ValueError(f"not a first serial: {start[:40]!r}")
+    first = int(start)
+    bitmap = _inflated(packed)
+    return frozenset(
+        first + 8 * place + bit
+        for place, byte in enumerate(bitmap)
+        if byte
+        for bit in range(8)
+        if byte >> bit & 1
+    )
+
+
+def _inflated(packed: str) -> bytes:
+    try:
+        inflate = zlib.decompressobj()
+        bitmap = inflate.decompress(base64.b64decode(packed, validate=True), _MAX_BITMAP_BYTES)
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise ValueError(f"not a bitmap of serials: {error}") from None
+    if not inflate.eof:
+        raise ValueError("not a bitmap of serials: it is cut off, or too long")
+    return bitmap

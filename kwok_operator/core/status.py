@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kwok_operator import constants
-from kwok_operator.core.cloud.verdicts import PROVISIONING
+from kwok_operator.core.cloud.summary import PROVISIONING
 from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
 from kwok_operator.core.words import few_names

@@ -1,8 +1,15 @@
-"""Lists of names that fit into a sentence, however many they are and whatever is in them."""
+"""What sentences for people are made of: lists of names, problems, differences.
 
-from collections.abc import Collection, Sequence
-from typing import Final
+A sentence stays short, however many names there are and whatever is in them.
+"""
 
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from kwok_operator.constants import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from kwok_operator.errors import one_line
 
 MANY: Final = 20
@@ -21,3 +28,55 @@ def names_in_words(names: Sequence[str], *, most: int = MANY) -> str:
 def few_names(names: Collection[str]) -> str:
     """The same, sorted and shorter, for conditions and Events, which are read in a table."""
     return names_in_words(sorted(names), most=FEW)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """`reason` is one word for programs, `message` a sentence: field, value, remedy.
+
+    `blocks` says that nothing may be concluded from what is missing: something could not be read.
+    """
+
+    reason: str
+    message: str
+    blocks: bool = True
+
+
+MAX_PATHS: Final = 5
+MAX_KEYS: Final = 15
+_USEFUL: Final = (
+    INSTANCE_TYPE_LABEL,
+    "eks.amazonaws.com/nodegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "karpenter.sh/nodepool",
+    "kops.k8s.io/instancegroup",
+    ZONE_LABEL,
+)
+_USELESS: Final = frozenset({HOSTNAME_LABEL, "kubectl.kubernetes.io/last-applied-configuration"})
+
+
+def differing_paths(one: Any, other: Any) -> list[str]:
+    """The first few paths at which two values differ, such as `status.capacity.cpu`."""
+    return list(islice(_differences(one, other, ""), MAX_PATHS))
+
+
+def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted(one.keys() | other.keys()):
+            below = f"{path}.{key}" if path else str(key)
+            yield from _differences(one.get(key), other.get(key), below)
+    elif one != other:
+        yield path
+
+
+def useful_keys(maps: Sequence[object]) -> list[str]:
+    """Keys of labels or annotations: those that name groups first, then those of most nodes."""
+    count: Counter[str] = Counter()
+    for texts in maps:
+        if isinstance(texts, Mapping):
+            count.update(str(key) for key, value in texts.items() if value)
+    order = {key: place for place, key in enumerate(_USEFUL)}
+    keys = sorted(count.keys() - _USELESS, key=lambda k: (order.get(k, len(order)), -count[k], k))
+    return keys[:MAX_KEYS]

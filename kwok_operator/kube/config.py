@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.errors import ConnectionConfigError, one_line
-from kwok_operator.kube.connection import Connection, Endpoint, read_token
+from kwok_operator.kube.connection import ApiConnection, Endpoint, read_token
 from kwok_operator.kube.exec_plugin import ExecCredential, run_plugin
 from kwok_operator.kube.kubeconfig import Choice, merge, pick, read_kubeconfig
 from kwok_operator.kube.proxy import checked, proxy_for
@@ -38,7 +38,7 @@ async def load_connection(
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
     clock: Callable[[], float] = time.time,
-) -> Connection:
+) -> ApiConnection:
     """Find the API server that is meant, and log in there.
 
     Raises ConnectionConfigError with one line: what was looked for, and what to do.
@@ -53,7 +53,7 @@ async def load_connection(
         load = functools.partial(_from_pod, service_account, env)
     else:
         load = functools.partial(_from_files, _paths(kubeconfig, env), context, env)
-    return Connection(await load(), load=load, clock=clock)
+    return ApiConnection(await load(), load=load, clock=clock)
 
 
 async def _from_pod(service_account: Path, env: Mapping[str, str]) -> Endpoint:
@@ -76,7 +76,7 @@ def _pod_namespace(path: Path) -> str:
     return path.read_text().strip() if path.is_file() else "default"
 
 
-def own_namespace(connection: Connection, *, service_account: Path = SERVICE_ACCOUNT) -> str:
+def own_namespace(connection: ApiConnection, *, service_account: Path = SERVICE_ACCOUNT) -> str:
     """The namespace of this program: of its pod, wherever it connects to, else of its context."""
     path = service_account / "namespace"
     return _pod_namespace(path) if path.is_file() else connection.namespace

@@ -66,7 +66,7 @@ class Endpoint:
         return headers
 
 
-class Connection:
+class ApiConnection:
     """An endpoint that stays usable."""
 
     def __init__(

@@ -139,14 +139,14 @@ def log_unreadable(group: Unreadable) -> None:
 class Skipped:
     """Groups that could not be read: each is `told` of once, and again when the reason changes."""
 
-    def __init__(self, told: Callable[[Unreadable], None] = log_unreadable) -> None:
-        self._told = told
+    def __init__(self, on_unreadable: Callable[[Unreadable], None] = log_unreadable) -> None:
+        self._on_unreadable = on_unreadable
         self._why: dict[str, str] = {}
 
     def tell(self, group: Unreadable) -> None:
         if self._why.get(group.name) != group.why:
             self._why[group.name] = group.why
-            self._told(group)
+            self._on_unreadable(group)
 
     def forget(self, name: str) -> None:
         """It can be read, or is gone."""

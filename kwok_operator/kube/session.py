@@ -26,7 +26,7 @@ import aiohttp
 
 from kwok_operator import __version__
 from kwok_operator.kube.client import Observer
-from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.shallow import OF_LINE, OF_LIST, shallow
 
 Session = aiohttp.ClientSession
@@ -167,7 +167,7 @@ async def _exchange(
 
 
 def open_session(
-    connection: Connection,
+    connection: ApiConnection,
     *,
     following: Following = NOTHING,
     observe: Observer = lambda *_: None,

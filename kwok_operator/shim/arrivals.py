@@ -13,10 +13,10 @@ from typing import Final
 
 from kwok_operator.core.cloud.record import CloudRecord, outstanding
 from kwok_operator.core.cloud.states import Fault, Phase
-from kwok_operator.core.cloud.summary import InstanceState, told
-from kwok_operator.core.cloud.times import parse_time
+from kwok_operator.core.cloud.summary import InstanceState, autoscaler_state
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import batches_of
+from kwok_operator.core.times import parse_time
 from kwok_operator.kube.groups import Group
 from kwok_operator.models import cloud
 from kwok_operator.models.cloudstatus import CloudStatus
@@ -124,7 +124,7 @@ def _creating(_: int) -> Told:
 
 
 def _told(phase: Phase) -> Told:
-    state, fault = told(phase.state, phase.fault)
+    state, fault = autoscaler_state(phase.state, phase.fault)
     return _STATES[state], None if fault is None else _failure(fault)
 
 

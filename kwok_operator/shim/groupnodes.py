@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.core.cloud.marks import Mark, mark_of
+from kwok_operator.core.cloud.annotations import Mark, mark_of
 from kwok_operator.core.serials import Batch, runs
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.shim.marked import is_initializing, is_over, is_stuck

@@ -3,7 +3,7 @@
 Times are epoch seconds.
 """
 
-from kwok_operator.core.cloud.marks import Mark
+from kwok_operator.core.cloud.annotations import Mark
 
 
 def is_stuck(mark: Mark | None) -> bool:
@@ -18,7 +18,7 @@ def is_initializing(mark: Mark | None, *, now: float) -> bool:
     """
     if mark is None or mark.life is None:
         return False
-    shown = mark.life.view(int(now * 1_000))
+    shown = mark.life.desired(int(now * 1_000))
     return bool(shown.taints or shown.missing)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from kwok_operator.core.durations import parse_duration
+from kwok_operator.core.times import parse_duration
 from kwok_operator.kube.groups import Group
 from kwok_operator.models import autoscaling
 from kwok_operator.shim.messages import SECOND, AutoscalingOptions

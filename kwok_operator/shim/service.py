@@ -18,14 +18,14 @@ from kwok_operator.core.autoscalable import (
     too_many_instances,
 )
 from kwok_operator.core.autoscaler import (
-    Refusal,
+    RefusalReason,
     RefusedError,
     Victim,
     decrease,
     delete,
     increase,
 )
-from kwok_operator.core.cloud.cautions import cautions
+from kwok_operator.core.cloud.checks import cautions
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError, TemplateError
 from kwok_operator.kube.groups import Group
@@ -56,10 +56,10 @@ FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
 CREATE_ERROR: Final = "create-error"
 
 _CODES: Final = {
-    Refusal.INVALID: StatusCode.INVALID_ARGUMENT,
-    Refusal.OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
-    Refusal.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
-    Refusal.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
+    RefusalReason.INVALID: StatusCode.INVALID_ARGUMENT,
+    RefusalReason.OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
+    RefusalReason.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
+    RefusalReason.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
 }
 _EMPTY: Final = b""
 _OF_NO_GROUP: Final = messages.node_group_for_node(None)

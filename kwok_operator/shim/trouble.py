@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
-from kwok_operator.core.cloud.distributions import SECOND
-from kwok_operator.core.cloud.draws import Instance
+from kwok_operator.core.cloud.draws import SECOND, InstanceSeed
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim import messages
 from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
@@ -58,7 +57,7 @@ def fate(plan: Plan, *, rpc: str, group: str, number: int) -> Fate:
     rule = plan.rule(rpc, group)
     if rule is None:
         return Fate()
-    who = Instance(plan.seed, f"{rpc}/{group}", number)
+    who = InstanceSeed(plan.seed, f"{rpc}/{group}", number)
     latency = 0.0
     if rule.latency is not None:
         latency = rule.latency.milliseconds(who.draw("api-latency")) / SECOND

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from kwok_operator.core.cloud.distributions import SECOND, span
+from kwok_operator.core.cloud.draws import SECOND, span
 from kwok_operator.core.words import names_in_words
 from kwok_operator.core.yamltext import in_words, load_documents
 from kwok_operator.errors import ManifestError, one_line

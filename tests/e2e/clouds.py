@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from hack.cloudpictures.course import Course
 from hack.controlplane import Cluster
 from kwok_operator.constants import (
     API_GROUP,
@@ -35,13 +36,12 @@ from kwok_operator.constants import (
     POOL_SHORT_NAME,
     REQUESTED_AT_ANNOTATION,
 )
+from kwok_operator.core.cloud.annotations import load_life
 from kwok_operator.core.cloud.arrival import phases
-from kwok_operator.core.cloud.course import Course
 from kwok_operator.core.cloud.life import Life
-from kwok_operator.core.cloud.liferecord import load_life
 from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.cloud.times import parse_time
 from kwok_operator.core.serials import parse_ranges
+from kwok_operator.core.times import parse_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.decode import OBJECTS

@@ -8,7 +8,7 @@
 
 from hack.controlplane import Cluster
 from kwok_operator.constants import DELETE_AT_ANNOTATION
-from kwok_operator.core.cloud.times import parse_time
+from kwok_operator.core.times import parse_time
 from tests.e2e.clouds import (
     MARKED,
     arrival,

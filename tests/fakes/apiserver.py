@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from kwok_operator.kube.connection import Connection, Endpoint
+from kwok_operator.kube.connection import ApiConnection, Endpoint
 from tests.fakes.store import Collection, Json, Refused, Store, merge_patch, patched, selects
 from tests.fakes.waiting import until
 from tests.fakes.wire import Watcher, partial, refusal, reply, status_of
@@ -131,8 +131,8 @@ class FakeApiServer:
         """All that is stored."""
         return copy.deepcopy(self.store)
 
-    def connection(self, **fields: Any) -> Connection:
-        return Connection(Endpoint(server=self.url, **fields))
+    def connection(self, **fields: Any) -> ApiConnection:
+        return ApiConnection(Endpoint(server=self.url, **fields))
 
     def serve(self, path: str, *, kind: str, status_on_create: bool = False) -> None:
         """Have a collection at this path."""

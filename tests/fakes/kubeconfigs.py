@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from kwok_operator.kube.config import load_connection
-from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.connection import ApiConnection
 
 EXEC_V1: Final = "client.authentication.k8s.io/v1"
 
@@ -34,10 +34,10 @@ def kubeconfig(
     return str(path)
 
 
-async def load(path: str | None = None, **options: Any) -> Connection:
+async def load(path: str | None = None, **options: Any) -> ApiConnection:
     options = {"environ": {"PATH": os.environ["PATH"]}, **options}
     return await load_connection(kubeconfig=path, **options)
 
 
-async def authorization(connection: Connection) -> str | None:
+async def authorization(connection: ApiConnection) -> str | None:
     return (await connection.auth_headers()).get("Authorization")

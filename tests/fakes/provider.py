@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.sources.groupwriter import Applied, GroupWriter
+from kwok_operator.controller.sources.groupwriter import Applied, DerivedGroupWriter
 from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink
 from kwok_operator.controller.sources.provider import SETTLE, Provider
 from kwok_operator.core.livenodes import live_node
@@ -207,7 +207,7 @@ class ProviderWorld:
             configmaps=self.configmaps,
             link=cast(NodeLink, self.link),
             groups=self.store,
-            writer=cast(GroupWriter, self.groups),
+            writer=cast(DerivedGroupWriter, self.groups),
             recorder=self.events.as_recorder(),
             metrics=self.metrics,
             now=lambda: NOW,

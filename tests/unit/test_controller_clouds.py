@@ -20,16 +20,15 @@ from typing import Any
 import pytest
 
 from kwok_operator.controller.cloud.clouds import Clouds
+from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.cloud.pools import POOLS, Pools
-from kwok_operator.controller.cloud.turn import Turn
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
 from kwok_operator.controller.observed.observation import Memory, observe, observed
-from kwok_operator.core.cloud.births import Birth
-from kwok_operator.core.cloud.marks import Mark
-from kwok_operator.core.cloud.shaping import Hold, shown_text
-from kwok_operator.core.cloud.times import format_time, milliseconds_of
+from kwok_operator.core.cloud.annotations import Mark
+from kwok_operator.core.cloud.shaping import Birth, Hold, shown_text
 from kwok_operator.core.plan import make_plan
+from kwok_operator.core.times import format_time, milliseconds_of
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloudstatus import CloudStatus, InstanceCounts
 from kwok_operator.models.status import KwokNodeGroupStatus, PendingBatch
@@ -102,7 +101,7 @@ class World:
         del self.nodes[node.name]
         self.cache.deleted(node.name, gone=True)
 
-    def one_pass(self, name: str) -> Turn | None:
+    def one_pass(self, name: str) -> CloudDecision | None:
         group = self.store.get(name)
         assert group is not None
         memory = self.memories.get(name)
@@ -110,8 +109,8 @@ class World:
             memory = self.memories[name] = Memory(group.uid, group.status, group.resource_version)
         memory.refresh(group)
         seen = observe(group, memory, self.cache)
-        outlook = self.clouds.look(group, memory, seen, now=self.now)
-        ended = outlook.sight.ended if outlook else frozenset()
+        outlook = self.clouds.observe(group, memory, seen, now=self.now)
+        ended = outlook.nodes.ended if outlook else frozenset()
         plan = make_plan(
             group.spec,
             observed(seen, memory, room=10**6, ended=ended),
@@ -122,7 +121,7 @@ class World:
         if outlook is None:
             return None
         turn = asyncio.run(
-            self.clouds.turn(
+            self.clouds.decide(
                 group, memory, seen, plan, outlook, node=NODE, hold=Hold.STAGE, deciding=True
             )
         )
@@ -136,7 +135,7 @@ class World:
             self._mark(record, turn, serial)
         return turn
 
-    def _write(self, group: Group, memory: Memory, turn: Turn) -> None:
+    def _write(self, group: Group, memory: Memory, turn: CloudDecision) -> None:
         """Through the API's form and back, as the API server does."""
         status = KwokNodeGroupStatus(
             target_size=turn.plan.target.value,
@@ -160,13 +159,13 @@ class World:
         assert known is not None
         memory.status, memory.status_version = known.status, known.resource_version
 
-    def _create(self, group: Group, name: str, serial: int, turn: Turn) -> None:
+    def _create(self, group: Group, name: str, serial: int, turn: CloudDecision) -> None:
         used = self.used.setdefault(group.uid, set())
         assert serial not in used, f"{name} was there before"
         used.add(serial)
         self.memories[group.name].seen.add(serial)
         birth = Birth.of(
-            turn.outlook.cloud,
+            turn.observed.cloud,
             group=group.name,
             serial=serial,
             due=turn.due[serial],
@@ -181,16 +180,16 @@ class World:
             owner=group.uid,
             serial=serial,
             template_hash="",
-            ready=birth.view.ready,
+            ready=birth.desired.ready,
             deleting=False,
             held=False,
             endpoint=None,
-            mark=Mark(life=birth.life, shown=shown_text(birth.view)),
+            mark=Mark(life=birth.life, shown=shown_text(birth.desired)),
         )
         self._put(node)
 
-    def _mark(self, record: NodeRecord, turn: Turn, serial: int) -> None:
-        view, noticed = turn.outlook.sight.views[serial], turn.outlook.sight.noticed.get(serial)
+    def _mark(self, record: NodeRecord, turn: CloudDecision, serial: int) -> None:
+        view, noticed = turn.observed.nodes.desired[serial], turn.observed.nodes.noticed.get(serial)
         mark = record.mark or Mark()
         kept = mark.noticed_at if noticed is None else noticed
         mark = replace(mark, shown=shown_text(view), noticed_at=kept, hold=not view.ready)
@@ -424,7 +423,7 @@ def test_so_many_at_a_time_get_notice(world: World) -> None:
         world.now += 1_000
         turn = world.one_pass("a")
         assert turn is not None
-        under = [v for v in turn.outlook.sight.views.values() if v.noticed and not v.gone]
+        under = [v for v in turn.observed.nodes.desired.values() if v.noticed and not v.gone]
         assert len(under) <= 2
         assert world.count("a") == 6
     assert first.isdisjoint(world.nodes)
@@ -437,7 +436,7 @@ def test_in_an_outage_nothing_comes_and_no_node_is_ready(world: World) -> None:
     turn = world.one_pass("a")
     assert turn is not None
     assert turn.provisioned.reason == "Outage"
-    assert {v.ready for v in turn.outlook.sight.views.values()} == {False}
+    assert {v.ready for v in turn.observed.nodes.desired.values()} == {False}
     assert world.count("a") == 3
     world.apply("a", cloud={})
     world.settle(within=2)

@@ -17,7 +17,7 @@ import pytest
 from kwok_operator.controller.sources.groupwriter import (
     DERIVED_MANAGER,
     DESIRED_COUNT_MANAGER,
-    GroupWriter,
+    DerivedGroupWriter,
     without_fields,
 )
 from kwok_operator.errors import (
@@ -62,8 +62,8 @@ class ScriptedClient:
             raise answer
         return json.dumps(answer).encode()
 
-    def writer(self) -> GroupWriter:
-        return GroupWriter(client=cast(KubeClient, self))
+    def writer(self) -> DerivedGroupWriter:
+        return DerivedGroupWriter(client=cast(KubeClient, self))
 
 
 def owned(*fields: str, by: str = "kubectl") -> ConflictError:

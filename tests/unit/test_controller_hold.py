@@ -159,7 +159,7 @@ class TestWay:
         world.install_stage()
         world.server.fail(503, times=3)
         assert await world.hold.way() is Hold.NONE
-        _, _, message = world.hold.told(wanted=True, outage_or_flapping=False)
+        _, _, message = world.hold.condition(wanted=True, outage_or_flapping=False)
         assert "has not yet said" in message
         assert await world.way_after(module.ASK_AGAIN_AFTER) is Hold.STAGE
 
@@ -172,13 +172,16 @@ class TestDisobeyed:
         await world.hold.way()
         world.is_disobeyed()
         assert await world.hold.way() is Hold.NONE
-        status, reason, message = world.hold.told(wanted=True, outage_or_flapping=True)
+        status, reason, message = world.hold.condition(wanted=True, outage_or_flapping=True)
         assert (status, reason) == (False, "NotHeld")
         assert "although the Stage kwok-operator-hold is there" in message
         assert "--enable-crds=Stage" in message
         assert await world.way_after(DISOBEYED_FOR - STAGE_KNOWN_FOR) is Hold.NONE
         assert await world.way_after(STAGE_KNOWN_FOR) is Hold.STAGE
-        assert world.hold.told(wanted=True, outage_or_flapping=True)[:2] == (True, "HeldByStage")
+        assert world.hold.condition(wanted=True, outage_or_flapping=True)[:2] == (
+            True,
+            "HeldByStage",
+        )
 
     async def test_leases_hold_then_for_those_who_may_create_them(self, world: World) -> None:
         world.install_stage()
@@ -223,14 +226,14 @@ class TestDisobeyed:
 class TestTold:
     async def test_nothing_to_hold(self, world: World) -> None:
         await world.hold.way()
-        told = world.hold.told(wanted=False, outage_or_flapping=False)
+        told = world.hold.condition(wanted=False, outage_or_flapping=False)
         assert told[:2] == (True, "NothingToHold")
 
     @pytest.mark.parametrize("outage", [False, True])
     async def test_the_stage_holds_whatever_is_wanted(self, world: World, outage: bool) -> None:
         world.install_stage()
         await world.hold.way()
-        told = world.hold.told(wanted=True, outage_or_flapping=outage)
+        told = world.hold.condition(wanted=True, outage_or_flapping=outage)
         assert told[:2] == (True, "HeldByStage")
 
     async def test_leases_hold_the_first_boot_and_what_they_can_not_show_is_told(
@@ -238,21 +241,21 @@ class TestTold:
     ) -> None:
         world.may_create_leases()
         await world.hold.way()
-        status, reason, message = world.hold.told(wanted=True, outage_or_flapping=False)
+        status, reason, message = world.hold.condition(wanted=True, outage_or_flapping=False)
         assert (status, reason) == (True, "HeldByLease")
         assert "from False to Unknown" in message
 
     async def test_leases_do_not_hold_an_outage(self, world: World) -> None:
         world.may_create_leases()
         await world.hold.way()
-        status, reason, message = world.hold.told(wanted=True, outage_or_flapping=True)
+        status, reason, message = world.hold.condition(wanted=True, outage_or_flapping=True)
         assert (status, reason) == (False, "NotHeld")
         assert "outages and flapping" in message
         assert "kubectl apply -f deploy/components/hold-stage/" in message
 
     async def test_nothing_holds_and_the_remedy_is_named(self, world: World) -> None:
         await world.hold.way()
-        status, reason, message = world.hold.told(wanted=True, outage_or_flapping=False)
+        status, reason, message = world.hold.condition(wanted=True, outage_or_flapping=False)
         assert (status, reason) == (False, "NotHeld")
         assert "there is no Stage kwok-operator-hold" in message
         assert "kubectl apply -f deploy/components/hold-stage/" in message
@@ -261,7 +264,7 @@ class TestTold:
         world.install_stage()
         world.server.fail(403, resource="stages", reason="Forbidden")
         await world.hold.way()
-        _, _, message = world.hold.told(wanted=True, outage_or_flapping=False)
+        _, _, message = world.hold.condition(wanted=True, outage_or_flapping=False)
         assert "may not see whether there is a Stage" in message
 
     def test_the_remedies_exist(self) -> None:

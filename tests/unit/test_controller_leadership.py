@@ -28,14 +28,14 @@ from kwok_operator.controller.runtime.leadership import (
     elapsed,
     make_identity,
 )
-from kwok_operator.core.election import Terms
+from kwok_operator.core.election import LeaseTerms
 from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.waiting import until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"
-TERMS = Terms(lease_duration=10, renew_deadline=7.0, retry_period=2.0)
+TERMS = LeaseTerms(lease_duration=10, renew_deadline=7.0, retry_period=2.0)
 
 
 class Clock:
@@ -273,7 +273,7 @@ async def test_a_hung_api_server_does_not_hold_it(
         namespace="ops",
         name="lead",
         identity="me",
-        terms=Terms(lease_duration=3, renew_deadline=1.5, retry_period=0.1),
+        terms=LeaseTerms(lease_duration=3, renew_deadline=1.5, retry_period=0.1),
         fence=fence,
     )
     await elector.acquire()

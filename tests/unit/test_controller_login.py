@@ -9,7 +9,7 @@ import pytest
 
 from kwok_operator.controller.runtime.login import GOOD_AFTER, LONGEST_PAUSE, Login
 from kwok_operator.errors import ConnectionConfigError
-from kwok_operator.kube.connection import Connection, Endpoint
+from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.session import open_session
 
 SERVER = "http://127.0.0.1:1"
@@ -32,8 +32,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def login_at(clock: Clock, *, connection: Connection | None = None) -> Login:
-    connection = connection or Connection(Endpoint(server=SERVER))
+def login_at(clock: Clock, *, connection: ApiConnection | None = None) -> Login:
+    connection = connection or ApiConnection(Endpoint(server=SERVER))
     return Login(
         connection,
         open_session=lambda: open_session(connection),
@@ -75,6 +75,6 @@ async def test_credentials_that_cannot_be_loaded_leave_the_old_in_use(
     async def load() -> Endpoint:
         raise ConnectionConfigError("the token file is empty")
 
-    connection = Connection(Endpoint(server=SERVER), load=load, clock=lambda: clock.now)
+    connection = ApiConnection(Endpoint(server=SERVER), load=load, clock=lambda: clock.now)
     assert await take(login_at(clock, connection=connection)) == SERVER
     assert "the token file is empty" in caplog.text

@@ -19,11 +19,11 @@ import pytest
 from kwok_operator import constants
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
 from kwok_operator.controller.writers.nodewriter import NodeWriter
-from kwok_operator.core.cloud.life import ComingResource, Life, View
-from kwok_operator.core.cloud.shaping import Hold, Shape, born, needs_shaping
-from kwok_operator.core.cloud.times import parse_time
+from kwok_operator.core.cloud.life import ComingResource, DesiredNode, Life
+from kwok_operator.core.cloud.shaping import DesiredShape, Hold, born, needs_shaping
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.template import KubeletEndpoint, render, resolve
+from kwok_operator.core.times import parse_time
 from kwok_operator.errors import ConflictError, InvalidError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
@@ -53,12 +53,12 @@ def body(*, ready: bool, **shape: Any) -> bytes:
     return rendered.body(NAME, requested_at=NOW, now=NOW, ready=ready)
 
 
-def view(at: int) -> View:
-    return LIFE.view(BORN + at * SECOND)
+def view(at: int) -> DesiredNode:
+    return LIFE.desired(BORN + at * SECOND)
 
 
-def shape(at: int, *, hold: Hold = Hold.STAGE) -> Shape:
-    return Shape(view(at), LIFE, hold, None, NOW)
+def shape(at: int, *, hold: Hold = Hold.STAGE) -> DesiredShape:
+    return DesiredShape(view(at), LIFE, hold, None, NOW)
 
 
 class World:
@@ -77,7 +77,7 @@ class World:
         made = born(
             body(ready=True),
             life=LIFE,
-            view=view(at),
+            desired=view(at),
             hold=Hold.STAGE,
             interruption_taint=None,
             now=NOW,

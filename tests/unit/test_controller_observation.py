@@ -19,7 +19,7 @@ from kwok_operator import constants
 from kwok_operator.controller.observed.nodecache import NodeCache, record_of
 from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import Observed
+from kwok_operator.core.plan import ObservedGroup
 from kwok_operator.core.serials import Batch
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.kube.groups import Group
@@ -84,7 +84,7 @@ class World:
         group = Group.parse({"metadata": {"name": "web", "uid": UID}})
         return observe(group, self.memory, self.cache)
 
-    def plan_for(self, nodes: list[NodeView] | None = None) -> Observed:
+    def plan_for(self, nodes: list[NodeView] | None = None) -> ObservedGroup:
         return observed(self.look(nodes), self.memory, room=50)
 
 
@@ -254,7 +254,7 @@ class TestForThePlanner:
     def test_everything_is_handed_on(self) -> None:
         world = World({**OPEN, "targetSize": 7})
         plan = world.plan_for([*ours(0, 2), *ours(1, deleting=True)])
-        assert plan == Observed(
+        assert plan == ObservedGroup(
             nodes={0: NAMES.name(0), 2: NAMES.name(2)},
             terminating=frozenset({1}),
             gone=frozenset(),

@@ -21,7 +21,7 @@ from kwok_operator.constants import MAX_NODES_TO_DELETE
 from kwok_operator.core.autoscaler import (
     Change,
     Fleet,
-    Refusal,
+    RefusalReason,
     RefusedError,
     Victim,
     decrease,
@@ -77,7 +77,7 @@ def names(*serials: int) -> frozenset[str]:
     return frozenset(NAMES.name(s) for s in serials)
 
 
-def refusal(call: Any, *arguments: Any) -> Refusal:
+def refusal(call: Any, *arguments: Any) -> RefusalReason:
     with pytest.raises(RefusedError) as refused:
         call(*arguments)
     assert "web" in str(refused.value) or "must be" in str(refused.value)
@@ -129,10 +129,10 @@ class TestIncrease:
 
     @pytest.mark.parametrize("delta", [0, -1])
     def test_it_must_be_positive(self, delta: int) -> None:
-        assert refusal(increase, fleet(3), delta) is Refusal.INVALID
+        assert refusal(increase, fleet(3), delta) is RefusalReason.INVALID
 
     def test_over_the_maximum_is_refused(self) -> None:
-        assert refusal(increase, fleet(3, bounds=(0, 4)), 2) is Refusal.OUT_OF_RANGE
+        assert refusal(increase, fleet(3, bounds=(0, 4)), 2) is RefusalReason.OUT_OF_RANGE
 
 
 class TestDelete:
@@ -172,9 +172,9 @@ class TestDelete:
 
     def test_the_minimum_holds(self) -> None:
         at_minimum = fleet(2, nodes=2, bounds=(2, 9))
-        assert refusal(delete, at_minimum, victims(0)) is Refusal.AT_MINIMUM
+        assert refusal(delete, at_minimum, victims(0)) is RefusalReason.AT_MINIMUM
         assert refusal(delete, fleet(3, nodes=3, bounds=(2, 9)), victims(0, 1)) is (
-            Refusal.AT_MINIMUM
+            RefusalReason.AT_MINIMUM
         )
 
     def test_failed_instances_go_at_the_minimum_and_are_tried_again(self) -> None:
@@ -184,11 +184,14 @@ class TestDelete:
     def test_what_is_not_ours_is_refused_and_nothing_goes(self) -> None:
         for name in ("web-zzzz-000001", "other", NAMES.name(5)):
             group = fleet(5, nodes=5)
-            assert refusal(delete, group, [*victims(1), Victim(name)]) is Refusal.INVALID
+            assert refusal(delete, group, [*victims(1), Victim(name)]) is RefusalReason.INVALID
 
     def test_very_many(self) -> None:
         size = MAX_NODES_TO_DELETE + 1
-        assert refusal(delete, fleet(size, nodes=size), victims(*range(size))) is Refusal.TOO_MANY
+        assert (
+            refusal(delete, fleet(size, nodes=size), victims(*range(size)))
+            is RefusalReason.TOO_MANY
+        )
 
 
 class TestDecrease:
@@ -209,7 +212,7 @@ class TestDecrease:
 
     @pytest.mark.parametrize("delta", [0, 1])
     def test_it_must_be_negative(self, delta: int) -> None:
-        assert refusal(decrease, fleet(3), delta) is Refusal.INVALID
+        assert refusal(decrease, fleet(3), delta) is RefusalReason.INVALID
 
 
 calls = st.lists(

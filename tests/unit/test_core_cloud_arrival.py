@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.arrival import MAX_TRIES, phases, waiting_phase
-from kwok_operator.core.cloud.draws import instance
+from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.models.cloud import Cloud, ErrorClass
@@ -26,12 +26,12 @@ ALWAYS = {"probability": "1"}
 
 
 def phase_of(spec: Cloud, serial: int = 0, *, now: int = T0) -> Phase:
-    who = instance(spec, group=GROUP, serial=serial)
+    who = instance_seed(spec, group=GROUP, serial=serial)
     return waiting_phase(History.always(spec), who, requested_at=T0, now=now)
 
 
 def course_of(spec: Cloud, serial: int = 0, *, most: int = 50) -> list[Phase]:
-    who = instance(spec, group=GROUP, serial=serial)
+    who = instance_seed(spec, group=GROUP, serial=serial)
     walk = phases(History.always(spec), who, requested_at=T0)
     return [phase for _, phase in zip(range(most), walk, strict=False)]
 
@@ -131,7 +131,7 @@ def test_phases_follow_each_other_without_a_gap(spec: Cloud, serial: int) -> Non
         assert phase.until == following.since > phase.since
     assert (course[-1].until is None) or len(course) == 50
     for phase in course:
-        who = instance(spec, group=GROUP, serial=serial)
+        who = instance_seed(spec, group=GROUP, serial=serial)
         history = History.always(spec)
         assert waiting_phase(history, who, requested_at=T0, now=phase.since) == phase
         last = phase.since + 10**9 if phase.until is None else phase.until - 1
@@ -141,7 +141,7 @@ def test_phases_follow_each_other_without_a_gap(spec: Cloud, serial: int) -> Non
 @given(CLOUDS, st.integers(0, 100), st.lists(st.integers(0, 7_200_000), min_size=2, max_size=6))
 @QUICK
 def test_a_walk_can_go_on_where_it_was(spec: Cloud, serial: int, times: list[int]) -> None:
-    who, history = instance(spec, group=GROUP, serial=serial), History.always(spec)
+    who, history = instance_seed(spec, group=GROUP, serial=serial), History.always(spec)
     before: Phase | None = None
     for now in sorted(T0 + time for time in times):
         found = waiting_phase(history, who, requested_at=T0, now=now)
@@ -152,7 +152,7 @@ def test_a_walk_can_go_on_where_it_was(spec: Cloud, serial: int, times: list[int
 
 def test_what_has_failed_for_days_is_not_walked_through_again() -> None:
     spec = cloud(failures={"creation": [ALWAYS]}, retryAfter="10s")
-    who, asked = instance(spec, group=GROUP, serial=0), []
+    who, asked = instance_seed(spec, group=GROUP, serial=0), []
 
     class Counting(History):
         def at(self, time: int) -> Cloud:

@@ -8,10 +8,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hack.cloudpictures.course import Course
 from kwok_operator.core.cloud.arrival import phases
-from kwok_operator.core.cloud.course import Course
-from kwok_operator.core.cloud.draws import instance
-from kwok_operator.core.cloud.life import View
+from kwok_operator.core.cloud.draws import instance_seed
+from kwok_operator.core.cloud.life import DesiredNode
 from kwok_operator.core.cloud.states import Phase, State
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.models.cloud import Cloud
@@ -83,8 +83,8 @@ def test_time_only_moves_forward(spec: Cloud, serial: int, one: int, other: int)
     of = course(spec, serial)
     early, late = (of.at(T0 + moment) for moment in sorted((one, other)))
     assert T0 <= early.since <= late.since <= T0 + max(one, other)
-    if isinstance(early, View):
-        assert isinstance(late, View), "a Node that has appeared doesn't go back"
+    if isinstance(early, DesiredNode):
+        assert isinstance(late, DesiredNode), "a Node that has appeared doesn't go back"
     if isinstance(early, Phase) and isinstance(late, Phase):
         assert early.tries <= late.tries
 
@@ -114,8 +114,8 @@ def test_the_life_is_that_of_the_node(spec: Cloud, serial: int) -> None:
     if last.state is State.DUE:
         life = of.life()
         assert life is not None and life.born == last.since
-        assert of.at(last.since + 7) == life.view(last.since + 7)
-    assert of.who == instance(spec, group=GROUP, serial=serial)
+        assert of.at(last.since + 7) == life.desired(last.since + 7)
+    assert of.who == instance_seed(spec, group=GROUP, serial=serial)
 
 
 def test_what_never_comes_has_no_life() -> None:

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.distributions import (
+from kwok_operator.core.cloud.draws import (
     HOUR,
     LONGEST,
     SECOND,
+    InstanceSeed,
     drawn,
     milliseconds,
     span,
     span_by_rate,
 )
-from kwok_operator.core.cloud.draws import Instance
 from kwok_operator.models.delay import Delay
 from tests.fakes.rows import each_row
 from tests.unit.clouds import DELAYS
@@ -99,7 +99,7 @@ def test_whatever_is_stored_gives_a_span(given: dict[str, Any], draw: float) -> 
 
 
 def test_no_delay_is_none() -> None:
-    assert drawn(None, Instance("s", "g", 0), what="x") == 0
+    assert drawn(None, InstanceSeed("s", "g", 0), what="x") == 0
 
 
 def test_times_are_cut_at_thirty_days() -> None:
@@ -112,5 +112,5 @@ def test_a_rate_is_the_share_that_is_hit_within_an_hour() -> None:
     assert span_by_rate(0.5, 0.75) == 2 * HOUR
     assert span_by_rate(0, 0.5) == LONGEST
     assert span_by_rate(1, 0.5) == 0
-    hit = sum(span_by_rate(0.3, Instance("s", "g", n).draw("x")) <= HOUR for n in range(MANY))
+    hit = sum(span_by_rate(0.3, InstanceSeed("s", "g", n).draw("x")) <= HOUR for n in range(MANY))
     assert hit / MANY == pytest.approx(0.3, abs=FURTHEST)

@@ -8,7 +8,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.interruptions import give_notice, next_notice
+from kwok_operator.core.cloud.desired import give_notice, next_notice
 from kwok_operator.core.cloud.life import End, Life
 
 T0 = 1_800_000_000_000

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.distributions import HOUR
-from kwok_operator.core.cloud.draws import Instance
+from kwok_operator.core.cloud.annotations import dump_life, load_life
+from kwok_operator.core.cloud.draws import HOUR, InstanceSeed
 from kwok_operator.core.cloud.life import (
     LATE,
     ComingResource,
@@ -25,7 +25,6 @@ from kwok_operator.core.cloud.life import (
     deletion_delay,
     draw_life,
 )
-from kwok_operator.core.cloud.liferecord import dump_life, load_life
 from kwok_operator.core.cloud.states import State
 from kwok_operator.models.cloud import Cloud
 from tests.fakes.rows import each_row
@@ -36,8 +35,8 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 
 
-def who(serial: int = 0) -> Instance:
-    return Instance("seed", "group-a", serial)
+def who(serial: int = 0) -> InstanceSeed:
+    return InstanceSeed("seed", "group-a", serial)
 
 
 def life(serial: int = 0, **fields: Any) -> Life:
@@ -51,7 +50,7 @@ def states(of: Life, *, most: int = 20) -> list[tuple[State, int]]:
     for _ in range(most):
         if now is None:
             break
-        view = of.view(now)
+        view = of.desired(now)
         entry = view.state, (view.since - T0) // SECOND
         if entry not in found:
             found.append(entry)
@@ -72,7 +71,7 @@ def test_a_slow_boot() -> None:
     )
     assert not slow.is_perfect
     assert states(slow) == [(State.STARTING, 0), (State.INITIALIZING, 20), (State.READY, 90)]
-    seen = [slow.view(T0 + s * SECOND) for s in (0, 20, 40, 90)]
+    seen = [slow.desired(T0 + s * SECOND) for s in (0, 20, 40, 90)]
     assert [view.ready for view in seen] == [False, True, True, True]
     assert [len(view.taints) for view in seen] == [1, 1, 0, 0]
     assert [len(view.missing) for view in seen] == [1, 1, 1, 0]
@@ -103,8 +102,8 @@ def test_what_never_is_ready() -> None:
 def test_notice_then_the_end() -> None:
     spot = life(interruptions={"lifetime": {"fixed": "10m"}})
     assert states(spot) == [(State.READY, 0), (State.INTERRUPTED, 480), (State.GONE, 600)]
-    assert spot.view(T0 + 9 * MINUTE).ready, "it works until it goes"
-    assert spot.view(T0 + 10 * MINUTE).reason == "Interrupted"
+    assert spot.desired(T0 + 9 * MINUTE).ready, "it works until it goes"
+    assert spot.desired(T0 + 10 * MINUTE).reason == "Interrupted"
 
 
 def test_a_life_shorter_than_the_notice_has_the_whole_notice() -> None:
@@ -136,9 +135,13 @@ def test_spells() -> None:
     first = 5 * SECOND + flapping.spells.first
     for n in range(3):
         start = T0 + first + n * 100 * SECOND
-        assert flapping.view(start - 1).ready
-        assert [flapping.view(start + s).ready for s in (0, 24_999, 25_000)] == [False, False, True]
-    view = flapping.view(T0 + first)
+        assert flapping.desired(start - 1).ready
+        assert [flapping.desired(start + s).ready for s in (0, 24_999, 25_000)] == [
+            False,
+            False,
+            True,
+        ]
+    view = flapping.desired(T0 + first)
     assert (view.state, view.reason) == (State.NOT_READY, "Flapping")
     assert (view.since, view.until) == (T0 + first, T0 + first + 25 * SECOND)
 
@@ -153,18 +156,18 @@ def test_spells_fall_at_other_times_and_on_a_share_of_the_nodes() -> None:
 def test_spells_that_fill_the_period_never_end() -> None:
     broken = life(flapping={"period": "1s", "notReady": "1"})
     assert broken.spells is not None
-    view = broken.view(T0 + HOUR)
+    view = broken.desired(T0 + HOUR)
     assert (view.ready, view.since, view.until) == (False, T0 + broken.spells.first, None)
     assert life(flapping={"period": "1s", "notReady": "0"}).spells is None
 
 
 def test_an_outage_leaves_no_trace() -> None:
     one = life(readinessDelay={"fixed": "20s"})
-    out = one.view(T0 + MINUTE, outage_since=T0 + 50 * SECOND)
+    out = one.desired(T0 + MINUTE, outage_since=T0 + 50 * SECOND)
     assert (out.state, out.reason, out.ready) == (State.NOT_READY, "Outage", False)
     assert out.since == T0 + 50 * SECOND
-    assert one.view(T0 + 10 * SECOND, outage_since=T0).state is State.STARTING
-    assert one.view(T0 + MINUTE).ready
+    assert one.desired(T0 + 10 * SECOND, outage_since=T0).state is State.STARTING
+    assert one.desired(T0 + MINUTE).ready
 
 
 def test_a_deletion_gets_stuck() -> None:
@@ -184,15 +187,15 @@ def test_time_moves_a_life_forward_and_nothing_changes_between(
     spec: Cloud, serial: int, one: int, other: int
 ) -> None:
     of = draw_life(spec, who(serial), born=T0)
-    early, late = (of.view(T0 + age) for age in sorted((one, other)))
+    early, late = (of.desired(T0 + age) for age in sorted((one, other)))
     assert early.since <= late.since <= T0 + max(one, other)
     assert not (early.noticed and not (late.noticed or late.gone))
     assert set(late.taints) <= set(early.taints) and set(late.missing) <= set(early.missing)
-    view = of.view(T0 + one)
+    view = of.desired(T0 + one)
     if view.until is not None:
         assert view.until > T0 + one
-        assert of.view(view.until - 1) == view
-        assert of.view(view.until) != view
+        assert of.desired(view.until - 1) == view
+        assert of.desired(view.until) != view
 
 
 @given(CLOUDS, st.integers(0, 99))

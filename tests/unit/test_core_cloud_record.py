@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.record import CloudRecord, Refusal, outstanding, redated
 from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.cloud.stock import Decision, Pool, Request, decide
+from kwok_operator.core.cloud.stock import Pool, Request, StockDecision, decide
 from kwok_operator.core.cloud.summary import (
     InstanceState,
+    autoscaler_state,
     counts,
+    instance_counts,
     next_look,
     rows,
-    told,
-    told_counts,
 )
 from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.cloud.times import format_time, parse_time
 from kwok_operator.core.serials import MAX_BATCHES, Batch, format_ranges
+from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import Cloud, ErrorClass
 from kwok_operator.models.cloudstatus import MAX_REFUSED, MAX_ROWS, CloudStatus
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
@@ -60,7 +60,7 @@ def phases_of(record: CloudRecord, *batches: Batch, now: int = T0, **more: Any) 
 
 
 def settle(
-    record: CloudRecord, decision: Decision, *, wanted: set[int], now: int = T0
+    record: CloudRecord, decision: StockDecision, *, wanted: set[int], now: int = T0
 ) -> CloudRecord:
     return record.settled(
         granted=decision.granted,
@@ -138,7 +138,7 @@ def test_a_try_that_meets_an_outage_waits() -> None:
 
 def test_what_is_taken_back_is_forgotten() -> None:
     record = record_of(cloud(), refusal(3, 4), refusal(7))
-    assert settle(record, Decision(), wanted={3}).refusals == (refusal(3),)
+    assert settle(record, StockDecision(), wanted={3}).refusals == (refusal(3),)
 
 
 def test_an_outage_keeps_back_what_is_due() -> None:
@@ -244,7 +244,7 @@ def full_status(record: CloudRecord, batches: list[Batch], now: int) -> dict[str
             for b in batches
         ),
     )
-    states = told_counts(dict.fromkeys(State, 99_999))
+    states = instance_counts(dict.fromkeys(State, 99_999))
     shown = record.dump().model_copy(update={"instances": rows(found), "counts": states})
     return {**status.dump(), "cloud": shown.dump()}
 
@@ -307,7 +307,7 @@ def test_a_row() -> None:
 @each_row("state", [state for state in State if state is not State.GONE])
 def test_each_state_has_its_count(state: State) -> None:
     """What is due is being created: it is so for a moment only."""
-    shown = {name: count for name, count in told_counts({state: 3}).dump().items() if count}
+    shown = {name: count for name, count in instance_counts({state: 3}).dump().items() if count}
     expected = State.CREATING if state is State.DUE else state
     assert {name.lower(): count for name, count in shown.items()} == {expected.value.lower(): 3}
 
@@ -331,4 +331,4 @@ def test_each_state_has_its_count(state: State) -> None:
 )
 def test_what_cluster_autoscaler_is_told(state: State, expected: InstanceState) -> None:
     fault = FAULT if state is State.FAILED else None
-    assert told(state, FAULT) == (expected, fault)
+    assert autoscaler_state(state, FAULT) == (expected, fault)

@@ -18,22 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator import constants
-from kwok_operator.core.cloud.draws import instance
+from kwok_operator.core.cloud.annotations import Mark, load_life, mark_of
+from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.life import (
     ComingResource,
+    DesiredNode,
     End,
     Life,
     PassingTaint,
     Spells,
-    View,
     draw_life,
 )
-from kwok_operator.core.cloud.liferecord import load_life
-from kwok_operator.core.cloud.marks import Mark, mark_of
 from kwok_operator.core.cloud.shaping import (
+    DesiredShape,
     Hold,
     Patch,
-    Shape,
     after,
     born,
     carried_over,
@@ -42,9 +41,9 @@ from kwok_operator.core.cloud.shaping import (
     shown_text,
     shows_notice,
 )
-from kwok_operator.core.cloud.times import format_time, parse_time
 from kwok_operator.core.inplace import make_patches
 from kwok_operator.core.template import KubeletEndpoint, render, resolve
+from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.template import GuardTaint, Taint, Template
 from tests.fakes.rows import each_row
@@ -87,7 +86,7 @@ def birth(life: Life, *, at: int = 0, hold: Hold = Hold.STAGE, ready: bool = Tru
     made = born(
         body(ready=ready),
         life=life,
-        view=seen(life, at),
+        desired=seen(life, at),
         hold=hold,
         interruption_taint=NOTICE,
         now=format_time(BORN + at * SECOND),
@@ -96,13 +95,15 @@ def birth(life: Life, *, at: int = 0, hold: Hold = Hold.STAGE, ready: bool = Tru
     return node
 
 
-def seen(life: Life, at: int, *, outage: bool = False) -> View:
+def seen(life: Life, at: int, *, outage: bool = False) -> DesiredNode:
     now = BORN + at * SECOND
-    return life.view(now, outage_since=now if outage else None)
+    return life.desired(now, outage_since=now if outage else None)
 
 
-def shape(life: Life | None, view: View, *, hold: Hold = Hold.STAGE, at: int = 0) -> Shape:
-    return Shape(view, life, hold, NOTICE, format_time(BORN + at * SECOND))
+def shape(
+    life: Life | None, view: DesiredNode, *, hold: Hold = Hold.STAGE, at: int = 0
+) -> DesiredShape:
+    return DesiredShape(view, life, hold, NOTICE, format_time(BORN + at * SECOND))
 
 
 def todo(node: Json, life: Life, at: int, *, hold: Hold = Hold.STAGE) -> tuple[Patch, ...]:
@@ -128,7 +129,7 @@ def mark(node: Json) -> Mark | None:
     return mark_of(labels=meta["labels"], annotations=meta["annotations"])
 
 
-def misshapen(node: Json, view: View, *, hold: Hold = Hold.STAGE) -> bool:
+def misshapen(node: Json, view: DesiredNode, *, hold: Hold = Hold.STAGE) -> bool:
     return needs_shaping(mark(node), view, ready=ready(node) == "True", hold=hold)
 
 
@@ -209,7 +210,7 @@ class TestBirth:
         made = body()
         view = seen(Life(BORN), 0)
         same = born(
-            made, life=Life(BORN), view=view, hold=Hold.STAGE, interruption_taint=None, now=""
+            made, life=Life(BORN), desired=view, hold=Hold.STAGE, interruption_taint=None, now=""
         )
         assert same is made
 
@@ -266,7 +267,12 @@ class TestBirth:
         view = seen(life, 0, outage=True)
         node = json.loads(
             born(
-                body(), life=life, view=view, hold=Hold.STAGE, interruption_taint=NOTICE, now="now"
+                body(),
+                life=life,
+                desired=view,
+                hold=Hold.STAGE,
+                interruption_taint=NOTICE,
+                now="now",
             )
         )
         assert (ready(node), held(node), shown(node)) == ("False", True, "NotReady/Outage")
@@ -489,7 +495,7 @@ ALL = replace(
 )
 LIVES = st.builds(
     lambda cloud, serial: draw_life(
-        cloud, instance(cloud, group=GROUP, serial=serial), born=BORN, capacity={GPU: "4"}
+        cloud, instance_seed(cloud, group=GROUP, serial=serial), born=BORN, capacity={GPU: "4"}
     ),
     CLOUDS,
     st.integers(0, 20),

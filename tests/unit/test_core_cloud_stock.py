@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.poolstatus import pool_status
-from kwok_operator.core.cloud.stock import Decision, Holder, Pool, Refused, Request, Use, decide
+from kwok_operator.core.cloud.stock import (
+    Holder,
+    Pool,
+    Refused,
+    Request,
+    StockDecision,
+    Use,
+    decide,
+)
 from kwok_operator.models.capacitypool import MAX_SHOWN_GROUPS, KwokCapacityPoolSpec
 from kwok_operator.models.cloud import ErrorClass
 from tests.unit.clouds import QUICK
@@ -31,15 +39,15 @@ def pool(name: str, **spec: Any) -> Pool:
 
 def decided(
     *requests: Request, pools: Sequence[Pool] = (), holders: Sequence[Holder] = ()
-) -> Decision:
+) -> StockDecision:
     return decide(requests, pools={pool.name: pool for pool in pools}, holders=holders)
 
 
-def got(decision: Decision) -> set[tuple[str, int]]:
+def got(decision: StockDecision) -> set[tuple[str, int]]:
     return {(part.group, serial) for part in decision.granted for serial in part.serials}
 
 
-def turned_away(decision: Decision) -> set[tuple[str, int]]:
+def turned_away(decision: StockDecision) -> set[tuple[str, int]]:
     return {(part.group, serial) for part in decision.refused for serial in part.serials}
 
 
@@ -91,7 +99,7 @@ def test_nothing_is_decided_where_a_pool_is_missing_or_out(
     pools: list[Pool], reason: str, by: str
 ) -> None:
     decision = decided(Request("a", 0, [4, 5], pools=["zone"]), pools=pools)
-    assert decision == Decision(undecided=(Refused("a", 0, (4, 5), by, reason, None),))
+    assert decision == StockDecision(undecided=(Refused("a", 0, (4, 5), by, reason, None),))
 
 
 def test_nothing_is_decided_while_the_group_is_out() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.arrival import phases
-from kwok_operator.core.cloud.draws import instance
+from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.states import State
 from kwok_operator.core.cloud.terms import MAX_BYTES, MAX_TERMS, History, asked_part
 from kwok_operator.models.cloud import Cloud
@@ -35,7 +35,7 @@ def revised(history: History, spec: Cloud | None, *, now: int, oldest: int | Non
 
 
 def due_at(history: History, *, requested_at: int, serial: int = 0) -> int:
-    who = instance(history.at(requested_at), group=GROUP, serial=serial)
+    who = instance_seed(history.at(requested_at), group=GROUP, serial=serial)
     last = list(phases(history, who, requested_at=requested_at))[-1]
     assert last.state is State.DUE
     return last.since
@@ -155,7 +155,7 @@ def test_an_edit_never_changes_what_has_begun(
         history = revised(history, edit, now=now)
     edited_at = now + (1 + seconds) * SECOND
     edited = revised(history, spec, now=edited_at)
-    who = instance(history.at(T0), group=GROUP, serial=serial)
+    who = instance_seed(history.at(T0), group=GROUP, serial=serial)
     before = phases(history, who, requested_at=T0)
     for phase, now_ in zip(before, phases(edited, who, requested_at=T0), strict=False):
         if phase.since >= edited_at:

@@ -6,7 +6,7 @@
 """
 
 from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.cloud.verdicts import FAILURES, Verdict, outage, provisioned
+from kwok_operator.core.cloud.summary import FAILURES, Verdict, outage, provisioned
 from kwok_operator.models.cloud import ErrorClass
 from tests.fakes.rows import each_row
 

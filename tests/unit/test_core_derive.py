@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, derive
 from kwok_operator.core.documents import NodeDocuments
 from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.groupnames import group_name
 from kwok_operator.core.livenodes import LiveNode
-from kwok_operator.core.problems import Problem
+from kwok_operator.core.naming import group_name
+from kwok_operator.core.words import Problem
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
 from tests.fakes.rows import each_row

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from kwok_operator.core.durations import parse_duration
+from kwok_operator.core.times import parse_duration
 from kwok_operator.models.autoscaling import Duration
 from tests.fakes.rows import each_row
 

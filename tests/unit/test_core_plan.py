@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import Observed, Plan, Target, make_plan
+from kwok_operator.core.plan import ObservedGroup, Plan, Target, make_plan
 from kwok_operator.core.serials import Batch
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from tests.fakes.rows import each_row
@@ -47,11 +47,11 @@ def seen(
     next_serial: int | None = None,
     held: int | None = None,
     room: int = 10_000,
-) -> Observed:
+) -> ObservedGroup:
     """What is there; the next serial is the one after all that occur, unless it is said."""
     there = {serial: NAMES.name(serial) for serial in nodes}
     used = [-1, *there, *terminating, *gone, *(b.last for b in batches)]
-    return Observed(
+    return ObservedGroup(
         nodes=there,
         terminating=frozenset(terminating),
         gone=frozenset(gone),
@@ -62,7 +62,7 @@ def seen(
     )
 
 
-def plan(wish: KwokNodeGroupSpec, observed: Observed, *, may_create: bool = True) -> Plan:
+def plan(wish: KwokNodeGroupSpec, observed: ObservedGroup, *, may_create: bool = True) -> Plan:
     return make_plan(wish, observed, names=NAMES, now=NOW, may_create=may_create)
 
 
@@ -109,7 +109,7 @@ class TestTarget:
         ],
     )
     def test_zero_is_not_unset(
-        self, wish: KwokNodeGroupSpec, observed: Observed, value: int
+        self, wish: KwokNodeGroupSpec, observed: ObservedGroup, value: int
     ) -> None:
         assert plan(wish, observed).target == Target(value, value)
 
@@ -147,7 +147,7 @@ def found(todo: Plan, fields: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(todo, name) for name in fields} | {"delete": sorted(todo.delete)}
 
 
-Case = tuple[KwokNodeGroupSpec, Observed, dict[str, Any]]
+Case = tuple[KwokNodeGroupSpec, ObservedGroup, dict[str, Any]]
 
 TOO_FEW: dict[str, Case] = {
     "new serials are asked for in one batch dated now": (

@@ -17,9 +17,8 @@ from pydantic import BaseModel
 from kwok_operator.core.cloud.arrival import MAX_TRIES
 from kwok_operator.core.cloud.states import Fault, State
 from kwok_operator.core.cloud.stock import OUTAGE
-from kwok_operator.core.cloud.summary import told
+from kwok_operator.core.cloud.summary import ALL_ARRIVED, FAILURES, PROVISIONING, autoscaler_state
 from kwok_operator.core.cloud.terms import MAX_TERMS
-from kwok_operator.core.cloud.verdicts import ALL_ARRIVED, FAILURES, PROVISIONING
 from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
 from kwok_operator.models.cloud import Cloud, ErrorClass, Failures, Flapping, Interruptions
 from kwok_operator.models.cloudstatus import MAX_REFUSED, MAX_ROWS
@@ -71,7 +70,7 @@ def test_each_state_is_told_as_the_shim_tells_it() -> None:
     lines = {in_code(row[0])[0]: row[2] for row in table("State")}
     assert list(lines) == [state.value for state in State]
     for state in set(State) - {State.GONE}:
-        name, error = told(state, fault)
+        name, error = autoscaler_state(state, fault)
         assert lines[state].partition(",")[0] == name.value
         assert ("error" in lines[state]) is (error is not None)
 

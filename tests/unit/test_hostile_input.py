@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
 from kwok_operator.core.cleaning import clean_node
 from kwok_operator.core.documents import NodeDocuments, read_nodes
-from kwok_operator.core.groupnames import group_name, is_group_name
+from kwok_operator.core.naming import group_name, is_group_name
 from kwok_operator.core.providerconfig import read_config
 from kwok_operator.core.template import resolve
 from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, one_line

@@ -30,7 +30,7 @@ from kwok_operator.errors import (
     UnauthorizedError,
 )
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient, LineSplitter
-from kwok_operator.kube.connection import Connection, Endpoint
+from kwok_operator.kube.connection import ApiConnection, Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.waiting import until
 
@@ -93,7 +93,7 @@ async def test_refusals(server: FakeApiServer, client: KubeClient) -> None:
         await client.request("POST", NODES, body=NODE)
 
 
-class Logins(Connection):
+class Logins(ApiConnection):
     """A connection whose token changes with each login, or whose login fails."""
 
     def __init__(self, server: str, *, tokens: list[str]) -> None:
@@ -206,7 +206,9 @@ async def test_time_out(server: FakeApiServer, client: KubeClient) -> None:
 
 
 async def test_nobody_there() -> None:
-    async with KubeClient(connection=Connection(Endpoint(server="http://127.0.0.1:1"))) as client:
+    async with KubeClient(
+        connection=ApiConnection(Endpoint(server="http://127.0.0.1:1"))
+    ) as client:
         with pytest.raises(ApiUnreachableError, match="connection refused"):
             await client.get_json(NODES)
         with pytest.raises(ApiUnreachableError, match="connection refused"):

@@ -13,7 +13,7 @@ import pytest
 
 from kwok_operator.errors import ApiUnreachableError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.connection import ApiConnection
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
 from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
@@ -24,7 +24,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
-async def ask(connection: Connection) -> str:
+async def ask(connection: ApiConnection) -> str:
     async with KubeClient(connection=connection) as client:
         return await client.get_text("/readyz")
 

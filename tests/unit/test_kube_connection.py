@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kwok_operator.errors import ConnectionConfigError
-from kwok_operator.kube.connection import Connection, Endpoint, read_token
+from kwok_operator.kube.connection import ApiConnection, Endpoint, read_token
 from tests.fakes.certificates import Certificates, make_certificates
 
 PLAIN = Endpoint(server="http://k8s")
@@ -70,7 +70,7 @@ def test_secrets_are_not_printed() -> None:
 async def test_token_file_is_read_again(tmp_path: Path) -> None:
     path, clock = tmp_path / "token", Clock()
     endpoint = replace(PLAIN, token="one", token_file=str(path))
-    connection = Connection(endpoint, clock=clock)
+    connection = ApiConnection(endpoint, clock=clock)
     path.write_text("two\n")
     clock.now += 59
     assert bearer(await connection.auth_headers()) == "one"
@@ -88,7 +88,7 @@ async def test_broken_token_file_keeps_the_old_token(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:
     path, clock = tmp_path / "token", Clock()
-    connection = Connection(replace(PLAIN, token="one", token_file=str(path)), clock=clock)
+    connection = ApiConnection(replace(PLAIN, token="one", token_file=str(path)), clock=clock)
     if content is not None:
         path.write_bytes(content)
     clock.now += 60
@@ -107,7 +107,7 @@ async def test_expiring_token_is_renewed_ahead(life: float, renewed_at: float) -
     clock = Clock()
     start = clock.now
     loader = Loader(replace(PLAIN, token="two"))
-    connection = Connection(
+    connection = ApiConnection(
         replace(PLAIN, token="one", expires=start + life), load=loader, clock=clock
     )
     clock.now = start + renewed_at - 1
@@ -123,7 +123,7 @@ async def test_others_go_on_while_one_renews() -> None:
     clock = Clock()
     loader = Loader(replace(PLAIN, token="two"))
     loader.allowed.clear()
-    connection = Connection(
+    connection = ApiConnection(
         replace(PLAIN, token="one", expires=clock.now + 100), load=loader, clock=clock
     )
     clock.now += 90
@@ -138,7 +138,7 @@ async def test_others_go_on_while_one_renews() -> None:
 async def test_failing_renewal_keeps_the_old_token(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     loader = Loader(ConnectionConfigError("plugin gone"), replace(PLAIN, token="two"))
-    connection = Connection(
+    connection = ApiConnection(
         replace(PLAIN, token="one", expires=clock.now + 100), load=loader, clock=clock
     )
     clock.now += 90
@@ -154,7 +154,7 @@ async def test_failing_renewal_keeps_the_old_token(caplog: pytest.LogCaptureFixt
 async def test_one_reload_serves_all() -> None:
     clock = Clock()
     loader = Loader(replace(PLAIN, token="two"), replace(PLAIN, token="three"))
-    connection = Connection(replace(PLAIN, token="one"), load=loader, clock=clock)
+    connection = ApiConnection(replace(PLAIN, token="one"), load=loader, clock=clock)
     await asyncio.gather(*(connection.reload() for _ in range(64)))
     assert (loader.calls, connection.endpoint.token) == (1, "two")
     clock.now += 4
@@ -168,7 +168,7 @@ async def test_one_reload_serves_all() -> None:
 async def test_clock_that_goes_back_does_not_stop_reloads() -> None:
     clock = Clock()
     loader = Loader(replace(PLAIN, token="two"))
-    connection = Connection(PLAIN, load=loader, clock=clock)
+    connection = ApiConnection(PLAIN, load=loader, clock=clock)
     await connection.reload()
     clock.now -= 3_600
     await connection.reload()
@@ -176,7 +176,7 @@ async def test_clock_that_goes_back_does_not_stop_reloads() -> None:
 
 
 async def test_failing_reload_raises() -> None:
-    connection = Connection(
+    connection = ApiConnection(
         replace(PLAIN, token="one"), load=Loader(ConnectionConfigError("plugin gone"))
     )
     with pytest.raises(ConnectionConfigError, match="plugin gone"):
@@ -185,7 +185,7 @@ async def test_failing_reload_raises() -> None:
 
 
 async def test_reload_without_a_loader_is_nothing() -> None:
-    connection = Connection(replace(PLAIN, token="one"))
+    connection = ApiConnection(replace(PLAIN, token="one"))
     await connection.reload()
     assert bearer(await connection.auth_headers()) == "one"
 
@@ -194,10 +194,10 @@ async def test_tls_settings_change_only_with_reason(certificates: Certificates) 
     clock = Clock()
     endpoint = Endpoint(server="https://k8s", ca_path=certificates.path("ca.crt"))
     loader = Loader(replace(endpoint, token="two"), replace(endpoint, insecure=True), endpoint)
-    connection = Connection(endpoint, load=loader, clock=clock)
+    connection = ApiConnection(endpoint, load=loader, clock=clock)
     first = connection.ssl
     assert first is not None
-    assert Connection(PLAIN).ssl is None
+    assert ApiConnection(PLAIN).ssl is None
 
     async def reloaded() -> object:
         clock.now += 5
@@ -222,4 +222,4 @@ async def test_tls_settings_change_only_with_reason(certificates: Certificates) 
 )
 def test_unusable_certificates(fields: dict[str, str]) -> None:
     with pytest.raises(ConnectionConfigError, match=r"^context x: the CA or the client"):
-        Connection(Endpoint(server="https://k8s", description="context x", **fields))  # type: ignore[arg-type]
+        ApiConnection(Endpoint(server="https://k8s", description="context x", **fields))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.errors import ConnectionConfigError
-from kwok_operator.kube.connection import Connection, Endpoint
+from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.remote import remote_endpoint
 from tests.fakes.certificates import Certificates, make_certificates
 
@@ -86,7 +86,7 @@ class TestAccepted:
         assert found.private_key_data == certificates.text("client.key")
         assert found.headers() == {}
         assert (found.ca_path, found.certificate_path, found.private_key_path) == (None,) * 3
-        assert Connection(found).ssl is not None
+        assert ApiConnection(found).ssl is not None
 
     @pytest.mark.parametrize(
         "server", ["https://[::1]:6443", "https://10.0.0.1", "https://K8s/a/b"]
@@ -311,7 +311,7 @@ users = st.fixed_dictionaries(
 @given(clusters, users)
 def test_whatever_is_written_there(cluster: dict[str, Any], user: dict[str, Any]) -> None:
     try:
-        connection = Connection(endpoint(kubeconfig(cluster=cluster, user=user)))
+        connection = ApiConnection(endpoint(kubeconfig(cluster=cluster, user=user)))
     except ConnectionConfigError as error:
         assert str(error)
         return

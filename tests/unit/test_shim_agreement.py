@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.core.autoscaler import Change, RefusedError, Victim, decrease, delete, increase
-from kwok_operator.core.plan import Observed, make_plan
+from kwok_operator.core.plan import ObservedGroup, make_plan
 from kwok_operator.core.serials import format_ranges
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
@@ -86,7 +86,7 @@ class World:
         group = self.group()
         plan = make_plan(
             group.spec,
-            Observed(
+            ObservedGroup(
                 nodes={serial: view.name for serial, view in self.nodes.items()},
                 terminating=frozenset(),
                 gone=frozenset(self.seen - self.nodes.keys()),

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from kwok_operator import constants
 from kwok_operator.core.cloud import arrival, record
-from kwok_operator.core.cloud.cautions import cautions
+from kwok_operator.core.cloud.annotations import dump_life
+from kwok_operator.core.cloud.checks import cautions
 from kwok_operator.core.cloud.life import ComingResource, End, Life, PassingTaint
-from kwok_operator.core.cloud.liferecord import dump_life
 from kwok_operator.core.cloud.record import CloudRecord, Refusal
 from kwok_operator.core.cloud.states import Fault
-from kwok_operator.core.cloud.summary import told
+from kwok_operator.core.cloud.summary import autoscaler_state
 from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.cloud.times import format_time, parse_time
+from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Cloud, ErrorClass
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
@@ -242,7 +242,7 @@ class TestAgreement:
             phase_of = kept.phase_of("web", outage_since=None)
             for serial in set(range(count)) - arrived:
                 phase = phase_of(serial, T0, int(clock.now * 1_000), None)
-                state, fault = told(phase.state, phase.fault)
+                state, fault = autoscaler_state(phase.state, phase.fault)
                 assert found[serial][0] == state
                 assert (found[serial][1] or ("",))[0] == (fault.code if fault else "")
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import Observed, Plan, Rollout, make_plan, max_unavailable
+from kwok_operator.core.plan import ObservedGroup, Plan, Rollout, make_plan, max_unavailable
 from kwok_operator.core.serials import Batch
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
 
@@ -56,7 +56,7 @@ def plan(
 ) -> Plan:
     spec = {"targetSize": target, "updateStrategy": strategy, **fields}
     there = {serial: NAMES.name(serial) for serial in nodes}
-    observed = Observed(
+    observed = ObservedGroup(
         nodes=there,
         terminating=frozenset(),
         gone=frozenset(),

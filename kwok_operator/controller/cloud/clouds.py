@@ -1,7 +1,7 @@
 """The simulated cloud's part of a pass: what becomes of a plan where instances take their time.
 
-    Group, Observation  --look-->  Sight (the nodes: how each should be, which are to go)
-    Sight + Plan        --turn-->  Turn (the instances without a Node, and what to write)
+    Group, Observation  --observe-->  ObservedCloud (the nodes: how each should be, which are to go)
+    ObservedCloud + Plan --decide-->  CloudDecision (instances without a Node, and what to write)
 
 Decisions that depend on others are made here one after the other, and never across a wait: what one
 group was granted is known when the next one asks. Who holds what is counted from the groups' last
@@ -14,28 +14,35 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from kwok_operator.controller.cloud.decision import CloudDecision, ObservedCloud
 from kwok_operator.controller.cloud.pools import Pools
-from kwok_operator.controller.cloud.turn import Outlook, Turn
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import NodeCache
 from kwok_operator.controller.observed.observation import Memory, Observation
-from kwok_operator.core.cloud.asking import Asked, Outcome, settle
-from kwok_operator.core.cloud.draws import instance
+from kwok_operator.core.cloud.annotations import Mark
+from kwok_operator.core.cloud.asking import Asked, SettledRequests, settle
+from kwok_operator.core.cloud.desired import Upkeep
+from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.life import deletion_delay
-from kwok_operator.core.cloud.marks import Mark
 from kwok_operator.core.cloud.record import CloudRecord, outstanding
 from kwok_operator.core.cloud.shaping import Hold, needs_shaping
 from kwok_operator.core.cloud.states import Phase, State
 from kwok_operator.core.cloud.stock import Amounts, Holder, Use
-from kwok_operator.core.cloud.summary import counts, failures_since, next_look, rows, told_counts
+from kwok_operator.core.cloud.summary import (
+    counts,
+    failures_since,
+    instance_counts,
+    next_look,
+    outage,
+    provisioned,
+    rows,
+)
 from kwok_operator.core.cloud.terms import in_force
-from kwok_operator.core.cloud.times import parse_time
-from kwok_operator.core.cloud.upkeep import Upkeep
-from kwok_operator.core.cloud.verdicts import outage, provisioned
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.serials import compact
 from kwok_operator.core.status import batches_of
+from kwok_operator.core.times import parse_time
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Cloud
 from kwok_operator.models.cloudstatus import CloudStatus
@@ -75,7 +82,9 @@ class Clouds:
         if known is not None and known.holding is not None:
             self.pools.touched(known.holding.pools)
 
-    def look(self, group: Group, memory: Memory, seen: Observation, *, now: int) -> Outlook | None:
+    def observe(
+        self, group: Group, memory: Memory, seen: Observation, *, now: int
+    ) -> ObservedCloud | None:
         """None for a group that has no simulated cloud, and nothing left of one."""
         cloud = in_force(group.spec)
         if cloud is None and memory.status.cloud is None and not seen.marked and not seen.stuck:
@@ -90,67 +99,67 @@ class Clouds:
             marks = {s: r.mark for s, r in seen.records.items()}
         cloud = cloud or _PERFECT
         cap = cloud.interruptions.at_a_time if cloud.interruptions else None
-        sight = known.upkeep.look(marks, at_a_time=cap, outage_since=since, now=now)
-        return Outlook(now=now, cloud=cloud, outage_since=since, outage=verdict, sight=sight)
+        nodes = known.upkeep.find(marks, at_a_time=cap, outage_since=since, now=now)
+        return ObservedCloud(now=now, cloud=cloud, outage_since=since, outage=verdict, nodes=nodes)
 
-    async def turn(
+    async def decide(
         self,
         group: Group,
         memory: Memory,
         seen: Observation,
         plan: Plan,
-        outlook: Outlook,
+        observed: ObservedCloud,
         *,
         node: Mapping[str, Any] | None,
         hold: Hold,
         deciding: bool,
-    ) -> Turn:
+    ) -> CloudDecision:
         """Decides, and then takes its time to find out who is due.
 
         `node` is the template, None where there is no usable one; unless `deciding`, the plan only
         reports.
         """
         known = self._of(group)
-        postpone, leaving, late = self._deletions(group, seen, plan, outlook)
-        each = self._each(outlook.cloud, node or memory.status.resolved_template)
+        postpone, leaving, late = self._deletions(group, seen, plan, observed)
+        each = self._each(observed.cloud, node or memory.status.resolved_template)
         asked = _asked(group, memory, seen, plan, late=late, each=each)
-        outcome = settle(
+        settled = settle(
             asked,
             self._record(known, memory.status),
             pools=self.pools.known,
             others=lambda pools: self._others(group.name, pools),
-            now=outlook.now // 1_000 * 1_000,
+            now=observed.now // 1_000 * 1_000,
             deciding=deciding and not group.spec.paused,
         )
         before = known.phases
-        if known.outage_since != outlook.outage_since:
+        if known.outage_since != observed.outage_since:
             known.phases = {}
-        elif outcome.record != known.record:
-            known.phases = outcome.record.still(known.phases, before=known.record)
-        known.outage_since = outlook.outage_since
-        self._book(known, outcome)
-        phases = known.phases = await self._phases(group, known, outcome, plan, outlook)
-        due = _due(plan, phases, now=outlook.now)
+        elif settled.record != known.record:
+            known.phases = settled.record.still(known.phases, before=known.record)
+        known.outage_since = observed.outage_since
+        self._book(known, settled)
+        phases = known.phases = await self._phases(group, known, settled, plan, observed)
+        due = _due(plan, phases, now=observed.now)
         going = (*leaving, *(seen.stuck[s].name for s in late))
-        plan = replace(plan, batches=outcome.batches, create=tuple(due), delete=going)
-        known.stuck = _stuck(group, seen, outlook, known=known.stuck)
+        plan = replace(plan, batches=settled.batches, create=tuple(due), delete=going)
+        known.stuck = _stuck(group, seen, observed, known=known.stuck)
         tally = counts(phases.values())
-        states = self._states(tally, seen, outlook)
+        states = self._states(tally, seen, observed)
         told: dict[str, Any] = {"instances": rows(phases | known.stuck)}
         if group.spec.cloud is not None:
-            told["counts"] = told_counts(states)
-        times = [next_look(phases.values()), outlook.sight.until, *_ends(seen)]
-        return Turn(
-            outlook=outlook,
+            told["counts"] = instance_counts(states)
+        times = [next_look(phases.values()), observed.nodes.until, *_ends(seen)]
+        return CloudDecision(
+            observed=observed,
             plan=plan,
-            status=outcome.record.dump().model_copy(update=told),
+            status=settled.record.dump().model_copy(update=told),
             provisioned=provisioned(phases),
             states=states,
             failed=tally.get(State.FAILED, 0),
             due=due,
-            reshape=tuple(self._misshapen(group, seen, outlook, hold, leaving=frozenset(leaving))),
+            reshape=tuple(self._misshapen(group, seen, observed, hold, leaving=frozenset(leaving))),
             postpone=postpone,
-            look_again=_wait(times, outlook.now),
+            look_again=_wait(times, observed.now),
             failures=failures_since(before, phases, first_new=memory.status.next_serial),
         )
 
@@ -197,23 +206,28 @@ class Clouds:
         return known.record
 
     async def _phases(
-        self, group: Group, known: _Known, outcome: Outcome, plan: Plan, outlook: Outlook
+        self,
+        group: Group,
+        known: _Known,
+        settled: SettledRequests,
+        plan: Plan,
+        observed: ObservedCloud,
     ) -> dict[int, Phase]:
         """Those of all pending; to draw ten thousand at once would hold up everybody else."""
         pending = frozenset(plan.pending)
-        still = {s: p for s, p in known.phases.items() if s not in outcome.redated}
+        still = {s: p for s, p in known.phases.items() if s not in settled.redated}
         found: dict[int, Phase] = {}
-        for batch in outcome.batches:
+        for batch in settled.batches:
             for first in range(batch.first, batch.last + 1, _AT_ONCE):
                 last = min(first + _AT_ONCE - 1, batch.last)
                 part = replace(batch, first=first, last=last)
                 found |= outstanding(
-                    outcome.record,
+                    settled.record,
                     [part],
                     group=group.name,
                     arrived=frozenset(),
-                    now=outlook.now,
-                    outage_since=outlook.outage_since,
+                    now=observed.now,
+                    outage_since=observed.outage_since,
                     known=still,
                 )
                 if last < batch.last:
@@ -221,49 +235,48 @@ class Clouds:
         return {serial: phase for serial, phase in found.items() if serial in pending}
 
     def _deletions(
-        self, group: Group, seen: Observation, plan: Plan, outlook: Outlook
+        self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud
     ) -> tuple[dict[str, int], list[str], list[int]]:
         """Whose deletion is put off until when, whose isn't, and which of the stuck go now."""
-        late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= outlook.now]
-        if outlook.cloud.failures.slow_deletion is None or not plan.delete:
+        late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= observed.now]
+        if observed.cloud.failures.slow_deletion is None or not plan.delete:
             return {}, list(plan.delete), late
         postponed: dict[str, int] = {}
         for name in plan.delete:
             serial = seen.names.serial(name)
-            if serial is None or serial in outlook.sight.ended:
+            if serial is None or serial in observed.nodes.ended:
                 continue
-            who = instance(outlook.cloud, group=group.name, serial=serial)
-            delay = deletion_delay(outlook.cloud, who)
+            who = instance_seed(observed.cloud, group=group.name, serial=serial)
+            delay = deletion_delay(observed.cloud, who)
             if delay:
-                postponed[name] = outlook.now + delay
+                postponed[name] = observed.now + delay
         return postponed, [name for name in plan.delete if name not in postponed], late
 
     def _misshapen(
         self,
         group: Group,
         seen: Observation,
-        outlook: Outlook,
+        observed: ObservedCloud,
         hold: Hold,
         *,
         leaving: frozenset[str],
     ) -> Iterator[int]:
         if group.spec.paused:
             return
-        for serial, view in outlook.sight.views.items():
+        for serial, desired in observed.nodes.desired.items():
             record = seen.records.get(serial)
-            if record is None or record.name in leaving or view.gone:
+            if record is None or record.name in leaving or desired.gone:
                 continue
-            if needs_shaping(record.mark, view, ready=record.ready, hold=hold):
+            if needs_shaping(record.mark, desired, ready=record.ready, hold=hold):
                 yield serial
 
     def _states(
-        self, tally: Mapping[State, int], seen: Observation, outlook: Outlook
+        self, tally: Mapping[State, int], seen: Observation, observed: ObservedCloud
     ) -> Mapping[State, int]:
         states = dict(tally)
-        views = outlook.sight.views
         for serial, record in seen.records.items():
-            view = views.get(serial)
-            state = State.READY if view is None else view.state
+            desired = observed.nodes.desired.get(serial)
+            state = State.READY if desired is None else desired.state
             if state is State.READY and not record.usable:
                 state = State.STARTING
             states[state] = states.get(state, 0) + 1
@@ -302,10 +315,10 @@ class Clouds:
         each = self._each(cloud, status.resolved_template)
         return Holder(group.name, asked | there, each, cloud.capacity_pools)
 
-    def _book(self, known: _Known, outcome: Outcome) -> None:
-        before, now = known.holding, outcome.holding
-        refused = outcome.record.refused_by_pool
-        known.record = outcome.record
+    def _book(self, known: _Known, settled: SettledRequests) -> None:
+        before, now = known.holding, settled.holding
+        refused = settled.record.refused_by_pool
+        known.record = settled.record
         if before is None or _taken(before) != _taken(now) or known.refused != refused:
             self.pools.touched({*now.pools, *(before.pools if before else ())})
         known.holding, known.refused = now, refused
@@ -360,7 +373,7 @@ def _ends(seen: Observation) -> Iterator[int]:
 
 
 def _stuck(
-    group: Group, seen: Observation, outlook: Outlook, *, known: Mapping[int, Phase]
+    group: Group, seen: Observation, observed: ObservedCloud, *, known: Mapping[int, Phase]
 ) -> dict[int, Phase]:
     """The nodes that are stuck in deletion: until when is written on them, since when is drawn.
 
@@ -370,8 +383,8 @@ def _stuck(
     for serial, at in _deadlines(seen):
         phase = known.get(serial)
         if phase is None or phase.until != at:
-            who = instance(outlook.cloud, group=group.name, serial=serial)
-            since = min(at - deletion_delay(outlook.cloud, who), outlook.now)
+            who = instance_seed(observed.cloud, group=group.name, serial=serial)
+            since = min(at - deletion_delay(observed.cloud, who), observed.now)
             phase = Phase(State.DELETING, since, at, "SlowDeletion")
         found[serial] = phase
     return found

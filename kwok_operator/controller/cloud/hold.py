@@ -67,7 +67,7 @@ _REVIEW: Final = {
     },
 }
 
-Told = tuple[bool, str, str]
+_Condition = tuple[bool, str, str]
 """Status, reason and message of the condition CloudSimulated."""
 
 REMEDY: Final = (
@@ -134,7 +134,7 @@ class HoldLink:
                     await self._look()
         return self._way
 
-    def told(self, *, wanted: bool, outage_or_flapping: bool) -> Told:
+    def condition(self, *, wanted: bool, outage_or_flapping: bool) -> _Condition:
         """What to say of a group: whether what its spec.cloud asks for can be seen.
 
         `wanted` is whether anything there keeps nodes from being Ready; `outage_or_flapping`,

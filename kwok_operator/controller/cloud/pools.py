@@ -19,7 +19,7 @@ from typing import Any, Final
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
 from kwok_operator.core.cloud.poolstatus import pool_conditions, pool_status
 from kwok_operator.core.cloud.stock import Pool, Use
-from kwok_operator.core.cloud.times import parse_time
+from kwok_operator.core.times import parse_time
 from kwok_operator.errors import KwokOperatorError, NotFoundError, NotLeadingError, one_line
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import OBJECTS

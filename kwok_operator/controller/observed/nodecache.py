@@ -20,7 +20,7 @@ from sys import intern
 from typing import Final, Protocol
 
 from kwok_operator import constants
-from kwok_operator.core.cloud.marks import Mark, mark_of
+from kwok_operator.core.cloud.annotations import Mark, mark_of
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NODES, NodeView

@@ -13,7 +13,7 @@ from typing import Final
 
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import Observed
+from kwok_operator.core.plan import ObservedGroup
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import KwokNodeGroupStatus
@@ -194,7 +194,7 @@ def observed(
     room: int,
     template_hash: str | None = None,
     ended: frozenset[int] = frozenset(),
-) -> Observed:
+) -> ObservedGroup:
     """The same for the planner; `template_hash` is None where there is no usable template."""
     records, terminating = seen.records, seen.terminating
     outdated = frozenset(
@@ -205,7 +205,7 @@ def observed(
     batches = batches_of(memory.status)
     highest = max(max(records, default=-1), max(terminating, default=-1))
     asked = max((batch.last for batch in batches), default=-1)
-    return Observed(
+    return ObservedGroup(
         nodes=_Names(records),
         terminating=frozenset(terminating),
         gone=seen.gone,

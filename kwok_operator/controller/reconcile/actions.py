@@ -11,16 +11,15 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
-from kwok_operator.controller.cloud.turn import Turn
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Memory, Observation
 from kwok_operator.controller.writers.executor import Executor
 from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core.cleaning import Node
-from kwok_operator.core.cloud.births import Birth
-from kwok_operator.core.cloud.shaping import Hold, Shape, holds
+from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold, holds
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
 from kwok_operator.errors import ApiError
@@ -51,7 +50,7 @@ class Work:
     node: Node | None
     stop: Callable[[], bool]
     opening: Sequence[NodeRecord] = ()
-    turn: Turn | None = None
+    decision: CloudDecision | None = None
     hold: Hold = Hold.NONE
 
 
@@ -90,9 +89,9 @@ class Execution:
             await self._delete(work)
         if work.opening and not work.stop():
             await self._let_pods_on(work)
-        if work.turn is not None and work.turn.writes and not work.stop():
-            await self._postpone(work, work.turn)
-            await self._reshape(work, work.turn)
+        if work.decision is not None and work.decision.writes and not work.stop():
+            await self._postpone(work, work.decision)
+            await self._reshape(work, work.decision)
         if work.node is not None and work.plan.create and not work.stop():
             await self._create(work, work.node)
         if work.node is not None and work.plan.update and not work.stop():
@@ -131,34 +130,34 @@ class Execution:
                 refusals[0],
             )
 
-    async def _postpone(self, work: Work, turn: Turn) -> None:
+    async def _postpone(self, work: Work, decision: CloudDecision) -> None:
         by_name = _by_name(work.seen)
 
         async def postpone(name: str) -> None:
-            await self._writer.postpone(by_name[name], turn.postpone[name])
+            await self._writer.postpone(by_name[name], decision.postpone[name])
 
-        await self._executor.run(list(turn.postpone), postpone, stop=work.stop)
+        await self._executor.run(list(decision.postpone), postpone, stop=work.stop)
 
-    async def _reshape(self, work: Work, turn: Turn) -> None:
-        sight, interruptions = turn.outlook.sight, turn.outlook.cloud.interruptions
+    async def _reshape(self, work: Work, decision: CloudDecision) -> None:
+        nodes, interruptions = decision.observed.nodes, decision.observed.cloud.interruptions
 
         async def reshape(serial: int) -> None:
-            record, view = work.seen.records[serial], sight.views[serial]
-            shape = Shape(
-                view=view,
-                life=sight.lives.get(serial),
+            record, desired = work.seen.records[serial], nodes.desired[serial]
+            shape = DesiredShape(
+                desired=desired,
+                life=nodes.lives.get(serial),
                 hold=work.hold,
                 taint=(interruptions or Interruptions()).taint,
                 now=self._now(),
-                noticed_at=sight.noticed.get(serial),
+                noticed_at=nodes.noticed.get(serial),
                 kwok_alive=self._kwok.alive,
             )
-            if not holds(view, Hold.LEASE):
+            if not holds(desired, Hold.LEASE):
                 # First, as nothing would remember it later; and whatever the way is by now.
                 await self._hold.release(record.name)
             await self._writer.reshape(record, shape, uid=work.group.uid)
 
-        await self._executor.run(turn.reshape, reshape, stop=work.stop)
+        await self._executor.run(decision.reshape, reshape, stop=work.stop)
 
     async def _create(self, work: Work, node: Node) -> None:
         group, plan, names = work.group, work.plan, work.seen.names
@@ -176,11 +175,11 @@ class Execution:
             name, ready, now = names.name(serial), endpoint is not None, self._now()
             birth = _birth(work, node, serial)
             # A node that is held is told all that it takes to be made Ready later.
-            ready &= birth is None or birth.view.ready or work.hold is not Hold.NONE
+            ready &= birth is None or birth.desired.ready or work.hold is not Hold.NONE
             body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
             if birth is not None:
                 body = birth.body(body, hold=work.hold, now=now)
-                if work.hold is Hold.LEASE and holds(birth.view, Hold.LEASE):
+                if work.hold is Hold.LEASE and holds(birth.desired, Hold.LEASE):
                     await self._hold.take(name, group=group.name, uid=group.uid)
             answer = await self._writer.create(name, body, group=group.name, uid=group.uid)
             if answer is None:
@@ -241,32 +240,32 @@ def deletes_pods(group: Group) -> bool:
 
 def _birth(work: Work, node: Node, serial: int) -> Birth | None:
     """None without a simulated cloud."""
-    if work.turn is None:
+    if work.decision is None:
         return None
-    outlook = work.turn.outlook
+    observed = work.decision.observed
     return Birth.of(
-        outlook.cloud,
+        observed.cloud,
         group=work.group.name,
         serial=serial,
-        due=work.turn.due[serial],
-        now=outlook.now,
+        due=work.decision.due[serial],
+        now=observed.now,
         capacity=node["status"]["capacity"],
     )
 
 
 def _missing(work: Work, record: NodeRecord) -> tuple[str, ...]:
     """The resources that a node still lacks in the simulated cloud."""
-    if work.turn is None or record.serial is None:
+    if work.decision is None or record.serial is None:
         return ()
-    view = work.turn.outlook.sight.views.get(record.serial)
-    return () if view is None else tuple(resource.name for resource in view.missing)
+    desired = work.decision.observed.nodes.desired.get(record.serial)
+    return () if desired is None else tuple(resource.name for resource in desired.missing)
 
 
 def _first_ready(work: Work, node: Node) -> int | None:
     """The first serial to be created whose node kwok may make Ready at once."""
     for serial in work.plan.create:
         birth = _birth(work, node, serial)
-        if birth is None or birth.view.ready:
+        if birth is None or birth.desired.ready:
             return serial
     return None
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from kwok_operator.controller.writers.events import EventType, Recorder
-from kwok_operator.core.cloud.cautions import cautions
-from kwok_operator.core.cloud.verdicts import ALL_ARRIVED, FAILURES
+from kwok_operator.core.cloud.checks import cautions
+from kwok_operator.core.cloud.summary import ALL_ARRIVED, FAILURES
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import UPDATING
 from kwok_operator.core.words import few_names

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kwok_operator.controller.cloud.clouds import Clouds
+from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
-from kwok_operator.controller.cloud.turn import Turn
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
 from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
 from kwok_operator.controller.reconcile.actions import Execution, Work, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.reconcile.budget import NodeBudget
-from kwok_operator.controller.reconcile.clock import Clock
-from kwok_operator.controller.reconcile.reporting import Finding, Reporter, progress_interval
+from kwok_operator.controller.reconcile.parts import Clock
+from kwok_operator.controller.reconcile.reporting import PassResult, Reporter, progress_interval
 from kwok_operator.controller.sources.templates import Resolution, Templates
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.controller.writers.executor import Executor
@@ -33,8 +33,8 @@ from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.controller.writers.statuswriter import GroupGoneError, StatusWriter
 from kwok_operator.core.autoscalable import disagreement
 from kwok_operator.core.cloud.shaping import Hold
-from kwok_operator.core.cloud.times import format_time, milliseconds_of
 from kwok_operator.core.plan import Plan, make_plan
+from kwok_operator.core.times import format_time, milliseconds_of
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
 from kwok_operator.kube.groups import Group
 from kwok_operator.observability.metrics import Metrics
@@ -155,18 +155,18 @@ class Reconciler:
         resolution = await parts.templates.resolve(group)
         hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
         found = await self._find(group, memory, resolution, hold)
-        plan, seen, turn = found.plan, found.seen, found.turn
+        plan, seen, decision = found.plan, found.seen, found.decision
         if seen.tainted or (seen.usable < len(seen.records) and not plan.create):
             await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
         opening = self._opening(found)
-        planned = plan.create or plan.delete or plan.update or (turn and turn.writes)
+        planned = plan.create or plan.delete or plan.update or (decision and decision.writes)
         writes = bool(planned or opening)
         if not writes:
             memory.refusal = None
         status = self._reporter.status(found)
         postponed = await self._reporter.publish(found, status)
-        if turn is not None:
-            self._look_after(group, seen, turn)
+        if decision is not None:
+            self._look_after(group, seen, decision)
         if writes:
             await self._execute(found, opening, hold)
             self._wake(group.name, 0.0)
@@ -175,12 +175,12 @@ class Reconciler:
         elif status.ready_replicas < status.replicas:
             self._wake(group.name, NOT_READY_RECHECK)
 
-    def _opening(self, found: Finding) -> list[NodeRecord]:
+    def _opening(self, found: PassResult) -> list[NodeRecord]:
         """The Ready nodes that pods are kept off, and needn't be: kwok is there, and they stay."""
         if not found.seen.tainted or found.group.spec.paused or not self._parts.kwok.alive:
             return []
         leaving = frozenset(found.plan.delete)
-        shaped = frozenset(found.turn.reshape if found.turn is not None else ())
+        shaped = frozenset(found.decision.reshape if found.decision is not None else ())
         openings, now = found.memory.openings, self._parts.clock.monotonic()
         return [
             record
@@ -190,13 +190,13 @@ class Reconciler:
             and openings.is_due(record.name, now=now)
         ]
 
-    def _look_after(self, group: Group, seen: Observation, turn: Turn) -> None:
+    def _look_after(self, group: Group, seen: Observation, decision: CloudDecision) -> None:
         """Tells what the simulated cloud has done, and looks again when it does something next."""
-        if turn.look_again is not None:
-            self._wake(group.name, turn.look_again)
-        for name in turn.undone(seen):
+        if decision.look_again is not None:
+            self._wake(group.name, decision.look_again)
+        for name in decision.undone(seen):
             self._parts.hold.disobeyed(name)
-        for reason, names in turn.notices(seen).items():
+        for reason, names in decision.notices(seen).items():
             self._parts.metrics.interrupted(group.name, reason, len(names))
             announce_notice(self._parts.recorder, group, names, reason=reason)
 
@@ -208,7 +208,7 @@ class Reconciler:
         hold: Hold,
         *,
         reporting: bool = False,
-    ) -> Finding:
+    ) -> PassResult:
         """Looks and decides; nothing new is asked for where it is only for `reporting`.
 
         Where there are thousands of nodes each step takes milliseconds, so others run in between.
@@ -218,7 +218,7 @@ class Reconciler:
         await asyncio.sleep(0)
         moment = parts.clock.wall()
         now = format_time(milliseconds_of(moment))
-        outlook = parts.clouds.look(group, memory, seen, now=milliseconds_of(moment))
+        cloud = parts.clouds.observe(group, memory, seen, now=milliseconds_of(moment))
         may_create = resolution.node is not None and not reporting
         plan = make_plan(
             group.spec,
@@ -227,7 +227,7 @@ class Reconciler:
                 memory,
                 room=parts.budget.room(group.name),
                 template_hash=resolution.hash if resolution.node is not None else None,
-                ended=outlook.sight.ended if outlook is not None else frozenset(),
+                ended=cloud.nodes.ended if cloud is not None else frozenset(),
             ),
             names=seen.names,
             now=now,
@@ -237,21 +237,21 @@ class Reconciler:
             self._book(group, plan, seen, may_create=may_create)
         named = group.spec.scale_down.nodes_to_delete
         plan = replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
-        turn = None
-        if outlook is not None:
-            turn = await parts.clouds.turn(
+        decision = None
+        if cloud is not None:
+            decision = await parts.clouds.decide(
                 group,
                 memory,
                 seen,
                 plan,
-                outlook,
+                cloud,
                 node=resolution.node,
                 hold=hold,
                 deciding=not reporting,
             )
-            plan = turn.plan
+            plan = decision.plan
         await asyncio.sleep(0)
-        return Finding(group, memory, seen, plan, resolution, turn, now)
+        return PassResult(group, memory, seen, plan, resolution, decision, now)
 
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
         """With the plan, before others make theirs: they have the room that it leaves."""
@@ -265,7 +265,7 @@ class Reconciler:
             wants_more=waits or (rollout is not None and rollout.held),
         )
 
-    async def _execute(self, found: Finding, opening: list[NodeRecord], hold: Hold) -> None:
+    async def _execute(self, found: PassResult, opening: list[NodeRecord], hold: Hold) -> None:
         """Carries the plan out while counts are reported; stops when the group changes."""
         group, memory = found.group, found.memory
         done = asyncio.Event()
@@ -279,7 +279,7 @@ class Reconciler:
             found.resolution.node,
             stop=lambda: self._interrupted(group),
             opening=opening,
-            turn=found.turn,
+            decision=found.decision,
             hold=hold,
         )
         try:
@@ -304,7 +304,7 @@ class Reconciler:
             != (group.uid, group.generation, group.deleting)
         )
 
-    async def _report_progress(self, found: Finding, hold: Hold, done: asyncio.Event) -> None:
+    async def _report_progress(self, found: PassResult, hold: Hold, done: asyncio.Event) -> None:
         """Writes the counts now and then until `done`, without asking for anything new."""
         group, throttled = found.group, False
         while not done.is_set():

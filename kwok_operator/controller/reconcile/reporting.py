@@ -10,13 +10,13 @@ turns.
 from dataclasses import dataclass
 from typing import Final
 
+from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
-from kwok_operator.controller.cloud.turn import Turn
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.observation import Memory, Observation
 from kwok_operator.controller.reconcile.announcements import announce
-from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.reconcile.parts import Clock
 from kwok_operator.controller.sources.templates import Resolution
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.controller.writers.statuswriter import StatusWriter
@@ -41,7 +41,7 @@ def progress_interval(groups: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PassResult:
     """What a pass found and decided; `turn` is None without a simulated cloud, `now` RFC 3339."""
 
     group: Group
@@ -49,7 +49,7 @@ class Finding:
     seen: Observation
     plan: Plan
     resolution: Resolution
-    turn: Turn | None
+    decision: CloudDecision | None
     now: str
 
 
@@ -77,14 +77,14 @@ class Reporter:
         self._clock = clock
         self._prefix = provider_id_prefix
 
-    def status(self, found: Finding) -> KwokNodeGroupStatus:
+    def status(self, found: PassResult) -> KwokNodeGroupStatus:
         """The status of the group as found; its metrics are set, too."""
         group, seen, plan, resolution = found.group, found.seen, found.plan, found.resolution
         resolved = None
         if resolution.node is not None:
             resolved = (resolution.node, resolution.hash, resolution.source)
-        turn = found.turn
-        failed = turn.failed if turn is not None else 0
+        decision = found.decision
+        failed = decision.failed if decision is not None else 0
         facts = Facts(
             generation=group.generation,
             target=plan.target,
@@ -108,8 +108,8 @@ class Reporter:
             rollout=plan.rollout,
             autoscaled=group.spec.autoscaling is not None,
             hindrance=self._hindrance(group, seen, plan),
-            cloud=_recorded(group, turn),
-            cloud_verdicts=self._cloud_verdicts(group, turn),
+            cloud=_recorded(group, decision),
+            cloud_verdicts=self._cloud_verdicts(group, decision),
         )
         status = make_status(
             facts,
@@ -125,12 +125,12 @@ class Reporter:
             conditions=(c.type for c in status.conditions if c.status == "True"),
             oldest_pending=oldest_pending(status),
         )
-        for error_class, count in (turn.failures if turn else {}).items():
+        for error_class, count in (decision.failures if decision else {}).items():
             self._metrics.instance_failed(group.name, error_class, count)
-        self._metrics.cloud(group.name, turn.states if turn and group.spec.cloud else None)
+        self._metrics.cloud(group.name, decision.states if decision and group.spec.cloud else None)
         return status
 
-    async def publish(self, found: Finding, status: KwokNodeGroupStatus) -> float | None:
+    async def publish(self, found: PassResult, status: KwokNodeGroupStatus) -> float | None:
         """Writes a status that says something new, and what it means for people as Events.
 
         Counts alone wait their turn: returns the seconds to wait where the write was put off.
@@ -164,32 +164,32 @@ class Reporter:
         )
 
     def _cloud_verdicts(
-        self, group: Group, turn: Turn | None
+        self, group: Group, decision: CloudDecision | None
     ) -> dict[ConditionType, tuple[bool, str, str]]:
         cloud = group.spec.cloud
-        if turn is None:
+        if decision is None:
             return {}
-        arrived, out = turn.provisioned, turn.outlook.outage
+        arrived, out = decision.provisioned, decision.observed.outage
         told = {ConditionType.PROVISIONED: (arrived.status, arrived.reason, arrived.message)}
         if cloud is None:
             # What was asked for under a cloud that is gone has its course all the same.
-            return told if turn.status.instances else {}
-        lasting = turn.outlook.outage.status or cloud.flapping is not None
+            return told if decision.status.instances else {}
+        lasting = decision.observed.outage.status or cloud.flapping is not None
         boots = cloud.readiness_delay is not None or cloud.failures.never_ready is not None
         return {
             **told,
             ConditionType.OUTAGE: (out.status, out.reason, out.message),
-            ConditionType.CLOUD_SIMULATED: self._hold.told(
+            ConditionType.CLOUD_SIMULATED: self._hold.condition(
                 wanted=boots or lasting, outage_or_flapping=lasting
             ),
         }
 
 
-def _recorded(group: Group, turn: Turn | None) -> CloudStatus | None:
+def _recorded(group: Group, decision: CloudDecision | None) -> CloudStatus | None:
     """What status says of the cloud; nothing once there is none, and nothing left of it."""
-    if turn is None or (group.spec.cloud is None and turn.status == CloudStatus()):
+    if decision is None or (group.spec.cloud is None and decision.status == CloudStatus()):
         return None
-    return turn.status
+    return decision.status
 
 
 def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:

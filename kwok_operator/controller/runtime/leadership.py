@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kwok_operator.core.election import API_VERSION, Candidate, Lease, Terms
+from kwok_operator.core.election import API_VERSION, Candidate, Lease, LeaseTerms
 from kwok_operator.errors import ConflictError, KwokOperatorError, NotFoundError, NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import decode_dict
@@ -98,7 +98,7 @@ class Elector:
         namespace: str,
         name: str,
         identity: str,
-        terms: Terms,
+        terms: LeaseTerms,
         fence: Fence,
         clock: Callable[[], float] = elapsed,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),

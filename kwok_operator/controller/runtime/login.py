@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from kwok_operator.errors import ConnectionConfigError
-from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.retry import backoff
 from kwok_operator.kube.session import Session
 
@@ -30,7 +30,7 @@ class Login:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiConnection,
         *,
         open_session: Callable[[], Session],
         clock: Callable[[], float] = time.monotonic,

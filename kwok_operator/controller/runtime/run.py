@@ -28,12 +28,12 @@ from kwok_operator.controller.runtime.leadership import (
     make_identity,
 )
 from kwok_operator.controller.runtime.login import Login
-from kwok_operator.core.election import Terms
+from kwok_operator.core.election import LeaseTerms
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection, own_namespace
-from kwok_operator.kube.connection import Connection
+from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.session import Following, Session, open_session
 from kwok_operator.observability.health import HealthServer
 from kwok_operator.observability.looplag import watch_turns
@@ -67,7 +67,7 @@ async def run(settings: RunSettings) -> None:
         groups, nodes, own = [
             await stack.enter_async_context(
                 KubeClient(
-                    connection=connection, observe=metrics.request, guard=each, max_connections=most
+                    connection=connection, observe=metrics.request, fence=each, max_connections=most
                 )
             )
             for each, most in (
@@ -92,7 +92,7 @@ def _make_elector(
         namespace=settings.leader_elect_resource_namespace or namespace,
         name=settings.leader_elect_resource_name,
         identity=make_identity(),
-        terms=Terms(
+        terms=LeaseTerms(
             lease_duration=settings.leader_elect_lease_duration,
             renew_deadline=settings.leader_elect_renew_deadline,
             retry_period=settings.leader_elect_retry_period,
@@ -110,7 +110,7 @@ class Operator:
     def __init__(
         self,
         settings: RunSettings,
-        connection: Connection,
+        connection: ApiConnection,
         metrics: Metrics,
         *,
         client: KubeClient,

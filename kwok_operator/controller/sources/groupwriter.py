@@ -33,7 +33,7 @@ class Applied:
     conflicts: tuple[str, ...]
 
 
-class GroupWriter:
+class DerivedGroupWriter:
     """Writes whole groups; the status is not touched here."""
 
     def __init__(self, *, client: KubeClient) -> None:

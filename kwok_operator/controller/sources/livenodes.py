@@ -19,7 +19,7 @@ from kwok_operator.constants import NODES_PATH
 from kwok_operator.core.livenodes import LiveNode, is_leftover, live_node
 from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.connection import Connection, Endpoint
+from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.decode import OBJECTS, decode_dict
 from kwok_operator.kube.reflector import Reflector
 
@@ -242,7 +242,7 @@ class RemoteLink:
         if text == self._text and self._link is not None:
             return
         endpoint = self._parse(text)
-        connection = Connection(endpoint, load=self._load)
+        connection = ApiConnection(endpoint, load=self._load)
         await self._disconnect()
         self._text, self._client = text, KubeClient(connection=connection, max_connections=4)
         self._link = NodeLink(

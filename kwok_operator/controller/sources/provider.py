@@ -20,13 +20,12 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.sources.groupwriter import GroupWriter
+from kwok_operator.controller.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.controller.sources.livenodes import NodeLink
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
-from kwok_operator.core.problems import Problem
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
-from kwok_operator.core.words import few_names
+from kwok_operator.core.words import Problem, few_names
 from kwok_operator.errors import (
     BadRequestError,
     ConflictError,
@@ -80,7 +79,7 @@ class Provider:
         configmaps: ConfigMaps,
         link: NodeLink,
         groups: GroupStore,
-        writer: GroupWriter,
+        writer: DerivedGroupWriter,
         recorder: Recorder,
         metrics: Metrics,
         now: Callable[[], str],

@@ -53,7 +53,7 @@ _NONE_LEFT: Any = object()
 
 
 @dataclass(eq=False, slots=True)
-class _Plan:
+class _Run:
     jobs: Iterator[Any]
     call: Callable[[Any], Awaitable[None]]
     stop: Callable[[], bool]
@@ -91,7 +91,7 @@ class _Plan:
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    plan: _Plan
+    plan: _Run
     job: Any
     failures: int = 0
     ticket: int = 0
@@ -114,8 +114,8 @@ class Executor:
         self._clock = clock
         self._sleep = sleep
         self._draw = draw
-        self._plans: set[_Plan] = set()
-        self._turns: deque[_Plan] = deque()
+        self._plans: set[_Run] = set()
+        self._turns: deque[_Run] = deque()
         """Plans with fresh jobs."""
         self._retries: list[tuple[float, int, _Job]] = []
         self._turn = 0
@@ -150,7 +150,7 @@ class Executor:
         over `jobs`, and `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
-        plan = _Plan(iter(jobs), call, stop, loop.create_future())
+        plan = _Run(iter(jobs), call, stop, loop.create_future())
         plan.advance()
         if plan.upcoming is _NONE_LEFT:
             return
@@ -205,7 +205,7 @@ class Executor:
             # A limit that was lowered is kept to as calls end.
             job = self._take(self._clock()) if self._working <= self._pace.limit else None
 
-    def _worker_ended(self, first: _Plan, worker: asyncio.Task[None]) -> None:
+    def _worker_ended(self, first: _Run, worker: asyncio.Task[None]) -> None:
         # Not at the end of _work, of which a worker that is cancelled at once sees nothing.
         first.workers.discard(worker)
         first.settle()

@@ -24,9 +24,9 @@ from kwok_operator.constants import NODES_PATH
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
 from kwok_operator.controller.writers.podwriter import PodRemover
 from kwok_operator.core.cleaning import Node
-from kwok_operator.core.cloud.shaping import Patch, Shape, after, carried_over, changes
-from kwok_operator.core.cloud.times import format_exact_time
+from kwok_operator.core.cloud.shaping import DesiredShape, Patch, after, carried_over, changes
 from kwok_operator.core.inplace import make_patches
+from kwok_operator.core.times import format_exact_time
 from kwok_operator.core.usable import untaint
 from kwok_operator.errors import (
     ApiError,
@@ -153,7 +153,7 @@ class NodeWriter:
 
         return await self._revise(record, patches, uid=uid)
 
-    async def reshape(self, record: NodeRecord, shape: Shape, *, uid: str) -> bool:
+    async def reshape(self, record: NodeRecord, shape: DesiredShape, *, uid: str) -> bool:
         """Makes a node show what `shape` says, as core/cloud/shaping.py explains.
 
         False where it is not the group's any more. Raises ConflictError where somebody else was

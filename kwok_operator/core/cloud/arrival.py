@@ -10,11 +10,10 @@ all tries.
 from collections.abc import Iterator
 from typing import Final
 
-from kwok_operator.core.cloud.distributions import SECOND, drawn, milliseconds
-from kwok_operator.core.cloud.draws import Instance
-from kwok_operator.core.cloud.serialtext import names_serial
+from kwok_operator.core.cloud.draws import SECOND, InstanceSeed, drawn, milliseconds
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.terms import History
+from kwok_operator.core.serials import names_serial
 from kwok_operator.models.cloud import DEFAULT_RETRY_AFTER, Chance, Cloud, CreationFailure
 from kwok_operator.models.delay import NEVER
 
@@ -24,7 +23,7 @@ SHORTEST_RETRY: Final = SECOND
 
 
 def waiting_phase(
-    history: History, who: Instance, *, requested_at: int, now: int, after: Phase | None = None
+    history: History, who: InstanceSeed, *, requested_at: int, now: int, after: Phase | None = None
 ) -> Phase:
     """The phase that an instance without a Node is in; before its request, the first.
 
@@ -38,7 +37,7 @@ def waiting_phase(
 
 
 def phases(
-    history: History, who: Instance, *, requested_at: int, failed: int = 0
+    history: History, who: InstanceSeed, *, requested_at: int, failed: int = 0
 ) -> Iterator[Phase]:
     """All phases until the Node is to be created, in order and without a gap; the last has no end.
 
@@ -71,7 +70,7 @@ def retry_span(cloud: Cloud) -> int | None:
     return max(milliseconds(cloud.retry_after or DEFAULT_RETRY_AFTER), SHORTEST_RETRY)
 
 
-def happens(chance: Chance | None, who: Instance, *, what: str) -> bool:
+def happens(chance: Chance | None, who: InstanceSeed, *, what: str) -> bool:
     """Whether a chance hits an instance."""
     if chance is None:
         return False
@@ -89,7 +88,7 @@ def _try_after(phase: Phase | None) -> tuple[int, int] | None:
     return None
 
 
-def _success(cloud: Cloud, who: Instance, *, start: int, tries: int) -> Iterator[Phase]:
+def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iterator[Phase]:
     end = start + drawn(cloud.provisioning_delay, who, what=f"provisioning/{tries}")
     if end > start:
         yield Phase(State.CREATING, start, end, "Provisioning", tries=tries)
@@ -99,7 +98,7 @@ def _success(cloud: Cloud, who: Instance, *, start: int, tries: int) -> Iterator
         yield Phase(State.DUE, end, None, "Provisioned", tries=tries)
 
 
-def _failure(cloud: Cloud, who: Instance, *, tries: int) -> CreationFailure | None:
+def _failure(cloud: Cloud, who: InstanceSeed, *, tries: int) -> CreationFailure | None:
     """The failure that a try meets: the first that names the serial, else one by probability."""
     rules = [r for r in cloud.failures.creation if r.times is None or tries < r.times]
     for rule in rules:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from kwok_operator.core.cloud.record import CloudRecord, redated
-from kwok_operator.core.cloud.stock import Amounts, Decision, Holder, Pool, Request, decide
-from kwok_operator.core.cloud.times import format_time, parse_time
+from kwok_operator.core.cloud.stock import Amounts, Holder, Pool, Request, StockDecision, decide
 from kwok_operator.core.serials import Batch
+from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import Cloud
 
 _PERFECT = Cloud()
@@ -37,7 +37,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SettledRequests:
     """`redated` are serials whose tries begin now; `holding` is what the group takes."""
 
     record: CloudRecord
@@ -58,7 +58,7 @@ def settle(
     others: Others,
     now: int,
     deciding: bool = True,
-) -> Outcome:
+) -> SettledRequests:
     """Decides on what is new or asks again, and records it; `now` is in whole seconds.
 
     Unless `deciding`, nothing is granted or refused: only what isn't wanted any more is forgotten.
@@ -72,7 +72,7 @@ def settle(
         each=asked.each,
         pools=cloud.capacity_pools,
     )
-    decision = Decision()
+    decision = StockDecision()
     if deciding:
         requests = [
             Request(
@@ -97,7 +97,7 @@ def settle(
     batches = redated(asked.batches, granted=again, at=format_time(now)) if again else asked.batches
     oldest = min((parse_time(batch.requested_at) for batch in batches), default=None)
     history = settled.history.revised(asked.cloud, group=asked.group, now=now, oldest=oldest)
-    return Outcome(
+    return SettledRequests(
         record=replace(settled, history=history),
         batches=batches,
         redated=again,

@@ -1,16 +1,27 @@
-"""Random numbers that are not remembered: the same question always has the same answer.
+"""Random numbers that are not remembered, and the spans of time that are drawn.
 
-A draw is made from the seed, the group's name, the instance's serial and what is drawn, and from
-nothing else: no order of calls, no state, no clock. What is drawn is named by a text such as
-"readiness" or "creation/3"; other names are other draws.
+    seed, group, serial, what is drawn  --draw-->  (0, 1)  --span(Delay)-->  milliseconds
+
+The same question always has the same answer: a draw depends on these four and on nothing
+else, neither an order of calls, nor state, nor a clock. What is drawn is named by a text
+such as "readiness" or "creation/3"; other names are other draws.
+
+A greater draw never gives a shorter span. Spans are from 0 to 720 h. Whatever a stored
+object says, there is an answer: bounds in the wrong order change places, and no
+distribution at all is no delay.
 """
 
 import hashlib
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Final
 
+from kwok_operator.core.times import parse_duration
 from kwok_operator.models.cloud import Cloud
+from kwok_operator.models.delay import MAX_HOURS, Delay
 
 # Part of every hash, and never changed: a release that draws otherwise breaks everybody's runs.
 _DOMAIN = b"kwok-operator/draw/1"
@@ -20,7 +31,7 @@ _RANGE: Final = float(2**_BITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class InstanceSeed:
     """Who draws."""
 
     seed: str
@@ -36,9 +47,9 @@ class Instance:
         return (number + 0.5) / _RANGE
 
 
-def instance(cloud: Cloud, *, group: str, serial: int) -> Instance:
+def instance_seed(cloud: Cloud, *, group: str, serial: int) -> InstanceSeed:
     """The instance of a group; the seed is the group's name unless there is one."""
-    return Instance(cloud.seed or group, group, serial)
+    return InstanceSeed(cloud.seed or group, group, serial)
 
 
 def _field(text: str) -> bytes:
@@ -50,3 +61,101 @@ def _field(text: str) -> bytes:
 @lru_cache(maxsize=1_024)
 def _known_part(seed: str, group: str) -> bytes:
     return _DOMAIN + _field(seed) + _field(group)
+
+
+SECOND: Final = 1_000
+HOUR: Final = 3_600 * SECOND
+LONGEST: Final = MAX_HOURS * HOUR
+
+_STANDARD = NormalDist()
+_Z99 = _STANDARD.inv_cdf(0.99)
+_SHORTEST_MEDIAN = 0.001
+
+
+def milliseconds(text: str) -> int:
+    """A time as it stands in a spec, such as 90s; at most 720 h."""
+    return min(parse_duration(text) * SECOND, LONGEST)
+
+
+def span(delay: Delay, draw: float) -> int:
+    """The span that a draw gives."""
+    return _within(_inverse(delay)(draw))
+
+
+def drawn(delay: Delay | None, who: InstanceSeed, *, what: str) -> int:
+    """The span that an instance draws; none without a delay."""
+    return 0 if delay is None else span(delay, who.draw(what))
+
+
+def span_by_rate(hourly: float, draw: float) -> int:
+    """The span until something that happens to a share `hourly` (0 to 1) of all in an hour."""
+    if hourly <= 0:
+        return LONGEST
+    if hourly >= 1:
+        return 0
+    return _within(3_600 * math.log1p(-draw) / math.log1p(-hourly))
+
+
+def _within(seconds: float) -> int:
+    return max(0, min(round(min(seconds, LONGEST) * SECOND), LONGEST))
+
+
+# A spec has few delays, and thousands of instances draw from each.
+@lru_cache(maxsize=256)
+def _inverse(delay: Delay) -> Callable[[float], float]:
+    """Seconds by draw."""
+    makers: Mapping[str, Callable[[Delay], Callable[[float], float]]] = {
+        "fixed": _fixed,
+        "uniform": _uniform,
+        "normal": _normal,
+        "lognormal": _lognormal,
+        "exponential": _exponential,
+        "samples": _samples,
+    }
+    for kind, make in makers.items():
+        if getattr(delay, kind):
+            return make(delay)
+    return lambda draw: 0.0
+
+
+def _fixed(delay: Delay) -> Callable[[float], float]:
+    seconds = _seconds(delay.fixed)
+    return lambda draw: seconds
+
+
+def _uniform(delay: Delay) -> Callable[[float], float]:
+    assert delay.uniform is not None
+    low, high = sorted((_seconds(delay.uniform.min), _seconds(delay.uniform.max)))
+    return lambda draw: low + draw * (high - low)
+
+
+def _normal(delay: Delay) -> Callable[[float], float]:
+    assert delay.normal is not None
+    mean, deviation = _seconds(delay.normal.mean), _seconds(delay.normal.stddev)
+    return lambda draw: mean + deviation * _STANDARD.inv_cdf(draw)
+
+
+def _lognormal(delay: Delay) -> Callable[[float], float]:
+    assert delay.lognormal is not None
+    ends = sorted((_seconds(delay.lognormal.p50), _seconds(delay.lognormal.p99)))
+    median, high = (max(end, _SHORTEST_MEDIAN) for end in ends)
+    sigma = math.log(high / median) / _Z99
+    # Beyond what is ever within bounds, exp() would overflow.
+    most = math.log(LONGEST)
+    middle = math.log(median)
+    return lambda draw: math.exp(min(middle + sigma * _STANDARD.inv_cdf(draw), most))
+
+
+def _exponential(delay: Delay) -> Callable[[float], float]:
+    assert delay.exponential is not None
+    mean = _seconds(delay.exponential.mean)
+    return lambda draw: -mean * math.log1p(-draw)
+
+
+def _samples(delay: Delay) -> Callable[[float], float]:
+    measured = sorted(_seconds(text) for text in delay.samples or ())
+    return lambda draw: measured[math.ceil(draw * len(measured)) - 1]
+
+
+def _seconds(text: str | None) -> float:
+    return milliseconds(text) / SECOND if text else 0.0

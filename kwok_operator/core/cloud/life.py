@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.core.cloud.arrival import happens
-from kwok_operator.core.cloud.distributions import (
+from kwok_operator.core.cloud.draws import (
     LONGEST,
     SECOND,
+    InstanceSeed,
     drawn,
     milliseconds,
     span_by_rate,
 )
-from kwok_operator.core.cloud.draws import Instance
 from kwok_operator.core.cloud.states import State
 from kwok_operator.models.cloud import Cloud, Flapping, Interruptions
 
@@ -75,7 +75,7 @@ class Spells:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DesiredNode:
     """How a Node is at a time, and that it stays so before `until` (None: for good).
 
     `since` is when it got into `state`. `taints` and `missing` are those that it still has, and
@@ -123,12 +123,12 @@ class Life:
         after = max(0, at - self.born) + self.end.notice
         return replace(self, end=replace(self.end, after=after))
 
-    def view(self, now: int, *, outage_since: int | None = None) -> View:
+    def desired(self, now: int, *, outage_since: int | None = None) -> DesiredNode:
         """How the Node should be; a time before its birth counts as its birth."""
         age = max(0, now - self.born)
         end, spell = self.end, self._spell(age)
         if end is not None and age >= end.gone_after:
-            return View(
+            return DesiredNode(
                 State.GONE, self.born + end.gone_after, None, end.reason, ready=False, gone=True
             )
         taints = tuple(taint for taint in self.taints if age < taint.after)
@@ -144,7 +144,7 @@ class Life:
         changes = [taint.after for taint in taints] + [part.after for part in missing]
         changes += [end.noticed_after, end.gone_after] if end is not None else []
         changes += [c for c in (self.ready_after, spell and spell[1]) if c is not None]
-        return View(
+        return DesiredNode(
             state=state,
             since=self.born + max(0, since),
             until=min((self.born + c for c in changes if c > age), default=None),
@@ -205,7 +205,7 @@ def born_at(due: int, *, now: int) -> int:
 
 
 def draw_life(
-    cloud: Cloud, who: Instance, *, born: int, capacity: Mapping[str, str] | None = None
+    cloud: Cloud, who: InstanceSeed, *, born: int, capacity: Mapping[str, str] | None = None
 ) -> Life:
     """What is decided about a Node when it is made.
 
@@ -223,7 +223,7 @@ def draw_life(
     )
 
 
-def deletion_delay(cloud: Cloud, who: Instance) -> int:
+def deletion_delay(cloud: Cloud, who: InstanceSeed) -> int:
     """How long the DELETE of a Node is put off."""
     slow = cloud.failures.slow_deletion
     if slow is None or not happens(slow, who, what="slow-deletion"):
@@ -231,7 +231,7 @@ def deletion_delay(cloud: Cloud, who: Instance) -> int:
     return drawn(slow.delay, who, what="deletion")
 
 
-def _taints(cloud: Cloud, who: Instance) -> Iterable[PassingTaint]:
+def _taints(cloud: Cloud, who: InstanceSeed) -> Iterable[PassingTaint]:
     for taint in cloud.startup_taints:
         what = f"startup-taint/{taint.key}:{taint.effect}"
         after = drawn(taint.removed_after, who, what=what)
@@ -240,7 +240,7 @@ def _taints(cloud: Cloud, who: Instance) -> Iterable[PassingTaint]:
 
 
 def _resources(
-    cloud: Cloud, who: Instance, capacity: Mapping[str, str] | None
+    cloud: Cloud, who: InstanceSeed, capacity: Mapping[str, str] | None
 ) -> Iterable[ComingResource]:
     for resource in cloud.late_resources:
         after = drawn(resource.after, who, what=f"late-resource/{resource.name}")
@@ -248,7 +248,7 @@ def _resources(
             yield ComingResource(resource.name, (capacity or {}).get(resource.name, ""), after)
 
 
-def _end(interruptions: Interruptions, who: Instance) -> End | None:
+def _end(interruptions: Interruptions, who: InstanceSeed) -> End | None:
     life = LONGEST
     if interruptions.lifetime is not None:
         life = drawn(interruptions.lifetime, who, what="lifetime")
@@ -263,7 +263,7 @@ def _end(interruptions: Interruptions, who: Instance) -> End | None:
     return End(after, milliseconds(interruptions.notice), reason)
 
 
-def _spells(flapping: Flapping, who: Instance) -> Spells | None:
+def _spells(flapping: Flapping, who: InstanceSeed) -> Spells | None:
     if who.draw("flapping") >= float(flapping.nodes):
         return None
     period = max(milliseconds(flapping.period), SECOND)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kwok_operator.core.cleaning import Node
-from kwok_operator.core.cloud.life import Life, View
-from kwok_operator.core.cloud.times import format_time
+from kwok_operator.core.cloud.life import DesiredNode, Life
 from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.times import format_time
 from kwok_operator.models.cloud import NOTICE_CONDITION
 from kwok_operator.models.template import Taint
 
@@ -51,16 +51,16 @@ def is_ready() -> Condition:
     return _POSTING
 
 
-def not_ready(view: View) -> Condition:
+def not_ready(desired: DesiredNode) -> Condition:
     return {
         "type": READY,
         "status": "False",
-        "reason": view.reason,
-        "message": _HELD.format(reason=view.reason),
+        "reason": desired.reason,
+        "message": _HELD.format(reason=desired.reason),
     }
 
 
-def notice(view: View, life: Life | None) -> Condition:
+def notice(desired: DesiredNode, life: Life | None) -> Condition:
     """That the cloud takes the instance back, and when."""
     when = ""
     if life is not None and life.end is not None:
@@ -68,7 +68,7 @@ def notice(view: View, life: Life | None) -> Condition:
     return {
         "type": NOTICE_CONDITION,
         "status": "True",
-        "reason": view.reason,
+        "reason": desired.reason,
         "message": f"the simulated cloud takes this instance back{when}",
     }
 
@@ -108,9 +108,9 @@ def taint_of(*, key: str, value: str, effect: str) -> Mapping[str, Any]:
     return {"key": key, "effect": effect} | ({"value": value} if value else {})
 
 
-def notice_taints(view: View, taint: Taint | None) -> list[Mapping[str, Any]]:
+def notice_taints(desired: DesiredNode, taint: Taint | None) -> list[Mapping[str, Any]]:
     """The taint of notice, once it is given."""
-    if taint is None or not view.noticed:
+    if taint is None or not desired.noticed:
         return []
     return [taint_of(key=taint.key, value=taint.value, effect=taint.effect.value)]
 

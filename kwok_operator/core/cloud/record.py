@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kwok_operator.core.cloud.arrival import retry_span, waiting_phase
-from kwok_operator.core.cloud.draws import instance
-from kwok_operator.core.cloud.serialtext import pack, unpack
+from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.stock import OUTAGE, Granted, Refused
 from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.cloud.times import format_time, parse_time
-from kwok_operator.core.serials import Batch
+from kwok_operator.core.serials import Batch, pack, unpack
+from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import ErrorClass
 from kwok_operator.models.cloudstatus import MAX_REFUSED, CloudStatus, RefusedRecord
 
@@ -127,7 +126,7 @@ class CloudRecord:
             refusal = by_serial.get(serial)
             if refusal is not None:
                 return self._refused(refusal)
-            who = instance(self.history.at(requested_at), group=group, serial=serial)
+            who = instance_seed(self.history.at(requested_at), group=group, serial=serial)
             found = waiting_phase(
                 self.history, who, requested_at=requested_at, now=now, after=after
             )

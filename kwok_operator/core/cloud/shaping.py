@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node
-from kwok_operator.core.cloud.life import Life, View
-from kwok_operator.core.cloud.liferecord import dump_life, load_life
-from kwok_operator.core.cloud.marks import Mark
+from kwok_operator.core.cloud.annotations import Mark, dump_life, load_life
+from kwok_operator.core.cloud.draws import instance_seed
+from kwok_operator.core.cloud.life import DesiredNode, Life, born_at, draw_life
 from kwok_operator.core.cloud.nodeparts import (
     READY,
     Condition,
@@ -40,8 +40,9 @@ from kwok_operator.core.cloud.nodeparts import (
     with_condition,
     with_taints,
 )
-from kwok_operator.core.cloud.times import format_exact_time
+from kwok_operator.core.times import format_exact_time
 from kwok_operator.core.usable import is_not_ready_taint
+from kwok_operator.models.cloud import Cloud, Interruptions
 from kwok_operator.models.template import Taint
 
 Patch = tuple[str, dict[str, Any]]
@@ -71,7 +72,7 @@ class Hold(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DesiredShape:
     """What a live Node is to be brought to show.
 
     `life` is the one that `view` is of, None on a Node that nothing was decided about. `taint` is
@@ -79,7 +80,7 @@ class Shape:
     `kwok_alive` says whether a Node that is made Ready stays so, and may take pods.
     """
 
-    view: View
+    desired: DesiredNode
     life: Life | None
     hold: Hold
     taint: Taint | None
@@ -88,9 +89,9 @@ class Shape:
     kwok_alive: bool = False
 
 
-def shown_text(view: View) -> str:
+def shown_text(desired: DesiredNode) -> str:
     """What a Node is to show, in few words: whatever changes them needs a write."""
-    return _text(view, ready=view.ready)
+    return _text(desired, ready=desired.ready)
 
 
 def shows_notice(mark: Mark | None) -> bool:
@@ -98,69 +99,75 @@ def shows_notice(mark: Mark | None) -> bool:
     return mark is not None and _NOTICE in mark.shown.split(";")
 
 
-def needs_shaping(mark: Mark | None, view: View, *, ready: bool, hold: Hold) -> bool:
+def needs_shaping(mark: Mark | None, desired: DesiredNode, *, ready: bool, hold: Hold) -> bool:
     """Whether there is anything to write.
 
     What can't be held is not asked for: kwok would undo it each time. And a Node that is to be
     Ready, and isn't, is left to kwok once it has been let go.
     """
-    labelled = hold is Hold.STAGE and not view.ready
+    labelled = hold is Hold.STAGE and not desired.ready
     if mark is None:
-        return labelled or _will_show(view, hold) != READY
+        return labelled or _will_show(desired, hold) != READY
     if mark.hold is not labelled or (labelled and ready):
         return True
     shown = mark.shown or ("" if mark.life else READY)
-    return shown != _will_show(view, hold)
+    return shown != _will_show(desired, hold)
 
 
-def holds(view: View, hold: Hold) -> bool:
+def holds(desired: DesiredNode, hold: Hold) -> bool:
     """Whether the Node is to be not Ready, and can be kept so."""
-    if view.ready or hold is Hold.NONE:
+    if desired.ready or hold is Hold.NONE:
         return False
-    return hold is Hold.STAGE or view.reason not in _ONCE_READY
+    return hold is Hold.STAGE or desired.reason not in _ONCE_READY
 
 
 def born(
-    body: bytes, *, life: Life, view: View, hold: Hold, interruption_taint: Taint | None, now: str
+    body: bytes,
+    *,
+    life: Life,
+    desired: DesiredNode,
+    hold: Hold,
+    interruption_taint: Taint | None,
+    now: str,
 ) -> bytes:
     """The JSON of a Node as its life begins, of that which its template makes.
 
     `body` may have what it takes to be Ready, or not; if it has, the Node can be made Ready without
     kwok later on. `life` is as drawn, `view` is of the time of the write, `now` is RFC 3339.
     """
-    shown = _will_show(view, hold)
-    if life.is_perfect and shown == READY and view.ready:
+    shown = _will_show(desired, hold)
+    if life.is_perfect and shown == READY and desired.ready:
         return body
     node: Node = json.loads(body)
     metadata, status = node["metadata"], node["status"]
     metadata["annotations"][constants.SHOWN_ANNOTATION] = shown
     if not life.is_perfect:
         metadata["annotations"][constants.LIFE_ANNOTATION] = dump_life(life)
-    taints = [taint_of(key=t.key, value=t.value, effect=t.effect) for t in view.taints]
-    taints += notice_taints(view, interruption_taint)
+    taints = [taint_of(key=t.key, value=t.value, effect=t.effect) for t in desired.taints]
+    taints += notice_taints(desired, interruption_taint)
     node["spec"]["taints"] = with_taints(taints_of(node), taints)
-    for resource in view.missing:
+    for resource in desired.missing:
         for kind in _RESOURCES:
             status[kind].pop(resource.name, None)
     conditions = conditions_of(node)
-    if not view.ready:
-        conditions = with_condition(conditions, not_ready(view), now=now)
+    if not desired.ready:
+        conditions = with_condition(conditions, not_ready(desired), now=now)
         if hold is Hold.STAGE:
             metadata["labels"][constants.HOLD_LABEL] = constants.HOLD_LABEL_VALUE
-    if view.noticed:
-        conditions = with_condition(conditions, notice(view, life), now=now)
+    if desired.noticed:
+        conditions = with_condition(conditions, notice(desired, life), now=now)
     if conditions:
         status["conditions"] = conditions
     return json.dumps(node, separators=(",", ":")).encode()
 
 
-def changes(live: Node, shape: Shape) -> tuple[Patch, ...]:
+def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
     """What makes a Node, as the API server holds it, show its view; () where it does.
 
     Lists are written whole: the patches hold for the version that `live` is of, and no other.
     """
     labelled = constants.HOLD_LABEL in part(live, "metadata", "labels")
-    label = shape.hold is Hold.STAGE and not shape.view.ready
+    label = shape.hold is Hold.STAGE and not shape.desired.ready
     status = _resource_changes(live, shape) | _condition_changes(live, shape)
     becomes_ready = ready_status({"status": {**part(live, "status"), **status}}) == "True"
     metadata = _annotation_changes(live, shape)
@@ -224,56 +231,56 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
     return node
 
 
-def _will_show(view: View, hold: Hold) -> str:
+def _will_show(desired: DesiredNode, hold: Hold) -> str:
     """What it can be brought to show: where it can't be held, that it is Ready."""
-    return _text(view, ready=not holds(view, hold))
+    return _text(desired, ready=not holds(desired, hold))
 
 
-def _text(view: View, *, ready: bool) -> str:
-    if ready and not (view.taints or view.missing or view.noticed):
+def _text(desired: DesiredNode, *, ready: bool) -> str:
+    if ready and not (desired.taints or desired.missing or desired.noticed):
         return READY
-    parts = [READY if ready else f"{_NOT_READY}/{view.reason}"]
-    if view.noticed:
+    parts = [READY if ready else f"{_NOT_READY}/{desired.reason}"]
+    if desired.noticed:
         parts.append(_NOTICE)
-    if view.taints:
-        parts.append("taints=" + ",".join([f"{t.key}:{t.effect}" for t in view.taints]))
-    if view.missing:
-        parts.append("lacks=" + ",".join([resource.name for resource in view.missing]))
+    if desired.taints:
+        parts.append("taints=" + ",".join([f"{t.key}:{t.effect}" for t in desired.taints]))
+    if desired.missing:
+        parts.append("lacks=" + ",".join([resource.name for resource in desired.missing]))
     text = ";".join(parts)
     if len(text) <= _MAX_SHOWN:
         return text
     return f"{text[: _MAX_SHOWN - 11]}#{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def _condition_changes(live: Node, shape: Shape) -> dict[str, Any]:
+def _condition_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
     now, ready = conditions_of(live), _ready_condition(live, shape)
     conditions = now if ready is None else with_condition(now, ready, now=shape.now)
-    if shape.view.noticed:
-        told = notice(shape.view, shape.life)
+    if shape.desired.noticed:
+        told = notice(shape.desired, shape.life)
         conditions = with_condition(conditions, told, now=shape.now)
     return {} if conditions == now else {"conditions": conditions}
 
 
-def _ready_condition(live: Node, shape: Shape) -> Condition | None:
+def _ready_condition(live: Node, shape: DesiredShape) -> Condition | None:
     """The condition Ready to write; None where it is left as it is.
 
     Unknown is what Kubernetes says of a Node whose kwok is gone: that stands.
     """
     status = ready_status(live)
-    if holds(shape.view, shape.hold):
+    if holds(shape.desired, shape.hold):
         # A Node that is Ready although its Lease is held is kwok's by now.
         lost = shape.hold is Hold.LEASE and status == "True"
-        return None if lost or status == "Unknown" else not_ready(shape.view)
+        return None if lost or status == "Unknown" else not_ready(shape.desired)
     shown = str(part(live, "metadata", "annotations").get(constants.SHOWN_ANNOTATION, ""))
     held = constants.HOLD_LABEL in part(live, "metadata", "labels")
     initialised = part(live, "status", "daemonEndpoints", "kubeletEndpoint").get("Port")
-    if shape.view.ready and status == "False" and initialised:
+    if shape.desired.ready and status == "False" and initialised:
         return is_ready() if held or shown.startswith(_NOT_READY) else None
     return None
 
 
-def _resource_changes(live: Node, shape: Shape) -> dict[str, Any]:
-    missing = {resource.name for resource in shape.view.missing}
+def _resource_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
+    missing = {resource.name for resource in shape.desired.missing}
     changed: dict[str, dict[str, Any]] = {kind: {} for kind in _RESOURCES}
     for resource in shape.life.resources if shape.life else ():
         for kind in _RESOURCES:
@@ -285,10 +292,10 @@ def _resource_changes(live: Node, shape: Shape) -> dict[str, Any]:
     return {kind: names for kind, names in changed.items() if names}
 
 
-def _taint_changes(live: Node, shape: Shape, *, lets_pods_on: bool) -> dict[str, Any]:
+def _taint_changes(live: Node, shape: DesiredShape, *, lets_pods_on: bool) -> dict[str, Any]:
     now, given = taints_of(live), part(live, "metadata", "annotations")
     of_template = str(given.get(constants.TEMPLATE_TAINTS_ANNOTATION, "")).split(",")
-    still = {(taint.key, taint.effect) for taint in shape.view.taints}
+    still = {(taint.key, taint.effect) for taint in shape.desired.taints}
     passed = {(t.key, t.effect) for t in (shape.life.taints if shape.life else ())} - still
     passed -= {key for key in passed if ":".join(key) in of_template}
     left = [
@@ -296,16 +303,16 @@ def _taint_changes(live: Node, shape: Shape, *, lets_pods_on: bool) -> dict[str,
         for taint in now
         if taint_key(taint) not in passed and not (lets_pods_on and is_not_ready_taint(taint))
     ]
-    taints = with_taints(left, notice_taints(shape.view, shape.taint))
+    taints = with_taints(left, notice_taints(shape.desired, shape.taint))
     return {} if taints == now else {"taints": taints}
 
 
-def _annotation_changes(live: Node, shape: Shape) -> dict[str, Any]:
+def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
     given = part(live, "metadata", "annotations")
     # A Node that nothing was decided about shows that it is Ready, without saying so.
     if constants.LIFE_ANNOTATION not in given:
         given = {constants.SHOWN_ANNOTATION: READY, **given}
-    wanted = {constants.SHOWN_ANNOTATION: _will_show(shape.view, shape.hold)}
+    wanted = {constants.SHOWN_ANNOTATION: _will_show(shape.desired, shape.hold)}
     if shape.noticed_at is not None:
         wanted[constants.NOTICED_AT_ANNOTATION] = format_exact_time(shape.noticed_at)
     changed = {key: text for key, text in wanted.items() if given.get(key) != text}
@@ -316,3 +323,42 @@ def _life_of(annotations: Mapping[str, Any]) -> Life | None:
     with suppress(KeyError, ValueError):
         return load_life(annotations[constants.LIFE_ANNOTATION])
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """`view` is how the Node is to be in its first write."""
+
+    life: Life
+    desired: DesiredNode
+    cloud: Cloud
+
+    @classmethod
+    def of(
+        cls,
+        cloud: Cloud,
+        *,
+        group: str,
+        serial: int,
+        due: int,
+        now: int,
+        capacity: Mapping[str, str],
+    ) -> "Birth":
+        """`due` and `now` are milliseconds; `capacity` is the template's."""
+        who = instance_seed(cloud, group=group, serial=serial)
+        life = draw_life(cloud, who, born=born_at(due, now=now), capacity=capacity)
+        # Notice comes with the next look, also where it is due at once: others may have to wait
+        # for it, and it is told of.
+        return cls(life, life.noticed(None).desired(now), cloud)
+
+    def body(self, plain: bytes, *, hold: Hold, now: str) -> bytes:
+        """Of the JSON that the template makes; `now` is RFC 3339."""
+        taint = (self.cloud.interruptions or Interruptions()).taint
+        return born(
+            plain,
+            life=self.life,
+            desired=self.desired,
+            hold=hold,
+            interruption_taint=taint,
+            now=now,
+        )

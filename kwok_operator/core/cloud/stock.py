@@ -89,7 +89,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StockDecision:
     granted: tuple[Granted, ...] = ()
     refused: tuple[Refused, ...] = ()
     undecided: tuple[Refused, ...] = ()
@@ -152,7 +152,7 @@ class _Bound:
 
 def decide(
     requests: Iterable[Request], *, pools: Mapping[str, Pool], holders: Iterable[Holder] = ()
-) -> Decision:
+) -> StockDecision:
     """Decides on all requests at once; their order doesn't matter.
 
     What is held already is no request any more, and an instance that is asked for twice counts
@@ -188,7 +188,7 @@ def decide(
             granted.append(Granted(request.group, request.requested_at, first))
         if rest:
             refused.append(_refusal(request, rest, least, pools))
-    return Decision(tuple(granted), tuple(refused), tuple(undecided))
+    return StockDecision(tuple(granted), tuple(refused), tuple(undecided))
 
 
 def _order(request: Request) -> tuple[int, str, int]:

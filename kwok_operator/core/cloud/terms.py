@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kwok_operator.core.cloud.times import format_time, parse_time
+from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import DEFAULT_RETRY_AFTER, Cloud, Failures
 from kwok_operator.models.cloudstatus import TermsRecord
 from kwok_operator.models.delay import NEVER

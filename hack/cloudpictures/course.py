@@ -10,8 +10,8 @@ spec does to an instance that meets no others and no edits; the operator works w
 from dataclasses import dataclass
 
 from kwok_operator.core.cloud.arrival import phases, waiting_phase
-from kwok_operator.core.cloud.draws import Instance, instance
-from kwok_operator.core.cloud.life import Life, View, draw_life
+from kwok_operator.core.cloud.draws import InstanceSeed, instance_seed
+from kwok_operator.core.cloud.life import DesiredNode, Life, draw_life
 from kwok_operator.core.cloud.states import Phase, State
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.models.cloud import Cloud
@@ -22,21 +22,21 @@ class Course:
     """`requested_at` is in milliseconds."""
 
     cloud: Cloud
-    who: Instance
+    who: InstanceSeed
     requested_at: int
 
     @classmethod
     def of(cls, cloud: Cloud, *, group: str, serial: int, requested_at: int) -> "Course":
-        return cls(cloud, instance(cloud, group=group, serial=serial), requested_at)
+        return cls(cloud, instance_seed(cloud, group=group, serial=serial), requested_at)
 
-    def at(self, now: int) -> Phase | View:
+    def at(self, now: int) -> Phase | DesiredNode:
         """A Phase before there is a Node, a View after."""
         phase = waiting_phase(
             History.always(self.cloud), self.who, requested_at=self.requested_at, now=now
         )
         if phase.state is not State.DUE or now < phase.since:
             return phase
-        return self._born(phase.since).view(now)
+        return self._born(phase.since).desired(now)
 
     def next_change(self, now: int) -> int | None:
         """When to look again: later than now; None where nothing changes any more."""

@@ -1,6 +1,22 @@
-"""Milliseconds since the epoch, and the RFC 3339 of the API."""
+"""Times as text: durations as people write them, and the RFC 3339 of the API.
 
+A duration is in seconds, a time in milliseconds since the epoch.
+"""
+
+import re
 from datetime import UTC, datetime, timedelta
+
+_PATTERN = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+
+
+def parse_duration(text: str) -> int:
+    """The time in seconds. Raises ValueError for anything else."""
+    match = _PATTERN.fullmatch(text)
+    if not match or not text:
+        raise ValueError(f"{text!r} is not a time such as 90s, 10m or 1h30m")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

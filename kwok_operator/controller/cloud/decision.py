@@ -7,28 +7,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kwok_operator.controller.observed.observation import Observation
+from kwok_operator.core.cloud.desired import DesiredNodes
 from kwok_operator.core.cloud.shaping import shows_notice
 from kwok_operator.core.cloud.states import State
-from kwok_operator.core.cloud.upkeep import Sight
-from kwok_operator.core.cloud.verdicts import Verdict
+from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.plan import Plan
 from kwok_operator.models.cloud import Cloud
 from kwok_operator.models.cloudstatus import CloudStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ObservedCloud:
     """What a pass knows of the group's cloud before it plans. `now` is milliseconds."""
 
     now: int
     cloud: Cloud
     outage_since: int | None
     outage: Verdict
-    sight: Sight
+    nodes: DesiredNodes
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CloudDecision:
     """What the simulated cloud makes of a plan.
 
     `plan` creates only what is due, and deletes only what is not put off. `due` is since when what
@@ -37,7 +37,7 @@ class Turn:
     are the tries that have failed since the turn before, by the class of the error.
     """
 
-    outlook: Outlook
+    observed: ObservedCloud
     plan: Plan
     status: CloudStatus
     provisioned: Verdict
@@ -59,14 +59,14 @@ class Turn:
         for serial in self.reshape:
             record = seen.records[serial]
             held = record.mark is not None and record.mark.hold
-            if held and record.ready and not self.outlook.sight.views[serial].ready:
+            if held and record.ready and not self.observed.nodes.desired[serial].ready:
                 yield record.name
 
     def notices(self, seen: Observation) -> dict[str, list[str]]:
         """The nodes that get notice now, by reason."""
         found: dict[str, list[str]] = {}
         for serial in self.reshape:
-            view, mark = self.outlook.sight.views[serial], seen.records[serial].mark
-            if view.noticed and not shows_notice(mark):
-                found.setdefault(view.reason, []).append(seen.records[serial].name)
+            desired, mark = self.observed.nodes.desired[serial], seen.records[serial].mark
+            if desired.noticed and not shows_notice(mark):
+                found.setdefault(desired.reason, []).append(seen.records[serial].name)
         return found
