@@ -40,10 +40,6 @@ HOLD_LABEL: Final = "kwok-operator.io/hold"
 HOLD_LABEL_VALUE: Final = "not-ready"
 HOLD_STAGE: Final = "kwok-operator-hold"
 
-LEASE_HOLDER: Final = "kwok-operator"
-"""Who holds the Lease of a node that is to be kept from kwok, whose own holder is a host name and a
-UUID."""
-
 DERIVED_LABEL: Final = "kwok-operator.io/derived"
 """On groups that a provider config made; the annotations below say which, and from what."""
 PROVIDER_CONFIG_ANNOTATION: Final = "kwok-operator.io/provider-config"

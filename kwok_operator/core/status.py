@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kwok_operator import constants
-from kwok_operator.core.cloud.summary import PROVISIONING
+from kwok_operator.core.cloud.summary import PROVISIONING, Verdict
 from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
 from kwok_operator.core.words import few_names
@@ -20,7 +20,6 @@ from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.status import (
     Condition,
-    ConditionStatus,
     ConditionType,
     KwokNodeGroupStatus,
     PendingBatch,
@@ -42,7 +41,7 @@ class Facts:
     `refusal` is what the API server said to the last write of a node that it refused. `rollout` is
     the update that nodes are in for. `autoscaled` says whether cluster-autoscaler may drive the
     group, `hindrance` (reason, sentence) why it can't. `cloud` is what is recorded about instances
-    of a simulated cloud, `cloud_verdicts` its conditions (status, reason, sentence).
+    of a simulated cloud, `cloud_verdicts` its conditions.
     """
 
     generation: int
@@ -68,21 +67,7 @@ class Facts:
     autoscaled: bool = False
     hindrance: tuple[str, str] | None = None
     cloud: CloudStatus | None = None
-    cloud_verdicts: Mapping[ConditionType, tuple[bool, str, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    status: bool
-    reason: str
-    message: str
-    known: bool = True
-
-    @property
-    def text(self) -> ConditionStatus:
-        if not self.known:
-            return "Unknown"
-        return "True" if self.status else "False"
+    cloud_verdicts: Mapping[ConditionType, Verdict] = field(default_factory=dict)
 
 
 def make_status(
@@ -181,7 +166,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     }
     if facts.autoscaled:
         verdicts[ConditionType.AUTOSCALABLE] = _autoscalable(facts)
-    verdicts |= {kind: _Verdict(*verdict) for kind, verdict in facts.cloud_verdicts.items()}
+    verdicts |= facts.cloud_verdicts
     before = {c.type: c for c in previous}
     conditions = []
     for kind, verdict in verdicts.items():
@@ -200,41 +185,40 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     return tuple(conditions)
 
 
-def _ready(facts: Facts, stalled: _Verdict) -> _Verdict:
+def _ready(facts: Facts, stalled: Verdict) -> Verdict:
     counts = f"{facts.ready} of {facts.target.value} nodes are usable"
     settled = _settled(facts) and not facts.rollout
     if facts.template_error:
-        return _Verdict(False, stalled.reason, facts.template_error)
+        return Verdict(False, stalled.reason, facts.template_error)
     if facts.target.limit and facts.target.limit.reason == "NodeLimit":
-        return _Verdict(False, "NodeLimit", facts.target.limit.message)
+        return Verdict(False, "NodeLimit", facts.target.limit.message)
     if not settled and facts.paused:
-        return _Verdict(False, "Paused", f"{counts}; spec.paused holds the rest back.")
+        return Verdict(False, "Paused", f"{counts}; spec.paused holds the rest back.")
     if not settled and stalled.status:
-        return _Verdict(False, stalled.reason, stalled.message)
+        return Verdict(False, stalled.reason, stalled.message)
     if facts.rollout:
-        return _Verdict(False, UPDATING, _update_in_words(facts, facts.rollout))
+        return Verdict(False, UPDATING, _update_in_words(facts, facts.rollout))
     if not settled and (trouble := _trouble(facts)) is not None:
-        return _Verdict(False, trouble.reason, f"{counts}. {trouble.message}")
+        return Verdict(False, trouble.reason, f"{counts}. {trouble.message}")
     if not settled:
         up = facts.replicas - facts.leaving < facts.target.value
         going = f", {facts.leaving} are leaving" if facts.leaving else ""
-        return _Verdict(False, "ScalingUp" if up else "ScalingDown", f"{counts}{going}.")
+        return Verdict(False, "ScalingUp" if up else "ScalingDown", f"{counts}{going}.")
     if facts.ready < facts.replicas and stalled.status:
-        return _Verdict(False, stalled.reason, stalled.message)
+        return Verdict(False, stalled.reason, stalled.message)
     if facts.ready < facts.replicas:
-        out, _, why = facts.cloud_verdicts.get(ConditionType.OUTAGE, (False, "", ""))
-        if out:
-            return _Verdict(False, "Outage", f"{counts}. {why}")
-        return _Verdict(False, "NodesNotReady", f"{counts}.")
-    return _Verdict(True, "Ready", f"{counts}.")
+        out = facts.cloud_verdicts.get(ConditionType.OUTAGE)
+        if out and out.status:
+            return Verdict(False, "Outage", f"{counts}. {out.message}")
+        return Verdict(False, "NodesNotReady", f"{counts}.")
+    return Verdict(True, "Ready", f"{counts}.")
 
 
-def _trouble(facts: Facts) -> _Verdict | None:
+def _trouble(facts: Facts) -> Verdict | None:
     """Why instances don't come that the simulated cloud was asked for; none while they are."""
-    told = facts.cloud_verdicts.get(ConditionType.PROVISIONED)
-    if told is None or told[0] or told[1] == PROVISIONING:
-        return None
-    return _Verdict(*told)
+    verdict = facts.cloud_verdicts.get(ConditionType.PROVISIONED)
+    unharmed = verdict is None or verdict.status or verdict.reason == PROVISIONING
+    return None if unharmed else verdict
 
 
 def _update_in_words(facts: Facts, rollout: Rollout) -> str:
@@ -250,72 +234,72 @@ def _settled(facts: Facts) -> bool:
     return facts.replicas == facts.target.value and not facts.leaving
 
 
-def _stalled(facts: Facts) -> _Verdict:
+def _stalled(facts: Facts) -> Verdict:
     if facts.template_error:
-        return _Verdict(True, facts.template_reason, facts.template_error)
+        return Verdict(True, facts.template_reason, facts.template_error)
     if facts.refusal:
-        return _Verdict(True, "Refused", facts.refusal)
+        return Verdict(True, "Refused", facts.refusal)
     if facts.kwok_silent and facts.ready < facts.replicas:
-        return _Verdict(True, "KwokNotResponding", facts.kwok_silent)
-    return _Verdict(False, "Progressing", "Nothing stands in the way.")
+        return Verdict(True, "KwokNotResponding", facts.kwok_silent)
+    return Verdict(False, "Progressing", "Nothing stands in the way.")
 
 
-def _reconciling(facts: Facts, ready: _Verdict, stalled: _Verdict) -> _Verdict:
+def _reconciling(facts: Facts, ready: Verdict, stalled: Verdict) -> Verdict:
     if facts.paused:
-        return _Verdict(False, "Paused", "spec.paused is true.")
+        return Verdict(False, "Paused", "spec.paused is true.")
     if stalled.status:
-        return _Verdict(False, "Stalled", stalled.message)
+        return Verdict(False, "Stalled", stalled.message)
     at_rest = _settled(facts) and facts.ready == facts.replicas and not facts.rollout
     if (ready.status or at_rest) and facts.terminating:
-        return _Verdict(
+        return Verdict(
             False,
             "NodesTerminating",
             f"Nothing is left to do. {few_names(facts.terminating)}: deleted, but held by a "
             "finalizer of somebody else; not counted.",
         )
     if ready.status or at_rest:
-        return _Verdict(False, "Settled", "Nothing is under way.")
-    return _Verdict(True, ready.reason, ready.message)
+        return Verdict(False, "Settled", "Nothing is under way.")
+    return Verdict(True, ready.reason, ready.message)
 
 
-def _template_resolved(facts: Facts) -> _Verdict:
+def _template_resolved(facts: Facts) -> Verdict:
     if facts.template_error:
-        return _Verdict(False, facts.template_reason, facts.template_error)
+        return Verdict(False, facts.template_reason, facts.template_error)
     if facts.last_template:
-        return _Verdict(False, *facts.last_template, known=False)
+        return Verdict(False, *facts.last_template, known=False)
     copied = f" Copied from {facts.template_origin}." if facts.template_origin else ""
     accepted = "The API server accepts the nodes that the template makes."
-    return _Verdict(True, "Resolved", f"{accepted}{copied}")
+    return Verdict(True, "Resolved", f"{accepted}{copied}")
 
 
-def _scaling_limited(facts: Facts) -> _Verdict:
+def _scaling_limited(facts: Facts) -> Verdict:
     limit = facts.target.limit
     if limit is None:
-        return _Verdict(False, "WithinLimits", f"The target of {facts.target.value} is in force.")
-    return _Verdict(True, limit.reason, f"{facts.target.value} nodes are aimed at: {limit.message}")
+        return Verdict(False, "WithinLimits", f"The target of {facts.target.value} is in force.")
+    return Verdict(True, limit.reason, f"{facts.target.value} nodes are aimed at: {limit.message}")
 
 
-def _paused(facts: Facts) -> _Verdict:
+def _paused(facts: Facts) -> Verdict:
     if facts.paused:
-        return _Verdict(
+        return Verdict(
             True, "SpecPaused", "Nothing is created, deleted or updated until spec.paused is false."
         )
-    return _Verdict(False, "NotPaused", "spec.paused is false.")
+    return Verdict(False, "NotPaused", "spec.paused is false.")
 
 
-def _foreign_nodes(facts: Facts) -> _Verdict:
+def _foreign_nodes(facts: Facts) -> Verdict:
     if facts.foreign:
-        return _Verdict(
+        return Verdict(
             True,
             "NotOurs",
             f"{few_names(facts.foreign)}: labelled or named as a node of this group, but not "
             "made for it. Left alone, and not counted. Remove the label "
             f"{constants.NODE_GROUP_LABEL} from it or delete it.",
         )
-    return _Verdict(False, "NoForeignNodes", "No foreign node carries this group's label or names.")
+    return Verdict(False, "NoForeignNodes", "No foreign node carries this group's label or names.")
 
 
-def _autoscalable(facts: Facts) -> _Verdict:
+def _autoscalable(facts: Facts) -> Verdict:
     if facts.hindrance:
-        return _Verdict(False, *facts.hindrance)
-    return _Verdict(True, "Drivable", "cluster-autoscaler can drive this group, through a shim.")
+        return Verdict(False, *facts.hindrance)
+    return Verdict(True, "Drivable", "cluster-autoscaler can drive this group, through a shim.")

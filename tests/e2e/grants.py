@@ -30,7 +30,6 @@ FILES = {
     OPERATOR: (
         "base/rbac.yaml",
         "components/delete-pods/rbac.yaml",
-        "components/hold-lease/rbac.yaml",
         "components/hold-stage/rbac.yaml",
         "components/remote-templates/rbac.yaml",
     ),

@@ -8,41 +8,33 @@
   tolerate it
 - pods that Kubernetes has marked as not Ready are Ready again: those that came too early, and all
   of a node whose kwok was away
-- without the Stage, a Lease of ours holds a node until it is released; kwok takes over then
-- a Lease of ours goes with its group; the operator's account can delete none that isn't ours
 
 Nodes are written by hand, as the operator writes them.
 """
 
 import asyncio
-import functools
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import yaml
 
-from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, KWOK_NODE_ANNOTATION, LEASE_HOLDER
+from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, KWOK_NODE_ANNOTATION
 from kwok_operator.controller.cloud.hold import REMEDY, HoldLink
 from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from tests.e2e.deploying import ROOT
-from tests.e2e.grants import Caller
-from tests.e2e.groups import apply_group
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster, own_cluster
 
 LONG = 20.0
 """Seconds for which a node is watched: two durations of a Lease here, and kwok needs 2."""
 PATIENCE = 240
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -194,20 +186,15 @@ def run(kubectl: Kubectl, *pods: dict[str, Any]) -> None:
         wait_pod(kubectl, found["metadata"]["name"])
 
 
-def with_link(own: OwnCluster, use: Callable[[HoldLink], Awaitable[T]]) -> T:
-    """What a HoldLink answers that has the rights of the operator's account."""
+def way(own: OwnCluster) -> Hold:
+    """As the operator's account finds it."""
 
-    async def call() -> T:
+    async def find() -> Hold:
         connection = await load_connection(kubeconfig=str(own.harness.kubeconfig), environ={})
         async with KubeClient(connection=connection) as client:
-            link = HoldLink(client=client, clock=time.monotonic, wall=lambda: datetime.now(UTC))
-            return await use(link)
+            return await HoldLink(client=client, clock=time.monotonic).way()
 
-    return asyncio.run(call())
-
-
-def way(own: OwnCluster) -> Hold:
-    return with_link(own, lambda link: link.way())
+    return asyncio.run(find())
 
 
 def test_the_stage_holds_nodes_and_lets_them_go(staged: OwnCluster) -> None:
@@ -282,47 +269,7 @@ def spec_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return spec
 
 
-def test_a_lease_holds_a_node_until_it_is_released(plain: OwnCluster) -> None:
-    kubectl = plain.kubectl
-    assert way(plain) is Hold.LEASE
-    apply_group(kubectl, "leased", targetSize=0, template={"shape": {"cpu": 4}})
-    uid = kubectl.json("get", "kng", "leased")["metadata"]["uid"]
-    take = functools.partial(HoldLink.take, group="leased", uid=uid)
-    for name in ("waits", "forgotten"):
-        with_link(plain, functools.partial(take, name=name))
-    post(kubectl, node("waits", hold=False), node("unheld", hold=False))
-    wait_node(kubectl, "unheld")
-    assert "True" not in seen_meanwhile(kubectl, "waits")
-    assert lease(kubectl, "waits")["holderIdentity"] == LEASE_HOLDER
-    # Nobody renews the Lease, as the condition says.
-    wait_node(kubectl, "waits", "Unknown")
-
-    for name in ("waits", "unheld", "never-there"):
-        with_link(plain, functools.partial(HoldLink.release, name=name))
-    wait_node(kubectl, "waits")
-    holders = {lease(kubectl, name)["holderIdentity"] for name in ("waits", "unheld")}
-    assert len(holders) == 1 and LEASE_HOLDER not in holders
-    run(kubectl, pod("runs", on="waits", tolerates=600))
-
-    kubectl("delete", "kng", "leased")
-    eventually(
-        lambda: kubectl("get", "leases", "--namespace=kube-node-lease", "--output=name"),
-        lambda names: "forgotten" not in names,
-        describe="what was forgotten goes with the group",
-        timeout=PATIENCE,
-    )
-
-
-def test_a_lease_that_is_not_its_own_is_out_of_the_operators_reach(plain: OwnCluster) -> None:
-    kubectl = plain.kubectl
-    post(kubectl, node("real", hold=False))
-    wait_node(kubectl, "real")
-    operator = Caller(Path(plain.harness.kubeconfig).read_text())
-    code, said = operator.send("DELETE", f"{LEASES}/real")
-    assert code == 403
-    assert "Leases of nodes that it holds, and no others" in said["message"]
-    foreign = {"metadata": {"name": "not-ours"}, "spec": {"holderIdentity": "somebody"}}
-    assert operator.send("POST", LEASES, foreign)[0] == 403
-    ours = {"metadata": {"name": "ours"}, "spec": {"holderIdentity": LEASE_HOLDER}}
-    assert operator.send("POST", LEASES, ours)[0] == 201
-    assert operator.send("DELETE", f"{LEASES}/ours")[0] == 200
+def test_without_the_stage_nothing_holds_a_node(plain: OwnCluster) -> None:
+    assert way(plain) is Hold.NONE
+    post(plain.kubectl, node("unheld", hold=False))
+    wait_node(plain.kubectl, "unheld")

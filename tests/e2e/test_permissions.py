@@ -165,7 +165,7 @@ def live_with_a_pool(kubectl: Kubectl) -> None:
 
 
 def live_with_a_boot(kubectl: Kubectl) -> None:
-    """Who holds nodes NotReady is looked for, and a node is held by its Lease until it is Ready."""
+    """Whether there is a Stage that holds nodes NotReady is looked for."""
     apply_group(
         kubectl,
         "boots",
@@ -174,7 +174,7 @@ def live_with_a_boot(kubectl: Kubectl) -> None:
         cloud={"readinessDelay": {"fixed": "3s"}},
     )
     wait_ready(kubectl, "boots")
-    assert condition(kubectl, "boots", "CloudSimulated")["reason"] == "HeldByLease"
+    assert condition(kubectl, "boots", "CloudSimulated")["reason"] == "NotHeld"
     kubectl("delete", "kng", "boots")
 
 

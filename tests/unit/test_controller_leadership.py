@@ -324,6 +324,21 @@ async def test_an_answer_that_comes_after_the_deadline_opens_nothing(
     assert not me.may_write()
 
 
+async def test_the_lead_counts_from_when_the_claim_was_sent(
+    server: FakeApiServer, me: Replica
+) -> None:
+    released = server.hold(verb="create")
+    acquiring = asyncio.create_task(me.elector.acquire())
+    await until(lambda: server.calls["create", "leases"])
+    me.clock.now += 3  # on its way; standbys count from when it was stored
+    released.set()
+    await acquiring
+    me.clock.now += 3.9
+    assert me.may_write()
+    me.clock.now += 0.1
+    assert not me.may_write()
+
+
 async def test_a_release_lets_the_next_one_in(
     server: FakeApiServer, client: KubeClient, me: Replica
 ) -> None:

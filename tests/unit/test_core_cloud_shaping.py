@@ -427,31 +427,6 @@ class TestReadiness:
         assert (held(node), shown(node)) == (False, "Ready")
         assert not misshapen(by_kwok(node), view, hold=Hold.NONE)
 
-    def test_a_lease_holds_the_first_boot(self) -> None:
-        node = birth(BOOT, hold=Hold.LEASE)
-        assert shown(node) == "NotReady/Booting"
-        assert not misshapen(node, seen(BOOT, 1), hold=Hold.LEASE)
-        assert misshapen(node, seen(BOOT, 20), hold=Hold.LEASE)
-        node = aged(node, BOOT, 20, hold=Hold.LEASE)
-        assert (ready(node), held(node), shown(node)) == ("True", False, "Ready")
-
-    def test_also_of_a_node_that_is_given_notice_meanwhile(self) -> None:
-        life = replace(SPOT, ready_after=200 * SECOND)
-        node = aged(birth(life, hold=Hold.LEASE), life, 180, hold=Hold.LEASE)
-        assert (ready(node), shown(node)) == ("False", "NotReady/Interrupted;notice")
-        node = aged(node, life, 200, hold=Hold.LEASE)
-        assert (ready(node), shown(node)) == ("True", "Ready;notice")
-
-    def test_a_lease_that_kwok_has_taken_is_not_fought_over(self) -> None:
-        node = by_kwok(birth(BOOT, hold=Hold.LEASE))
-        assert not misshapen(node, seen(BOOT, 1), hold=Hold.LEASE)
-        assert todo(node, BOOT, 1, hold=Hold.LEASE) == ()
-
-    def test_a_lease_does_not_hold_later_spells(self) -> None:
-        node = birth(FLAPPING, hold=Hold.LEASE)
-        assert not misshapen(node, seen(FLAPPING, 60), hold=Hold.LEASE)
-        assert todo(node, FLAPPING, 60, hold=Hold.LEASE) == ()
-
     def test_an_outage_holds_and_lets_go_of_nodes_without_a_record(self) -> None:
         node, life = json.loads(body()), Life(BORN)
         out, over = seen(life, 5, outage=True), seen(life, 9)

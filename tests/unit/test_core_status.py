@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.plan import Limit, Rollout, Target
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import Facts, batches_of, make_status
@@ -32,9 +33,9 @@ MIN_SIZE = Limit("MinSize", "autoscaling.minSize is 3; 1 would be fewer.")
 MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
 NODE_LIMIT = Limit("NodeLimit", "All groups together may have --max-total-nodes; 6 of 9 wait.")
 OF_THE_CLOUD = {
-    ConditionType.PROVISIONED: (False, "PoolExhausted", "2 instances have no Node yet."),
-    ConditionType.OUTAGE: (False, "NoOutage", "It is not out."),
-    ConditionType.CLOUD_SIMULATED: (True, "HeldByStage", "A Stage holds them."),
+    ConditionType.PROVISIONED: Verdict(False, "PoolExhausted", "2 instances have no Node yet."),
+    ConditionType.OUTAGE: Verdict(False, "NoOutage", "It is not out."),
+    ConditionType.CLOUD_SIMULATED: Verdict(True, "HeldByStage", "A Stage holds them."),
 }
 ONLY_SOMETIMES = {ConditionType.AUTOSCALABLE, *OF_THE_CLOUD}
 ALL = [str(kind) for kind in ConditionType if kind not in ONLY_SOMETIMES]
@@ -389,7 +390,7 @@ def test_the_conditions_of_a_simulated_cloud_are_told_where_there_is_one() -> No
 def test_a_group_is_not_ready_for_the_reason_for_which_instances_do_not_come() -> None:
     scaling = {"replicas": 1, "ready": 1, "pending": 2}
     assert verdict("Ready", **scaling, cloud_verdicts=OF_THE_CLOUD) == ("False", "PoolExhausted")
-    under_way = {ConditionType.PROVISIONED: (False, "Provisioning", "2 are on their way.")}
+    under_way = {ConditionType.PROVISIONED: Verdict(False, "Provisioning", "2 are on their way.")}
     assert verdict("Ready", **scaling, cloud_verdicts=under_way) == ("False", "ScalingUp")
     template = {"template_error": "bad", "template_reason": "TemplateInvalid"}
     told = verdict("Ready", **scaling, **template, cloud_verdicts=OF_THE_CLOUD)
@@ -397,6 +398,6 @@ def test_a_group_is_not_ready_for_the_reason_for_which_instances_do_not_come() -
 
 
 def test_in_an_outage_nodes_are_not_ready_because_of_it() -> None:
-    out = {ConditionType.OUTAGE: (True, "SpecOutage", "spec.cloud.outage is true.")}
+    out = {ConditionType.OUTAGE: Verdict(True, "SpecOutage", "spec.cloud.outage is true.")}
     assert verdict("Ready", ready=1, cloud_verdicts=out) == ("False", "Outage")
     assert verdict("Ready", cloud_verdicts=out) == ("True", "Ready")

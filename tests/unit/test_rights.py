@@ -46,7 +46,6 @@ def test_what_only_an_option_needs_is_a_component() -> None:
     optional = {g.role: (g.resource, g.namespace) for g in GRANTS if g.role not in (OPERATOR, SHIM)}
     assert optional == {
         "kwok-operator-delete-pods": ("pods", ""),
-        "kwok-operator-hold-lease": ("leases", "kube-node-lease"),
         "kwok-operator-hold-stage": ("stages", ""),
         "kwok-operator-remote-templates": ("secrets", NAMESPACE),
     }

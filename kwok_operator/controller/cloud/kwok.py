@@ -23,7 +23,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from kwok_operator import constants
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.errors import NotFoundError
 from kwok_operator.kube.client import KubeClient
@@ -259,11 +258,10 @@ class KwokLink:
         return found
 
     async def _lease(self, node: str) -> LeaseView | None:
-        """That of kwok, if it has taken it: by one of ours the node is kept from it."""
+        """That of a node, once kwok has taken it."""
         path = f"{LEASES_PATH}/{node}"
         try:
             lease = LEASES.one(await self._client.request("GET", path, retries=2))
         except NotFoundError:
             return None
-        taken = lease.renew_time is not None and lease.holder != constants.LEASE_HOLDER
-        return lease if taken else None
+        return lease if lease.renew_time is not None else None

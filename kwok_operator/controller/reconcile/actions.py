@@ -1,4 +1,4 @@
-"""Carrying out a plan: nodes deleted, opened to pods, brought to their view, created and patched.
+"""Carrying out a plan: nodes deleted, opened to pods, reshaped, created, patched.
 
     Work (a plan, and what it was made from)  --carry_out-->  NodeWriter, many calls at once
 
@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kwok_operator.controller.cloud.decision import CloudDecision
-from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Memory, Observation
 from kwok_operator.controller.writers.executor import Executor
 from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core.cleaning import Node
-from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold, holds
+from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
 from kwok_operator.errors import ApiError
@@ -39,8 +38,8 @@ class Work:
     """A plan to carry out. `node` is the template, None where there is no usable one.
 
     `stop` tells whether the plan has become pointless. `opening` are Ready nodes that are to take
-    pods. `turn` is what the simulated cloud adds, if
-    there is one, `hold` how it keeps nodes not Ready.
+    pods. `decision` is what the simulated cloud adds, if there is one, `hold` how it keeps nodes
+    not Ready.
     """
 
     group: Group
@@ -66,7 +65,6 @@ class Execution:
         writer: NodeWriter,
         executor: Executor,
         kwok: KwokLink,
-        hold: HoldLink,
         metrics: Metrics,
         now: Callable[[], str],
         clock: Callable[[], float],
@@ -76,7 +74,6 @@ class Execution:
         self._writer = writer
         self._executor = executor
         self._kwok = kwok
-        self._hold = hold
         self._metrics = metrics
         self._now = now
         self._clock = clock
@@ -102,11 +99,8 @@ class Execution:
         pods = deletes_pods(work.group)
 
         async def delete(name: str) -> None:
-            record = by_name[name]
-            await self._writer.delete(record, pods=pods)
+            await self._writer.delete(by_name[name], pods=pods)
             self._metrics.node_deleted(work.group.name)
-            if record.mark is not None:
-                await self._hold.release(name)
 
         await self._executor.run(work.plan.delete, delete, stop=work.stop)
 
@@ -152,9 +146,6 @@ class Execution:
                 noticed_at=nodes.noticed.get(serial),
                 kwok_alive=self._kwok.alive,
             )
-            if not holds(desired, Hold.LEASE):
-                # First, as nothing would remember it later; and whatever the way is by now.
-                await self._hold.release(record.name)
             await self._writer.reshape(record, shape, uid=work.group.uid)
 
         await self._executor.run(decision.reshape, reshape, stop=work.stop)
@@ -179,8 +170,6 @@ class Execution:
             body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
             if birth is not None:
                 body = birth.body(body, hold=work.hold, now=now)
-                if work.hold is Hold.LEASE and holds(birth.desired, Hold.LEASE):
-                    await self._hold.take(name, group=group.name, uid=group.uid)
             answer = await self._writer.create(name, body, group=group.name, uid=group.uid)
             if answer is None:
                 work.memory.taken[serial] = name

@@ -1,6 +1,6 @@
 """What a pass has found, told: the group's status, its metrics, its Events.
 
-    Finding (plan, nodes, template, simulated cloud)  --status-->  KwokNodeGroupStatus
+    PassResult (plan, nodes, template, simulated cloud)  --status-->  KwokNodeGroupStatus
     status  --publish-->  one write, if it says something new, and Events of what changed
 
 What must not wait, because somebody creates nodes by it, is written at once; counts alone take
@@ -16,11 +16,12 @@ from kwok_operator.controller.cloud.kwok import KwokLink
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.observation import Memory, Observation
 from kwok_operator.controller.reconcile.announcements import announce
-from kwok_operator.controller.reconcile.parts import Clock
+from kwok_operator.controller.reconcile.clock import Clock
 from kwok_operator.controller.sources.templates import Resolution
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.controller.writers.statuswriter import StatusWriter
 from kwok_operator.core.autoscalable import hindrance
+from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest_pending
 from kwok_operator.kube.groups import Group
@@ -42,7 +43,7 @@ def progress_interval(groups: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass found and decided; `turn` is None without a simulated cloud, `now` RFC 3339."""
+    """What a pass found and decided; `decision` is that of a simulated cloud, `now` RFC 3339."""
 
     group: Group
     memory: Memory
@@ -165,23 +166,20 @@ class Reporter:
 
     def _cloud_verdicts(
         self, group: Group, decision: CloudDecision | None
-    ) -> dict[ConditionType, tuple[bool, str, str]]:
+    ) -> dict[ConditionType, Verdict]:
         cloud = group.spec.cloud
         if decision is None:
             return {}
-        arrived, out = decision.provisioned, decision.observed.outage
-        told = {ConditionType.PROVISIONED: (arrived.status, arrived.reason, arrived.message)}
+        provisioned = {ConditionType.PROVISIONED: decision.provisioned}
         if cloud is None:
             # What was asked for under a cloud that is gone has its course all the same.
-            return told if decision.status.instances else {}
+            return provisioned if decision.status.instances else {}
         lasting = decision.observed.outage.status or cloud.flapping is not None
         boots = cloud.readiness_delay is not None or cloud.failures.never_ready is not None
         return {
-            **told,
-            ConditionType.OUTAGE: (out.status, out.reason, out.message),
-            ConditionType.CLOUD_SIMULATED: self._hold.condition(
-                wanted=boots or lasting, outage_or_flapping=lasting
-            ),
+            **provisioned,
+            ConditionType.OUTAGE: decision.observed.outage,
+            ConditionType.CLOUD_SIMULATED: self._hold.condition(wanted=boots or lasting),
         }
 
 

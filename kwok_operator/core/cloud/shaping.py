@@ -50,8 +50,6 @@ Patch = tuple[str, dict[str, Any]]
 
 _NOT_READY: Final = "NotReady"
 _NOTICE: Final = "notice"
-_ONCE_READY: Final = ("Flapping", "Outage")
-"""Why a Node isn't Ready that has been."""
 _MAX_SHOWN: Final = 200
 _RESOURCES: Final = ("capacity", "allocatable")
 _OURS: Final = (
@@ -66,8 +64,6 @@ class Hold(StrEnum):
     """How a Node is kept not Ready against the kwok controller."""
 
     STAGE = "Stage"
-    LEASE = "Lease"
-    """Only until it is Ready for the first time: then kwok has its Lease."""
     NONE = "None"
 
 
@@ -116,9 +112,7 @@ def needs_shaping(mark: Mark | None, desired: DesiredNode, *, ready: bool, hold:
 
 def holds(desired: DesiredNode, hold: Hold) -> bool:
     """Whether the Node is to be not Ready, and can be kept so."""
-    if desired.ready or hold is Hold.NONE:
-        return False
-    return hold is Hold.STAGE or desired.reason not in _ONCE_READY
+    return hold is Hold.STAGE and not desired.ready
 
 
 def born(
@@ -268,9 +262,7 @@ def _ready_condition(live: Node, shape: DesiredShape) -> Condition | None:
     """
     status = ready_status(live)
     if holds(shape.desired, shape.hold):
-        # A Node that is Ready although its Lease is held is kwok's by now.
-        lost = shape.hold is Hold.LEASE and status == "True"
-        return None if lost or status == "Unknown" else not_ready(shape.desired)
+        return None if status == "Unknown" else not_ready(shape.desired)
     shown = str(part(live, "metadata", "annotations").get(constants.SHOWN_ANNOTATION, ""))
     held = constants.HOLD_LABEL in part(live, "metadata", "labels")
     initialised = part(live, "status", "daemonEndpoints", "kubeletEndpoint").get("Port")

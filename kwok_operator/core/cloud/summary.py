@@ -23,6 +23,7 @@ from kwok_operator.core.times import format_time
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import one_line
 from kwok_operator.models.cloudstatus import MAX_ROWS, InstanceCounts, InstanceRow
+from kwok_operator.models.status import ConditionStatus
 
 MAX_SERIALS_LENGTH: Final = 60
 _MAX_MESSAGE_LENGTH = 160
@@ -178,6 +179,13 @@ class Verdict:
     status: bool
     reason: str
     message: str
+    known: bool = True
+
+    @property
+    def text(self) -> ConditionStatus:
+        if not self.known:
+            return "Unknown"
+        return "True" if self.status else "False"
 
 
 def provisioned(phases: Mapping[int, Phase]) -> Verdict:
