@@ -28,7 +28,7 @@ from tests.e2e.groups import (
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import Harness, Process
+from tests.e2e.operator import Process
 
 GUARD = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -115,20 +115,6 @@ def test_the_hash_is_the_groups_own(kubectl: Kubectl, operator: Process, group_n
         wait_ready(kubectl, name)
     hashes = {names_of(kubectl, name)[0].removeprefix(f"{name}-") for name in groups}
     assert len(hashes) == len(groups)
-
-
-def test_another_prefix_of_the_provider_id(
-    kubectl: Kubectl, harness: Harness, group_name: str
-) -> None:
-    harness.start()
-    apply_group(kubectl, group_name, targetSize=1)
-    wait_ready(kubectl, group_name)
-    harness.start("--provider-id-prefix=kwok://")
-    scale(kubectl, group_name, 2)
-    wait_ready(kubectl, group_name)
-    old, new = nodes_of(kubectl, group_name)
-    assert old["spec"]["providerID"] == f"kwok:{old['metadata']['name']}"
-    assert new["spec"]["providerID"] == f"kwok://{new['metadata']['name']}"
 
 
 @pytest.mark.parametrize(
