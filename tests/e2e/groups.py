@@ -93,6 +93,14 @@ def wait_condition(
         raise AssertionError(f"{err}\nlast status: {last}") from err
 
 
+def looked_again(kubectl: Kubectl, name: str) -> None:
+    """Returns once the operator has had its time: a group beside this one has come to its size."""
+    beside = f"{name}-beside"
+    apply_group(kubectl, beside, targetSize=1)
+    wait_ready(kubectl, beside)
+    kubectl("delete", "kng", beside)
+
+
 def group_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
     found: dict[str, Any] = kubectl.json("get", "kng", name)
     return found
