@@ -1,8 +1,8 @@
 """etcd has forgotten what the operator has not yet seen: what was cut off is listed anew."""
 
-from tests.chaos.api import NODES
 from tests.chaos.faults import API_SERVER
 from tests.chaos.world import World
+from tests.e2e.api import NODES
 
 
 def test_history_is_compacted_while_the_operator_is_cut_off(world: World) -> None:

@@ -20,12 +20,12 @@ from typing import Any
 
 from kwok_operator.constants import API_GROUP, API_VERSION, KIND, NODE_GROUP_LABEL
 from tests.bench.procfs import usage
-from tests.chaos.api import GROUPS, NODES, Api, Refused, Unreachable
 from tests.chaos.faults import Faults
 from tests.chaos.foreign import Foreigners
 from tests.chaos.invariants import Ledger
 from tests.chaos.plans import Scope, effective
 from tests.chaos.wire import Wire
+from tests.e2e.api import GROUPS, NODES, Api, Refused, Unreachable
 from tests.e2e.kubectl import eventually
 from tests.e2e.operator import Harness, Process
 

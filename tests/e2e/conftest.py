@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane import Cluster, create, delete
-from kwok_operator.constants import PLURAL
+from tests.e2e.api import GROUPS
 from tests.e2e.autoscaler import autoscaler, shim, shim_kubeconfig  # noqa: F401
-from tests.e2e.groups import install_crds
+from tests.e2e.groups import delete_group, install_crds
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.operator import _harness, harness, operator, operator_kubeconfig  # noqa: F401
 from tests.e2e.sources import provider, real_nodes  # noqa: F401
@@ -66,7 +66,6 @@ def group_name(request: pytest.FixtureRequest, kubectl: Kubectl, crds: None) -> 
     slug = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = f"{slug[:20].strip('-')}-{secrets.token_hex(3)}"
     yield name
-    names = kubectl("get", PLURAL, "--output=name").split()
-    left = [n for n in names if f"{n.partition('/')[2]}-".startswith(f"{name}-")]
-    if left:
-        kubectl("delete", "--ignore-not-found", *left)
+    for left in kubectl.api.names(GROUPS):
+        if f"{left}-".startswith(f"{name}-"):
+            delete_group(kubectl, left)
