@@ -9,6 +9,7 @@ The operator itself is started by the fixtures of operator.py.
 """
 
 import os
+import random
 import re
 import secrets
 from collections.abc import Iterator
@@ -56,3 +57,11 @@ def group_name(request: pytest.FixtureRequest, kubectl: Kubectl, crds: None) -> 
     for left in kubectl.api.names(GROUPS):
         if f"{left}-".startswith(f"{name}-"):
             delete_group(kubectl, left)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Instants to kill at; a failing test prints the seed that repeats them."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed: {seed}")
+    return random.Random(seed)

@@ -86,6 +86,12 @@ def wait_ready(kubectl: Kubectl, name: str, *, timeout: float = 240) -> None:
     wait_condition(kubectl, name, "Ready", timeout=timeout)
 
 
+def wait_until_heard(kubectl: Kubectl, name: str) -> None:
+    """Returns when the operator has dealt with all that happened before: a new group is Ready."""
+    apply_group(kubectl, name, targetSize=1)
+    wait_ready(kubectl, name)
+
+
 def wait_condition(
     kubectl: Kubectl, name: str, kind: str, *, status: str = "True", timeout: float = 240
 ) -> None:
