@@ -111,14 +111,6 @@ def wait_condition(
     eventually(read, fits, describe=f"{kind} of {name} is {status}", timeout=timeout)
 
 
-def looked_again(kubectl: Kubectl, name: str) -> None:
-    """Returns once the operator has had its time: a group beside this one has come to its size."""
-    beside = f"{name}-beside"
-    apply_group(kubectl, beside, targetSize=1)
-    wait_ready(kubectl, beside)
-    kubectl("delete", "kng", beside)
-
-
 def group_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
     found: dict[str, Any] = kubectl.json("get", "kng", name)
     return found

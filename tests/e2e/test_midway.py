@@ -21,7 +21,6 @@ from tests.e2e.groups import (
     condition,
     events_of,
     is_ready,
-    looked_again,
     names_of,
     nodes_of,
     patch_group,
@@ -31,6 +30,7 @@ from tests.e2e.groups import (
     stopped,
     wait_condition,
     wait_ready,
+    wait_until_heard,
 )
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness, Process
@@ -164,7 +164,7 @@ def test_paused_holds_a_batch(kubectl: Kubectl, slow: Process, group_name: str) 
     wait_condition(kubectl, group_name, "Paused")
     held = names_of(kubectl, group_name)
     assert len(held) < 60
-    looked_again(kubectl, group_name)
+    wait_until_heard(kubectl, f"{group_name}-beside")
     assert names_of(kubectl, group_name) == held
     status = status_of(kubectl, group_name)
     assert status["pendingReplicas"] == 60 - len(held), "what was asked for stays asked for"

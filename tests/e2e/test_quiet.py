@@ -57,7 +57,7 @@ def counts(pattern: re.Pattern[str], text: str, *labels: str) -> Counter[tuple[s
 
 def served(kubectl: Kubectl) -> Counter[tuple[str, ...]]:
     """Writes that the API server has served: all of groups, creations and deletions of nodes."""
-    metrics = kubectl("get", "--raw", "/metrics")
+    metrics = kubectl.api.text("/metrics")
     return Counter(
         {
             key: count

@@ -99,6 +99,16 @@ def test_what_cannot_work_is_one_line(kubectl: Kubectl, kubeconfig: Write, tmp_p
                 {},
                 [f"--listen {address}"],
             ),
+            "no rights to its Lease": (
+                [
+                    f"--kubeconfig={unchanged}",
+                    "--listen=0",
+                    "--leader-elect",
+                    "--leader-elect-resource-namespace=kube-system",
+                ],
+                {},
+                ["update leases.coordination.k8s.io in namespace kube-system"],
+            ),
             "no file, by variable": (
                 [],
                 {"KWOK_OPERATOR_KUBECONFIG": missing, "KWOK_OPERATOR_LISTEN": "0"},

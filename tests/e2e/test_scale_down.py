@@ -13,7 +13,6 @@ from tests.e2e.groups import (
     apply_group,
     condition,
     events_of,
-    looked_again,
     names_of,
     patch_group,
     scale,
@@ -21,6 +20,7 @@ from tests.e2e.groups import (
     status_of,
     wait_condition,
     wait_ready,
+    wait_until_heard,
 )
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness, Process
@@ -122,7 +122,7 @@ def test_names_that_name_nothing_are_inert_and_reported_once(
         describe="a node was replaced, and not by the one that is named",
     )
     harness.start()
-    looked_again(kubectl, group_name)
+    wait_until_heard(kubectl, f"{group_name}-beside")
     assert serials(kubectl, group_name) == [2, 3, 5]
     assert names_of(kubectl, other) == others
     assert [r["count"] for r in reports_of_unknown_names(kubectl, group_name)] == [1]
@@ -199,7 +199,7 @@ def test_paused_holds_both_directions(kubectl: Kubectl, operator: Process, group
         wait_condition(kubectl, group_name, "Ready", status="False")
         assert condition(kubectl, group_name, "Ready")["reason"] == "Paused"
         assert status_of(kubectl, group_name)["targetSize"] == size
-        looked_again(kubectl, group_name)
+        wait_until_heard(kubectl, f"{group_name}-{size}")
         assert serials(kubectl, group_name) == [0, 1, 2, 3]
 
     victim = names_of(kubectl, group_name)[1]
@@ -210,7 +210,7 @@ def test_paused_holds_both_directions(kubectl: Kubectl, operator: Process, group
         lambda replicas: replicas == 3,
         describe="the loss is counted",
     )
-    looked_again(kubectl, group_name)
+    wait_until_heard(kubectl, f"{group_name}-beside")
     assert serials(kubectl, group_name) == [1, 2, 3], "neither replaced, nor the named one gone"
 
     patch_group(kubectl, group_name, paused=False)
