@@ -89,8 +89,8 @@ test: venv tools lint types ## Check style and types, run the unit tests and the
 .PHONY: test-all
 test-all: venv tools ## Run all other tests: the rest of e2e, faults, what needs a machine to itself
 	$(PYTHON) -m hack.controlplane tools --prometheus
-	$(call many,rest,-m "not core and not serial")
-	$(call tests,serial,-m serial)
+	$(call many,rest,-m "not core and not serial" tests/e2e tests/chaos)
+	$(call tests,serial,-m serial tests/e2e tests/chaos)
 
 .PHONY: unit
 unit: venv ## Run the unit tests
