@@ -148,6 +148,7 @@ def test_installing_twice_changes_nothing(clean: Own) -> None:
     assert {line.split()[1] for line in second} == {"unchanged"}
 
 
+@pytest.mark.core
 def test_wait_returns_when_the_operator_is_available(fake_node: str, clean: Own) -> None:
     """kwok, which runs in this cluster, makes the pod Ready without running it."""
     done = clean.told("install", "--apply", "--wait")
@@ -170,6 +171,7 @@ def test_what_somebody_else_set_is_left_unless_forced(clean: Own) -> None:
     )
 
 
+@pytest.mark.core
 def test_uninstall_leaves_the_cluster_as_it_was(
     own: Own, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

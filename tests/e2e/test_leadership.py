@@ -76,6 +76,7 @@ def time_until_it_leads(replica: Process, *, since: float, timeout: float = 60) 
     return time.monotonic() - since
 
 
+@pytest.mark.core
 def test_one_leads_and_the_other_is_ready(kubectl: Kubectl, start: Start, group_name: str) -> None:
     first, second = start("first"), start("second")
     eventually(lambda: leads(first), describe="the first one leads")
@@ -139,6 +140,7 @@ def test_a_leader_that_is_told_to_end_is_replaced_within_2_seconds(
     assert min(took) < 2
 
 
+@pytest.mark.core
 def test_a_frozen_leader_writes_nothing_after_its_time(
     kubectl: Kubectl, start: Start, group_name: str
 ) -> None:

@@ -65,6 +65,7 @@ def created(operator: Process, group: str) -> int:
     return int(float(found[1])) if found else 0
 
 
+@pytest.mark.core
 def test_a_new_target_interrupts_the_way_up(
     kubectl: Kubectl, slow: Process, group_name: str
 ) -> None:

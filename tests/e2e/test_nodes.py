@@ -13,6 +13,8 @@ What becomes of a node that was pasted is in test_pasted_nodes.py.
 import re
 from typing import Any
 
+import pytest
+
 from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.e2e.groups import (
     apply_group,
@@ -62,6 +64,7 @@ def run_pod(
     kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
+@pytest.mark.core
 def test_names_and_marks(kubectl: Kubectl, operator: Process, group_name: str) -> None:
     apply_group(kubectl, group_name, targetSize=2)
     group, nodes = group_of(kubectl, group_name), settled_nodes(kubectl, group_name)
@@ -104,6 +107,7 @@ def test_names_and_marks(kubectl: Kubectl, operator: Process, group_name: str) -
         assert node["status"]["allocatable"] == node["status"]["capacity"]
 
 
+@pytest.mark.core
 def test_the_guard_taint_keeps_pods_off(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -181,6 +185,7 @@ def test_a_shape_in_full(kubectl: Kubectl, operator: Process, group_name: str) -
         assert (info["architecture"], info["operatingSystem"]) == ("arm64", "windows")
 
 
+@pytest.mark.core
 def test_pods_get_what_they_ask_for(kubectl: Kubectl, operator: Process, group_name: str) -> None:
     shape = {"cpu": 8, "gpu": {"count": 4}, "resources": {"example.com/fpga": 1}, "zone": "z1"}
     apply_group(kubectl, group_name, targetSize=2, template={"shape": shape})

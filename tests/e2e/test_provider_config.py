@@ -88,6 +88,7 @@ def counts(minimum: int, maximum: int, desired: int | None = None) -> dict[str, 
     return found if desired is None else found | {f"{CA}/desired-count": str(desired)}
 
 
+@pytest.mark.core
 def test_the_config_maps_of_the_chart(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
@@ -139,6 +140,7 @@ def test_the_config_maps_of_the_readme(
     assert "kwok-provider" in [t["key"] for t in node["spec"]["taints"]]
 
 
+@pytest.mark.core
 def test_counts_come_from_annotations_and_scaling_survives(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:

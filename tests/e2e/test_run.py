@@ -65,6 +65,7 @@ def kubeconfig(crds: None, operator_kubeconfig: Path, tmp_path: Path) -> Write:
     return write
 
 
+@pytest.mark.core
 def test_what_cannot_work_is_one_line(kubectl: Kubectl, kubeconfig: Write, tmp_path: Path) -> None:
     """All of them at once, as most of it is the start of Python."""
     nobody = kubectl("create", "token", "default", "--namespace=default").strip()
@@ -189,6 +190,7 @@ def test_flags_win_over_variables(
     assert {"info", "warning"} <= {line["level"] for line in lines}
 
 
+@pytest.mark.core
 async def test_service_account_of_a_pod_is_an_identity(kubeconfig: Write, tmp_path: Path) -> None:
     """The files and variables of a pod; that no pod is around them makes no difference."""
     cluster, user = Config(), Config()
@@ -210,6 +212,7 @@ async def test_service_account_of_a_pod_is_an_identity(kubeconfig: Write, tmp_pa
         assert await client.get_json("/api/v1/nodes") is not None
 
 
+@pytest.mark.core
 def test_probes_and_metrics_tell_the_truth_and_logs_are_short(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:

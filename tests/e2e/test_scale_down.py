@@ -9,6 +9,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.groups import (
     apply_group,
     condition,
@@ -35,6 +37,7 @@ def reports_of_unknown_names(kubectl: Kubectl, group: str) -> list[dict[str, Any
     return [e for e in events_of(kubectl, group) if e["reason"] == "UnknownNodes"]
 
 
+@pytest.mark.core
 def test_the_newest_go_first_unless_asked_otherwise(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -48,6 +51,7 @@ def test_the_newest_go_first_unless_asked_otherwise(
     assert [serials(kubectl, name) for name in orders] == [[0, 1, 2], [5, 6, 7]]
 
 
+@pytest.mark.core
 def test_named_nodes_go_in_the_write_that_lowers_the_target(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -186,6 +190,7 @@ def test_pods_of_a_deleted_node_go_with_it_if_asked_to(
         )
 
 
+@pytest.mark.core
 def test_paused_holds_both_directions(kubectl: Kubectl, operator: Process, group_name: str) -> None:
     apply_group(kubectl, group_name, targetSize=4)
     wait_ready(kubectl, group_name)

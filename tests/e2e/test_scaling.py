@@ -12,6 +12,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from kwok_operator.constants import (
     GUARD_TAINT_EFFECT,
     GUARD_TAINT_KEY,
@@ -55,6 +57,7 @@ def finalizers(kubectl: Kubectl, node: str, *names: str) -> None:
     kubectl("patch", "node", node, "--type=merge", f"--patch={patch}")
 
 
+@pytest.mark.core
 def test_from_nothing_and_back(kubectl: Kubectl, operator: Process, group_name: str) -> None:
     apply_group(kubectl, group_name, targetSize=0)
     wait_ready(kubectl, group_name)
@@ -127,6 +130,7 @@ def test_waiting_for_ready_is_not_fooled_by_the_size_before(
         assert [is_ready(n) for n in nodes_of(kubectl, group_name)] == [True] * size
 
 
+@pytest.mark.core
 def test_a_node_deleted_by_hand_comes_back_under_a_new_name(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:

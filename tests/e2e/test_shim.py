@@ -61,6 +61,7 @@ def wait_instances(autoscaler: Autoscaler, group: str, count: int, state: str = 
     )
 
 
+@pytest.mark.core
 def test_a_whole_life(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> None:
     assert autoscaler.loop()[group] == (0, 20)
     node = decode_node(autoscaler.template(group))
@@ -159,6 +160,7 @@ def test_pending_instances_have_names(
     assert creating[1] in names and creating[0] not in names and creating[2] not in names
 
 
+@pytest.mark.core
 def test_failed_instances_are_told_with_the_reason_and_given_back(
     autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:

@@ -87,6 +87,7 @@ def served(
         shim.stop()
 
 
+@pytest.mark.core
 def test_who_is_served(served: Served, ours: Certificates, others: Certificates) -> None:
     turned_away = grpc.StatusCode.UNAVAILABLE
     assert served.asks(ours, None) is turned_away

@@ -80,6 +80,7 @@ A = template("a", labels={"pool": "a"}, cpu=2)
 B = template("b", labels={"pool": "b"}, cpu=6)
 
 
+@pytest.mark.core
 def test_a_node_in_a_config_map(data: Any, kubectl: Kubectl, group_name: str) -> None:
     """An edit is followed; its end leaves the last template."""
     listed = documents({"apiVersion": "v1", "kind": "List", "items": [A, B]})
@@ -120,6 +121,7 @@ def test_what_cant_be_used_is_told_and_heals(data: Any, kubectl: Kubectl, group_
     wait_ready(kubectl, group_name)
 
 
+@pytest.mark.core
 def test_the_newest_usable_node_is_taken(
     operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
 ) -> None:

@@ -10,6 +10,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.groups import (
     apply_group,
     condition,
@@ -152,6 +154,7 @@ def test_refused_at_every_size_and_told_once(
     assert told == [("Warning", INVALID)], "one Event, as it went from good to bad once"
 
 
+@pytest.mark.core
 def test_nodes_stay_while_the_template_is_bad(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -192,6 +195,7 @@ def lasting_spec(node: dict[str, Any]) -> dict[str, Any]:
     return {**node["spec"], "taints": taints}
 
 
+@pytest.mark.core
 def test_a_new_template_is_for_new_nodes(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:

@@ -10,6 +10,8 @@
 
 from typing import Any
 
+import pytest
+
 from hack.controlplane import Cluster
 from kwok_operator.constants import TEMPLATE_TAINTS_ANNOTATION
 from tests.e2e.availability import watched
@@ -80,6 +82,7 @@ def taints_of(node: dict[str, Any]) -> dict[str, str]:
     return {t["key"]: t.get("value", "") for t in node["spec"]["taints"]}
 
 
+@pytest.mark.core
 def test_in_place(kubectl: Kubectl, harness: Harness, group_name: str) -> None:
     harness.start()  # so that the first of the nodes is initialised by kwok
     first = {
@@ -201,6 +204,7 @@ def test_in_place_pods_stay_and_a_changed_label_is_set_right(
         assert all(runs(pod) for pod in pods_of(kubectl, group_name))
 
 
+@pytest.mark.core
 def test_rolling_update(
     kubectl: Kubectl, cluster: Cluster, operator: Process, group_name: str
 ) -> None:
