@@ -12,7 +12,6 @@ import itertools
 import os
 import random
 import re
-import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -27,6 +26,7 @@ from tests.e2e.api import Api
 from tests.e2e.own_cluster import OwnCluster, own_cluster
 
 SEED = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(2**32))
+os.environ["CHAOS_SEED"] = str(SEED)  # for the other processes of a run
 _NUMBERS = itertools.count(1)
 FULL_LENGTH = bool(os.environ.get("CHAOS_FULL"))
 
@@ -71,13 +71,8 @@ def draw(request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture(scope="package")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
-    # Ctrl-C lets fixtures clean up and SIGTERM doesn't: treat them alike.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with own_cluster("chaos", directory=tmp_path_factory.mktemp("chaos")) as own:
-            yield own
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with own_cluster("chaos", directory=tmp_path_factory.mktemp("chaos")) as own:
+        yield own
 
 
 @pytest.fixture(scope="package")

@@ -175,7 +175,7 @@ def registered(kubectl: Kubectl, group: str) -> list[pb.ExternalGrpcNode]:
     return [as_node(node) for node in nodes_of(kubectl, group)]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shim_kubeconfig(
     kubectl: Kubectl,
     crds: None,
