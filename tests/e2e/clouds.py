@@ -236,13 +236,25 @@ def chronicled(cluster: Cluster, *groups: str) -> Iterator[Chronicle]:
 
 
 @contextmanager
-def staged_cluster(name: str, *, like: Cluster, directory: Path) -> Iterator[OwnCluster]:
+def staged_cluster(
+    name: str,
+    *,
+    like: Cluster,
+    directory: Path,
+    manage_all_nodes: bool = False,
+    extra_args: Sequence[str] = (),
+) -> Iterator[OwnCluster]:
     """A cluster whose kwok takes its Stages from the API: its own, and the one that holds nodes.
 
     `like` is any cluster; if it is one of ours, kwok's Stages are read there.
     """
     stages = _kwoks_own_stages(like, directory=directory)
-    with own_cluster(name, directory=directory, extra_args=["--enable-crds=Stage"]) as own:
+    with own_cluster(
+        name,
+        directory=directory,
+        manage_all_nodes=manage_all_nodes,
+        extra_args=["--enable-crds=Stage", *extra_args],
+    ) as own:
         own.kubectl.apply(stages)
         own.kubectl("apply", f"--filename={HOLD_STAGE_FILE}")
         yield own

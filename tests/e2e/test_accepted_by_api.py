@@ -17,7 +17,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.constants import NODE_GROUP_LABEL, POOL_KIND
+from kwok_operator.constants import POOL_KIND
 from kwok_operator.controller.observed.nodecache import NodeCache
 from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core import template
@@ -29,7 +29,7 @@ from kwok_operator.models.crd import custom_resource_definition, pool_definition
 from kwok_operator.models.template import GuardTaint, Template
 from tests import cloudmanifests, manifests
 from tests.e2e.api import GROUPS, POOLS, Refused
-from tests.e2e.groups import group_manifest
+from tests.e2e.groups import group_manifest, nodes_of
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.operator import NAMESPACE, Process
 from tests.e2e.sources import configmap
@@ -100,10 +100,10 @@ def test_every_node_of_the_corpus_makes_nodes(
         kubectl("wait", *every, "--for=condition=Ready", "--timeout=240s", timeout=270)
         for key, name in names.items():
             original = yaml.safe_load(texts[key])
-            made = kubectl("get", "nodes", f"-l{NODE_GROUP_LABEL}={name}", "--output=json")
-            assert len(json.loads(made)["items"]) == 2
-            assert original["metadata"].get("uid", "no uid") not in made
-            assert original["spec"].get("providerID", "no id") not in made
+            nodes = nodes_of(kubectl, name)
+            assert len(nodes) == 2
+            assert original["metadata"].get("uid", "no uid") not in json.dumps(nodes)
+            assert original["spec"].get("providerID", "no id") not in json.dumps(nodes)
     finally:
         kubectl("delete", "configmap", group_name, f"--namespace={NAMESPACE}")
 
@@ -146,7 +146,7 @@ _FIELDS = (
 
 
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

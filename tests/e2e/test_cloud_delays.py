@@ -6,12 +6,14 @@
 - an edit holds for what is asked for later, and not for what is under way
 - startup taints are on a Node until they are taken off; devices that come late are in no capacity
   before
+- where nothing holds nodes, status says so
 """
 
 import time
 from typing import Any
 
 from hack.controlplane import Cluster
+from kwok_operator.core.cloud.times import parse_time
 from tests.e2e.clouds import (
     AGENT,
     MARKED,
@@ -29,12 +31,14 @@ from tests.e2e.clouds import (
 )
 from tests.e2e.groups import (
     apply_group,
+    condition,
     names_of,
     nodes_of,
     patch_group,
     scale,
     serial_of,
     status_of,
+    wait_condition,
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, eventually
@@ -48,9 +52,9 @@ NEVER_HERE = "10m"
 def test_nodes_come_in_the_order_of_their_delays(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
-    early, late = 1_000, 10_000
+    early, late = 1_000, 7_000
     cloud = seeded(
-        {"provisioningDelay": {"samples": ["1s", "10s"]}, **MARKED},
+        {"provisioningDelay": {"samples": ["1s", "7s"]}, **MARKED},
         group=group_name,
         size=8,
         wish=lambda all: all.count(early) == 5 and all[0] == late and all[7] == early,
@@ -126,10 +130,14 @@ def test_an_edit_holds_for_what_is_asked_for_later(
     slow = {"provisioningDelay": {"fixed": NEVER_HERE}}
     apply_group(kubectl, group_name, targetSize=3, cloud=slow)
     waiting = dict.fromkeys(range(3), "Creating")
-    eventually(
-        lambda: states_of(status_of(kubectl, group_name)) == waiting, describe="three are asked for"
+    status = eventually(
+        lambda: status_of(kubectl, group_name),
+        lambda status: states_of(status) == waiting,
+        describe="three are asked for",
     )
-    time.sleep(1.5)  # what was asked for in the second of an edit goes by the edit
+    asked_at = parse_time(status["pending"][0]["requestedAt"])
+    # What was asked for in the second of an edit goes by the edit.
+    eventually(lambda: time.time() * 1_000 > asked_at + 1_000, describe="that second is over")
     patch_group(kubectl, group_name, cloud={"provisioningDelay": None}, targetSize=5)
     eventually(
         lambda: [serial(node) for node in nodes_of(kubectl, group_name)] == [3, 4],
@@ -186,3 +194,10 @@ def gpus(node: dict[str, Any]) -> tuple[str | None, str | None]:
     status = node["status"]
     found = [status[part].get(GPU) for part in ("capacity", "allocatable")]
     return tuple(None if amount == "0" else amount for amount in found)  # type: ignore[return-value]
+
+
+def test_what_nothing_holds_says_so(kubectl: Kubectl, operator: Process, group_name: str) -> None:
+    """kwok makes Ready what it sees, and here it has no Stage that would keep it from that."""
+    apply_group(kubectl, group_name, targetSize=1, cloud={"flapping": {"period": "10m"}})
+    wait_condition(kubectl, group_name, "CloudSimulated", status="False")
+    assert condition(kubectl, group_name, "CloudSimulated")["reason"] == "NotHeld"

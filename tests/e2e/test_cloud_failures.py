@@ -40,12 +40,12 @@ def test_a_failed_instance_is_told_and_tried_again(
     failure = {
         "serials": "1-2",
         "times": 1,
-        "after": {"fixed": "2s"},
+        "after": {"fixed": "1s"},
         "class": "OutOfResources",
         "code": "InsufficientInstanceCapacity",
         "message": "There is no m7i.8xlarge in eu-west-1b.",
     }
-    cloud = {"failures": {"creation": [failure]}, "retryAfter": "6s", **MARKED}
+    cloud = {"failures": {"creation": [failure]}, "retryAfter": "4s", **MARKED}
     with chronicled(cluster, group_name) as seen:
         apply_group(kubectl, group_name, targetSize=4, cloud=cloud)
         told = eventually(
@@ -68,7 +68,7 @@ def test_a_failed_instance_is_told_and_tried_again(
 
     nodes = nodes_of(kubectl, group_name)
     assert [serial(node) for node in nodes] == [0, 1, 2, 3], "the same instances, no others"
-    assert [born_after(node) for node in nodes] == [0, 8_000, 8_000, 0]
+    assert [born_after(node) for node in nodes] == [0, 5_000, 5_000, 0]
     status = status_of(kubectl, group_name)
     assert (status["nextSerial"], status["failedReplicas"], rows_of(status)) == (4, 0, {})
 
