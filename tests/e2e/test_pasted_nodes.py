@@ -69,7 +69,7 @@ def run_pods(kubectl: Kubectl, group: str, taints: list[dict[str, str]]) -> None
 def test_nodes_are_of_its_kind_and_not_of_the_machine(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
-    groups = {f"{group_name}-{name}": name for name in PASTED}
+    groups = {f"{group_name}-{name.partition('-')[0]}": name for name in PASTED}
     for group, name in groups.items():
         apply_group(kubectl, group, targetSize=2, template={"node": load(name)})
     for group, name in groups.items():

@@ -1,8 +1,8 @@
 """Templates copied from the nodes of another cluster, through a kubeconfig in a Secret.
 
 - an account that may get, list and watch nodes there is enough; what changes there is followed
-- a Secret that is missing, runs a program, names files, or holds a token that is refused or has no
-  rights is a condition; corrected, it heals by itself
+- a Secret that is missing, runs a program, or holds a token that is refused or has no rights is a
+  condition; corrected, it heals by itself
 - a cluster that is gone leaves the last template, and the group goes on with it; when the cluster
   is back, so is the template
 
@@ -122,18 +122,12 @@ def test_what_is_wrong_with_the_secret_is_told_and_heals(
         wait_reason(kubectl, group_name, "SourceUnreachable", status="False", parts=parts)
 
     told(f"{NAMESPACE}/{group_name}")
-    secret.put(kubeconfig, key="config")
-    told("kubeconfig", "config")
-    secret.put({"clusters": "none"}, key="kubeconfig")
-    told("clusters")
     marker = tmp_path / "was-here"
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "touch"}
     plugin |= {"args": [str(marker)], "interactiveMode": "Never"}  # type: ignore[dict-item]
     secret.put(with_user(kubeconfig, {"exec": plugin}))
     told("exec")
     assert not marker.exists()
-    secret.put(with_user(kubeconfig, {"tokenFile": "/etc/hostname"}))
-    told("tokenFile")
     secret.put(with_user(kubeconfig, {"token": "not-a-token"}))
     told("401")
     nobody = kubectl("create", "token", "default", "--namespace=default").strip()
