@@ -35,6 +35,7 @@ def test_leader_is_killed_and_the_next_stands_still(world: World, replicas: Repl
         size += world.scope.nodes
         with world.scaling(to=size), replicas.leader_frozen() as leader:
             print(f"another leads after {wait_for_another(replicas, leader):.1f} s")
+            before = world.ledger.count(world.name)
             world.scale(to=size + 20)
-            world.under_way(1, since=world.ledger.count(world.name))
+            world.under_way(1, since=before)
         converges(world, replicas)
