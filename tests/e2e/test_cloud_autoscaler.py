@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
+
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.e2e.autoscaler import STATES, Autoscaler, Shim, placeholder, registered
 from tests.e2e.clouds import apply_pool, pool_status, pools, states_of
@@ -146,6 +148,7 @@ def test_instances_are_creating_until_their_node_is_there(
     assert status_of(kubectl, group_name)["nextSerial"] == 3
 
 
+@pytest.mark.core
 def test_what_failed_is_given_back_and_another_group_taken(
     operator: Process, shim: Shim, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
 ) -> None:

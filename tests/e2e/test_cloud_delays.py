@@ -12,6 +12,8 @@
 import time
 from typing import Any
 
+import pytest
+
 from hack.controlplane import Cluster
 from kwok_operator.core.cloud.times import parse_time
 from tests.e2e.clouds import (
@@ -49,6 +51,7 @@ NEVER_HERE = "10m"
 """Longer than a test takes."""
 
 
+@pytest.mark.core
 def test_nodes_come_in_the_order_of_their_delays(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:

@@ -6,6 +6,8 @@
 - what gets stuck in deletion stays for its time, as a Node that doesn't count
 """
 
+import pytest
+
 from hack.controlplane import Cluster
 from kwok_operator.constants import DELETE_AT_ANNOTATION
 from kwok_operator.core.cloud.times import parse_time
@@ -34,6 +36,7 @@ from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
 
 
+@pytest.mark.core
 def test_a_failed_instance_is_told_and_tried_again(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:

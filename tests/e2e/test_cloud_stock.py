@@ -10,6 +10,8 @@
 
 from typing import Any
 
+import pytest
+
 from hack.controlplane import Cluster
 from tests.e2e.clouds import (
     apply_pool,
@@ -67,6 +69,7 @@ def test_a_group_gets_what_there_is_and_the_rest_when_there_is_more(
     assert len(names_of(kubectl, group_name)) == 5
 
 
+@pytest.mark.core
 def test_three_groups_share_a_pool(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
