@@ -263,7 +263,6 @@ def test_crd_of_pools_is_not_waited_for(
     kubectl("delete", "kpool", group_name)
 
 
-@pytest.mark.core
 def test_the_crd_goes_and_comes_back(
     kubectl: Kubectl, harness: Harness, group_name: str, everything_comes_back: None
 ) -> None:
