@@ -54,6 +54,7 @@ def answer_to(kubectl: Kubectl, manifest: Manifest) -> dict[str, Any] | str:
     return made
 
 
+@pytest.mark.core
 def test_validate_and_the_api_server_agree(kubectl: Kubectl, crds: None) -> None:
     wrong = {}
     for case, manifest in GOOD.items():
@@ -69,6 +70,7 @@ def test_validate_and_the_api_server_agree(kubectl: Kubectl, crds: None) -> None
     assert wrong == {}
 
 
+@pytest.mark.core
 def test_every_rule_has_a_row_in_the_table() -> None:
     def rules(schema: Any) -> Iterator[str]:
         if isinstance(schema, dict):

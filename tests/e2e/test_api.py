@@ -28,6 +28,7 @@ def stored_spec(kubectl: Kubectl, name: str) -> Any:
     return group_of(kubectl, name)["spec"]
 
 
+@pytest.mark.core
 def test_a_target_is_held_to_its_bound_however_it_is_set(kubectl: Kubectl, group_name: str) -> None:
     bounds = {"maxSize": 5}
     kubectl.apply(group_manifest(group_name, targetSize=4, autoscaling=bounds))

@@ -113,6 +113,7 @@ def _full_status() -> KwokNodeGroupStatus:
     )
 
 
+@pytest.mark.core
 def test_the_status_of_the_models_is_kept_whole_and_shown(
     kubectl: Kubectl, group_name: str
 ) -> None:

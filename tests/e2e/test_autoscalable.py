@@ -7,6 +7,8 @@
 
 from typing import Any
 
+import pytest
+
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.e2e.autoscaler import Autoscaler
 from tests.e2e.groups import apply_group, condition, patch_group, wait_condition, wait_ready
@@ -27,6 +29,7 @@ def gpu_types(autoscaler: Autoscaler) -> set[str]:
     return set(answer.gpuTypes)
 
 
+@pytest.mark.core
 def test_groups_that_disagree_on_the_gpu_label(
     operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
 ) -> None:

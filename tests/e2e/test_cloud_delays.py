@@ -12,6 +12,8 @@
 import time
 from typing import Any
 
+import pytest
+
 from hack.controlplane import Cluster
 from kwok_operator.core.cloud.times import parse_time
 from tests.e2e.clouds import (
@@ -32,7 +34,6 @@ from tests.e2e.clouds import (
 from tests.e2e.groups import (
     apply_group,
     condition,
-    names_of,
     nodes_of,
     patch_group,
     scale,
@@ -49,6 +50,7 @@ NEVER_HERE = "10m"
 """Longer than a test takes."""
 
 
+@pytest.mark.core
 def test_nodes_come_in_the_order_of_their_delays(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -90,41 +92,7 @@ def counted(kubectl: Kubectl, group: str) -> dict[str, int]:
     return {state: count for state, count in counts.items() if count}
 
 
-def test_what_has_not_arrived_is_taken_back_first(
-    kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    cloud = seeded(
-        {"provisioningDelay": {"samples": ["1s", NEVER_HERE]}},
-        group=group_name,
-        size=10,
-        wish=lambda all: all.count(1_000) == 5 and all[9] == 1_000,
-    )
-    drawn = [arrival(course) for course in courses(cloud, group=group_name, size=10)]
-    late = [serial for serial, after in enumerate(drawn) if after != 1_000]
-    apply_group(kubectl, group_name, targetSize=10, cloud=cloud)
-    eventually(
-        lambda: status_of(kubectl, group_name),
-        lambda status: status["readyReplicas"] == 5 and list(states_of(status)) == late,
-        describe="five have come, and five are late",
-    )
-    names = names_of(kubectl, group_name)
-
-    scale(kubectl, group_name, 7)
-    eventually(
-        lambda: states_of(status_of(kubectl, group_name)),
-        lambda waiting: waiting == dict.fromkeys(late[:2], "Creating"),
-        describe="the newest three of the late are taken back",
-    )
-    assert names_of(kubectl, group_name) == names, "none of those that are there goes"
-
-    scale(kubectl, group_name, 4)
-    wait_ready(kubectl, group_name)
-    assert names_of(kubectl, group_name) == names[:4]
-    status = status_of(kubectl, group_name)
-    assert (states_of(status), status["nextSerial"]) == ({}, 10)
-
-
-def test_an_edit_holds_for_what_is_asked_for_later(
+def test_an_edit_holds_for_what_is_asked_for_later_and_what_is_late_goes_first(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     slow = {"provisioningDelay": {"fixed": NEVER_HERE}}
@@ -147,6 +115,17 @@ def test_an_edit_holds_for_what_is_asked_for_later(
         lambda: states_of(status_of(kubectl, group_name)) == waiting,
         describe="the others keep what they drew",
     )
+    scale(kubectl, group_name, 3)
+    eventually(
+        lambda: states_of(status_of(kubectl, group_name)) == {0: "Creating"},
+        describe="the newest of the late are taken back",
+    )
+    assert [serial(node) for node in nodes_of(kubectl, group_name)] == [3, 4]
+    scale(kubectl, group_name, 1)
+    wait_ready(kubectl, group_name)
+    assert [serial(node) for node in nodes_of(kubectl, group_name)] == [3]
+    status = status_of(kubectl, group_name)
+    assert (states_of(status), status["nextSerial"]) == ({}, 5)
 
 
 def test_startup_taints_are_taken_off_and_devices_come_late(

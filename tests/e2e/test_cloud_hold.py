@@ -100,6 +100,16 @@ def lease(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return spec
 
 
+def wait_renewed(kubectl: Kubectl, name: str, before: dict[str, Any]) -> None:
+    """Returns when the same kwok has renewed a node's Lease."""
+    now = eventually(
+        lambda: lease(kubectl, name),
+        lambda now: now["renewTime"] > before["renewTime"],
+        describe=f"the Lease of {name} is renewed",
+    )
+    assert now["holderIdentity"] == before["holderIdentity"]
+
+
 @contextmanager
 def watched(kubectl: Kubectl, *names: str) -> Iterator[set[str]]:
     """All that the condition Ready of these nodes was within the block."""
@@ -176,12 +186,7 @@ def test_the_stage_holds_nodes_and_lets_them_go(staged: OwnCluster) -> None:
             timeout=PATIENCE,
         )
         for name, spec in before.items():
-            renewed = eventually(
-                lambda name=name: lease(kubectl, name),
-                lambda now, spec=spec: now["renewTime"] > spec["renewTime"],
-                describe=f"kwok goes on with {name}",
-            )
-            assert renewed["holderIdentity"] == spec["holderIdentity"]
+            wait_renewed(kubectl, name, spec)
     assert seen == {"False"}
     assert ready(kubectl.json("get", "pod", "stays")) == "True"
     run(kubectl, pod("comes", on="out", tolerates=600))

@@ -9,6 +9,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from hack.controlplane import Cluster
 from kwok_operator.constants import KIND, NOTICED_AT_ANNOTATION
 from kwok_operator.core.cloud.times import parse_time
@@ -34,6 +36,7 @@ def told_of(kubectl: Kubectl, kind: str) -> set[str]:
     return {about["name"] for about in objects if about["kind"] == kind}
 
 
+@pytest.mark.core
 def test_a_node_is_given_notice_and_goes_and_is_replaced(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:

@@ -109,6 +109,7 @@ def test_nodes_are_ready_when_their_time_has_come_or_never(staged: OwnCluster) -
     assert condition_of(status, "CloudSimulated")["reason"] == "HeldByStage"
 
 
+@pytest.mark.core
 def test_a_group_is_out_and_is_back(staged: OwnCluster) -> None:
     kubectl, group = staged.kubectl, "out"
     apply_group(kubectl, group, targetSize=3, cloud={"provisioningDelay": {"fixed": "4s"}})

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from hack.controlplane import Cluster
 from kwok_operator.core.cloud.life import Life
 from tests.e2e.clouds import (
@@ -79,6 +81,7 @@ def kill_again_and_again(harness: Harness, chance: random.Random, *, times: int)
     harness.start()
 
 
+@pytest.mark.core
 def test_killed_in_the_middle_each_instance_is_as_it_was_to_be(
     cluster: Cluster, kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
 ) -> None:

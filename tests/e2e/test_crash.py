@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
 from kwok_operator.core.naming import NodeNames
 from tests.e2e.api import NODES
@@ -105,6 +107,7 @@ def wait_under_way(process: Process, name: str, *, least: int) -> None:
     )
 
 
+@pytest.mark.core
 def test_killed_at_any_instant_it_reaches_exactly_its_target(
     kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
 ) -> None:
@@ -239,6 +242,7 @@ def test_status_wiped_while_the_operator_runs_costs_nothing(
     assert min(map(serial_of, set(names) - set(first))) >= 10
 
 
+@pytest.mark.core
 def test_status_wiped_while_the_operator_is_away_costs_nothing(
     kubectl: Kubectl, harness: Harness, group_name: str
 ) -> None:

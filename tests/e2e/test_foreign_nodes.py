@@ -9,6 +9,8 @@
 
 from typing import Any
 
+import pytest
+
 from kwok_operator.constants import (
     API_GROUP,
     API_VERSION,
@@ -113,6 +115,7 @@ def own_names(kubectl: Kubectl, name: str) -> list[str]:
     return [n["metadata"]["name"] for n in nodes_of(kubectl, name) if is_own(n["metadata"])]
 
 
+@pytest.mark.core
 def test_foreign_nodes_are_reported_and_left_alone(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:

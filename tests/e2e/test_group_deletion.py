@@ -103,6 +103,7 @@ def held(kubectl: Kubectl, name: str) -> Iterator[None]:
         hold(kubectl, name, by=[])
 
 
+@pytest.mark.core
 def test_operator_deletes_the_nodes_of_a_group(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -297,10 +298,13 @@ def test_the_crd_goes_and_comes_back(
     assert process.log().count(WAITS) == 1
 
 
-UNINSTALLS = [["operator", "groups"], ["rights", "crd", "operator"]]
-
-
-@pytest.mark.parametrize("order", UNINSTALLS, ids="-".join)
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(["operator", "groups"], marks=pytest.mark.core, id="operator-groups"),
+        pytest.param(["rights", "crd", "operator"], id="rights-crd-operator"),
+    ],
+)
 def test_uninstalling_leaves_nothing_behind(
     kubectl: Kubectl,
     harness: Harness,
