@@ -118,6 +118,19 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "node that is text": (group({"template": {"node": "a"}}), "spec.template.node"),
     "quantity": (shape(cpu="8 cores"), "must be a quantity and not negative"),
     "negative quantity": (shape(memory="-1Gi"), "must be a quantity and not negative"),
+    "less than nothing": (shape(memory="-0"), "must be a quantity and not negative"),
+    "empty quantity": (shape(cpu=""), "must be a quantity and not negative"),
+    "quantity of a resource": (
+        shape(resources={"a.b/c": "x"}),
+        "must be a quantity and not negative",
+    ),
+    "quantity reserved": (
+        shape(memory="1Gi", reserved={"memory": "1G1"}),
+        "must be a quantity and not negative",
+    ),
+    "long quantity": (shape(cpu="4" * 33), "spec.template.shape.cpu"),
+    "quantity with a point": (shape(cpu=0.5), "spec.template.shape.cpu"),
+    "pods below none": (shape(maxPods=-1), "spec.template.shape.maxPods"),
     "quantity that is a list": (shape(cpu=[]), "spec.template.shape.cpu"),
     "reserved above capacity": (shape(cpu=2, reserved={"cpu": "2001m"}), "shape.reserved.cpu must"),
     "reserved memory": (shape(memory="1G", reserved={"memory": "1Gi"}), "shape.reserved.memory"),
@@ -131,6 +144,10 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "value of a label": (shape(labels={"a": "b c"}), "must begin and end with a letter or a digit"),
     "long value of a label": (shape(labels={"a": "b" * 64}), "spec.template.shape.labels"),
     "empty zone": (shape(zone=""), "must begin and end with a letter or a digit"),
+    "too many labels": (
+        shape(labels={f"k{i}": "" for i in range(129)}),
+        "spec.template.shape.labels",
+    ),
     "native resource": (shape(resources={"cpu": 1}), "shape.resources is for resources with"),
     "gpu twice": (
         shape(gpu={"count": 1}, resources={"nvidia.com/gpu": 1}),
@@ -170,7 +187,20 @@ BAD: dict[str, tuple[Manifest, str]] = {
     ),
     "order": (group({"scaleDown": {"order": "Newest"}}), "spec.scaleDown.order"),
     "victim without a name": (group({"scaleDown": {"nodesToDelete": [""]}}), "nodesToDelete[0]"),
+    "long name of a victim": (
+        group({"scaleDown": {"nodesToDelete": ["a" * 64]}}),
+        "nodesToDelete[0]",
+    ),
+    "pods of a victim": (group({"scaleDown": {"pods": "Evict"}}), "spec.scaleDown.pods"),
     "guard taint": (group({"guardTaint": {"effect": "No"}}), "spec.guardTaint.effect"),
+    "key of the guard taint": (
+        group({"guardTaint": {"key": "a b"}}),
+        "such as gpu or example.com/gpu",
+    ),
+    "value of the guard taint": (
+        group({"guardTaint": {"value": "a b"}}),
+        "must begin and end with a letter or a digit",
+    ),
     "null in a list": (group({"scaleDown": {"nodesToDelete": [None]}}), "nodesToDelete[0]"),
     "null where something is needed": (shape(gpu={"count": None}), "gpu.count"),
     "share above one": (options(scaleDownUtilizationThreshold="1.5"), "must be a share from 0 to"),
