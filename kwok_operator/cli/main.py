@@ -70,11 +70,11 @@ come along with this program.
 
   kwok-operator install --dry-run | less
   kwok-operator install --apply --wait --image=registry.example.com/kwok-operator:1.2.3
-  kwok-operator install --dry-run --overlay=ha | kubectl apply --filename=-
+  kwok-operator install --dry-run --overlay=ha | kubectl diff --filename=-
 
 --apply uses server-side apply and prints a line for each object. To do it again changes nothing; to
 do it with a newer version upgrades. A namespace that is there already is left as it is. The kwok
-controller is not a part of it.
+controller is not a part of it. All else, such as another namespace, is an overlay for kustomize.
 """
 
 _UNINSTALL_HELP = """\
@@ -140,10 +140,9 @@ def _shim(flags: argparse.Namespace) -> int:
 
 def _cloud_config(flags: argparse.Namespace) -> int:
     from kwok_operator.settings import Values
-    from kwok_operator.shim.cloudconfig import render
-    from kwok_operator.shim.settings import listen_settings
+    from kwok_operator.shim.settings import cloud_config, listen_settings
 
-    sys.stdout.write(render(*listen_settings(Values(flags, os.environ))))
+    sys.stdout.write(cloud_config(*listen_settings(Values(flags, os.environ))))
     return 0
 
 

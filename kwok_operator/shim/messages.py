@@ -20,7 +20,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
+from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 
@@ -49,7 +49,7 @@ CREATING: Final = pb.InstanceStatus.instanceCreating
 DELETING: Final = pb.InstanceStatus.instanceDeleting
 
 
-class ErrorClass(IntEnum):
+class InstanceErrorClass(IntEnum):
     """cluster-autoscaler treats both alike, and shows them."""
 
     OUT_OF_RESOURCES = 1
@@ -61,10 +61,10 @@ class Failure(NamedTuple):
 
     code: str
     message: str
-    kind: ErrorClass = ErrorClass.OTHER
+    kind: InstanceErrorClass = InstanceErrorClass.OTHER
 
 
-class Instance(NamedTuple):
+class ExternalInstance(NamedTuple):
     """`provider_id` is that of the Node, character by character.
 
     A failure counts only while the instance is CREATING.
@@ -88,7 +88,7 @@ def target_size(nodes: int) -> bytes:
     return pb.NodeGroupTargetSizeResponse(targetSize=nodes).SerializeToString()
 
 
-def instances(group: Iterable[Instance]) -> bytes:
+def instances(group: Iterable[ExternalInstance]) -> bytes:
     response = pb.NodeGroupNodesResponse()
     for provider_id, state, failure in group:
         status = response.instances.add(id=provider_id).status
@@ -116,7 +116,7 @@ def gpu_types(types: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoscalingOptions:
+class GroupOptions:
     """cluster-autoscaler's options for one group, with its own defaults; times in nanoseconds."""
 
     scale_down_utilization_threshold: float = 0.5
@@ -128,7 +128,7 @@ class AutoscalingOptions:
     ignore_daemon_sets_utilization: bool = False
 
 
-_DEFAULTS: Final = AutoscalingOptions()
+_DEFAULTS: Final = GroupOptions()
 _TIMES: Final = {
     "scale_down_unneeded_time": ("scaleDownUnneededDuration", "scaleDownUnneededTime"),
     "scale_down_unready_time": ("scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
@@ -141,7 +141,7 @@ class OptionsRequest(NamedTuple):
     """Which group, and what holds for groups that set nothing."""
 
     id: str
-    defaults: AutoscalingOptions
+    defaults: GroupOptions
 
 
 def options_request(request: bytes) -> OptionsRequest:
@@ -165,7 +165,7 @@ def options_request(request: bytes) -> OptionsRequest:
     return OptionsRequest(asked.id, defaults)
 
 
-def options(wanted: AutoscalingOptions) -> bytes:
+def options(wanted: GroupOptions) -> bytes:
     """All of them: what is left out, cluster-autoscaler takes for 0, or crashes."""
     answer = pb.NodeGroupAutoscalingOptions(
         scaleDownUtilizationThreshold=wanted.scale_down_utilization_threshold,

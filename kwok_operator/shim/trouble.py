@@ -23,11 +23,11 @@ from kwok_operator.core.cloud.distributions import SECOND
 from kwok_operator.core.cloud.draws import Instance
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim import messages
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import instance_name
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.troublefile import ANY, LONGEST, OF_NO_GROUP, Plan
+from kwok_operator.shim.troublefile import ANY, LONGEST, OF_NO_GROUP, TroublePlan
 
 _NAMING: Final = {
     "NodeGroupTargetSize": pb.NodeGroupTargetSizeRequest,
@@ -53,7 +53,7 @@ class Fate:
     happens: bool = False
 
 
-def fate(plan: Plan, *, rpc: str, group: str, number: int) -> Fate:
+def fate(plan: TroublePlan, *, rpc: str, group: str, number: int) -> Fate:
     """That of the call with this number, of those with this name about this group."""
     rule = plan.rule(rpc, group)
     if rule is None:
@@ -77,7 +77,9 @@ def fate(plan: Plan, *, rpc: str, group: str, number: int) -> Fate:
 class ApiTrouble:
     """`count` is told each call that is touched, by name and by what happens to it."""
 
-    def __init__(self, plan: Plan, *, store: Store, count: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, plan: TroublePlan, *, store: Store, count: Callable[[str, str], None]
+    ) -> None:
         self._plan = plan
         self._store = store
         self._count = count

@@ -40,7 +40,7 @@ LAST_PAUSE: Final = 0.2
 Decide = Callable[[Fleet], Change | None]
 
 
-class GroupGoneError(KwokOperatorError):
+class NotServedError(KwokOperatorError):
     """There is no such group any more, or it is not served."""
 
 
@@ -62,7 +62,7 @@ class _Turn:
     writing: bool = False
 
 
-class GroupWriter:
+class TargetWriter:
     """Writes spec.targetSize and spec.scaleDown.nodesToDelete, and nothing else."""
 
     def __init__(
@@ -84,7 +84,7 @@ class GroupWriter:
     async def ask(self, group: str, decide: Decide) -> Change | None:
         """Has a change made. Returns it when the API server has it, and the store knows it.
 
-        Raises what `decide` raises, GroupGoneError, BusyError, and KwokOperatorError where the API
+        Raises what `decide` raises, NotServedError, BusyError, and KwokOperatorError where the API
         server can't be asked: then nobody knows whether the change was made.
         """
         turn = self._turns.setdefault(group, _Turn())
@@ -119,7 +119,7 @@ class GroupWriter:
         while True:
             group = self._store.served(name)
             if group is None:
-                raise GroupGoneError(f"there is no group {name} that may be scaled")
+                raise NotServedError(f"there is no group {name} that may be scaled")
             fleet = self._store.fleet(group)
             accepted, after = _decide(fleet, [ask for ask in asks if not ask.done.done()])
             patch = _patch(group, after.spec)
@@ -158,7 +158,7 @@ class GroupWriter:
                 resend=False,
             )
         except NotFoundError as error:
-            raise GroupGoneError(f"group {group.name} is gone") from error
+            raise NotServedError(f"group {group.name} is gone") from error
         except InvalidError as error:
             return error
         self._store.put_group(GROUPS.one(answer))
@@ -174,7 +174,7 @@ class GroupWriter:
             answer = await self._client.request("GET", path, timeout=self._left(until))
         except NotFoundError as error:
             self._store.drop_group(group)
-            raise GroupGoneError(f"group {group.name} is gone") from error
+            raise NotServedError(f"group {group.name} is gone") from error
         self._store.put_group(GROUPS.one(answer))
 
 

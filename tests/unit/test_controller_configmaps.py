@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
 from kwok_operator.controller.sources import configmaps as module
+from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
 from kwok_operator.core.documents import NodeDocuments, read_nodes
 from kwok_operator.errors import ManifestError
 from kwok_operator.kube.client import KubeClient

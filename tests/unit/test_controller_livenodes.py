@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources.livenodes import PATIENCE, LiveNodes, NodeLink
 from kwok_operator.controller.sources import livenodes as module
+from kwok_operator.controller.sources.livenodes import PATIENCE, LiveNodes, NodeLink
 from kwok_operator.core.livenodes import live_node
 from kwok_operator.errors import ApiUnreachableError
 from kwok_operator.kube.client import KubeClient

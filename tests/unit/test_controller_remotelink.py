@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.controller.sources.livenodes import PATIENCE, NodeLink, RemoteLink
 from kwok_operator.controller.sources import livenodes as module
+from kwok_operator.controller.sources.livenodes import PATIENCE, NodeLink, RemoteLink
 from kwok_operator.errors import ConnectionConfigError, ManifestError
 from kwok_operator.kube.connection import Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer

@@ -16,7 +16,7 @@ import grpc.aio
 import pytest
 
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode, StreamHandler
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode, StreamHandler
 
 MESSAGES: list[tuple[str, int | bool]] = [
     ("grpc.max_send_message_length", -1),

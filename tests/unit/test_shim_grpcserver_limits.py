@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from kwok_operator.shim import grpccalls, grpcpeer, grpcservice
+from kwok_operator.shim import grpcconnection
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcstatus import Handler, StatusCode
-from kwok_operator.shim.grpcwire import OK_TRAILERS
+from kwok_operator.shim.grpcwire import OK_TRAILERS, Handler, StatusCode
 from kwok_operator.shim.http2 import frames
 from kwok_operator.shim.http2.frames import ErrorCode
 from tests.fakes.certificates import make_certificates
@@ -191,7 +190,7 @@ def test_an_answer_that_is_not_taken_ends_with_its_deadline(run: Run) -> None:
 
 
 def test_calls_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpccalls, "MAX_UNSENT", 3 * BIG)
+    monkeypatch.setattr(grpcconnection, "MAX_UNSENT", 3 * BIG)
 
     begun = []
 
@@ -227,7 +226,7 @@ def test_calls_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reset_makes_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpccalls, "MAX_UNSENT", BIG)
+    monkeypatch.setattr(grpcconnection, "MAX_UNSENT", BIG)
 
     async def work() -> None:
         async with serving() as served:
@@ -265,7 +264,7 @@ def test_others_have_their_turn_between_large_answers(run: Run) -> None:
 
 def test_answers_that_come_later_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their calls began when there was room for each."""
-    monkeypatch.setattr(grpccalls, "MAX_UNSENT", 3 * BIG)
+    monkeypatch.setattr(grpcconnection, "MAX_UNSENT", 3 * BIG)
 
     async def work() -> None:
         async with serving() as served:
@@ -292,7 +291,7 @@ def test_answers_that_come_later_are_bounded(run: Run, monkeypatch: pytest.Monke
 
 
 def test_connections_that_say_nothing_make_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpcservice, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(grpcconnection, "MAX_CONNECTIONS", 3)
 
     async def work() -> None:
         async with serving() as served:
@@ -317,7 +316,7 @@ def test_connections_that_say_nothing_make_room(run: Run, monkeypatch: pytest.Mo
 def test_who_says_nothing_goes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool, said: bytes
 ) -> None:
-    monkeypatch.setattr(grpcpeer, "FIRST_FRAME_TIMEOUT", 0.1)
+    monkeypatch.setattr(grpcconnection, "FIRST_FRAME_TIMEOUT", 0.1)
     context = make_certificates(tmp_path).server_context() if encrypted else None
 
     async def work() -> None:
@@ -332,9 +331,9 @@ def test_who_says_nothing_goes(
 def test_idle_connections_are_pinged_and_dead_ones_go(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpcpeer, "FIRST_FRAME_TIMEOUT", 0.05)
-    monkeypatch.setattr(grpcpeer, "IDLE_BEFORE_PING", 0.05)
-    monkeypatch.setattr(grpcpeer, "PING_TIMEOUT", 0.5)
+    monkeypatch.setattr(grpcconnection, "FIRST_FRAME_TIMEOUT", 0.05)
+    monkeypatch.setattr(grpcconnection, "IDLE_BEFORE_PING", 0.05)
+    monkeypatch.setattr(grpcconnection, "PING_TIMEOUT", 0.5)
 
     async def work() -> None:
         async with serving() as served:
@@ -365,13 +364,13 @@ class Failing(asyncio.Transport):
 
 
 async def test_nothing_is_written_once_a_write_has_failed() -> None:
-    service = grpcservice.Service(
+    service = grpcconnection.Service(
         handlers={b"/t/Big": ("/t/Big", lambda _: bytes(2**20))},
         streams={},
         observe=None,
         max_message_bytes=2**20,
     )
-    client, transport = grpccalls.ClientProtocol(service), Failing()
+    client, transport = grpcconnection.GrpcConnection(service), Failing()
     greeting = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**20})
     head = block([*REQUEST[:2], (b":path", b"/t/Big"), *REQUEST[3:]])
     client.data_received(

@@ -15,13 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.shim import grpccalls
-from kwok_operator.shim.grpccalls import ClientProtocol
-from kwok_operator.shim.grpcservice import Service
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
-from kwok_operator.shim.grpcwire import MessageReader, parse_timeout, percent_encoded, prefix
-from kwok_operator.shim.http2.connection import Connection
-from kwok_operator.shim.http2.events import Event
+from kwok_operator.shim import grpcconnection
+from kwok_operator.shim.grpcconnection import GrpcConnection, Service
+from kwok_operator.shim.grpcwire import (
+    MessageReader,
+    RpcError,
+    StatusCode,
+    parse_timeout,
+    percent_encoded,
+    prefix,
+)
+from kwok_operator.shim.http2.connection import Event, Http2Connection
 from tests.fakes.http2 import REQUEST, Client
 
 Fields = list[tuple[bytes, bytes]]
@@ -78,7 +82,7 @@ class Wire:
     def __init__(self, handler: Callable[[bytes], bytes | Awaitable[bytes]] = bytes) -> None:
         self.observed: list[StatusCode] = []
         self.transport = Transport()
-        self.protocol = ClientProtocol(
+        self.protocol = GrpcConnection(
             Service(
                 handlers={b"/package.Service/Method": ("/package.Service/Method", handler)},
                 streams={b"/package.Service/Stream": ("/package.Service/Stream", or_wait)},
@@ -87,7 +91,7 @@ class Wire:
             )
         )
         # The client speaks to the protocol as it would to a connection.
-        self.client = Client(cast(Connection, self))
+        self.client = Client(cast(Http2Connection, self))
         self.protocol.connection_made(self.transport)
         self.client.exchange()
 
@@ -241,7 +245,7 @@ async def test_a_deadline_amid_a_stream() -> None:
 
 
 async def test_too_much_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpccalls, "MAX_HELD", 150)
+    monkeypatch.setattr(grpcconnection, "MAX_HELD", 150)
     wire = Wire()
     streams = [wire.client.h2.get_next_available_stream_id()]
     for stream_id in (streams[0], streams[0] + 2):

@@ -13,9 +13,8 @@ import h2.settings
 import pytest
 
 from kwok_operator.shim.http2 import frames, headers
-from kwok_operator.shim.http2.events import DataReceived, RequestReceived, StreamReset
+from kwok_operator.shim.http2.connection import DataReceived, Limits, RequestReceived, StreamReset
 from kwok_operator.shim.http2.frames import ErrorCode
-from kwok_operator.shim.http2.limits import Limits
 from kwok_operator.shim.http2.outgoing import Stream
 from tests.fakes.http2 import HELLO, REQUEST, Client, block, connection, parts
 

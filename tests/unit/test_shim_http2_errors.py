@@ -8,10 +8,11 @@
 
 import pytest
 
-from kwok_operator.shim.http2.connection import Connection
-from kwok_operator.shim.http2.events import (
+from kwok_operator.shim.http2.connection import (
     ConnectionEnded,
     DataReceived,
+    Http2Connection,
+    Limits,
     RequestReceived,
     StreamReset,
 )
@@ -35,7 +36,6 @@ from kwok_operator.shim.http2.frames import (
     frame,
 )
 from kwok_operator.shim.http2.headers import encode
-from kwok_operator.shim.http2.limits import Limits
 from tests.fakes.http2 import HELLO, REQUEST, block, connection, parts
 
 OPEN = frame(HEADERS, END_HEADERS, 1, block())
@@ -329,7 +329,7 @@ def test_streams_that_must_be_reset_end_the_connection() -> None:
     assert isinstance(last, ConnectionEnded)
 
 
-def answer(server: Connection, stream: int) -> None:
+def answer(server: Http2Connection, stream: int) -> None:
     server.respond(stream, head=encode([(b":status", b"200")]), body=b"", trailers=encode([]))
 
 

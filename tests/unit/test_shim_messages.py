@@ -25,7 +25,7 @@ from kwok_operator.shim.describe import (
     reflect,
     reflection_streams,
 )
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
+from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.messages import (
     CREATING,
     DELETING,
@@ -33,10 +33,10 @@ from kwok_operator.shim.messages import (
     MINUTE,
     RUNNING,
     SECOND,
-    AutoscalingOptions,
-    ErrorClass,
+    ExternalInstance,
     Failure,
-    Instance,
+    GroupOptions,
+    InstanceErrorClass,
 )
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import health_pb2
@@ -99,7 +99,7 @@ def test_the_template_is_in_the_field_of_each_generation() -> None:
     assert fields(messages.template(node)) == {1: [node], 2: [node]}
 
 
-WANTED = AutoscalingOptions(
+WANTED = GroupOptions(
     scale_down_utilization_threshold=0.25,
     scale_down_gpu_utilization_threshold=0.75,
     scale_down_unneeded_time=90 * SECOND,
@@ -122,7 +122,7 @@ def test_options_have_all_times_in_both_generations_and_so_has_zero() -> None:
 
 
 def test_options_without_any_time_still_have_all_six() -> None:
-    none = AutoscalingOptions(
+    none = GroupOptions(
         scale_down_unneeded_time=0, scale_down_unready_time=0, max_node_provision_time=0
     )
     (given_options,) = fields(messages.options(none))[1]
@@ -138,7 +138,7 @@ def new(*times: int) -> bytes:
     return b"".join(put(8 + i, part) for i, part in enumerate(parts))
 
 
-def defaults_of(given_defaults: bytes) -> AutoscalingOptions:
+def defaults_of(given_defaults: bytes) -> GroupOptions:
     group, defaults = messages.options_request(put(1, "group") + put(2, given_defaults))
     assert group == "group"
     return defaults
@@ -167,12 +167,12 @@ def test_a_missing_time_is_what_cluster_autoscaler_takes_without_flags(
 
 
 def test_a_request_without_defaults_has_those_of_cluster_autoscaler() -> None:
-    assert messages.options_request(put(1, "g")) == ("g", AutoscalingOptions())
+    assert messages.options_request(put(1, "g")) == ("g", GroupOptions())
 
 
 times = st.integers(-(2**63 - 1), 2**63 - 1) | st.integers(-2 * HOUR, 2 * HOUR)
 any_options = st.builds(
-    AutoscalingOptions,
+    GroupOptions,
     scale_down_utilization_threshold=st.floats(allow_nan=False),
     scale_down_gpu_utilization_threshold=st.floats(0, 1),
     scale_down_unneeded_time=times,
@@ -185,7 +185,7 @@ any_options = st.builds(
 
 @given(wanted=any_options)
 @settings(deadline=None)
-def test_what_an_answer_says_a_request_says_too(wanted: AutoscalingOptions) -> None:
+def test_what_an_answer_says_a_request_says_too(wanted: GroupOptions) -> None:
     (given_options,) = fields(messages.options(wanted))[1]
     assert defaults_of(given_options) == wanted
     for hidden in ({3, 4, 5}, {8, 9, 10}):
@@ -201,11 +201,11 @@ def test_a_time_beyond_all_measure_can_be_answered(seconds: int, nanos: int) -> 
 
 
 def test_instances_have_id_state_and_failure() -> None:
-    stockout = Failure("OutOfStock", "zone b has none left", ErrorClass.OUT_OF_RESOURCES)
+    stockout = Failure("OutOfStock", "zone b has none left", InstanceErrorClass.OUT_OF_RESOURCES)
     group = [
-        Instance("kwok:a-1", RUNNING),
-        Instance("kwok:ä-2", CREATING, stockout),
-        Instance("kwok:a-3", DELETING, Failure("Refused", "a webhook says no")),
+        ExternalInstance("kwok:a-1", RUNNING),
+        ExternalInstance("kwok:ä-2", CREATING, stockout),
+        ExternalInstance("kwok:a-3", DELETING, Failure("Refused", "a webhook says no")),
     ]
     first, second, third = map(fields, fields(messages.instances(group))[1])
     assert first == {1: [b"kwok:a-1"], 2: [put(1, 1)]}
@@ -220,7 +220,7 @@ def test_instances_have_id_state_and_failure() -> None:
 
 def test_50000_instances_stay_below_the_limit_of_clients() -> None:
     name = "a-group-with-a-rather-long-name-of-40-chars-ab12"
-    group = (Instance(f"kwok:{name}-{i:07d}", RUNNING) for i in range(50_000))
+    group = (ExternalInstance(f"kwok:{name}-{i:07d}", RUNNING) for i in range(50_000))
     assert len(messages.instances(group)) < MAX_MESSAGE
 
 

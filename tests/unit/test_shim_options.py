@@ -17,7 +17,7 @@ import pytest
 
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim.groupnodes import STARTUP_TIME
-from kwok_operator.shim.grpcstatus import RpcError
+from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.shimcalls import NOW, Clock, Shim
 from tests.fakes.shimstore import group_of, node_of, pending

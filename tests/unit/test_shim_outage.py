@@ -22,12 +22,12 @@ from kwok_operator.kube.decode import NodeView
 from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
+from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.writer import GroupWriter
+from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
 from tests.fakes.waiting import until
@@ -37,7 +37,7 @@ class World:
     def __init__(self, client: KubeClient) -> None:
         self.naps = Naps()
         self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
-        writer = GroupWriter(client=client, store=self.store, clock=time.monotonic)
+        writer = TargetWriter(client=client, store=self.store, clock=time.monotonic)
         self._handlers = CloudProvider(store=self.store, writer=writer).handlers()
 
     async def call(self, name: str, request: Any) -> bytes:

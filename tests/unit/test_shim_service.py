@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.shim.grpcstatus import StatusCode
+from kwok_operator.shim.grpcwire import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE
 from tests.fakes.shimcalls import Clock, Shim, code_of, with_template

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim.grpcstatus import RpcError
+from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.template import decode_node

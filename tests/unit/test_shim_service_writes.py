@@ -16,10 +16,10 @@ import pytest
 from kwok_operator.core.autoscaler import Change
 from kwok_operator.errors import ApiUnreachableError, ForbiddenError, KwokOperatorError
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim.grpcstatus import RpcError
+from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
-from kwok_operator.shim.writer import BusyError, Decide, GroupGoneError
+from kwok_operator.shim.writer import BusyError, Decide, NotServedError
 from tests.fakes.shimstore import group_of, node_of, pending, store_of
 
 REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -114,7 +114,7 @@ class TestEach:
     @pytest.mark.parametrize(
         ("error", "code"),
         [
-            (GroupGoneError("group web is gone"), "NOT_FOUND"),
+            (NotServedError("group web is gone"), "NOT_FOUND"),
             (BusyError("try again"), "ABORTED"),
             (ForbiddenError("may not", status=403), "PERMISSION_DENIED"),
             (ApiUnreachableError(server="k8s", cause="cut"), "UNAVAILABLE"),

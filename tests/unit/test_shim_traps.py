@@ -23,9 +23,9 @@ import pytest
 from kwok_operator.cli.main import main as cli
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim import cloudconfig, messages
+from kwok_operator.shim import messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.settings import parse_address
+from kwok_operator.shim.settings import cloud_config, parse_address
 from kwok_operator.shim.template import decode_node
 from tests.fakes.shimcalls import TEMPLATE, Shim, code_of, with_template
 from tests.fakes.shimstore import group_of, node_of
@@ -276,7 +276,7 @@ class TestCloudConfig:
     )
     def test_go_can_split_its_address(self, listen: str) -> None:
         """Into a host and a port, or CA ends: one colon, all others in brackets."""
-        line = cloudconfig.render(parse_address(listen), None).splitlines()[-2]
+        line = cloud_config(parse_address(listen), None).splitlines()[-2]
         host, _, port = line.removeprefix("address: ").strip("'").rpartition(":")
         assert port
         assert ":" not in host or (host[0], host[-1]) == ("[", "]")

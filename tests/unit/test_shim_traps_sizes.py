@@ -21,12 +21,12 @@ import pytest
 
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim.grpcstatus import RpcError
+from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.writer import GroupWriter
+from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.shimcalls import STATES
 from tests.fakes.shimstore import node_of, pending
@@ -63,7 +63,7 @@ class Story:
         self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
         self.store.groups.synced.set()
         self.store.nodes.synced.set()
-        writer = GroupWriter(
+        writer = TargetWriter(
             client=self.client, store=self.store, clock=asyncio.get_running_loop().time
         )
         self.calls = CloudProvider(store=self.store, writer=writer).handlers()

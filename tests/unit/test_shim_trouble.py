@@ -27,11 +27,11 @@ from prometheus_client import generate_latest
 from kwok_operator.cli.main import main as cli
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import SERVICE
 from kwok_operator.shim.trouble import ApiTrouble, Fate, fate
-from kwok_operator.shim.troublefile import RPCS, Latency, Plan, parse_plan, read_plan
+from kwok_operator.shim.troublefile import RPCS, Latency, TroublePlan, parse_plan, read_plan
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.shimcalls import Shim
@@ -46,7 +46,7 @@ ASKS = {"apiTrouble": True}
 BUSY = {"code": "UNAVAILABLE", "message": "the cloud is busy", "probability": 1}
 
 
-def plan(*rules: dict[str, Any], seed: str = "run-1") -> Plan:
+def plan(*rules: dict[str, Any], seed: str = "run-1") -> TroublePlan:
     return parse_plan({"seed": seed, "rpcs": list(rules)})
 
 
@@ -222,7 +222,7 @@ MIXED = {
 }
 
 
-def fates(made: Plan, *, group: str = "web", count: int = 2_000) -> list[Fate]:
+def fates(made: TroublePlan, *, group: str = "web", count: int = 2_000) -> list[Fate]:
     return [
         fate(made, rpc="NodeGroupIncreaseSize", group=group, number=number)
         for number in range(count)
@@ -248,7 +248,7 @@ class TestFates:
 class Trouble:
     """A shim that only reads, and trouble around its calls."""
 
-    def __init__(self, made: Plan, *groups: Any, synced: bool = True) -> None:
+    def __init__(self, made: TroublePlan, *groups: Any, synced: bool = True) -> None:
         self.shim = Shim(*groups, synced=synced)
         self.counted: Counter[tuple[str, str]] = Counter()
         self.trouble = ApiTrouble(

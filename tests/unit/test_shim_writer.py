@@ -20,7 +20,7 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.writer import BusyError, GroupGoneError, GroupWriter
+from kwok_operator.shim.writer import BusyError, NotServedError, TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 
 NAME = "web"
@@ -46,11 +46,11 @@ class World:
         server.create(GROUPS, body)
         self.take()
 
-    def another_writer(self, store: Store | None = None) -> GroupWriter:
+    def another_writer(self, store: Store | None = None) -> TargetWriter:
         async def sleep(_: float) -> None:
             await asyncio.sleep(0)
 
-        return GroupWriter(
+        return TargetWriter(
             client=self.client,
             store=store or self.store,
             clock=lambda: self.seconds or time.monotonic(),
@@ -218,8 +218,8 @@ async def test_one_who_goes_away_takes_nobody_along(world: World) -> None:
 
 
 async def test_a_group_that_is_gone(world: World) -> None:
-    with pytest.raises(GroupGoneError):
+    with pytest.raises(NotServedError):
         await world.writer.ask("another", lambda fleet: increase(fleet, 1))
     del world.server.store.collections[GROUPS].objects[NAME]
-    with pytest.raises(GroupGoneError):
+    with pytest.raises(NotServedError):
         await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
