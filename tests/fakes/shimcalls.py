@@ -81,6 +81,21 @@ class Shim:
         return str(self.ask("GPULabel", pb.GPULabelRequest(), pb.GPULabelResponse).label)
 
 
+def options_are_told(shim: Shim, name: str = "web") -> bool:
+    """Whether the group's options are told, or cluster-autoscaler's flags hold for a moment."""
+    request = pb.NodeGroupAutoscalingOptionsRequest(id=name)
+    request.defaults.MaxNodeProvisionDuration.FromSeconds(900)
+    try:
+        shim.ask("NodeGroupGetOptions", request, pb.NodeGroupAutoscalingOptionsResponse)
+    except RpcError as error:
+        assert (error.code.name, error.message) == (
+            "UNIMPLEMENTED",
+            "a node of the group is still starting",
+        )
+        return False
+    return True
+
+
 def code_of(call: Any, *arguments: Any, **named: Any) -> tuple[str, str]:
     with pytest.raises(RpcError) as refused:
         call(*arguments, **named)

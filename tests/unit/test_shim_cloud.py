@@ -32,12 +32,11 @@ from kwok_operator.models.cloud import Cloud, ErrorClass
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.apiserver import GROUPS
-from tests.fakes.shimcalls import STATES, Clock, Shim
+from tests.fakes.protobuf import put
+from tests.fakes.shimcalls import STATES, Clock, Shim, options_are_told
 from tests.fakes.shimstore import group_of, node_of, pending
+from tests.fakes.shimstory import Story, story
 from tests.unit.clouds import CLOUDS, QUICK, cloud
-from tests.unit.test_shim_messages import put
-from tests.unit.test_shim_options import told as options_are_told
-from tests.unit.test_shim_traps_sizes import Story, story
 
 __all__ = ["story"]
 

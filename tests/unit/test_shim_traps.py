@@ -27,9 +27,9 @@ from kwok_operator.shim import messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.settings import cloud_config, parse_address
 from kwok_operator.shim.template import decode_node
+from tests.fakes.protobuf import fields, put
 from tests.fakes.shimcalls import TEMPLATE, Shim, code_of, with_template
 from tests.fakes.shimstore import group_of, node_of
-from tests.unit.test_shim_messages import fields, put
 
 PATH = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
 CALLS = {

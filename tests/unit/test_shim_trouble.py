@@ -34,11 +34,11 @@ from kwok_operator.shim.trouble import ApiTrouble, Fate, fate
 from kwok_operator.shim.troublefile import RPCS, Latency, TroublePlan, parse_plan, read_plan
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
+from tests.fakes.protobuf import put
 from tests.fakes.shimcalls import Shim
 from tests.fakes.shimstore import group_of, node_of
+from tests.fakes.shimstory import Story, story
 from tests.fakes.waiting import until
-from tests.unit.test_shim_messages import put
-from tests.unit.test_shim_traps_sizes import Story, story
 
 __all__ = ["story"]
 
