@@ -70,6 +70,13 @@ class Client:
             events += self.server.receive(self.h2.data_to_send() or b"")
         return events
 
+    def open(self) -> int:
+        """A stream without an end."""
+        stream_id = self.h2.get_next_available_stream_id()
+        self.h2.send_headers(stream_id, REQUEST)
+        self.exchange()
+        return stream_id
+
     def request(
         self, body: bytes = b"", *, headers: list[tuple[bytes, bytes]] | None = None
     ) -> int:

@@ -87,14 +87,9 @@ def talk(server: Http2Connection, pieces: list[bytes]) -> None:
         assert server.idle
 
 
-@given(st.lists(st.binary(), max_size=5))
-def test_any_bytes(pieces: list[bytes]) -> None:
-    talk(connection(), pieces)
-
-
-@given(st.lists(st.binary(), max_size=5))
-def test_any_bytes_after_the_greeting(pieces: list[bytes]) -> None:
-    talk(connection(), [HELLO, *pieces])
+@given(st.lists(st.binary(), max_size=5), st.booleans())
+def test_any_bytes(pieces: list[bytes], greeted: bool) -> None:
+    talk(connection(), [HELLO, *pieces] if greeted else pieces)
 
 
 @given(CONVERSATIONS, st.integers(1, 2_000))
