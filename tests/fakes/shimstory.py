@@ -10,13 +10,11 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
-from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.protobuf import put
 from tests.fakes.shimcalls import STATES
-from tests.fakes.shimstore import node_of, pending
+from tests.fakes.shimstore import node_of, pending, store_of
 
 REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
 
@@ -39,9 +37,7 @@ class Story:
 
     def start_shim(self) -> None:
         """Another one, that has listed everything."""
-        self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
-        self.store.groups.synced.set()
-        self.store.nodes.synced.set()
+        self.store = store_of()
         writer = TargetWriter(
             client=self.client, store=self.store, clock=asyncio.get_running_loop().time
         )

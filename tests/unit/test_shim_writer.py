@@ -18,10 +18,10 @@ from kwok_operator.core.autoscaler import Change, Fleet, RefusedError, Victim, d
 from kwok_operator.errors import ApiUnreachableError, InvalidError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import BusyError, NotServedError, TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.shimstore import store_of
 
 NAME = "web"
 
@@ -32,9 +32,7 @@ class World:
     def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
         self.server = server
         self.client = client
-        self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
-        self.store.groups.synced.set()
-        self.store.nodes.synced.set()
+        self.store = store_of()
         self.seconds = 0.0
         self.writer = self.another_writer()
         body = {
@@ -127,11 +125,7 @@ async def test_a_refused_one_spoils_no_other(world: World) -> None:
 
 async def test_twenty_writers_with_stores_of_their_own_lose_nothing(world: World) -> None:
     async def shim(number: int) -> int:
-        store = Store(selector=Selector(), provider_id_prefix="kwok:")
-        store.groups.synced.set()
-        store.nodes.synced.set()
-        store.put_group(Group.parse(world.body))
-        writer = world.another_writer(store)
+        writer = world.another_writer(store_of(Group.parse(world.body)))
         added = 0
         for _ in range(5):
             try:
