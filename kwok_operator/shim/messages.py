@@ -1,6 +1,6 @@
 """Our values and the bytes of cluster-autoscaler's messages.
 
-    request bytes ──read, options_request, node_price_request──> values
+    request bytes ──read, options_request──> values
     values ──instances, options, template, ...──> response bytes
 
 Here is what is known of the two generations of fields (see externalgrpc.proto): requests of either
@@ -137,21 +137,15 @@ _TIMES: Final = {
 """The field of each generation, the new one first."""
 
 
-class OptionsRequest(NamedTuple):
-    """Which group, and what holds for groups that set nothing."""
+def options_request(request: bytes) -> tuple[str, GroupOptions]:
+    """Which group, and what holds for groups that set nothing.
 
-    id: str
-    defaults: GroupOptions
-
-
-def options_request(request: bytes) -> OptionsRequest:
-    """What a request leaves out has the value that cluster-autoscaler gives it unless told else.
-
-    Zero would mean that nodes are removed at once.
+    What a request leaves out has the value that cluster-autoscaler gives it unless told else. Zero
+    would mean that nodes are removed at once.
     """
     asked = read(pb.NodeGroupAutoscalingOptionsRequest, request)
     if not asked.HasField("defaults"):
-        return OptionsRequest(asked.id, _DEFAULTS)
+        return asked.id, _DEFAULTS
     given = asked.defaults
     times = {field: _time(given, *fields) for field, fields in _TIMES.items()}
     defaults = replace(
@@ -162,7 +156,7 @@ def options_request(request: bytes) -> OptionsRequest:
         ignore_daemon_sets_utilization=given.ignoreDaemonSetsUtilization,
         **{field: time for field, time in times.items() if time is not None},
     )
-    return OptionsRequest(asked.id, defaults)
+    return asked.id, defaults
 
 
 def options(wanted: GroupOptions) -> bytes:
@@ -194,28 +188,9 @@ def _time(given: pb.NodeGroupAutoscalingOptions, new: str, old: str) -> int | No
     return None
 
 
-class NodePriceRequest(NamedTuple):
-    """What a node costs for so many hours."""
-
-    node: pb.ExternalGrpcNode
-    hours: float
-
-
-class PodPriceRequest(NamedTuple):
-    """What a pod costs for so many hours."""
-
-    pod: k8s.Pod
-    hours: float
-
-
-def node_price_request(request: bytes) -> NodePriceRequest:
-    asked = read(pb.PricingNodePriceRequest, request)
-    return NodePriceRequest(asked.node, _hours(asked))
-
-
-def pod_price_request(request: bytes) -> PodPriceRequest:
-    asked = read(pb.PricingPodPriceRequest, request)
-    return PodPriceRequest(read(k8s.Pod, asked.pod_bytes or asked.pod), _hours(asked))
+def pod_of(asked: pb.PricingPodPriceRequest) -> k8s.Pod:
+    """Raises RpcError."""
+    return read(k8s.Pod, asked.pod_bytes or asked.pod)
 
 
 def price(amount: float) -> bytes:
@@ -223,7 +198,8 @@ def price(amount: float) -> bytes:
     return pb.PricingNodePriceResponse(price=amount).SerializeToString()
 
 
-def _hours(asked: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
+def hours(asked: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
+    """For how many the price is asked."""
     start: Timestamp | k8s.Time = asked.startTime
     end: Timestamp | k8s.Time = asked.endTime
     if asked.HasField("startTimestamp") and asked.HasField("endTimestamp"):

@@ -229,14 +229,14 @@ class CloudProvider:
         return known[1]
 
     def get_options(self, request: bytes) -> bytes:
-        asked = messages.options_request(request)
-        group = self._group(asked.id)
+        name, defaults = messages.options_request(request)
+        group = self._group(name)
         options = group.spec.autoscaling.options if group.spec.autoscaling else None
         # Any answer costs CA >= 1.35 its MaxNodeStartupTime: none is given without need.
         if options is None or not options.model_fields_set:
             raise RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
-        wanted = merged_options(asked.defaults, options)
-        if gives_way(self._store, group, defaults=asked.defaults, wanted=wanted):
+        wanted = merged_options(defaults, options)
+        if gives_way(self._store, group, defaults=defaults, wanted=wanted):
             raise RpcError(StatusCode.UNIMPLEMENTED, "a node of the group is still starting")
         return messages.options(wanted)
 
@@ -259,19 +259,19 @@ class CloudProvider:
         return messages.gpu_types(gpu_types(self._store.all_served()))
 
     def node_price(self, request: bytes) -> bytes:
-        asked = messages.node_price_request(request)
+        asked = messages.read(pb.PricingNodePriceRequest, request)
         name = asked.node.annotations.get(CA_NODE_GROUP_ANNOTATION, "")
         group = self._group(name)
         if group.spec.price is None:
             raise RpcError(StatusCode.UNIMPLEMENTED, f"group {name} has no spec.price")
-        return messages.price(float(group.spec.price.hourly) * asked.hours)
+        return messages.price(float(group.spec.price.hourly) * messages.hours(asked))
 
     def pod_price(self, request: bytes) -> bytes:
         self._need_sync()
         if not any(group.spec.price for group in self._store.all_served()):
             raise RpcError(StatusCode.UNIMPLEMENTED, "no group has spec.price")
-        asked = messages.pod_price_request(request)
-        return messages.price(pod_cost_hourly(asked.pod) * asked.hours)
+        asked = messages.read(pb.PricingPodPriceRequest, request)
+        return messages.price(pod_cost_hourly(messages.pod_of(asked)) * messages.hours(asked))
 
     async def _ask(self, group: Group, decide: Decide, *, said: str) -> None:
         try:

@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from google.protobuf.message_factory import GetMessageClass
+
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
 from kwok_operator.core.cloud.distributions import SECOND
 from kwok_operator.core.cloud.draws import Instance
@@ -27,16 +29,12 @@ from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import instance_name
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.troublefile import ANY, LONGEST, OF_NO_GROUP, TroublePlan
+from kwok_operator.shim.troublefile import ANY, CALLS, LONGEST, OF_NO_GROUP, TroublePlan
 
 _NAMING: Final = {
-    "NodeGroupTargetSize": pb.NodeGroupTargetSizeRequest,
-    "NodeGroupIncreaseSize": pb.NodeGroupIncreaseSizeRequest,
-    "NodeGroupDeleteNodes": pb.NodeGroupDeleteNodesRequest,
-    "NodeGroupDecreaseTargetSize": pb.NodeGroupDecreaseTargetSizeRequest,
-    "NodeGroupNodes": pb.NodeGroupNodesRequest,
-    "NodeGroupTemplateNodeInfo": pb.NodeGroupTemplateNodeInfoRequest,
-    "NodeGroupGetOptions": pb.NodeGroupAutoscalingOptionsRequest,
+    name: GetMessageClass(method.input_type)
+    for name, method in CALLS.items()
+    if "id" in method.input_type.fields_by_name
 }
 """The requests that have the name of a group."""
 
@@ -153,7 +151,7 @@ class ApiTrouble:
         if rpc == "PricingNodePrice":
             node = messages.read(pb.PricingNodePriceRequest, request).node
             return self._store.served(node.annotations.get(CA_NODE_GROUP_ANNOTATION, ""))
-        return self._store.served(messages.read(_NAMING[rpc], request).id)
+        return self._store.served(messages.read(_NAMING[rpc], request).id)  # type: ignore[attr-defined]
 
 
 async def _answer(handler: Handler, request: bytes) -> bytes:

@@ -30,9 +30,12 @@ from kwok_operator.shim.grpcwire import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 
 ANY: Final = "*"
-RPCS: Final = tuple(pb.DESCRIPTOR.services_by_name["CloudProvider"].methods_by_name)
+CALLS: Final = pb.DESCRIPTOR.services_by_name["CloudProvider"].methods_by_name
+RPCS: Final = tuple(CALLS)
 OF_NO_GROUP: Final = frozenset(
-    {"NodeGroups", "PricingPodPrice", "GPULabel", "GetAvailableGPUTypes", "Cleanup", "Refresh"}
+    name
+    for name, call in CALLS.items()
+    if {"id", "node"}.isdisjoint(call.input_type.fields_by_name)
 )
 """Calls that are about all groups."""
 MAX_BYTES: Final = 2**20

@@ -127,8 +127,8 @@ START, END = put(1, 1_700_000_000), put(1, 1_700_005_400)
 
 READERS: list[Callable[[bytes], object]] = [
     messages.options_request,
-    messages.node_price_request,
-    messages.pod_price_request,
+    lambda data: messages.hours(messages.read(pb.PricingNodePriceRequest, data)),
+    lambda data: messages.pod_of(messages.read(pb.PricingPodPriceRequest, data)),
     lambda data: messages.read(pb.NodeGroupForNodeRequest, data),
     lambda data: messages.read(pb.NodeGroupDeleteNodesRequest, data),
     lambda data: check_health(data, serving=True),
@@ -159,7 +159,7 @@ def test_a_truncated_request_names_the_message_it_should_be() -> None:
     with pytest.raises(RpcError, match=rf"the {len(request)} bytes are no clusterautoscaler\."):
         messages.read(pb.NodeGroupForNodeRequest, request)
     with pytest.raises(RpcError, match=r"are no kwok_operator\.kubernetes\.Pod"):
-        messages.pod_price_request(put(4, b"\x0a"))
+        messages.pod_of(pb.PricingPodPriceRequest(pod_bytes=b"\x0a"))
 
 
 def test_health_is_that_of_the_server_at_each_check() -> None:
