@@ -175,6 +175,8 @@ class TestDeleteNodes:
         bounds = {"minSize": 2}
         shim = Shim(group_of(targetSize=2, autoscaling=bounds, status=status), nodes=(0,))
         assert await code_of(shim.delete(shim.node(0))) == "FAILED_PRECONDITION"
+        late = shim.placeholder(1, "unregistered")
+        assert await code_of(shim.delete(late)) == "FAILED_PRECONDITION"
         await shim.delete(shim.placeholder(1, "create-error"))
         assert shim.writer.written == [Change(2, shim.names(1))]
 

@@ -11,7 +11,7 @@ that version reads them.
 - groups that are alike but for their zone look alike to --balance-similar-node-groups
 - even very many groups fit into what CA's client takes
 
-What is written is in test_shim_traps_sizes.py.
+What is written is in test_shim_stories.py.
 """
 
 from typing import Any

@@ -97,6 +97,8 @@ async def test_only_two_fields_are_written(world: World) -> None:
     await world.writer.ask(NAME, lambda _: Change(9, frozenset({name})))
     spec = {"targetSize": 9, "scaleDown": {"nodesToDelete": [name]}}
     assert world.body["spec"] == spec | {"autoscaling": {"minSize": 0, "maxSize": 5000}}
+    # Target first, and another node would go; node first, and it would be made again.
+    assert world.patches() == 1
 
 
 async def test_nothing_new_is_not_written(world: World) -> None:

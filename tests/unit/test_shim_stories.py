@@ -1,23 +1,18 @@
-"""The traps of cluster-autoscaler's externalgrpc protocol, one after the other: what is written.
+"""Stories of a group that is scaled: the traps of cluster-autoscaler's protocol, as they are met.
 
 Each story is what cluster-autoscaler (CA) does when nodes come, don't come, or come otherwise than
 asked for, with the calls it makes then. The test plays the operator: it gives out serials and has
 nodes come.
 
-- the bytes of the calls that write, from a negative delta to a node within a list
 - A: nothing comes, and all is given back; A2: one of three comes, and stays; B: what is Creating is
   given back twice; C: what can't be created is given back by name; D: somebody else raises the
   target; E: there are more nodes than asked for
-- deleting: one node a call, all calls at once, some of them again
-- the minimum holds for nodes and for what is merely late, and not for what can't be created
-- Cleanup takes nothing away; and while the API server is away, no loop starts without groups
+- deleting: all calls at once, some of them again, and while the group is scaled up
+- while the API server is away, no loop starts without groups
 """
 
 import asyncio
 
-import pytest
-
-from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.protobuf import put
 from tests.fakes.shimstory import Story, story
@@ -69,14 +64,6 @@ class TestWhatDoesNotCome:
         assert await story.target() == 0
         story.come(1)
         assert await story.instances() == {1: "Deleting"}, "one that comes all the same has to go"
-
-    async def test_b_the_other_way_round(self, story: Story) -> None:
-        await story.increase(3)
-        story.give_out(0, 2)
-        await story.give_back(0, 2, reason="unregistered")
-        assert (await story.target(), await story.instances()) == (1, {1: "Creating"})
-        await story.decrease(-3)
-        assert (await story.target(), await story.instances()) == (0, {})
 
     async def test_c_what_cannot_be_created_is_given_back_by_name(self, story: Story) -> None:
         """All in one call and in the next loop; CA turns to another group at once."""
@@ -138,23 +125,6 @@ class TestTargetsOfOthers:
 
 
 class TestDeleting:
-    async def test_victims_and_target_are_one_write(self, story: Story) -> None:
-        """Target first, and another node would go; node first, and it would be made again."""
-        story.change(targetSize=3)
-        story.give_out(0, 2)
-        story.come(0, 1, 2)
-        await story.delete(1)
-        assert story.server.calls["patch", "kwoknodegroups"] == 1
-        assert (story.spec["targetSize"], story.named()) == (2, story.names(1))
-
-    async def test_one_node_a_call_and_all_calls_at_once(self, story: Story) -> None:
-        story.change(targetSize=12)
-        story.give_out(0, 11)
-        story.come(*range(12))
-        await asyncio.gather(*(story.delete(serial) for serial in range(10)))
-        assert (story.spec["targetSize"], story.named()) == (2, story.names(*range(10)))
-        assert await story.target() == 2
-
     async def test_again_while_it_goes_and_when_it_is_gone(self, story: Story) -> None:
         story.change(targetSize=3)
         story.give_out(0, 2)
@@ -176,41 +146,6 @@ class TestDeleting:
             story.increase(5), story.delete(0), story.increase(1), story.delete(3), story.delete(0)
         )
         assert (await story.target(), story.named()) == (8, story.names(0, 3))
-
-
-class TestTheMinimum:
-    @pytest.fixture(autouse=True)
-    def at_minimum(self, story: Story) -> None:
-        story.change(targetSize=2, autoscaling={"minSize": 2, "maxSize": 9})
-        story.give_out(0, 1)
-        story.come(0)
-
-    async def test_a_node_stays(self, story: Story) -> None:
-        with pytest.raises(RpcError, match="a minimum of 2"):
-            await story.delete(0)
-        assert (await story.target(), story.named()) == (2, [])
-
-    async def test_what_is_merely_late_stays(self, story: Story) -> None:
-        """CA looks at the minimum itself before it gives these back."""
-        with pytest.raises(RpcError, match="a minimum of 2"):
-            await story.give_back(1, reason="unregistered")
-        assert await story.instances() == {0: "Running", 1: "Creating"}
-
-    async def test_what_cannot_be_created_goes_and_is_tried_again(self, story: Story) -> None:
-        """CA does not look at the minimum here, and would ask for ever."""
-        await story.give_back(1, reason="create-error")
-        assert await story.instances() == {0: "Running", 2: "Creating"}
-        assert await story.target() == 2
-
-
-async def test_cleanup_takes_nothing_away(story: Story) -> None:
-    story.change(targetSize=2)
-    story.give_out(0, 1)
-    story.come(0, 1)
-    before = dict(story.spec)
-    assert await story.raw("Cleanup", b"") == b""
-    assert story.spec == before
-    assert set((await story.instances()).values()) == {"Running"}
 
 
 async def test_no_loop_starts_without_groups_while_the_api_server_is_away(story: Story) -> None:
