@@ -248,25 +248,19 @@ class TestWhatIsKept:
             assert len(instances(shim)) == 2_000
         assert sorted(drawn) == list(range(2_000))
 
-    def test_also_while_some_arrive(self, clock: Clock, drawn: list[int]) -> None:
+    def test_also_while_some_arrive_but_anew_who_is_asked_for_anew(
+        self, clock: Clock, drawn: list[int]
+    ) -> None:
         shim = Shim(waiting(SLOW, count=5), clock=clock)
         instances(shim)
-        status = {"pending": [pending(2, 4)], "nextSerial": 5, "targetSize": 5}
+        later = {**pending(4, 4), "requestedAt": format_time(T0 + 60_000)}
+        status = {"pending": [pending(2, 3), later], "nextSerial": 5, "targetSize": 5}
         group = group_of(status=status | {"cloud": status_of(cloud(**SLOW))})
         shim.store.put_group(group)
         for arrived in (0, 1):
             shim.store.put_node(node_of(group, arrived))
         assert instances(shim).keys() == {0, 1, 2, 3, 4}
-        assert sorted(drawn) == [0, 1, 2, 3, 4]
-
-    def test_who_is_asked_for_anew_is_drawn_anew(self, clock: Clock, drawn: list[int]) -> None:
-        shim = Shim(waiting(SLOW, count=2), clock=clock)
-        instances(shim)
-        later = {**pending(1, 1), "requestedAt": format_time(T0 + 60_000)}
-        status = {"pending": [pending(0, 0), later], "nextSerial": 2, "targetSize": 2}
-        shim.store.put_group(group_of(status=status | {"cloud": status_of(cloud(**SLOW))}))
-        instances(shim)
-        assert drawn == [0, 1, 1]
+        assert sorted(drawn) == [0, 1, 2, 3, 4, 4]
 
     def test_an_edit_holds_at_once(self, clock: Clock) -> None:
         shim = Shim(waiting(SLOW), clock=clock)
