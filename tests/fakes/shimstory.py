@@ -13,7 +13,7 @@ from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.protobuf import put
-from tests.fakes.shimcalls import STATES
+from tests.fakes.shimcalls import NOW, STATES
 from tests.fakes.shimstore import node_of, pending, store_of
 
 REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -37,7 +37,8 @@ class Story:
 
     def start_shim(self) -> None:
         """Another one, that has listed everything."""
-        self.store = store_of()
+        # The moment at which what is `pending` was asked for.
+        self.store = store_of(clock=lambda: NOW)
         writer = TargetWriter(
             client=self.client, store=self.store, clock=asyncio.get_running_loop().time
         )
