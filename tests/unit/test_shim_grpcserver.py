@@ -175,14 +175,6 @@ async def test_cancelling(channel: grpc.aio.Channel, serving: Serving) -> None:
     assert serving.observed == [("/test.Test/Slow", StatusCode.CANCELLED)]
 
 
-async def test_a_client_that_goes_away(serving: Serving) -> None:
-    async with grpc.aio.insecure_channel(serving.target) as channel:
-        call = unary(channel, "Slow")(b"")
-        await serving.slow.started.wait()
-    await asyncio.wait_for(serving.slow.cancelled.wait(), LONG)
-    assert call.done()
-
-
 async def test_too_long_a_message(channel: grpc.aio.Channel) -> None:
     code, sentence = await status_of(unary(channel, "Echo")(bytes(4 * 2**20 + 1)))
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -109,9 +109,12 @@ class Serving:
         self._port = port
         self._clients: list[Raw] = []
 
-    async def client(self) -> Raw:
+    async def client(self, *, window: int | None = None) -> Raw:
+        """One that has greeted, where its window is given."""
         client = Raw(*await asyncio.open_connection("127.0.0.1", self._port))
         self._clients.append(client)
+        if window is not None:
+            client.greet(window=window)
         return client
 
     async def close(self) -> None:
@@ -152,8 +155,7 @@ async def serving(
 def test_a_stream_waits_for_its_window(run: Run) -> None:
     async def work() -> None:
         async with serving() as served:
-            client = await served.client()
-            client.greet(window=0)
+            client = await served.client(window=0)
             client.call(1, "/t/Stream", *[b"x"] * 50)
             await client.heard()
             assert served.asked == 1
@@ -172,8 +174,7 @@ def test_a_stream_waits_for_its_window(run: Run) -> None:
 def test_an_answer_that_is_not_taken_ends_with_its_deadline(run: Run) -> None:
     async def work() -> None:
         async with serving() as served:
-            client = await served.client()
-            client.greet(window=10)
+            client = await served.client(window=10)
             client.call(1, "/t/Big", b"x", grpc_timeout="50m")
             assert (await client.until(frames.DATA))[3] == b"\0" + BIG.to_bytes(4, "big")
             reset = await client.until(frames.RST_STREAM)
@@ -200,8 +201,7 @@ def test_calls_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def work() -> None:
         async with serving(handlers={"/t/Big": big}) as served:
-            client = await served.client()
-            client.greet(window=0)
+            client = await served.client(window=0)
             streams = range(1, 21, 2)
             for stream in streams:
                 client.call(stream, "/t/Big", b"x")
@@ -230,8 +230,7 @@ def test_a_reset_makes_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def work() -> None:
         async with serving() as served:
-            client = await served.client()
-            client.greet(window=0)
+            client = await served.client(window=0)
             client.call(1, "/t/Big", b"x")
             client.call(3, "/t/Big", b"x")
             assert 3 not in {stream for _, _, stream, _ in await client.heard()}
@@ -252,8 +251,7 @@ def test_others_have_their_turn_between_large_answers(run: Run) -> None:
 
     async def work() -> None:
         async with serving(handlers={"/t/Turns": big}) as served:
-            client = await served.client()
-            client.greet(window=2**20)
+            client = await served.client(window=2**20)
             for stream in (1, 3, 5):
                 client.call(stream, "/t/Turns", b"x")
             await client.heard()
@@ -268,8 +266,7 @@ def test_answers_that_come_later_are_bounded(run: Run, monkeypatch: pytest.Monke
 
     async def work() -> None:
         async with serving() as served:
-            client = await served.client()
-            client.greet(window=0)
+            client = await served.client(window=0)
             streams = range(1, 21, 2)
             for stream in streams:
                 client.call(stream, "/t/BigLater", b"x")

@@ -134,18 +134,6 @@ async def test_one_turn_one_write() -> None:
     assert wire.client.bodies == {1: b"\0\0\0\0\x010", 3: b"\0\0\0\0\x011", 5: b"\0\0\0\0\x012"}
 
 
-async def test_what_waits_comes_later() -> None:
-    slow = Slow()
-    wire = Wire(slow)
-    stream_id = wire.call(prefix(b"x") + b"x")
-    wire.client.exchange()
-    assert stream_id not in wire.client.heads
-    slow.go_on.set()
-    await slow.ended.wait()
-    await asyncio.sleep(0)
-    assert wire.status(stream_id) == 0
-
-
 async def test_what_is_no_grpc_and_what_is() -> None:
     cases: list[tuple[dict[str, str | None], bytes]] = [
         ({"content_type": "application/json"}, b"415"),

@@ -1,6 +1,6 @@
 """A connection with the h2 library as the client.
 
-- a request comes as events, however its bytes are cut; an answer arrives as it was given
+- a request comes as events; an answer arrives as it was given
 - windows: large answers wait for the client's, large requests for ours, streams take turns
 - settings, pings, resets, GOAWAY; answers to streams that are over go nowhere
 - header blocks are remembered, and still each means what it says
@@ -33,6 +33,11 @@ def test_a_request_and_its_answer() -> None:
     assert client.bodies[stream_id] == b"answer"
     assert client.trailers[stream_id] == {b"grpc-status": b"0"}
     assert client.server.idle
+    another = client.request()
+    client.exchange()
+    client.server.respond(another, head=HEAD, body=b"answer", trailers=END)
+    kinds = [kind for kind, *_ in parts(client.server.data_to_send())]
+    assert kinds == [frames.HEADERS, frames.DATA, frames.HEADERS], "and nothing else"
 
 
 def test_many_requests_with_a_table_and_without() -> None:

@@ -154,13 +154,6 @@ async def test_what_was_stored_before_is_put_back() -> None:
             await until(lambda: world.spec("web").target_size == 60)
 
 
-async def test_before_the_first_listing_nothing_is_known() -> None:
-    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
-        with pytest.raises(RpcError) as failed:
-            await World(client).target("web")
-        assert failed.value.code is StatusCode.UNAVAILABLE
-
-
 async def test_fifty_thousand_instances() -> None:
     async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
         name = "a" * 50

@@ -15,7 +15,8 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -111,46 +112,49 @@ async def gets_in(port: int, trusted: Made, client: Made | None, *, shown: str =
         return await call(over)
 
 
-async def serving(tls: Tls) -> tuple[GrpcServer, int]:
+@asynccontextmanager
+async def serving(tls: Tls) -> AsyncIterator[int]:
+    """The port."""
     server = GrpcServer({"/t/Echo": lambda message: message})
-    return server, await server.listen_tcp("127.0.0.1", 0, ssl=tls.context)
+    yield await server.listen_tcp("127.0.0.1", 0, ssl=tls.context)
+    await server.stop(0)
 
 
 async def test_who_gets_in_and_who_is_turned_away_is_told_once_a_minute(
     mounted: Mounted, old: Made, new: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    server, port = await serving(Tls(mounted.files, clock=lambda: now))
+    async with serving(Tls(mounted.files, clock=lambda: now)) as port:
 
-    async def told(client: Made | None, shown: str = "client") -> list[str]:
-        caplog.clear()
-        assert not await gets_in(port, old, client, shown=shown)
-        return [record.message for record in caplog.records if record.name == tls_module.__name__]
+        async def told(client: Made | None, shown: str = "client") -> list[str]:
+            caplog.clear()
+            assert not await gets_in(port, old, client, shown=shown)
+            return [
+                record.message for record in caplog.records if record.name == tls_module.__name__
+            ]
 
-    assert await gets_in(port, old, old)
-    refused = "client turned away: error=its certificate is refused: "
-    assert await told(None) == ["client turned away: error=it shows no certificate"]
-    assert await told(old, "expired") == [refused + "certificate has expired"]
-    (other,) = await told(new)
-    assert other.startswith(refused)
-    assert await told(None) == []
-    now = tls_module.TELL_INTERVAL
-    assert await told(None) == ["client turned away: error=it shows no certificate"]
-    await server.stop(0)
+        assert await gets_in(port, old, old)
+        refused = "client turned away: error=its certificate is refused: "
+        assert await told(None) == ["client turned away: error=it shows no certificate"]
+        assert await told(old, "expired") == [refused + "certificate has expired"]
+        (other,) = await told(new)
+        assert other.startswith(refused)
+        assert await told(None) == []
+        now = tls_module.TELL_INTERVAL
+        assert await told(None) == ["client turned away: error=it shows no certificate"]
 
 
 async def test_renewed_files_are_taken_over(mounted: Mounted, old: Made, new: Made) -> None:
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    async with channel(port, old, old) as open_one:
-        assert await call(open_one)
-        mounted.put(new)
-        tls.look()
-        assert await gets_in(port, new, new)
-        assert not await gets_in(port, new, old), "the old CA counts no more"
-        assert not await gets_in(port, old, new), "the old certificate is gone"
-        assert await call(open_one), "what is open stays"
-    await server.stop(0)
+    async with serving(tls) as port:
+        async with channel(port, old, old) as open_one:
+            assert await call(open_one)
+            mounted.put(new)
+            tls.look()
+            assert await gets_in(port, new, new)
+            assert not await gets_in(port, new, old), "the old CA counts no more"
+            assert not await gets_in(port, old, new), "the old certificate is gone"
+            assert await call(open_one), "what is open stays"
 
 
 class Resuming:
@@ -186,47 +190,45 @@ async def test_no_session_is_resumed(
     mounted: Mounted, old: Made, new: Made, version: ssl.TLSVersion, becomes: str
 ) -> None:
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    client = Resuming(port, old, version)
-    before = [await asyncio.to_thread(client.connect) for _ in range(2)]
-    mounted.put(new, "ca.crt")
-    tls.look()
-    assert await asyncio.to_thread(client.connect) == "refused"
-    assert before == [becomes] * 2
-    await server.stop(0)
+    async with serving(tls) as port:
+        client = Resuming(port, old, version)
+        before = [await asyncio.to_thread(client.connect) for _ in range(2)]
+        mounted.put(new, "ca.crt")
+        tls.look()
+        assert await asyncio.to_thread(client.connect) == "refused"
+        assert before == [becomes] * 2
 
 
 async def test_files_that_do_not_fit_each_other_change_nothing(
     mounted: Mounted, old: Made, new: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    mounted.put(new, "tls.crt")
-    sentence = "certificates not renewed, the old ones stay"
+    async with serving(tls) as port:
+        mounted.put(new, "tls.crt")
+        sentence = "certificates not renewed, the old ones stay"
 
-    def told() -> int:
-        """In two looks."""
-        caplog.clear()
-        tls.look()
-        tls.look()
-        return caplog.text.count(sentence)
+        def told() -> int:
+            """In two looks."""
+            caplog.clear()
+            tls.look()
+            tls.look()
+            return caplog.text.count(sentence)
 
-    assert told() == 1
-    assert told() == 0
-    mounted.put(old, "ca.crt")
-    assert told() == 1
-    mounted.remove("tls.key")
-    assert told() == 1
-    assert await gets_in(port, old, old)
-    mounted.put(new, "tls.key", "ca.crt")
-    times = mounted.times()
-    tls.look()
-    assert await gets_in(port, new, new)
-    mounted.put(old)
-    mounted.set_times(times)
-    tls.look()
-    assert await gets_in(port, old, old), "copies may have the times of the old ones"
-    await server.stop(0)
+        assert told() == 1
+        assert told() == 0
+        mounted.put(old, "ca.crt")
+        assert told() == 1
+        mounted.remove("tls.key")
+        assert told() == 1
+        assert await gets_in(port, old, old)
+        mounted.put(new, "tls.key", "ca.crt")
+        times = mounted.times()
+        tls.look()
+        assert await gets_in(port, new, new)
+        mounted.put(old)
+        mounted.set_times(times)
+        tls.look()
+        assert await gets_in(port, old, old), "copies may have the times of the old ones"
 
 
 async def test_a_client_that_names_no_server_is_served_the_same(
@@ -234,17 +236,18 @@ async def test_a_client_that_names_no_server_is_served_the_same(
 ) -> None:
     """As one that connects to an IP address."""
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    mounted.put(new)
-    tls.look()
-    context = ssl.create_default_context(cafile=new.path("ca.crt"))
-    context.check_hostname = False
-    context.load_cert_chain(new.path("client.crt"), new.path("client.key"))
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="")
-    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    assert ssl.DER_cert_to_PEM_cert(shown).split() == new.text("server.crt").split()
-    writer.close()
-    await server.stop(0)
+    async with serving(tls) as port:
+        mounted.put(new)
+        tls.look()
+        context = ssl.create_default_context(cafile=new.path("ca.crt"))
+        context.check_hostname = False
+        context.load_cert_chain(new.path("client.crt"), new.path("client.key"))
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=context, server_hostname=""
+        )
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert ssl.DER_cert_to_PEM_cert(shown).split() == new.text("server.crt").split()
+        writer.close()
 
 
 async def test_it_looks_by_itself(
@@ -252,14 +255,13 @@ async def test_it_looks_by_itself(
 ) -> None:
     monkeypatch.setattr(tls_module, "CHECK_INTERVAL", 0.01)
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    looking = asyncio.create_task(tls.keep_looking())
-    mounted.put(new)
-    while not await gets_in(port, new, new):
-        assert not looking.done()
-    looking.cancel()
-    await asyncio.gather(looking, return_exceptions=True)
-    await server.stop(0)
+    async with serving(tls) as port:
+        looking = asyncio.create_task(tls.keep_looking())
+        mounted.put(new)
+        while not await gets_in(port, new, new):
+            assert not looking.done()
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 @pytest.fixture
@@ -281,14 +283,13 @@ def test_all_the_same_on_uvloop(
 
     async def work() -> None:
         tls = Tls(mounted.files)
-        server, port = await serving(tls)
-        assert await asyncio.to_thread(blocking, port, old, old)
-        mounted.put(new)
-        tls.look()
-        assert await asyncio.to_thread(blocking, port, new, new)
-        assert not await asyncio.to_thread(blocking, port, new, old)
-        assert "client turned away: error=its certificate is refused" in caplog.text
-        await server.stop(0)
+        async with serving(tls) as port:
+            assert await asyncio.to_thread(blocking, port, old, old)
+            mounted.put(new)
+            tls.look()
+            assert await asyncio.to_thread(blocking, port, new, new)
+            assert not await asyncio.to_thread(blocking, port, new, old)
+            assert "client turned away: error=its certificate is refused" in caplog.text
 
     on_uvloop(work())
 
