@@ -18,6 +18,7 @@ from kwok_operator.core.autoscaler import Change, Fleet, RefusedError, Victim, d
 from kwok_operator.errors import ApiUnreachableError, InvalidError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
+from kwok_operator.shim import writer
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import BusyError, NotServedError, TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
@@ -125,13 +126,17 @@ async def test_a_refused_one_spoils_no_other(world: World) -> None:
     assert world.body["spec"]["targetSize"] == 13
 
 
-async def test_twenty_writers_with_stores_of_their_own_lose_nothing(world: World) -> None:
+async def test_twenty_writers_with_stores_of_their_own_lose_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 60.0)
+
     async def shim(number: int) -> int:
-        writer = world.another_writer(store_of(Group.parse(world.body)))
+        mine = world.another_writer(store_of(Group.parse(world.body)))
         added = 0
-        for _ in range(5):
+        for _ in range(2):
             try:
-                await writer.ask(NAME, lambda fleet: increase(fleet, number))
+                await mine.ask(NAME, lambda fleet: increase(fleet, number))
             except BusyError:
                 continue
             added += number
