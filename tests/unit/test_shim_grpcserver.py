@@ -16,6 +16,7 @@ import pytest
 
 from kwok_operator.shim.grpcserver import GrpcServer
 from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode, StreamHandler
+from tests.fakes.slow import Slow
 
 MESSAGES: list[tuple[str, int | bool]] = [
     ("grpc.max_send_message_length", -1),
@@ -25,23 +26,6 @@ EOF = vars(grpc.aio)["EOF"]
 LONG: Final = 60.0
 """Seconds for what takes none: machines are busy."""
 OBSERVED = list[tuple[str, StatusCode]]
-
-
-class Slow:
-    """A handler that waits until it is let go on, and knows whether it was cancelled."""
-
-    def __init__(self) -> None:
-        self.started, self.go_on = asyncio.Event(), asyncio.Event()
-        self.cancelled = asyncio.Event()
-
-    async def __call__(self, message: bytes) -> bytes:
-        self.started.set()
-        try:
-            await self.go_on.wait()
-        except asyncio.CancelledError:
-            self.cancelled.set()
-            raise
-        return message
 
 
 def refuse(_: bytes) -> bytes:

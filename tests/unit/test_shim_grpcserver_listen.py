@@ -24,6 +24,7 @@ import uvloop
 
 from kwok_operator.shim.grpcserver import GrpcServer
 from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
+from tests.fakes.slow import Slow
 from tests.fakes.waiting import until
 
 LONG: Final = 60.0
@@ -121,16 +122,6 @@ async def test_tls_on_both_sides(certificates: Certificates) -> None:
             await stranger
         assert error.value.code() == grpc.StatusCode.UNAVAILABLE
     await running.stop(1)
-
-
-class Slow:
-    def __init__(self) -> None:
-        self.started, self.go_on = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, message: bytes) -> bytes:
-        self.started.set()
-        await self.go_on.wait()
-        return message
 
 
 async def test_stopping_lets_calls_end(tmp_path: Path) -> None:

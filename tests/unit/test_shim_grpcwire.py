@@ -27,6 +27,7 @@ from kwok_operator.shim.grpcwire import (
 )
 from kwok_operator.shim.http2.connection import Event, Http2Connection
 from tests.fakes.http2 import REQUEST, Client
+from tests.fakes.slow import Slow
 from tests.fakes.waiting import until
 
 Fields = list[tuple[bytes, bytes]]
@@ -57,18 +58,6 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.reading = True
-
-
-class Slow:
-    def __init__(self) -> None:
-        self.go_on, self.ended = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, message: bytes) -> bytes:
-        try:
-            await self.go_on.wait()
-        finally:
-            self.ended.set()
-        return message
 
 
 async def or_wait(message: bytes) -> bytes:
@@ -256,7 +245,7 @@ async def test_calls_end_with_their_connection(how: str) -> None:
     else:
         wire.client.h2.reset_stream(stream_id)
         wire.client.exchange()
-    await until(slow.ended.is_set)
+    await until(slow.cancelled.is_set)
     assert wire.observed == [StatusCode.CANCELLED]
 
 
