@@ -104,7 +104,7 @@ def install_settings(
     """The settings of both commands; raises SettingsError naming flag, value, remedy."""
     given = argparse.Namespace(**{"overlay": None, "image": None} | vars(flags))
     if flags.command == "uninstall" and not flags.apply:
-        raise SettingsError("uninstall: give --apply, to delete the groups, their nodes and all")
+        raise SettingsError("uninstall: give --apply, which deletes groups, nodes and the operator")
     if flags.command == "install" and flags.dry_run == flags.apply:
         raise SettingsError("install: give either --dry-run, to print the manifests, or --apply")
     read = Values(given, environ).read
