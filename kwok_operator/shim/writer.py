@@ -71,12 +71,14 @@ class TargetWriter:
         client: KubeClient,
         store: Store,
         clock: Callable[[], float],
+        patience: float = PATIENCE,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
         self._store = store
         self._clock = clock
+        self._patience = patience
         self._sleep = sleep
         self._draw = draw
         self._turns: dict[str, _Turn] = {}
@@ -114,7 +116,7 @@ class TargetWriter:
                 del self._turns[group]
 
     async def _write(self, name: str, asks: list[_Ask]) -> None:
-        give_up = self._clock() + PATIENCE
+        give_up = self._clock() + self._patience
         pause = FIRST_PAUSE
         while True:
             group = self._store.served(name)

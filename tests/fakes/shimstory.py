@@ -40,7 +40,10 @@ class Story:
         # The moment at which what is `pending` was asked for.
         self.store = store_of(clock=lambda: NOW)
         writer = TargetWriter(
-            client=self.client, store=self.store, clock=asyncio.get_running_loop().time
+            client=self.client,
+            store=self.store,
+            clock=asyncio.get_running_loop().time,
+            patience=60,
         )
         self.calls = CloudProvider(store=self.store, writer=writer).handlers()
         self.news()

@@ -35,7 +35,7 @@ class World:
     def __init__(self, client: KubeClient) -> None:
         self.naps = Naps()
         self.store = store_of(synced=False)
-        writer = TargetWriter(client=client, store=self.store, clock=time.monotonic)
+        writer = TargetWriter(client=client, store=self.store, clock=time.monotonic, patience=60)
         self._handlers = CloudProvider(store=self.store, writer=writer).handlers()
 
     async def call(self, name: str, request: Any) -> bytes:

@@ -18,9 +18,8 @@ from kwok_operator.core.autoscaler import Change, Fleet, RefusedError, Victim, d
 from kwok_operator.errors import ApiUnreachableError, InvalidError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim import writer
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.writer import BusyError, NotServedError, TargetWriter
+from kwok_operator.shim.writer import PATIENCE, BusyError, NotServedError, TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.shimstore import store_of
 
@@ -45,7 +44,9 @@ class World:
         server.create(GROUPS, body)
         self.take()
 
-    def another_writer(self, store: Store | None = None) -> TargetWriter:
+    def another_writer(
+        self, store: Store | None = None, *, patience: float = PATIENCE
+    ) -> TargetWriter:
         async def sleep(_: float) -> None:
             await asyncio.sleep(0)
 
@@ -53,6 +54,7 @@ class World:
             client=self.client,
             store=store or self.store,
             clock=lambda: self.seconds or time.monotonic(),
+            patience=patience,
             sleep=sleep,
             draw=lambda: 0.5,
         )
@@ -126,13 +128,9 @@ async def test_a_refused_one_spoils_no_other(world: World) -> None:
     assert world.body["spec"]["targetSize"] == 13
 
 
-async def test_twenty_writers_with_stores_of_their_own_lose_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 60.0)
-
+async def test_twenty_writers_with_stores_of_their_own_lose_nothing(world: World) -> None:
     async def shim(number: int) -> int:
-        mine = world.another_writer(store_of(Group.parse(world.body)))
+        mine = world.another_writer(store_of(Group.parse(world.body)), patience=60)
         added = 0
         for _ in range(2):
             try:
