@@ -12,7 +12,7 @@ from typing import cast
 from urllib.parse import unquote_to_bytes
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.shim import grpcconnection
@@ -290,6 +290,7 @@ async def test_leaving_sends_what_there_is_before_it_closes() -> None:
     assert wire.status(stream_id) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=6), st.integers(1, 50))
 def test_messages_in_any_pieces(messages: list[bytes], size: int) -> None:
     body = b"".join(prefix(each) + each for each in messages)
@@ -302,6 +303,7 @@ def test_messages_in_any_pieces(messages: list[bytes], size: int) -> None:
     assert found == messages
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_body(body: bytes) -> None:
     reader = MessageReader(max_bytes=20)
@@ -314,6 +316,7 @@ def test_any_body(body: bytes) -> None:
     assert b"".join(prefix(each) + each for each in found) == body
 
 
+@settings(deadline=None)
 @given(st.text(max_size=100))
 def test_status_messages(text: str) -> None:
     encoded = percent_encoded(text)

@@ -7,7 +7,7 @@
 
 import hpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.shim.http2.frames import Http2ConnectionError
@@ -22,6 +22,7 @@ def decoder() -> HeaderDecoder:
     return HeaderDecoder(max_list_size=LIMIT)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.booleans(), st.integers(0, 4096)), max_size=6))
 def test_what_hpack_encodes(blocks: list[tuple[list[tuple[bytes, bytes]], bool, int]]) -> None:
     encoder, ours = hpack.Encoder(), decoder()
@@ -30,6 +31,7 @@ def test_what_hpack_encodes(blocks: list[tuple[list[tuple[bytes, bytes]], bool, 
         assert ours.decode(encoder.encode(fields, huffman=huffman)) == fields
 
 
+@settings(deadline=None)
 @given(st.lists(FIELDS, max_size=4))
 def test_what_we_encode(blocks: list[list[tuple[bytes, bytes]]]) -> None:
     theirs, ours = hpack.Decoder(), decoder()
@@ -40,6 +42,7 @@ def test_what_we_encode(blocks: list[list[tuple[bytes, bytes]]]) -> None:
     assert not theirs.header_table.dynamic_entries
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_any_bytes(blocks: list[bytes]) -> None:
     theirs, ours = hpack.Decoder(max_header_list_size=LIMIT), decoder()

@@ -8,7 +8,7 @@
 from itertools import pairwise
 
 import h2.connection
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.shim.http2.connection import (
@@ -87,11 +87,13 @@ def talk(server: Http2Connection, pieces: list[bytes]) -> None:
         assert server.idle
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(), max_size=5), st.booleans())
 def test_any_bytes(pieces: list[bytes], greeted: bool) -> None:
     talk(connection(), [HELLO, *pieces] if greeted else pieces)
 
 
+@settings(deadline=None)
 @given(CONVERSATIONS, st.integers(1, 2_000))
 def test_any_frames(frames: list[bytes], size: int) -> None:
     data = HELLO + b"".join(frames)
@@ -126,6 +128,7 @@ VALID = conversation()
 PLACES = st.integers(0, len(VALID) - 1) | st.integers(0, 400)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(PLACES, st.integers(0, 255), st.sampled_from("cid")), max_size=4))
 def test_a_conversation_with_mistakes(mistakes: list[tuple[int, int, str]]) -> None:
     data = bytearray(VALID)
@@ -140,6 +143,7 @@ def test_a_conversation_with_mistakes(mistakes: list[tuple[int, int, str]]) -> N
     talk(connection(), [bytes(data[at : at + 1_000]) for at in range(0, len(data), 1_000)])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(VALID)), max_size=30))
 def test_cuts_mean_nothing(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(VALID)]
@@ -150,6 +154,7 @@ def test_cuts_mean_nothing(cuts: list[int]) -> None:
     assert not any(isinstance(event, ConnectionEnded) for event in events)
 
 
+@settings(deadline=None)
 @given(CONVERSATIONS)
 def test_h2_understands_all_that_is_answered(frames: list[bytes]) -> None:
     # h2 as a client that is a little confused: it has opened the streams, whatever we were sent.

@@ -114,6 +114,7 @@ def test_what_an_answer_says_a_request_says_too(wanted: GroupOptions) -> None:
         assert defaults_of(b"".join(parts)) == wanted
 
 
+@settings(deadline=None)
 @given(seconds=st.integers(-(2**63), 2**63 - 1), nanos=st.integers(-(2**31), 2**31 - 1))
 def test_a_time_beyond_all_measure_can_be_answered(seconds: int, nanos: int) -> None:
     defaults = defaults_of(put(8, put(1, seconds) + put(2, nanos)))

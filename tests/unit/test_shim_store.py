@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.kube.groups import Group
@@ -48,6 +48,7 @@ class TestOrder:
         assert store.put_group(group_of(version=10, targetSize=2)) is True, "versions are numbers"
         assert target(store) == 2
 
+    @settings(deadline=None)
     @given(st.permutations(range(1, 7)))
     def test_any_order_of_news_ends_alike(self, versions: list[int]) -> None:
         store = store_of(*(group_of(version=v, targetSize=v) for v in versions))
@@ -168,6 +169,7 @@ class TestInstances:
         store = store_of(*groups)
         assert [owner(store, f"kwok:{g.names.name(0)}") for g in groups] == ["a", "a-b", "a-b-c"]
 
+    @settings(deadline=None)
     @given(st.text(max_size=80), st.text(max_size=80))
     def test_whatever_is_asked_is_answered(self, provider_id: str, name: str) -> None:
         assert owner(store_of(group_of(status={"nextSerial": 3})), provider_id, name or "-") is None
@@ -214,6 +216,7 @@ class TestPending:
 sizes = st.none() | st.integers(0, 9)
 
 
+@settings(deadline=None)
 @given(
     wanted=sizes,
     held=sizes,

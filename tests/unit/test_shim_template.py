@@ -168,6 +168,7 @@ quantities = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(quantity=quantities)
 def test_a_canonical_quantity_is_as_much_and_stays_as_it_is(quantity: str) -> None:
     canonical = canonical_quantity(quantity)
