@@ -15,19 +15,19 @@ from typing import Any, Final
 
 import aiohttp
 
-Guard = Callable[[str, str], None]
+WriteCheck = Callable[[str, str], None]
 """Given method and path of a write; raises to forbid it."""
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-def check(guard: Guard | None, *, method: str, path: str) -> None:
+def check(fence: WriteCheck | None, *, method: str, path: str) -> None:
     """Raises what the guard raises where it forbids this write."""
-    if guard is not None and method in _WRITES:
-        guard(method, path)
+    if fence is not None and method in _WRITES:
+        fence(method, path)
 
 
-class GuardedBody(aiohttp.BytesPayload):
+class FencedBody(aiohttp.BytesPayload):
     """A body that asks before it is written.
 
     aiohttp makes a connection error of what is raised here: whoever sees one asks the guard again.

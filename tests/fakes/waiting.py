@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     """Let others run until the condition holds; a TimeoutError if it doesn't come to that."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - conditions of any kind, nobody signals them

@@ -24,7 +24,7 @@ from kwok_operator.controller.observed.observation import Memory, Observation, o
 from kwok_operator.controller.reconcile.actions import Execution, Work, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.reconcile.budget import NodeBudget
-from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.reconcile.parts import Clock
 from kwok_operator.controller.reconcile.reporting import PassResult, Reporter, progress_interval
 from kwok_operator.controller.sources.templates import Resolution, Templates
 from kwok_operator.controller.writers.events import Recorder

@@ -16,7 +16,7 @@ from kwok_operator.controller.cloud.kwok import KwokLink
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.observation import Memory, Observation
 from kwok_operator.controller.reconcile.announcements import announce
-from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.reconcile.parts import Clock
 from kwok_operator.controller.sources.templates import Resolution
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.controller.writers.statuswriter import StatusWriter

@@ -67,7 +67,7 @@ async def run(settings: RunSettings) -> None:
         groups, nodes, own = [
             await stack.enter_async_context(
                 KubeClient(
-                    connection=connection, observe=metrics.request, guard=each, max_connections=most
+                    connection=connection, observe=metrics.request, fence=each, max_connections=most
                 )
             )
             for each, most in (
