@@ -89,7 +89,5 @@ MAX_GROUP_NAME_LENGTH: Final = 50
 MAX_NODES_TO_DELETE: Final = 20_000
 DEFAULT_MAX_TOTAL_NODES: Final = 10_000
 
-INSTALL_NAMESPACE: Final = "kwok-operator"
-"""The namespace that stands in the manifests."""
 INSTALL_IMAGE: Final = "kwok-operator"
 """The image that stands in the manifests, without its tag."""

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from kwok_operator.observability.cloudmetrics import INSTANCE_STATES
 from kwok_operator.observability.groupmetrics import CONDITIONS, NODE_STATES
 from kwok_operator.observability.metrics import Metrics, ProcessMetrics
-from kwok_operator.shim.grpcstatus import StatusCode
+from kwok_operator.shim.grpcwire import StatusCode
 from kwok_operator.shim.metrics import ShimMetrics
 
 NODES = "/api/v1/nodes"

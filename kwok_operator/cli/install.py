@@ -1,63 +1,67 @@
-"""`kwok-operator install` and `uninstall`: the manifests that come along, printed or applied.
+"""`kwok-operator install` and `uninstall`: manifests printed, into a cluster, and out again.
 
-    manifests/crds.yaml + manifests/OVERLAY.yaml --> core/manifests.py --┬--> standard output
-                                                                         └--> installer.py
+    manifests/crds.yaml + manifests/OVERLAY.yaml --> core/manifests.py --> objects
+    objects --as_yaml--> standard output
+    objects --apply-->   server-side apply as MANAGER; one line for each
+    objects --remove-->  those in which MANAGER has a part go: the CRDs first, while an operator is
+                         there that deletes nodes fast, the namespace last
 
-The manifests are those of deploy/, rendered by `make manifests`. What was asked for is known from
-install_settings.py.
+The manifests are those of deploy/, rendered by `make manifests`. Nothing is written before it is
+known that the cluster has every kind of object. A namespace that was there before is somebody
+else's: it is neither changed nor deleted.
 """
 
+import asyncio
+import json
 import sys
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from kwok_operator.cli.install_settings import CRDS, DIRECTORY, InstallSettings, overlays
-from kwok_operator.cli.installer import Installer
+from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
 from kwok_operator.core.manifests import (
     Manifest,
+    applied_by,
+    condition_is_true,
+    group_of,
     identity,
     in_order,
+    is_rolled_out,
+    name_of,
     read_manifests,
+    reference,
     with_image,
-    with_namespace,
 )
-from kwok_operator.kube.client import KubeClient
+from kwok_operator.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    KwokOperatorError,
+    NotFoundError,
+    one_line,
+)
+from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.kube.config import load_connection
 
+MANAGER: Final = "kwok-operator-install"
+"""Who `kubectl get --show-managed-fields` says it was."""
+
+_BY_FORCE: Final = (
+    "; `kwok-operator install --dry-run | kubectl apply --filename=- --server-side "
+    f"--field-manager={MANAGER} --force-conflicts` takes these fields over"
+)
+_CRD: Final = "CustomResourceDefinition"
+_POLL: Final = 0.5
+_RETRIES: Final = 3
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-def manifests(settings: InstallSettings) -> list[Manifest]:
-    """The objects of one overlay as they are wanted, in the order of their creation."""
-    found = [*_packaged(CRDS), *_packaged(settings.overlay)]
-    found = with_namespace(found, settings.namespace)
-    return in_order(with_image(found, settings.image) if settings.image else found)
-
-
-def all_manifests(settings: InstallSettings) -> list[Manifest]:
-    """The objects of all overlays, each once."""
-    found = [m for name in (CRDS, *overlays()) for m in _packaged(name)]
-    unique = {identity(manifest): manifest for manifest in found}
-    return in_order(with_namespace(unique.values(), settings.namespace))
-
-
-def _packaged(name: str) -> list[Manifest]:
-    file = DIRECTORY / f"{name}.yaml"
-    return read_manifests(file.read_text(encoding="utf-8"), where=f"manifests/{name}.yaml")
-
-
-def as_yaml(objects: list[Manifest]) -> str:
-    """The text that `kubectl apply --filename=-` takes."""
-    return "".join(
-        "---\n" + yaml.dump(item, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100)
-        for item in objects
-    )
 
 
 async def install(settings: InstallSettings) -> None:
     """Prints the manifests or applies them; raises KwokOperatorError."""
-    wanted = manifests(settings)
+    wanted = manifests(settings.overlay, image=settings.image)
     if not settings.apply:
         sys.stdout.write(as_yaml(wanted))
         return
@@ -69,9 +73,34 @@ async def install(settings: InstallSettings) -> None:
 
 
 async def uninstall(settings: InstallSettings) -> None:
-    """Deletes what `install` applied, or says what that is; raises KwokOperatorError."""
+    """Deletes what `install` applied; raises KwokOperatorError."""
     async with await _client(settings) as client:
-        await _installer(settings, client).remove(all_manifests(settings), really=settings.apply)
+        await _installer(settings, client).remove(all_manifests())
+
+
+def manifests(overlay: str, *, image: str | None = None) -> list[Manifest]:
+    """The objects of one overlay as they are wanted, in the order of their creation."""
+    found = [*_packaged(CRDS), *_packaged(overlay)]
+    return in_order(with_image(found, image) if image else found)
+
+
+def all_manifests() -> list[Manifest]:
+    """The objects of all overlays, each once."""
+    found = [m for name in (CRDS, *overlays()) for m in _packaged(name)]
+    return in_order({identity(manifest): manifest for manifest in found}.values())
+
+
+def as_yaml(objects: list[Manifest]) -> str:
+    """The text that `kubectl apply --filename=-` takes."""
+    return "".join(
+        "---\n" + yaml.dump(item, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100)
+        for item in objects
+    )
+
+
+def _packaged(name: str) -> list[Manifest]:
+    file = DIRECTORY / f"{name}.yaml"
+    return read_manifests(file.read_text(encoding="utf-8"), where=f"manifests/{name}.yaml")
 
 
 async def _client(settings: InstallSettings) -> KubeClient:
@@ -79,10 +108,209 @@ async def _client(settings: InstallSettings) -> KubeClient:
     return KubeClient(connection=connection)
 
 
-def _installer(settings: InstallSettings, client: KubeClient) -> Installer:
+def _installer(settings: InstallSettings, client: KubeClient) -> "Installer":
     return Installer(
-        client=client,
-        say=lambda line: print(line, flush=True),
-        timeout=settings.timeout,
-        force=settings.force,
+        client=client, say=lambda line: print(line, flush=True), timeout=settings.timeout
     )
+
+
+class InstallError(KwokOperatorError):
+    """An object can't be applied or deleted; the sentence names it, and what to do."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+class _Resource(NamedTuple):
+    plural: str
+    namespaced: bool
+
+
+class Installer:
+    """Changes one cluster, and says what it does."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        say: Callable[[str], None],
+        timeout: float,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._say = say
+        self._timeout = timeout
+        self._sleep = sleep
+        self._known: dict[str, dict[str, _Resource]] = {}
+
+    async def apply(self, manifests: Sequence[Manifest]) -> None:
+        """Applies objects in the order given; raises KwokOperatorError at the first that fails."""
+        missing = [m for m in manifests if await self._path(m) is None]
+        if missing:
+            kinds = sorted({f"{m['kind']} ({m['apiVersion']})" for m in missing})
+            raise InstallError(
+                f"applying {reference(missing[0])}: the cluster has no {', '.join(kinds)}: install "
+                "what brings it, or choose another --overlay; nothing was changed"
+            )
+        for manifest in manifests:
+            await self._apply(manifest)
+        for manifest in manifests:
+            if manifest["kind"] == _CRD:
+                await self._until(
+                    manifest,
+                    lambda found: found is not None and condition_is_true(found, "Established"),
+                    "is not served",
+                )
+
+    async def _apply(self, manifest: Manifest) -> None:
+        if manifest["kind"] == "Namespace":
+            before = await self._get(manifest)
+            if before is not None and not applied_by(before, MANAGER):
+                self._say(f"{reference(manifest)} left as it is: it was there before")
+                return
+        params = {"fieldManager": MANAGER}
+        await self._ask(
+            "PATCH", manifest, "applying", params=params, body=manifest, content_type=APPLY
+        )
+        self._say(f"{reference(manifest)} applied")
+
+    async def wait_until_available(self, manifests: Sequence[Manifest]) -> None:
+        """Returns when all Deployments are; raises InstallError when one isn't in time."""
+        for manifest in (m for m in manifests if m["kind"] == "Deployment"):
+            await self._until(
+                manifest,
+                lambda found: found is not None and is_rolled_out(found),
+                "is not available",
+                f"; `kubectl --namespace={manifest['metadata'].get('namespace')} describe pods` "
+                "tells why",
+            )
+            self._say(f"{reference(manifest)} available")
+
+    async def remove(self, manifests: Sequence[Manifest]) -> None:
+        """Deletes what was applied by `apply`."""
+        first = [manifest for manifest in manifests if manifest["kind"] == _CRD]
+        rest = [manifest for manifest in reversed(manifests) if manifest["kind"] != _CRD]
+        deleted = [manifest for manifest in first if await self._delete(manifest)]
+        for manifest in deleted:
+            await self._until(manifest, lambda found: found is None, "is still there")
+        if deleted:
+            await self._wait_for_nodes()
+        for manifest in rest:
+            if await self._delete(manifest) and manifest["kind"] == "Namespace":
+                await self._until(manifest, lambda found: found is None, "is still there")
+
+    async def _delete(self, manifest: Manifest) -> bool:
+        """Whether it is being deleted now."""
+        found = await self._get(manifest)
+        if found is None:
+            return False
+        name = reference(manifest)
+        if manifest["kind"] == _CRD:
+            await self._read_once(manifest)
+        if not applied_by(found, MANAGER):
+            self._say(f"{name} left as it is: `kwok-operator install` did not apply it")
+            return False
+        precondition = {"preconditions": {"uid": found["metadata"]["uid"]}}
+        try:
+            await self._ask("DELETE", manifest, "deleting", body=precondition)
+        except NotFoundError:
+            return False
+        self._say(f"{name} deleted")
+        return True
+
+    async def _read_once(self, crd: Manifest) -> None:
+        """Has the API server read the objects of a kind, before it is to delete them all.
+
+        Where nobody has asked for them yet, Kubernetes 1.36 finds that it "could not list
+        instances: storage is (re)initializing", and may take minutes to try again.
+        """
+        spec = crd["spec"]
+        for version in spec["versions"]:
+            path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+            with suppress(NotFoundError):
+                await self._client.get_json(path, {"limit": "1"}, retries=_RETRIES)
+
+    async def _wait_for_nodes(self) -> None:
+        """The operator deletes them fast; without it the garbage collector takes its time."""
+        params = {"labelSelector": NODE_GROUP_LABEL, "limit": "1"}
+        waited = 0.0
+        while (await self._client.get_json(NODES_PATH, params, retries=_RETRIES))["items"]:
+            if not waited:
+                self._say("waiting until the nodes of the groups are gone")
+            if waited >= self._timeout:
+                self._say("nodes are still there: the cluster's garbage collector goes on")
+                return
+            await self._sleep(_POLL)
+            waited += _POLL
+
+    async def _until(
+        self,
+        manifest: Manifest,
+        holds: Callable[[dict[str, Any] | None], bool],
+        problem: str,
+        remedy: str = "",
+    ) -> None:
+        waited = 0.0
+        while not holds(await self._get(manifest)):
+            if waited >= self._timeout:
+                raise InstallError(
+                    f"{reference(manifest)} {problem} after {self._timeout:g} s"
+                    f"{remedy or '; run the command again, or give it more --timeout'}"
+                )
+            await self._sleep(_POLL)
+            waited += _POLL
+
+    async def _get(self, manifest: Manifest) -> dict[str, Any] | None:
+        """The object as it is in the cluster; None where it, or its kind, isn't there."""
+        if await self._path(manifest) is None:
+            return None
+        try:
+            found: dict[str, Any] = json.loads(await self._ask("GET", manifest, "reading"))
+        except NotFoundError:
+            return None
+        return found
+
+    async def _ask(self, method: str, manifest: Manifest, doing: str, **request: Any) -> bytes:
+        path = await self._path(manifest)
+        assert path is not None, "kinds are looked up before anything is asked"
+        place = manifest["metadata"].get("namespace")
+        what = f"{doing} {reference(manifest)}{f' in {place}' if place else ''}"
+        try:
+            return await self._client.request(method, path, retries=_RETRIES, **request)
+        except NotFoundError:
+            if method == "PATCH":
+                raise InstallError(f"{what}: there is no namespace {place}; create it") from None
+            raise
+        except ConflictError as error:
+            remedy = _BY_FORCE if method == "PATCH" else ""
+            raise InstallError(f"{what}: {error.message}{remedy}") from error
+        except ForbiddenError as error:
+            raise InstallError(
+                f"{what}: {error.message}; use an account that may, such as a cluster-admin's"
+            ) from error
+        except ApiError as error:
+            raise InstallError(f"{what}: {error}") from error
+
+    async def _path(self, manifest: Manifest) -> str | None:
+        """Where an object stands; None where the cluster doesn't know its kind."""
+        version = str(manifest["apiVersion"])
+        root = f"/apis/{version}" if group_of(manifest) else f"/api/{version}"
+        if root not in self._known:
+            self._known[root] = await self._discover(root)
+        resource = self._known[root].get(str(manifest["kind"]))
+        if resource is None:
+            return None
+        if resource.namespaced:
+            root += f"/namespaces/{manifest['metadata'].get('namespace') or 'default'}"
+        return f"{root}/{resource.plural}/{name_of(manifest)}"
+
+    async def _discover(self, root: str) -> dict[str, _Resource]:
+        try:
+            answer = await self._client.get_json(root, retries=_RETRIES)
+        except NotFoundError:
+            return {}
+        return {
+            entry["kind"]: _Resource(entry["name"], bool(entry["namespaced"]))
+            for entry in answer.get("resources") or ()
+            if "/" not in entry["name"]
+        }

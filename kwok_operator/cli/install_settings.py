@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.constants import INSTALL_IMAGE, INSTALL_NAMESPACE
+from kwok_operator.constants import INSTALL_IMAGE
 from kwok_operator.errors import SettingsError
-from kwok_operator.settings import ENV_PREFIX, Values, add_cluster_flags, is_namespace_name
+from kwok_operator.settings import ENV_PREFIX, Values, add_cluster_flags
 
 DIRECTORY: Final = Path(__file__).parents[1] / "manifests"
 DEFAULT_OVERLAY: Final = "default"
@@ -34,14 +34,12 @@ class InstallSettings:
     """What `install` or `uninstall` was asked for."""
 
     apply: bool
-    """Otherwise the cluster is left as it is."""
+    """Otherwise the manifests are printed."""
     overlay: str
-    namespace: str
     image: str | None
     """None means the one in the manifests."""
     kubeconfig: str | None
     context: str | None
-    force: bool
     wait: bool
     timeout: float
     """Seconds, for each thing that is waited for."""
@@ -80,11 +78,6 @@ def add_install_flags(parser: argparse.ArgumentParser) -> None:
         "registry.example.com/kwok-operator:1.2.3",
     )
     parser.add_argument(
-        "--force-conflicts",
-        action="store_true",
-        help="take over fields that others have changed since",
-    )
-    parser.add_argument(
         "--wait", action="store_true", help="return when the Deployments are available"
     )
     _add_common_flags(parser)
@@ -92,18 +85,11 @@ def add_install_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_uninstall_flags(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `uninstall`."""
-    what = parser.add_argument_group("what to do (one of them)")
-    what.add_argument("--dry-run", action="store_true", help="say what would be deleted")
-    what.add_argument("--apply", action="store_true", help="delete it")
+    parser.add_argument("--apply", action="store_true", help="do it; nobody is asked")
     _add_common_flags(parser)
 
 
 def _add_common_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--namespace",
-        metavar="NAME",
-        help=f"namespace of the operator (default {INSTALL_NAMESPACE})",
-    )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -116,22 +102,19 @@ def install_settings(
     flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
 ) -> InstallSettings:
     """The settings of both commands; raises SettingsError naming flag, value, remedy."""
-    if flags.dry_run == flags.apply:
-        raise SettingsError(
-            f"{flags.command}: give either --dry-run, to see what would be done, or --apply, to do"
-            " it"
-        )
     given = argparse.Namespace(**{"overlay": None, "image": None} | vars(flags))
+    if flags.command == "uninstall" and not flags.apply:
+        raise SettingsError("uninstall: give --apply, which deletes groups, nodes and the operator")
+    if flags.command == "install" and flags.dry_run == flags.apply:
+        raise SettingsError("install: give either --dry-run, to print the manifests, or --apply")
     read = Values(given, environ).read
     other_image = given.image is not None or environ.get(f"{ENV_PREFIX}IMAGE")
     return InstallSettings(
         apply=flags.apply,
         overlay=read("overlay", DEFAULT_OVERLAY, _overlay),
-        namespace=read("namespace", INSTALL_NAMESPACE, _namespace),
         image=read("image", INSTALL_IMAGE, _image) if other_image else None,
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
-        force=getattr(flags, "force_conflicts", False),
         wait=getattr(flags, "wait", False),
         timeout=read("timeout", str(DEFAULT_TIMEOUT), _seconds),
     )
@@ -140,12 +123,6 @@ def install_settings(
 def _overlay(text: str) -> str:
     if text not in overlays():
         raise ValueError(f"is none of {', '.join(overlays())}")
-    return text
-
-
-def _namespace(text: str) -> str:
-    if not is_namespace_name(text):
-        raise ValueError("is not the name of a namespace, such as kwok-operator")
     return text
 
 

@@ -70,11 +70,11 @@ come along with this program.
 
   kwok-operator install --dry-run | less
   kwok-operator install --apply --wait --image=registry.example.com/kwok-operator:1.2.3
-  kwok-operator install --dry-run --overlay=ha | kubectl apply --filename=-
+  kwok-operator install --dry-run --overlay=ha | kubectl diff --filename=-
 
 --apply uses server-side apply and prints a line for each object. To do it again changes nothing; to
 do it with a newer version upgrades. A namespace that is there already is left as it is. The kwok
-controller is not a part of it.
+controller is not a part of it. All else, such as another namespace, is an overlay for kustomize.
 """
 
 _UNINSTALL_HELP = """\
@@ -140,10 +140,9 @@ def _shim(flags: argparse.Namespace) -> int:
 
 def _cloud_config(flags: argparse.Namespace) -> int:
     from kwok_operator.settings import Values
-    from kwok_operator.shim.cloudconfig import render
-    from kwok_operator.shim.settings import listen_settings
+    from kwok_operator.shim.settings import cloud_config, listen_settings
 
-    sys.stdout.write(render(*listen_settings(Values(flags, os.environ))))
+    sys.stdout.write(cloud_config(*listen_settings(Values(flags, os.environ))))
     return 0
 
 
@@ -178,6 +177,10 @@ def _until_it_ends(
 
 
 def _parser() -> argparse.ArgumentParser:
+    # Late: the flags of a command are known to its own module alone.
+    from kwok_operator.cli import install_settings as installing
+    from kwok_operator.shim import settings as shim
+
     parser = argparse.ArgumentParser(
         prog="kwok-operator",
         description="Groups of fake Kubernetes nodes, kept at their size.",
@@ -185,71 +188,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    run = commands.add_parser(
-        "run",
-        help="run the operator",
-        description=_RUN_HELP,
-        epilog=f"Each flag can be given as an environment variable: {ENV_PREFIX}MAX_TOTAL_NODES "
-        "for --max-total-nodes. A flag wins.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+
+    def command(name: str, help_line: str, text: str, epilog: str = "") -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=help_line,
+            description=text,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    variables = "Each flag can be given as an environment variable: {} for {}. A flag wins."
+    of_run = variables.format(f"{ENV_PREFIX}MAX_TOTAL_NODES", "--max-total-nodes")
+    of_shim = variables.format(f"{ENV_PREFIX}LISTEN", "--listen")
+    overlays = installing.overlays_in_words()
+    of_install = "print the manifests of the operator, or apply them to a cluster"
+    config = "print the file for cluster-autoscaler's --cloud-config"
+    add_run_flags(command("run", "run the operator", _RUN_HELP, of_run))
+    shim.add_shim_flags(
+        command("shim", "let cluster-autoscaler drive the groups", _SHIM_HELP, of_shim)
     )
-    add_run_flags(run)
-    _add_shim_commands(commands)
-    check = commands.add_parser(
-        "validate",
-        help="check files before they are applied",
-        description=_VALIDATE_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    shim.add_listen_flags(command("cloud-config", config, _CLOUD_CONFIG_HELP))
+    check = command("validate", "check files before they are applied", _VALIDATE_HELP)
     check.add_argument("files", metavar="FILE", nargs="+", help="file, directory, or - for stdin")
-    _add_install_commands(commands)
+    installing.add_install_flags(command("install", of_install, _INSTALL_HELP, overlays))
+    installing.add_uninstall_flags(
+        command("uninstall", "delete what install applied", _UNINSTALL_HELP)
+    )
     return parser
-
-
-def _add_install_commands(commands: Any) -> None:
-    from kwok_operator.cli.install_settings import (
-        add_install_flags,
-        add_uninstall_flags,
-        overlays_in_words,
-    )
-
-    install = commands.add_parser(
-        "install",
-        help="print the manifests of the operator, or apply them to a cluster",
-        description=_INSTALL_HELP,
-        epilog=overlays_in_words(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_install_flags(install)
-    uninstall = commands.add_parser(
-        "uninstall",
-        help="delete what install applied",
-        description=_UNINSTALL_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_uninstall_flags(uninstall)
-
-
-def _add_shim_commands(commands: Any) -> None:
-    # Late as well: the flags of `shim` are known to the shim alone.
-    from kwok_operator.shim.settings import add_listen_flags, add_shim_flags
-
-    shim = commands.add_parser(
-        "shim",
-        help="let cluster-autoscaler drive the groups",
-        description=_SHIM_HELP,
-        epilog=f"Each flag can be given as an environment variable: {ENV_PREFIX}LISTEN for "
-        "--listen. A flag wins.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_shim_flags(shim)
-    config = commands.add_parser(
-        "cloud-config",
-        help="print the file for cluster-autoscaler's --cloud-config",
-        description=_CLOUD_CONFIG_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_listen_flags(config)
 
 
 if __name__ == "__main__":

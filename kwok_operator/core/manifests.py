@@ -1,26 +1,22 @@
 """The manifests that `kwok-operator install` applies: read, made one's own, put in order.
 
-    text --read_manifests--> objects --with_namespace, with_image--> objects --in_order--> objects
+    text --read_manifests--> objects --with_image--> objects --in_order--> objects
 
-Owns where the name of the namespace and of the image stand in them, what has to be there before
-what, and whether two states of an object differ in anything that somebody asked for. Where the
+Owns where the name of the image stands in them, and what has to be there before what. Where the
 texts come from, and how objects get into a cluster, is not known here.
 """
 
 import copy
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kwok_operator.constants import INSTALL_IMAGE, INSTALL_NAMESPACE
+from kwok_operator.constants import INSTALL_IMAGE
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError
 
 Manifest = dict[str, Any]
 """An object as it is applied."""
 
-_ACCOUNT: Final = re.compile(f"system:serviceaccount:{INSTALL_NAMESPACE}:")
-_DNS_NAME: Final = re.compile(rf"\.{INSTALL_NAMESPACE}(?=\.svc\b|$)")
 _FIRST: Final = (
     "Namespace",
     "CustomResourceDefinition",
@@ -37,9 +33,6 @@ _FIRST: Final = (
 )
 _LAST: Final = ("Deployment",)
 _CONTAINERS: Final = ("initContainers", "containers")
-_KEPT_BY_THE_SERVER: Final = frozenset(
-    {"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"}
-)
 
 
 def read_manifests(text: str, *, where: str) -> list[Manifest]:
@@ -88,50 +81,6 @@ def identity(manifest: Manifest) -> tuple[str, str, str, str]:
     return group_of(manifest), str(manifest["kind"]), namespace, name_of(manifest)
 
 
-def with_namespace(manifests: Iterable[Manifest], namespace: str) -> list[Manifest]:
-    """All that lives in the namespace of the manifests, or speaks of it, moved to another.
-
-    What lives elsewhere (a Role in kube-node-lease) stays there. Texts that speak of it do so in
-    one of two forms, of an account and of a Service's DNS name.
-    """
-    account = f"system:serviceaccount:{namespace}:"
-
-    def moved_text(text: str) -> str:
-        return _DNS_NAME.sub(f".{namespace}", _ACCOUNT.sub(account, text))
-
-    return [_moved(_each_text(manifest, moved_text), namespace) for manifest in manifests]
-
-
-def _moved(manifest: Manifest, namespace: str) -> Manifest:
-    """A copy, moved where its structure names a namespace."""
-    metadata = manifest["metadata"]
-    if manifest["kind"] == "Namespace" and metadata["name"] == INSTALL_NAMESPACE:
-        metadata["name"] = namespace
-    elif metadata.get("namespace") == INSTALL_NAMESPACE:
-        metadata["namespace"] = namespace
-    for subject in manifest.get("subjects") or ():
-        if subject.get("namespace") == INSTALL_NAMESPACE:
-            subject["namespace"] = namespace
-    selector = (manifest.get("spec") or {}).get("namespaceSelector") or {}
-    if "matchNames" in selector:
-        names = selector["matchNames"]
-        selector["matchNames"] = [
-            namespace if name == INSTALL_NAMESPACE else name for name in names
-        ]
-    return manifest
-
-
-def _each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """A copy in which each text (not the keys) is changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _each_text(item, change) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_each_text(item, change) for item in value]
-    return value
-
-
 def with_image(manifests: Iterable[Manifest], image: str) -> list[Manifest]:
     """The containers that run this project's image run this one; others are left alone."""
     changed = copy.deepcopy(list(manifests))
@@ -148,17 +97,6 @@ def image_name(image: str) -> str:
     name = image.partition("@")[0]
     head, slash, last = name.rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
-
-
-def same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether nothing was changed that somebody asked for: status and bookkeeping don't count."""
-    return _asked_for(before) == _asked_for(after)
-
-
-def _asked_for(item: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = item.get("metadata") or {}
-    kept = {key: value for key, value in metadata.items() if key not in _KEPT_BY_THE_SERVER}
-    return {key: value for key, value in item.items() if key != "status"} | {"metadata": kept}
 
 
 def applied_by(item: Mapping[str, Any], manager: str) -> bool:

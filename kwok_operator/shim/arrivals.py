@@ -20,7 +20,7 @@ from kwok_operator.core.times import parse_time
 from kwok_operator.kube.groups import Group
 from kwok_operator.models import cloud
 from kwok_operator.models.cloudstatus import CloudStatus
-from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, ErrorClass, Failure
+from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Failure, InstanceErrorClass
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import Store
 
@@ -130,5 +130,5 @@ def _told(phase: Phase) -> Told:
 
 def _failure(fault: Fault) -> Failure:
     lacking = fault.error_class in _OUT_OF_RESOURCES
-    kind = ErrorClass.OUT_OF_RESOURCES if lacking else ErrorClass.OTHER
+    kind = InstanceErrorClass.OUT_OF_RESOURCES if lacking else InstanceErrorClass.OTHER
     return Failure(fault.code, fault.message, kind)

@@ -13,7 +13,7 @@ from typing import Final
 from google.protobuf.descriptor import FileDescriptor
 
 from kwok_operator.errors import one_line
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode, StreamHandler
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode, StreamHandler
 from kwok_operator.shim.messages import read
 from kwok_operator.shim.proto import externalgrpc_pb2, health_pb2, reflection_pb2
 

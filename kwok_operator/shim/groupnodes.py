@@ -14,7 +14,6 @@ from typing import Final
 from kwok_operator.core.cloud.annotations import Mark, mark_of
 from kwok_operator.core.serials import Batch, runs
 from kwok_operator.kube.decode import NodeView
-from kwok_operator.shim.marked import is_initializing, is_over, is_stuck
 
 STARTUP_TIME: Final = 15 * 60.0
 """Seconds that CA gives a node to become Ready, unless its flags say else."""
@@ -65,13 +64,14 @@ class GroupNodes:
     def put(self, serial: int, view: NodeView, *, now: float) -> None:
         """`now` is epoch seconds."""
         mark = mark_of(labels=view.labels, annotations=view.annotations)
-        leaving = view.deleting or is_stuck(mark)
+        # Where the cloud puts off a deletion, the node is going.
+        leaving = view.deleting or (mark is not None and mark.delete_at is not None)
         young, before = view.created > now - STARTUP_TIME, self.there.get(serial)
         opened = view.usable or (before is not None and before.opened)
         self.there[serial] = Node(
             view.name, view.provider_id, leaving, mark, created=view.created, opened=opened
         )
-        if leaving or (view.usable and not (young and is_initializing(mark, now=now))):
+        if leaving or (view.usable and not (young and _is_initializing(mark, now=now))):
             self.starting.pop(serial, None)
         elif young:
             self.starting[serial] = view.created
@@ -120,4 +120,22 @@ class GroupNodes:
     def ended(self, *, capped: bool, now: float) -> frozenset[int]:
         """Those that the simulated cloud takes back now; `capped` is whether others must wait."""
         staying = ((s, n.mark) for s, n in self.there.items() if n.mark and not n.deleting)
-        return frozenset(s for s, mark in staying if is_over(mark, capped=capped, now=now))
+        return frozenset(s for s, mark in staying if _is_over(mark, capped=capped, now=now))
+
+
+def _is_initializing(mark: Mark | None, *, now: float) -> bool:
+    """Whether the node still has startup taints, or lacks some of its resources.
+
+    Not seen from its taints, as those of the group's template stay.
+    """
+    if mark is None or mark.life is None:
+        return False
+    shown = mark.life.view(int(now * 1_000))
+    return bool(shown.taints or shown.missing)
+
+
+def _is_over(mark: Mark, *, capped: bool, now: float) -> bool:
+    """Whether the cloud takes the node back now; `capped` is whether others must wait."""
+    life = mark.lived(capped=capped)
+    end = life.end
+    return end is not None and life.born + end.gone_after <= now * 1_000

@@ -1,7 +1,7 @@
 """A gRPC server for methods known by their paths: where it listens, and how it stops.
 
-What is on the wire is for http2/ and grpcwire.py, calls are for grpccalls.py. TCP, with or without
-TLS, and unix sockets; any number of them at once.
+What is on the wire is for http2/ and grpcwire.py, calls are for grpcconnection.py. TCP, with or
+without TLS, and unix sockets; any number of them at once.
 """
 
 import asyncio
@@ -16,9 +16,8 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import Final
 
-from kwok_operator.shim.grpccalls import ClientProtocol
-from kwok_operator.shim.grpcservice import Connected, Service
-from kwok_operator.shim.grpcstatus import Handler, StatusCode, StreamHandler
+from kwok_operator.shim.grpcconnection import GrpcConnection, Service
+from kwok_operator.shim.grpcwire import Handler, StatusCode, StreamHandler
 
 logger = logging.getLogger(__name__)
 
@@ -121,12 +120,12 @@ class GrpcServer:
                 logger.warning("accepting failed: error=%s", error)
                 await asyncio.sleep(1)
             else:
-                ClientProtocol(self._service).enter(accepted, ssl() if ssl else None)
+                GrpcConnection(self._service).enter(accepted, ssl() if ssl else None)
                 # Others have their turn, however many clients come.
                 await asyncio.sleep(0)
 
 
-async def _all_closed(connections: Iterable[Connected], seconds: float) -> None:
+async def _all_closed(connections: Iterable[GrpcConnection], seconds: float) -> None:
     if waiting := [connection.closed for connection in connections]:
         await asyncio.wait(waiting, timeout=seconds)
 

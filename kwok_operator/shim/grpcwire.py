@@ -1,14 +1,52 @@
-"""gRPC as it stands in HTTP/2: messages within bodies, statuses within trailers, timeouts. Pure.
+"""gRPC's codes, and gRPC in HTTP/2: messages within bodies, statuses within trailers. Pure.
 
 Header blocks for all answers are made once: they depend on the status alone.
 """
 
 import re
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
 from kwok_operator.shim.http2.headers import Field, encode
+
+
+class StatusCode(IntEnum):
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class RpcError(Exception):
+    """A call that ends with a code other than OK, and a sentence for whoever reads the log."""
+
+    def __init__(self, code: StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+Handler = Callable[[bytes], bytes | Awaitable[bytes]]
+"""One request message to one response message, or RpcError. What is not async answers at once."""
+
+StreamHandler = Callable[[bytes], Awaitable[bytes]]
+"""For streams in both directions that answer each message with one."""
+
 
 PREFIX: Final = 5
 """Bytes before each message: whether it is compressed, and its length."""

@@ -1,6 +1,6 @@
 """Our values and the bytes of cluster-autoscaler's messages.
 
-    request bytes ──read, options_request, node_price_request──> values
+    request bytes ──read, options_request──> values
     values ──instances, options, template, ...──> response bytes
 
 Here is what is known of the two generations of fields (see externalgrpc.proto): requests of either
@@ -20,7 +20,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
+from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 
@@ -49,7 +49,7 @@ CREATING: Final = pb.InstanceStatus.instanceCreating
 DELETING: Final = pb.InstanceStatus.instanceDeleting
 
 
-class ErrorClass(IntEnum):
+class InstanceErrorClass(IntEnum):
     """cluster-autoscaler treats both alike, and shows them."""
 
     OUT_OF_RESOURCES = 1
@@ -61,10 +61,10 @@ class Failure(NamedTuple):
 
     code: str
     message: str
-    kind: ErrorClass = ErrorClass.OTHER
+    kind: InstanceErrorClass = InstanceErrorClass.OTHER
 
 
-class Instance(NamedTuple):
+class ExternalInstance(NamedTuple):
     """`provider_id` is that of the Node, character by character.
 
     A failure counts only while the instance is CREATING.
@@ -88,7 +88,7 @@ def target_size(nodes: int) -> bytes:
     return pb.NodeGroupTargetSizeResponse(targetSize=nodes).SerializeToString()
 
 
-def instances(group: Iterable[Instance]) -> bytes:
+def instances(group: Iterable[ExternalInstance]) -> bytes:
     response = pb.NodeGroupNodesResponse()
     for provider_id, state, failure in group:
         status = response.instances.add(id=provider_id).status
@@ -116,7 +116,7 @@ def gpu_types(types: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoscalingOptions:
+class GroupOptions:
     """cluster-autoscaler's options for one group, with its own defaults; times in nanoseconds."""
 
     scale_down_utilization_threshold: float = 0.5
@@ -128,7 +128,7 @@ class AutoscalingOptions:
     ignore_daemon_sets_utilization: bool = False
 
 
-_DEFAULTS: Final = AutoscalingOptions()
+_DEFAULTS: Final = GroupOptions()
 _TIMES: Final = {
     "scale_down_unneeded_time": ("scaleDownUnneededDuration", "scaleDownUnneededTime"),
     "scale_down_unready_time": ("scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
@@ -137,21 +137,15 @@ _TIMES: Final = {
 """The field of each generation, the new one first."""
 
 
-class OptionsRequest(NamedTuple):
-    """Which group, and what holds for groups that set nothing."""
+def options_request(request: bytes) -> tuple[str, GroupOptions]:
+    """Which group, and what holds for groups that set nothing.
 
-    id: str
-    defaults: AutoscalingOptions
-
-
-def options_request(request: bytes) -> OptionsRequest:
-    """What a request leaves out has the value that cluster-autoscaler gives it unless told else.
-
-    Zero would mean that nodes are removed at once.
+    What a request leaves out has the value that cluster-autoscaler gives it unless told else. Zero
+    would mean that nodes are removed at once.
     """
     asked = read(pb.NodeGroupAutoscalingOptionsRequest, request)
     if not asked.HasField("defaults"):
-        return OptionsRequest(asked.id, _DEFAULTS)
+        return asked.id, _DEFAULTS
     given = asked.defaults
     times = {field: _time(given, *fields) for field, fields in _TIMES.items()}
     defaults = replace(
@@ -162,10 +156,10 @@ def options_request(request: bytes) -> OptionsRequest:
         ignore_daemon_sets_utilization=given.ignoreDaemonSetsUtilization,
         **{field: time for field, time in times.items() if time is not None},
     )
-    return OptionsRequest(asked.id, defaults)
+    return asked.id, defaults
 
 
-def options(wanted: AutoscalingOptions) -> bytes:
+def options(wanted: GroupOptions) -> bytes:
     """All of them: what is left out, cluster-autoscaler takes for 0, or crashes."""
     answer = pb.NodeGroupAutoscalingOptions(
         scaleDownUtilizationThreshold=wanted.scale_down_utilization_threshold,
@@ -194,28 +188,9 @@ def _time(given: pb.NodeGroupAutoscalingOptions, new: str, old: str) -> int | No
     return None
 
 
-class NodePriceRequest(NamedTuple):
-    """What a node costs for so many hours."""
-
-    node: pb.ExternalGrpcNode
-    hours: float
-
-
-class PodPriceRequest(NamedTuple):
-    """What a pod costs for so many hours."""
-
-    pod: k8s.Pod
-    hours: float
-
-
-def node_price_request(request: bytes) -> NodePriceRequest:
-    asked = read(pb.PricingNodePriceRequest, request)
-    return NodePriceRequest(asked.node, _hours(asked))
-
-
-def pod_price_request(request: bytes) -> PodPriceRequest:
-    asked = read(pb.PricingPodPriceRequest, request)
-    return PodPriceRequest(read(k8s.Pod, asked.pod_bytes or asked.pod), _hours(asked))
+def pod_of(asked: pb.PricingPodPriceRequest) -> k8s.Pod:
+    """Raises RpcError."""
+    return read(k8s.Pod, asked.pod_bytes or asked.pod)
 
 
 def price(amount: float) -> bytes:
@@ -223,7 +198,8 @@ def price(amount: float) -> bytes:
     return pb.PricingNodePriceResponse(price=amount).SerializeToString()
 
 
-def _hours(asked: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
+def hours(asked: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
+    """For how many the price is asked."""
     start: Timestamp | k8s.Time = asked.startTime
     end: Timestamp | k8s.Time = asked.endTime
     if asked.HasField("startTimestamp") and asked.HasField("endTimestamp"):

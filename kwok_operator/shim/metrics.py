@@ -5,7 +5,7 @@ from collections.abc import Callable
 from prometheus_client import Counter, Histogram
 
 from kwok_operator.observability.metrics import ProcessMetrics
-from kwok_operator.shim.grpcstatus import StatusCode
+from kwok_operator.shim.grpcwire import StatusCode
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 

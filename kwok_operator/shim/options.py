@@ -1,21 +1,30 @@
-"""What a group says to cluster-autoscaler (CA) about its options and its GPUs.
+"""What is said to cluster-autoscaler (CA) about options, GPUs and prices.
 
     CA's defaults + spec.autoscaling.options  --merged_options, gives_way-->  options, or none
     spec.autoscaling, status.resolvedTemplate  --gpu_labels, gpu_types-->  the label, the types
+    a pod's requests  --pod_cost_hourly-->  what they cost at usual prices
 
-Which label counts where groups disagree is the core's rule, which the operator tells of too.
+Which label counts where groups disagree is the core's rule, which the operator tells of too. CA's
+price expander compares a pod's price with that of nodes, to see how well they would be used.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.times import parse_duration
 from kwok_operator.kube.groups import Group
 from kwok_operator.models import autoscaling
-from kwok_operator.shim.messages import SECOND, AutoscalingOptions
+from kwok_operator.shim.messages import SECOND, GroupOptions
+from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.store import Store
 
+CPU_HOURLY: Final = 0.033
+MEMORY_GIB_HOURLY: Final = 0.0045
+GPU_HOURLY: Final = 0.7
+_GIB: Final = 2**30
+_GPU_SUFFIX: Final = "/gpu"
 _SHARES: Final = frozenset(
     {"scale_down_utilization_threshold", "scale_down_gpu_utilization_threshold"}
 )
@@ -24,9 +33,7 @@ _TIMES: Final = frozenset(
 )
 
 
-def merged_options(
-    defaults: AutoscalingOptions, wanted: autoscaling.AutoscalingOptions
-) -> AutoscalingOptions:
+def merged_options(defaults: GroupOptions, wanted: autoscaling.AutoscalingOptions) -> GroupOptions:
     """What holds for all groups, with what this one sets."""
     changes: dict[str, Any] = wanted.model_dump(exclude_none=True)
     for field in _SHARES & changes.keys():
@@ -36,9 +43,7 @@ def merged_options(
     return replace(defaults, **changes)
 
 
-def gives_way(
-    store: Store, group: Group, *, defaults: AutoscalingOptions, wanted: AutoscalingOptions
-) -> bool:
+def gives_way(store: Store, group: Group, *, defaults: GroupOptions, wanted: GroupOptions) -> bool:
     """Whether CA had better take its own flags for a moment, instead of the group's options.
 
     From any answer CA 1.35 and later take that nodes have no time to become Ready, and replace
@@ -66,6 +71,24 @@ def gpu_types(groups: Iterable[Group]) -> list[str]:
         if label := _gpu_label(group):
             types.add(_label_of_template(group, label))
     return sorted(types - {""})
+
+
+def pod_cost_hourly(pod: k8s.Pod) -> float:
+    """What the requests of a pod's containers cost for an hour."""
+    cost = 0.0
+    for container in pod.spec.containers:
+        for name, quantity in container.resources.requests.items():
+            try:
+                amount = float(parse_quantity(quantity.string))
+            except ValueError:
+                continue
+            if name == "cpu":
+                cost += amount * CPU_HOURLY
+            elif name == "memory":
+                cost += amount / _GIB * MEMORY_GIB_HOURLY
+            elif name.endswith(_GPU_SUFFIX):
+                cost += amount * GPU_HOURLY
+    return cost
 
 
 def _label_of_template(group: Group, key: str) -> str:

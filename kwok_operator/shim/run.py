@@ -2,7 +2,7 @@
 
     reflectors ──> Store ──> CloudProvider ──> GrpcServer <── cluster-autoscaler
                     ^             │
-                    └─ GroupWriter┘
+                    └─ TargetWriter┘
 
 It listens from the start, so that cluster-autoscaler finds somebody, and says UNAVAILABLE until
 groups and nodes are listed. When the API server goes away, reads are answered from memory and
@@ -28,14 +28,14 @@ from kwok_operator.kube.reflector import Reflector
 from kwok_operator.observability.health import HealthServer
 from kwok_operator.shim.describe import health_handlers, reflection_streams
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcstatus import Handler
+from kwok_operator.shim.grpcwire import Handler
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.settings import ShimSettings
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.tls import Tls
 from kwok_operator.shim.trouble import ApiTrouble
-from kwok_operator.shim.writer import GroupWriter
+from kwok_operator.shim.writer import TargetWriter
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ async def run(settings: ShimSettings) -> None:
             KubeClient(connection=connection, observe=metrics.request)
         )
         metrics.watch_store(sizes=lambda: store.sizes, synced=lambda: store.synced)
-        writer = GroupWriter(client=client, store=store, clock=time.monotonic)
+        writer = TargetWriter(client=client, store=store, clock=time.monotonic)
         provider = CloudProvider(store=store, writer=writer)
         calls, trouble = provider.handlers(), _trouble(settings, store, metrics)
         server = server_of(

@@ -1,6 +1,6 @@
 """cluster-autoscaler's CloudProvider protocol: what each call means for our groups.
 
-    request bytes ──> Store (reads) or GroupWriter (writes) ──> response bytes
+    request bytes ──> Store (reads) or TargetWriter (writes) ──> response bytes
 
 Reads come from memory and answer at once. Writes record what is wanted, and return when the API
 server has it: the operator makes it so. Nothing is drained, created or deleted here, and Cleanup
@@ -32,21 +32,26 @@ from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
 from kwok_operator.shim.arrivals import Arrivals
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.messages import (
     CREATING,
     DELETING,
     RUNNING,
-    ErrorClass,
+    ExternalInstance,
     Failure,
-    Instance,
+    InstanceErrorClass,
 )
-from kwok_operator.shim.options import gives_way, gpu_labels, gpu_types, merged_options
-from kwok_operator.shim.pricing import pod_cost_hourly
+from kwok_operator.shim.options import (
+    gives_way,
+    gpu_labels,
+    gpu_types,
+    merged_options,
+    pod_cost_hourly,
+)
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.template import template_node
-from kwok_operator.shim.writer import BusyError, Decide, GroupGoneError, GroupWriter
+from kwok_operator.shim.writer import BusyError, Decide, NotServedError, TargetWriter
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +74,7 @@ _INT32_MAX: Final = 2**31 - 1
 class CloudProvider:
     """The calls, as handlers by their full name."""
 
-    def __init__(self, *, store: Store, writer: GroupWriter) -> None:
+    def __init__(self, *, store: Store, writer: TargetWriter) -> None:
         self._store = store
         self._writer = writer
         self._arrivals = Arrivals(store)
@@ -178,18 +183,20 @@ class CloudProvider:
         refused, obstacle = _failure(group), _obstacle(group)
         told = self._arrivals.autoscaler_state(group)
         found = [
-            Instance(
+            ExternalInstance(
                 self._provider_id(group, s),
                 DELETING if name in fleet.going else self._state(group, s),
             )
             for s, name in sorted(fleet.present.items())
         ]
-        found += [Instance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)]
+        found += [
+            ExternalInstance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)
+        ]
         for serial in fleet.waiting:
             state, fault = told(serial)
             if fault is None and state == CREATING:
                 fault = refused or (obstacle if serial >= fleet.next_serial else None)
-            found.append(Instance(self._provider_id(group, serial), state, fault))
+            found.append(ExternalInstance(self._provider_id(group, serial), state, fault))
         answer = messages.instances(found)
         if len(answer) > MAX_ANSWER:
             raise RpcError(
@@ -222,14 +229,14 @@ class CloudProvider:
         return known[1]
 
     def get_options(self, request: bytes) -> bytes:
-        asked = messages.options_request(request)
-        group = self._group(asked.id)
+        name, defaults = messages.options_request(request)
+        group = self._group(name)
         options = group.spec.autoscaling.options if group.spec.autoscaling else None
         # Any answer costs CA >= 1.35 its MaxNodeStartupTime: none is given without need.
         if options is None or not options.model_fields_set:
             raise RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
-        wanted = merged_options(asked.defaults, options)
-        if gives_way(self._store, group, defaults=asked.defaults, wanted=wanted):
+        wanted = merged_options(defaults, options)
+        if gives_way(self._store, group, defaults=defaults, wanted=wanted):
             raise RpcError(StatusCode.UNIMPLEMENTED, "a node of the group is still starting")
         return messages.options(wanted)
 
@@ -252,26 +259,26 @@ class CloudProvider:
         return messages.gpu_types(gpu_types(self._store.all_served()))
 
     def node_price(self, request: bytes) -> bytes:
-        asked = messages.node_price_request(request)
+        asked = messages.read(pb.PricingNodePriceRequest, request)
         name = asked.node.annotations.get(CA_NODE_GROUP_ANNOTATION, "")
         group = self._group(name)
         if group.spec.price is None:
             raise RpcError(StatusCode.UNIMPLEMENTED, f"group {name} has no spec.price")
-        return messages.price(float(group.spec.price.hourly) * asked.hours)
+        return messages.price(float(group.spec.price.hourly) * messages.hours(asked))
 
     def pod_price(self, request: bytes) -> bytes:
         self._need_sync()
         if not any(group.spec.price for group in self._store.all_served()):
             raise RpcError(StatusCode.UNIMPLEMENTED, "no group has spec.price")
-        asked = messages.pod_price_request(request)
-        return messages.price(pod_cost_hourly(asked.pod) * asked.hours)
+        asked = messages.read(pb.PricingPodPriceRequest, request)
+        return messages.price(pod_cost_hourly(messages.pod_of(asked)) * messages.hours(asked))
 
     async def _ask(self, group: Group, decide: Decide, *, said: str) -> None:
         try:
             change = await self._writer.ask(group.name, decide)
         except RefusedError as error:
             raise RpcError(_CODES[error.kind], str(error)) from error
-        except GroupGoneError as error:
+        except NotServedError as error:
             raise RpcError(StatusCode.NOT_FOUND, str(error)) from error
         except BusyError as error:
             raise RpcError(StatusCode.ABORTED, str(error)) from error
@@ -360,7 +367,7 @@ def _obstacle(group: Group) -> Failure | None:
     seen = group.status.observed_generation == group.generation
     if not seen or limited is None or limited.reason != "NodeLimit":
         return None
-    return Failure(limited.reason, limited.message, ErrorClass.OUT_OF_RESOURCES)
+    return Failure(limited.reason, limited.message, InstanceErrorClass.OUT_OF_RESOURCES)
 
 
 def _unusable_template(group: Group) -> str | None:

@@ -1,4 +1,4 @@
-"""The flags of `kwok-operator shim` and `kwok-operator cloud-config`, as values.
+"""The flags of `kwok-operator shim` and `kwok-operator cloud-config` as values, and its output.
 
 What a flag means stands in its help text, and nowhere else.
 """
@@ -9,8 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import yaml
+
+from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import (
     DEFAULT_PROVIDER_ID_PREFIX,
@@ -24,9 +27,20 @@ from kwok_operator.settings import (
 )
 
 if TYPE_CHECKING:
-    from kwok_operator.shim.troublefile import Plan
+    from kwok_operator.shim.troublefile import TroublePlan
 
 DEFAULT_LISTEN = "127.0.0.1:8086"
+CLOUD_CONFIG_TIMEOUT: Final = "5s"
+_CLOUD_CONFIG: Final = f"""\
+# For cluster-autoscaler's flag --cloud-config. The flags that go with it:
+#
+#   --cloud-provider=externalgrpc
+#   --cloud-config=THIS-FILE
+#   --balancing-ignore-label={NODE_GROUP_LABEL}
+#
+# Without the last one, --balance-similar-node-groups finds no two groups alike: each node carries
+# the name of its group.
+"""
 _DISCOVERY_PREFIXES = ("kwok:", "clusterapi:")
 _LABEL = re.compile(r"[^=:,\s]+=[^=,\s]*")
 
@@ -88,7 +102,7 @@ class ShimSettings:
     selector: Selector
     provider_id_prefix: str
     metrics_listen: tuple[str, int] | None
-    api_trouble: "Plan | None"
+    api_trouble: "TroublePlan | None"
     grpc_reflection: bool
     log_format: str
     log_level: str
@@ -197,6 +211,17 @@ def shim_settings(
     )
 
 
+def cloud_config(listen: Address, client: Certificates | None) -> str:
+    """The file for --cloud-config, in which the flags that go with it are comments.
+
+    `client` are the client's files, for mutual TLS.
+    """
+    config: dict[str, str] = {"address": str(listen), "grpc_timeout": CLOUD_CONFIG_TIMEOUT}
+    if client is not None:
+        config |= {"cert": client.cert, "key": client.key, "cacert": client.cacert}
+    return _CLOUD_CONFIG + yaml.safe_dump(config, sort_keys=False)
+
+
 def parse_address(text: str) -> Address:
     """HOST:PORT or unix:/PATH; raises ValueError with the remedy."""
     scheme, colon, path = text.partition(":")
@@ -223,7 +248,7 @@ def _is_true(values: Values, variable: str) -> bool:
     return found == "true"
 
 
-def _plan(path: str) -> "Plan | None":
+def _plan(path: str) -> "TroublePlan | None":
     if not path:
         return None
     # Late: most shims need nothing of it, and other commands need to know the flags.

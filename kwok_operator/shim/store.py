@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from kwok_operator import constants
 from kwok_operator.core.autoscaler import MOST_TOLD, Fleet, target_of
@@ -25,6 +25,8 @@ from kwok_operator.kube.groups import Group, Skipped, Unreadable
 from kwok_operator.models.status import PendingBatch
 from kwok_operator.shim.groupnodes import GroupNodes, Node
 from kwok_operator.shim.settings import Selector
+
+T = TypeVar("T")
 
 GONE_FOR: Final = 60.0
 """Seconds in which an answer to a write may come after the news that the group was deleted."""
@@ -44,8 +46,12 @@ class Store:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.provider_id_prefix = provider_id_prefix
-        self.groups = GroupSink(self)
-        self.nodes = NodeSink(self)
+        self.groups: Sink[Group | Unreadable] = Sink(
+            replace=self.replace_groups, upsert=self.put_group, remove=self.drop_group
+        )
+        self.nodes: Sink[NodeView] = Sink(
+            replace=self.replace_nodes, upsert=self.put_node, remove=self.drop_node
+        )
         self._selector = selector
         self._clock = clock
         self._groups: dict[str, Group] = {}
@@ -320,37 +326,25 @@ def _place(view: NodeView) -> tuple[str, int] | None:
     return None if serial is None else (uid, serial)
 
 
-class GroupSink:
-    """Where a reflector tells of groups."""
+class Sink(Generic[T]):
+    """Where a reflector tells of objects of one kind. `synced` is set when all have been listed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self,
+        *,
+        replace: Callable[[Sequence[T], int], None],
+        upsert: Callable[[T], object],
+        remove: Callable[[T], None],
+    ) -> None:
         self.synced = asyncio.Event()
-        self._store = store
+        self._replace, self._upsert, self._remove = replace, upsert, remove
 
-    def replace(self, items: Sequence[Group | Unreadable], resource_version: int) -> None:
-        self._store.replace_groups(items, resource_version)
+    def replace(self, items: Sequence[T], resource_version: int) -> None:
+        self._replace(items, resource_version)
         self.synced.set()
 
-    def upsert(self, item: Group | Unreadable) -> None:
-        self._store.put_group(item)
+    def upsert(self, item: T) -> None:
+        self._upsert(item)
 
-    def remove(self, item: Group | Unreadable) -> None:
-        self._store.drop_group(item)
-
-
-class NodeSink:
-    """Where a reflector tells of nodes."""
-
-    def __init__(self, store: Store) -> None:
-        self.synced = asyncio.Event()
-        self._store = store
-
-    def replace(self, items: Sequence[NodeView], resource_version: int) -> None:
-        self._store.replace_nodes(items, resource_version)
-        self.synced.set()
-
-    def upsert(self, item: NodeView) -> None:
-        self._store.put_node(item)
-
-    def remove(self, item: NodeView) -> None:
-        self._store.drop_node(item)
+    def remove(self, item: T) -> None:
+        self._remove(item)

@@ -18,24 +18,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from google.protobuf.message_factory import GetMessageClass
+
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
 from kwok_operator.core.cloud.draws import SECOND, InstanceSeed
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim import messages
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import instance_name
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.troublefile import ANY, LONGEST, OF_NO_GROUP, Plan
+from kwok_operator.shim.troublefile import ANY, CALLS, LONGEST, OF_NO_GROUP, TroublePlan
 
 _NAMING: Final = {
-    "NodeGroupTargetSize": pb.NodeGroupTargetSizeRequest,
-    "NodeGroupIncreaseSize": pb.NodeGroupIncreaseSizeRequest,
-    "NodeGroupDeleteNodes": pb.NodeGroupDeleteNodesRequest,
-    "NodeGroupDecreaseTargetSize": pb.NodeGroupDecreaseTargetSizeRequest,
-    "NodeGroupNodes": pb.NodeGroupNodesRequest,
-    "NodeGroupTemplateNodeInfo": pb.NodeGroupTemplateNodeInfoRequest,
-    "NodeGroupGetOptions": pb.NodeGroupAutoscalingOptionsRequest,
+    name: GetMessageClass(method.input_type)
+    for name, method in CALLS.items()
+    if "id" in method.input_type.fields_by_name
 }
 """The requests that have the name of a group."""
 
@@ -52,7 +50,7 @@ class Fate:
     happens: bool = False
 
 
-def fate(plan: Plan, *, rpc: str, group: str, number: int) -> Fate:
+def fate(plan: TroublePlan, *, rpc: str, group: str, number: int) -> Fate:
     """That of the call with this number, of those with this name about this group."""
     rule = plan.rule(rpc, group)
     if rule is None:
@@ -76,7 +74,9 @@ def fate(plan: Plan, *, rpc: str, group: str, number: int) -> Fate:
 class ApiTrouble:
     """`count` is told each call that is touched, by name and by what happens to it."""
 
-    def __init__(self, plan: Plan, *, store: Store, count: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, plan: TroublePlan, *, store: Store, count: Callable[[str, str], None]
+    ) -> None:
         self._plan = plan
         self._store = store
         self._count = count
@@ -150,7 +150,7 @@ class ApiTrouble:
         if rpc == "PricingNodePrice":
             node = messages.read(pb.PricingNodePriceRequest, request).node
             return self._store.served(node.annotations.get(CA_NODE_GROUP_ANNOTATION, ""))
-        return self._store.served(messages.read(_NAMING[rpc], request).id)
+        return self._store.served(messages.read(_NAMING[rpc], request).id)  # type: ignore[attr-defined]
 
 
 async def _answer(handler: Handler, request: bytes) -> bytes:

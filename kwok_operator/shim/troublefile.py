@@ -1,6 +1,6 @@
 """The file of --api-trouble: what may go wrong with calls of cluster-autoscaler, and how often.
 
-    path  --read_plan-->  Plan, or ValueError with a sentence: field, value, remedy
+    path  --read_plan-->  TroublePlan, or ValueError with a sentence: field, value, remedy
 
 Owns how it is written. When something of it happens is for trouble.py.
 """
@@ -26,13 +26,16 @@ from kwok_operator.core.yamltext import in_words, load_documents
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.base import number_as_text
 from kwok_operator.models.delay import Delay
-from kwok_operator.shim.grpcstatus import StatusCode
+from kwok_operator.shim.grpcwire import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 
 ANY: Final = "*"
-RPCS: Final = tuple(pb.DESCRIPTOR.services_by_name["CloudProvider"].methods_by_name)
+CALLS: Final = pb.DESCRIPTOR.services_by_name["CloudProvider"].methods_by_name
+RPCS: Final = tuple(CALLS)
 OF_NO_GROUP: Final = frozenset(
-    {"NodeGroups", "PricingPodPrice", "GPULabel", "GetAvailableGPUTypes", "Cleanup", "Refresh"}
+    name
+    for name, call in CALLS.items()
+    if {"id", "node"}.isdisjoint(call.input_type.fields_by_name)
 )
 """Calls that are about all groups."""
 MAX_BYTES: Final = 2**20
@@ -178,7 +181,7 @@ class Rule(_Part):
         return self.name in (ANY, rpc) and (self.groups is None or group in self.groups)
 
 
-class Plan(_Part):
+class TroublePlan(_Part):
     """For each call the first rule that fits holds."""
 
     seed: Annotated[str, BeforeValidator(number_as_text)] = Field(default="", max_length=64)
@@ -188,7 +191,7 @@ class Plan(_Part):
         return next((rule for rule in self.rpcs if rule.fits(rpc, group)), None)
 
 
-def read_plan(path: str) -> Plan:
+def read_plan(path: str) -> TroublePlan:
     """Raises ValueError with a sentence that ends the one on the flag."""
     try:
         with Path(path).open("rb") as file:
@@ -209,10 +212,10 @@ def read_plan(path: str) -> Plan:
     return parse_plan(documents[0])
 
 
-def parse_plan(value: object) -> Plan:
+def parse_plan(value: object) -> TroublePlan:
     """The plan in a value that was read. Raises ValueError with a sentence."""
     try:
-        return Plan.model_validate(value)
+        return TroublePlan.model_validate(value)
     except ValidationError as error:
         raise ValueError(f"can't be used: {_sentence(error)}") from None
 

@@ -40,7 +40,7 @@ LAST_PAUSE: Final = 0.2
 Decide = Callable[[Fleet], Change | None]
 
 
-class GroupGoneError(KwokOperatorError):
+class NotServedError(KwokOperatorError):
     """There is no such group any more, or it is not served."""
 
 
@@ -62,7 +62,7 @@ class _Turn:
     writing: bool = False
 
 
-class GroupWriter:
+class TargetWriter:
     """Writes spec.targetSize and spec.scaleDown.nodesToDelete, and nothing else."""
 
     def __init__(
@@ -71,12 +71,14 @@ class GroupWriter:
         client: KubeClient,
         store: Store,
         clock: Callable[[], float],
+        patience: float = PATIENCE,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
         self._store = store
         self._clock = clock
+        self._patience = patience
         self._sleep = sleep
         self._draw = draw
         self._turns: dict[str, _Turn] = {}
@@ -84,7 +86,7 @@ class GroupWriter:
     async def ask(self, group: str, decide: Decide) -> Change | None:
         """Has a change made. Returns it when the API server has it, and the store knows it.
 
-        Raises what `decide` raises, GroupGoneError, BusyError, and KwokOperatorError where the API
+        Raises what `decide` raises, NotServedError, BusyError, and KwokOperatorError where the API
         server can't be asked: then nobody knows whether the change was made.
         """
         turn = self._turns.setdefault(group, _Turn())
@@ -114,12 +116,12 @@ class GroupWriter:
                 del self._turns[group]
 
     async def _write(self, name: str, asks: list[_Ask]) -> None:
-        give_up = self._clock() + PATIENCE
+        give_up = self._clock() + self._patience
         pause = FIRST_PAUSE
         while True:
             group = self._store.served(name)
             if group is None:
-                raise GroupGoneError(f"there is no group {name} that may be scaled")
+                raise NotServedError(f"there is no group {name} that may be scaled")
             fleet = self._store.fleet(group)
             accepted, after = _decide(fleet, [ask for ask in asks if not ask.done.done()])
             patch = _patch(group, after.spec)
@@ -158,7 +160,7 @@ class GroupWriter:
                 resend=False,
             )
         except NotFoundError as error:
-            raise GroupGoneError(f"group {group.name} is gone") from error
+            raise NotServedError(f"group {group.name} is gone") from error
         except InvalidError as error:
             return error
         self._store.put_group(GROUPS.one(answer))
@@ -174,7 +176,7 @@ class GroupWriter:
             answer = await self._client.request("GET", path, timeout=self._left(until))
         except NotFoundError as error:
             self._store.drop_group(group)
-            raise GroupGoneError(f"group {group.name} is gone") from error
+            raise NotServedError(f"group {group.name} is gone") from error
         self._store.put_group(GROUPS.one(answer))
 
 

@@ -2,7 +2,7 @@
 
 Server-side apply is here as far as one manager needs it: what isn't there is created, what is there
 gets the fields that are given, and the manager's name is noted. A field that another manager has
-(`others`) is a conflict unless forced. Discovery tells of the kinds that are served.
+(`others`) is a conflict. Discovery tells of the kinds that are served.
 """
 
 import json
@@ -55,9 +55,9 @@ class ApplyingApiServer(FakeApiServer):
         if seen.headers.get("Content-Type") != "application/apply-patch+yaml":
             return super()._serve_object(seen, collection, subresource)
         body: dict[str, Any] = json.loads(seen.body)
-        manager, force = seen.query["fieldManager"], seen.query.get("force") == "true"
-        body["metadata"]["managedFields"] = [{"manager": manager, "operation": "Apply"}]
-        if seen.name in self.others and not force:
+        applied = {"manager": seen.query["fieldManager"], "operation": "Apply"}
+        body["metadata"]["managedFields"] = [applied]
+        if seen.name in self.others:
             other = self.others[seen.name]
             raise Refused(409, "Conflict", f'conflict with "{other}": .spec.replicas')
         if seen.name in collection.objects:

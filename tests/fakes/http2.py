@@ -7,10 +7,8 @@ import h2.connection
 import h2.events
 import hpack
 
-from kwok_operator.shim.http2.connection import Connection
-from kwok_operator.shim.http2.events import Event
+from kwok_operator.shim.http2.connection import Event, Http2Connection, Limits
 from kwok_operator.shim.http2.frames import PREFACE, SETTINGS, frame
-from kwok_operator.shim.http2.limits import Limits
 
 REQUEST = [
     (b":method", b"POST"),
@@ -31,8 +29,8 @@ def block(fields: list[tuple[bytes, bytes]] | None = None) -> bytes:
 
 def connection(
     limits: Limits | None = None, *, clock: Callable[[], float] = lambda: 0.0
-) -> Connection:
-    return Connection(clock=clock, limits=limits)
+) -> Http2Connection:
+    return Http2Connection(clock=clock, limits=limits)
 
 
 def parts(data: bytes) -> list[tuple[int, int, int, bytes]]:
@@ -51,7 +49,7 @@ def parts(data: bytes) -> list[tuple[int, int, int, bytes]]:
 class Client:
     """h2's client and a connection of ours, in step."""
 
-    def __init__(self, server: Connection | None = None) -> None:
+    def __init__(self, server: Http2Connection | None = None) -> None:
         self.server = server or connection()
         self.h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding=None)
@@ -71,6 +69,13 @@ class Client:
                 self._note(event)
             events += self.server.receive(self.h2.data_to_send() or b"")
         return events
+
+    def open(self) -> int:
+        """A stream without an end."""
+        stream_id = self.h2.get_next_available_stream_id()
+        self.h2.send_headers(stream_id, REQUEST)
+        self.exchange()
+        return stream_id
 
     def request(
         self, body: bytes = b"", *, headers: list[tuple[bytes, bytes]] | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim.grpcstatus import RpcError
+from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from tests.fakes import recording
@@ -77,6 +77,21 @@ class Shim:
 
     def label(self) -> str:
         return str(self.ask("GPULabel", pb.GPULabelRequest(), pb.GPULabelResponse).label)
+
+
+def options_are_told(shim: Shim, name: str = "web") -> bool:
+    """Whether the group's options are told, or cluster-autoscaler's flags hold for a moment."""
+    request = pb.NodeGroupAutoscalingOptionsRequest(id=name)
+    request.defaults.MaxNodeProvisionDuration.FromSeconds(900)
+    try:
+        shim.ask("NodeGroupGetOptions", request, pb.NodeGroupAutoscalingOptionsResponse)
+    except RpcError as error:
+        assert (error.code.name, error.message) == (
+            "UNIMPLEMENTED",
+            "a node of the group is still starting",
+        )
+        return False
+    return True
 
 
 def code_of(call: Any, *arguments: Any, **named: Any) -> tuple[str, str]:

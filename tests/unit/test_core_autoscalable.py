@@ -22,7 +22,7 @@ from kwok_operator.core.autoscalable import (
 )
 from kwok_operator.core.status import make_status
 from kwok_operator.models.status import Condition, KwokNodeGroupStatus
-from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Instance, instances
+from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, ExternalInstance, instances
 from tests.fakes.facts import AT_REST
 
 LABELS = st.dictionaries(
@@ -42,7 +42,7 @@ class TestSize:
         state=st.sampled_from([RUNNING, CREATING, DELETING]),
     )
     def test_it_is_that_of_the_answer(self, count: int, length: int, state: Any) -> None:
-        answer = instances([Instance("a" * length, state)] * count)
+        answer = instances([ExternalInstance("a" * length, state)] * count)
         assert answer_size(count, id_length=length) == len(answer)
 
     def test_the_longest_names_leave_room_for_more_than_50_000(self) -> None:

@@ -1,9 +1,7 @@
-"""The manifests of `kwok-operator install`: order, namespace, image, and what counts as a change.
+"""The manifests of `kwok-operator install`: order, image, and when they are there.
 
 - namespaces and CRDs first, then accounts and rights, workloads last; within a kind as given
-- another namespace: all that lives there or speaks of it follows, what lives elsewhere stays
 - another image: this project's containers only, whatever their tag
-- status and bookkeeping of the server are no change
 """
 
 from typing import Any
@@ -18,9 +16,7 @@ from kwok_operator.core.manifests import (
     is_rolled_out,
     read_manifests,
     reference,
-    same,
     with_image,
-    with_namespace,
 )
 from kwok_operator.errors import ManifestError
 
@@ -58,53 +54,6 @@ def test_an_object_is_known_by_group_kind_namespace_and_name() -> None:
     assert identity(one) == ("rbac", "Role", "a", "x") != identity(other)
 
 
-def test_what_lives_in_the_namespace_moves() -> None:
-    moved = with_namespace(
-        [
-            manifest("Namespace", "kwok-operator"),
-            manifest("Service", "kwok-operator", metadata={"namespace": "kwok-operator"}),
-            manifest("ClusterRole", "kwok-operator"),
-            manifest("Role", "kwok-operator", metadata={"namespace": "kube-node-lease"}),
-        ],
-        "fakes",
-    )
-    assert [(m["metadata"]["name"], m["metadata"].get("namespace")) for m in moved] == [
-        ("fakes", None),
-        ("kwok-operator", "fakes"),
-        ("kwok-operator", None),
-        ("kwok-operator", "kube-node-lease"),
-    ]
-
-
-def test_what_speaks_of_the_namespace_follows() -> None:
-    account = {"kind": "ServiceAccount", "name": "kwok-operator", "namespace": "kwok-operator"}
-    given = [
-        manifest("RoleBinding", subjects=[account, {**account, "namespace": "kube-system"}]),
-        manifest("ServiceMonitor", spec={"namespaceSelector": {"matchNames": ["kwok-operator"]}}),
-        manifest("ConfigMap", data={"a": "address: kwok-operator-shim.kwok-operator.svc:8086\n"}),
-        manifest("Certificate", spec={"dnsNames": ["x", "x.kwok-operator", "x.kwok-operator.svc"]}),
-        manifest("Policy", spec={"by": "== 'system:serviceaccount:kwok-operator:kwok-operator'"}),
-    ]
-    binding, monitor, config, certificate, policy = with_namespace(given, "fakes")
-    assert [s["namespace"] for s in binding["subjects"]] == ["fakes", "kube-system"]
-    assert monitor["spec"]["namespaceSelector"]["matchNames"] == ["fakes"]
-    assert config["data"]["a"] == "address: kwok-operator-shim.fakes.svc:8086\n"
-    assert certificate["spec"]["dnsNames"] == ["x", "x.fakes", "x.fakes.svc"]
-    assert policy["spec"]["by"] == "== 'system:serviceaccount:fakes:kwok-operator'"
-
-
-def test_its_own_namespace_changes_nothing_and_the_given_objects_stay_as_they_are() -> None:
-    given = [manifest("Service", "kwok-operator", metadata={"namespace": "kwok-operator"})]
-    assert with_namespace(given, "kwok-operator") == given
-    with_namespace(given, "fakes")
-    assert given[0]["metadata"]["namespace"] == "kwok-operator"
-
-
-def test_names_that_only_look_like_the_namespace_stay() -> None:
-    keys = {"kwok-operator.io/node-group": "a.kwok-operator.io", "b": "not.kwok-operator-shim"}
-    assert with_namespace([manifest("ConfigMap", data=keys)], "fakes")[0]["data"] == keys
-
-
 def pod_of(*images: str, init: str | None = None) -> Manifest:
     pod: dict[str, Any] = {"containers": [{"name": "c", "image": image} for image in images]}
     if init:
@@ -135,14 +84,6 @@ def test_the_image_is_that_of_this_projects_containers() -> None:
 )
 def test_an_images_name_has_neither_tag_nor_digest(image: str, name: str) -> None:
     assert image_name(image) == name
-
-
-def test_status_and_bookkeeping_are_no_change() -> None:
-    before = manifest("Service", metadata={"resourceVersion": "1"}, spec={"a": 1})
-    after = manifest("Service", metadata={"resourceVersion": "2"}, spec={"a": 1}, status={})
-    assert same(before, after)
-    assert not same(before, manifest("Service", spec={"a": 2}))
-    assert not same(before, manifest("Service", spec={"a": 1}, metadata={"labels": {"a": "b"}}))
 
 
 def test_a_deployment_is_there_when_all_its_replicas_are() -> None:

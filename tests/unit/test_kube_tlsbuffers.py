@@ -1,41 +1,84 @@
-"""TLS connections with small buffers: asyncio has the one to make small, and much gets through."""
+"""TLS connections with small buffers: they take less memory, and as much gets through.
 
+Both programs ask for them before anything else.
+"""
+
+import argparse
 import asyncio
 import ssl
+import tracemalloc
 from asyncio import sslproto
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from kwok_operator.controller.runtime.run import run as run_operator
+from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube import tlsbuffers
+from kwok_operator.settings import add_run_flags, run_settings
+from kwok_operator.shim.run import run as run_shim
+from kwok_operator.shim.settings import add_shim_flags, shim_settings
 from tests.fakes.certificates import SERVER_NAME, make_certificates
+
+CONNECTIONS = 4
+MUCH = bytes(8 * tlsbuffers.READ_BUFFER + 1)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sslproto.SSLProtocol, "max_size", sslproto.SSLProtocol.max_size)
-    tlsbuffers.make_small()
-    yield
 
 
-async def test_a_connection_reads_more_than_its_buffer_holds(tmp_path: Path) -> None:
-    certificates, much = make_certificates(tmp_path), bytes(8 * tlsbuffers.READ_BUFFER + 1)
+async def held(directory: Path) -> float:
+    """Bytes of memory for a connection's two ends, once each has had its answer."""
+    certificates, gone = make_certificates(directory), asyncio.Event()
 
-    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(much)
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(MUCH)
         await writer.drain()
+        await gone.wait()
         writer.close()
 
     context = ssl.create_default_context(cafile=certificates.path("ca.crt"))
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=certificates.server_context())
     async with server:
         host, port = server.sockets[0].getsockname()
-        reader, writer = await asyncio.open_connection(
-            host, port, ssl=context, server_hostname=SERVER_NAME
-        )
-        tls: Any = writer.transport
-        assert len(tls._ssl_protocol._ssl_buffer) == tlsbuffers.READ_BUFFER
-        assert await reader.read() == much
-        writer.close()
+        open_connections = []
+        tracemalloc.start()
+        try:
+            for _ in range(CONNECTIONS):
+                reader, writer = await asyncio.open_connection(
+                    host, port, ssl=context, server_hostname=SERVER_NAME
+                )
+                assert await reader.readexactly(len(MUCH)) == MUCH
+                open_connections.append((reader, writer))
+            found = tracemalloc.get_traced_memory()[0] / CONNECTIONS
+        finally:
+            tracemalloc.stop()
+        gone.set()
+        for _, writer in open_connections:
+            writer.close()
+            await writer.wait_closed()
+    return found
+
+
+async def test_connections_take_a_fraction_of_the_memory(tmp_path: Path) -> None:
+    before = await held(tmp_path)
+    tlsbuffers.make_small()
+    assert await held(tmp_path) < before / 2
+
+
+async def test_both_programs_have_them(tmp_path: Path) -> None:
+    missing = f"--kubeconfig={tmp_path / 'missing'}"
+    operator, shim = argparse.ArgumentParser(), argparse.ArgumentParser()
+    add_run_flags(operator)
+    add_shim_flags(shim)
+    usual = sslproto.SSLProtocol.max_size
+    for program in (
+        run_operator(run_settings(operator.parse_args([missing]), {})),
+        run_shim(shim_settings(shim.parse_args([missing]), {})),
+    ):
+        sslproto.SSLProtocol.max_size = usual
+        with pytest.raises(KwokOperatorError):
+            await program
+        assert sslproto.SSLProtocol.max_size == tlsbuffers.READ_BUFFER

@@ -32,12 +32,11 @@ from kwok_operator.models.cloud import Cloud, ErrorClass
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.apiserver import GROUPS
-from tests.fakes.shimcalls import STATES, Clock, Shim
+from tests.fakes.protobuf import put
+from tests.fakes.shimcalls import STATES, Clock, Shim, options_are_told
 from tests.fakes.shimstore import group_of, node_of, pending
+from tests.fakes.shimstory import Story, story
 from tests.unit.clouds import CLOUDS, QUICK, cloud
-from tests.unit.test_shim_messages import put
-from tests.unit.test_shim_options import told as options_are_told
-from tests.unit.test_shim_traps_sizes import Story, story
 
 __all__ = ["story"]
 
@@ -108,35 +107,23 @@ def clock() -> Clock:
 
 
 class TestWhatIsTold:
-    @pytest.mark.parametrize(
-        ("spec", "refusals", "expected"),
-        [
-            ({"provisioningDelay": {"fixed": "1h"}}, [], ("Creating", None)),
+    def test_of_an_instance_without_a_node(self, clock: Clock) -> None:
+        cases: list[tuple[dict[str, Any], list[Refusal], Instance]] = [
+            (SLOW, [], ("Creating", None)),
             ({}, [], ("Creating", None)),
             ({"failures": {"neverRegisters": {"serials": "0"}}}, [], ("Running", None)),
-            (
-                fails(code="Broken", message="no host", **{"class": "Other"}),
-                [],
-                ("Creating", ("Broken", "no host", 99)),
-            ),
             ({}, [refusal(0)], ("Creating", ("NoCapacity", "zone-b is sold out", 1))),
             ({}, [refusal(0, fault=None)], ("Creating", None)),
-        ],
-        ids=["on its way", "due", "never registers", "failed", "refused", "undecided"],
-    )
-    def test_of_an_instance_without_a_node(
-        self, clock: Clock, spec: Any, refusals: list[Refusal], expected: Instance
-    ) -> None:
-        assert instances(Shim(waiting(spec, *refusals), clock=clock)) == {0: expected}
-
-    @pytest.mark.parametrize(
-        ("error_class", "number"), [("OutOfResources", 1), ("QuotaExceeded", 1), ("Other", 99)]
-    )
-    def test_the_classes_of_errors(self, clock: Clock, error_class: str, number: int) -> None:
-        """An error without a code would be none."""
-        shim = Shim(waiting(fails(**{"class": error_class})), clock=clock)
-        message = "the simulated cloud did not create the instance"
-        assert instances(shim) == {0: ("Creating", (error_class, message, number))}
+        ]
+        for name, number in {"OutOfResources": 1, "QuotaExceeded": 1, "Other": 99}.items():
+            told_so = fails(code="Broken", message="no host", **{"class": name})
+            cases.append((told_so, [], ("Creating", ("Broken", "no host", number))))
+            # An error without a code would be none.
+            message = "the simulated cloud did not create the instance"
+            silent = fails(**{"class": name})
+            cases.append((silent, [], ("Creating", (name, message, number))))
+        for spec, refusals, expected in cases:
+            assert instances(Shim(waiting(spec, *refusals), clock=clock)) == {0: expected}, spec
 
     def test_an_error_shows_when_it_happens(self, clock: Clock) -> None:
         shim = Shim(waiting(fails(after={"fixed": "20s"})), clock=clock)
@@ -146,22 +133,19 @@ class TestWhatIsTold:
         clock.now += 1
         assert instances(shim)[0][1] is not None
 
-    def test_a_try_that_goes_by_draws_ends_its_error(self, clock: Clock) -> None:
-        spec = {**fails(times=1), "retryAfter": "1m", "provisioningDelay": {"fixed": "1h"}}
-        shim = Shim(waiting(spec), clock=clock)
-        assert instances(shim)[0][1] is not None
-        clock.now += 60
-        assert instances(shim)[0] == ("Creating", None)
-
-    def test_a_try_that_others_decide_on_is_an_error_until_that_is_written(
+    def test_an_error_ends_with_the_next_try_by_draws_or_when_others_have_decided(
         self, clock: Clock
     ) -> None:
-        spec = {"retryAfter": "1m"}
-        shim = Shim(waiting(spec, refusal(0)), clock=clock)
+        drawn = {**fails(times=1), "retryAfter": "1m", **SLOW}
+        decided = {"retryAfter": "1m"}
+        by_draws = Shim(waiting(drawn), clock=clock)
+        by_others = Shim(waiting(decided, refusal(0)), clock=clock)
+        assert instances(by_draws)[0][1] is not None
         clock.now += 61
-        assert instances(shim)[0][1] is not None
-        shim.store.put_group(waiting(spec))
-        assert instances(shim)[0] == ("Creating", None)
+        assert instances(by_draws)[0] == ("Creating", None)
+        assert instances(by_others)[0][1] is not None, "until that is written down"
+        by_others.store.put_group(waiting(decided))
+        assert instances(by_others)[0] == ("Creating", None)
 
     def test_a_node_that_is_stuck_is_deleting_and_counts_no_more(self, clock: Clock) -> None:
         group = group_of(targetSize=1, status={"nextSerial": 2})
@@ -174,27 +158,24 @@ class TestWhatIsTold:
         assert instances(shim) == {0: ("Deleting", None), 1: ("Running", None)}
         assert shim.store.fleet(group).staying == target(shim) == 1
 
-    @pytest.mark.parametrize(
-        ("at_a_time", "noticed", "over"), [(None, False, True), (2, False, False), (2, True, True)]
-    )
-    def test_a_node_that_the_cloud_takes_back_is_deleting_and_replaced(
-        self, clock: Clock, at_a_time: int | None, noticed: bool, over: bool
-    ) -> None:
+    def test_a_node_that_the_cloud_takes_back_is_deleting_and_replaced(self, clock: Clock) -> None:
         """At that very moment; where others must wait, only with notice of its own."""
-        spec = {"interruptions": {"lifetime": {"fixed": "1m"}, "atATime": at_a_time}}
-        group = group_of(targetSize=1, status={"nextSerial": 1, "targetSize": 1}, cloud=spec)
-        shim, view = Shim(group, clock=clock), node_of(group, 0)
-        life = Life(T0, end=End(60_000, 20_000, "Interrupted"))
-        view.annotations[constants.LIFE_ANNOTATION] = dump_life(life)
-        if noticed:
-            view.annotations[constants.NOTICED_AT_ANNOTATION] = format_time(T0 + 40_000)
-        shim.store.put_node(view)
-        clock.now += 59
-        assert instances(shim) == {0: ("Running", None)}
-        clock.now += 1
-        ended = {0: ("Deleting", None), 1: ("Creating", None)}
-        assert instances(shim) == (ended if over else {0: ("Running", None)})
-        assert target(shim) == 1
+        for at_a_time, noticed, over in ((None, False, True), (2, False, False), (2, True, True)):
+            spec = {"interruptions": {"lifetime": {"fixed": "1m"}, "atATime": at_a_time}}
+            group = group_of(targetSize=1, status={"nextSerial": 1, "targetSize": 1}, cloud=spec)
+            shim, view = Shim(group, clock=clock), node_of(group, 0)
+            clock.now = T0 / 1_000 + 59
+            view.annotations[constants.LIFE_ANNOTATION] = dump_life(
+                Life(T0, end=End(60_000, 20_000, "Interrupted"))
+            )
+            if noticed:
+                view.annotations[constants.NOTICED_AT_ANNOTATION] = format_time(T0 + 40_000)
+            shim.store.put_node(view)
+            assert instances(shim) == {0: ("Running", None)}
+            clock.now += 1
+            ended = {0: ("Deleting", None), 1: ("Creating", None)}
+            assert instances(shim) == (ended if over else {0: ("Running", None)})
+            assert target(shim) == 1
 
     def test_dates_that_the_operator_did_not_write(self, clock: Clock) -> None:
         batches = [pending(0, 0) | {"requestedAt": "yesterday"}, pending(1, 1)]
@@ -267,25 +248,19 @@ class TestWhatIsKept:
             assert len(instances(shim)) == 2_000
         assert sorted(drawn) == list(range(2_000))
 
-    def test_also_while_some_arrive(self, clock: Clock, drawn: list[int]) -> None:
+    def test_also_while_some_arrive_but_anew_who_is_asked_for_anew(
+        self, clock: Clock, drawn: list[int]
+    ) -> None:
         shim = Shim(waiting(SLOW, count=5), clock=clock)
         instances(shim)
-        status = {"pending": [pending(2, 4)], "nextSerial": 5, "targetSize": 5}
+        later = {**pending(4, 4), "requestedAt": format_time(T0 + 60_000)}
+        status = {"pending": [pending(2, 3), later], "nextSerial": 5, "targetSize": 5}
         group = group_of(status=status | {"cloud": status_of(cloud(**SLOW))})
         shim.store.put_group(group)
         for arrived in (0, 1):
             shim.store.put_node(node_of(group, arrived))
         assert instances(shim).keys() == {0, 1, 2, 3, 4}
-        assert sorted(drawn) == [0, 1, 2, 3, 4]
-
-    def test_who_is_asked_for_anew_is_drawn_anew(self, clock: Clock, drawn: list[int]) -> None:
-        shim = Shim(waiting(SLOW, count=2), clock=clock)
-        instances(shim)
-        later = {**pending(1, 1), "requestedAt": format_time(T0 + 60_000)}
-        status = {"pending": [pending(0, 0), later], "nextSerial": 2, "targetSize": 2}
-        shim.store.put_group(group_of(status=status | {"cloud": status_of(cloud(**SLOW))}))
-        instances(shim)
-        assert drawn == [0, 1, 1]
+        assert sorted(drawn) == [0, 1, 2, 3, 4, 4]
 
     def test_an_edit_holds_at_once(self, clock: Clock) -> None:
         shim = Shim(waiting(SLOW), clock=clock)
@@ -397,38 +372,33 @@ class TestStories:
 
     async def test_some_of_a_request_come_and_some_fail(self, story: Story) -> None:
         """Calls of CA come at once, and nobody counts twice."""
-        await story.increase(100)
-        spec = {"failures": {"creation": [{"serials": "60-99"}]}}
-        wait_for(story, spec, last=99)
-        assert len(await errors(story)) == 40
-        await asyncio.gather(*(story.give_back(s, reason="create-error") for s in range(60, 100)))
-        assert await story.target() == len(await story.instances()) == 60
+        await story.increase(20)
+        wait_for(story, {"failures": {"creation": [{"serials": "12-19"}]}}, last=19)
+        assert len(await errors(story)) == 8
+        await asyncio.gather(*(story.give_back(s, reason="create-error") for s in range(12, 20)))
+        assert await story.target() == len(await story.instances()) == 12
 
 
 class TestOptionsGiveWay:
     """CA 1.35 and later would ask for another node in the place of one that starts."""
 
-    def group(self, **more: Any) -> Group:
-        return group_of(autoscaling={"options": {"scaleDownUnneededTime": "5m"}}, **more)
-
-    @pytest.mark.parametrize(
-        "life",
-        [
-            Life(T0, taints=(PassingTaint("agent", "", "NoSchedule", 40_000),)),
-            Life(T0, resources=(ComingResource("nvidia.com/gpu", "1", 40_000),)),
-        ],
-        ids=["startup taint", "late resource"],
-    )
-    def test_while_a_ready_node_is_being_initialized(self, clock: Clock, life: Life) -> None:
-        group = self.group()
-        shim = Shim(group, clock=clock)
-        view = node_of(group, 0, created=clock.now)
-        view.annotations[constants.LIFE_ANNOTATION] = dump_life(life)
-        shim.store.put_node(view)
-        assert not options_are_told(shim)
-        clock.now += 40
-        shim.store.put_node(view)
-        assert options_are_told(shim)
+    def test_while_a_ready_node_is_being_initialized(self, clock: Clock) -> None:
+        lives = (
+            (Life(T0, taints=(PassingTaint("agent", "", "NoSchedule", 40_000),)), False),
+            (Life(T0, resources=(ComingResource("nvidia.com/gpu", "1", 40_000),)), False),
+            (None, True),  # a record that is none
+        )
+        for life, told_at_once in lives:
+            group = group_of(autoscaling={"options": {"scaleDownUnneededTime": "5m"}})
+            shim = Shim(group, clock=clock)
+            clock.now = T0 / 1_000
+            view = node_of(group, 0, created=clock.now)
+            view.annotations[constants.LIFE_ANNOTATION] = dump_life(life) if life else "{}"
+            shim.store.put_node(view)
+            assert options_are_told(shim) is told_at_once
+            clock.now += 40
+            shim.store.put_node(view)
+            assert options_are_told(shim)
 
     def test_but_not_while_an_instance_has_waited_for_long(self, clock: Clock) -> None:
         """The first serials may have been asked for anew, when there was room for them."""
@@ -442,52 +412,31 @@ class TestOptionsGiveWay:
         clock.now += 2
         assert options_are_told(shim)
 
-    def test_not_for_a_node_whose_record_is_none(self, clock: Clock) -> None:
-        group = self.group()
-        shim = Shim(group, clock=clock)
-        view = node_of(group, 0, created=clock.now)
-        view.annotations[constants.LIFE_ANNOTATION] = "{}"
-        shim.store.put_node(view)
-        assert options_are_told(shim)
-
 
 class TestCautions:
-    @pytest.mark.parametrize(
-        ("spec", "options", "words"),
-        [
-            (
-                {"readinessDelay": {"fixed": "20s"}},
-                {"scaleDownUnneededTime": "5m"},
-                ["readinessDelay"],
-            ),
-            (
-                {
-                    "lateResources": [{"name": "nvidia.com/gpu", "after": {"fixed": "1s"}}],
-                    "startupTaints": [
-                        {"key": "a", "effect": "NoSchedule", "removedAfter": {"fixed": "1s"}}
-                    ],
-                },
-                {"scaleDownUnneededTime": "5m"},
-                ["startupTaints and lateResources"],
-            ),
-            (
-                {"provisioningDelay": {"lognormal": {"p50": "40s", "p99": "3m"}}},
-                {"maxNodeProvisionTime": "2m"},
-                ["maxNodeProvisionTime is 2m", "180s"],
-            ),
-            ({"provisioningDelay": {"fixed": "1m"}}, {"maxNodeProvisionTime": "2m"}, []),
-            ({"readinessDelay": {"fixed": "20s"}}, {}, []),
-            ({"readinessDelay": {"fixed": "20s"}}, None, []),
-        ],
-    )
-    def test_what_goes_badly_together(
-        self, spec: dict[str, Any], options: dict[str, Any] | None, words: list[str]
-    ) -> None:
-        autoscaling = {"options": options}
-        given = KwokNodeGroupSpec.model_validate({"cloud": spec, "autoscaling": autoscaling})
-        sentences = " ".join(cautions(given))
-        assert all(word in sentences for word in words)
-        assert bool(sentences) is bool(words)
+    def test_what_goes_badly_together(self) -> None:
+        soon, slow = {"after": {"fixed": "1s"}}, {"readinessDelay": {"fixed": "20s"}}
+        taint = {"key": "a", "effect": "NoSchedule", "removedAfter": {"fixed": "1s"}}
+        later = {
+            "lateResources": [{"name": "nvidia.com/gpu", **soon}],
+            "startupTaints": [taint],
+        }
+        unneeded, hasty = {"scaleDownUnneededTime": "5m"}, {"maxNodeProvisionTime": "2m"}
+        long = {"provisioningDelay": {"lognormal": {"p50": "40s", "p99": "3m"}}}
+        cases: list[tuple[Any, Any, list[str]]] = [
+            (slow, unneeded, ["readinessDelay"]),
+            (later, unneeded, ["startupTaints and lateResources"]),
+            (long, hasty, ["maxNodeProvisionTime is 2m", "180s"]),
+            ({"provisioningDelay": {"fixed": "1m"}}, hasty, []),
+            (slow, {}, []),
+            (slow, None, []),
+        ]
+        for spec, options, words in cases:
+            autoscaling = {"options": options}
+            given_spec = {"cloud": spec, "autoscaling": autoscaling}
+            sentences = " ".join(cautions(KwokNodeGroupSpec.model_validate(given_spec)))
+            assert all(word in sentences for word in words), sentences
+            assert bool(sentences) is bool(words)
 
     def test_it_is_told_once_for_each_change(self, caplog: pytest.LogCaptureFixture) -> None:
         def group(**delay: str) -> Group:

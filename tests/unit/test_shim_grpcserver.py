@@ -6,41 +6,26 @@
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 import pytest
 
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode, StreamHandler
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode, StreamHandler
+from tests.fakes.slow import Slow
 
 MESSAGES: list[tuple[str, int | bool]] = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
 ]
 EOF = vars(grpc.aio)["EOF"]
+LONG: Final = 60.0
+"""Seconds for what takes none: machines are busy."""
 OBSERVED = list[tuple[str, StatusCode]]
-
-
-class Slow:
-    """A handler that waits until it is let go on, and knows whether it was cancelled."""
-
-    def __init__(self) -> None:
-        self.started, self.go_on = asyncio.Event(), asyncio.Event()
-        self.cancelled = asyncio.Event()
-
-    async def __call__(self, message: bytes) -> bytes:
-        self.started.set()
-        try:
-            await self.go_on.wait()
-        except asyncio.CancelledError:
-            self.cancelled.set()
-            raise
-        return message
 
 
 def refuse(_: bytes) -> bytes:
@@ -123,74 +108,55 @@ async def status_of(call: Awaitable[bytes]) -> tuple[grpc.StatusCode, str | None
     return error.value.code(), error.value.details()
 
 
-@pytest.mark.parametrize("message", [b"", b"x", b"x" * 300, bytes(3 * 2**20)], ids=len)
-@pytest.mark.parametrize("name", ["Echo", "Later"])
-async def test_unary(channel: grpc.aio.Channel, name: str, message: bytes) -> None:
-    for _ in range(3):
-        assert await unary(channel, name)(message) == message
+async def test_unary(channel: grpc.aio.Channel) -> None:
+    for message in (b"", b"x", b"x" * 300, bytes(3 * 2**20)):
+        assert await unary(channel, "Echo")(message) == message
+        assert await unary(channel, "Later")(message) == message[::-1]
 
 
-async def test_what_is_observed(channel: grpc.aio.Channel, serving: Serving) -> None:
-    await unary(channel, "Later")(b"")
-    await status_of(unary(channel, "Refuse")(b""))
-    await status_of(unary(channel, "Nothing")(b""))
-    assert serving.observed == [
-        ("/test.Test/Later", StatusCode.OK),
-        ("/test.Test/Refuse", StatusCode.FAILED_PRECONDITION),
-        ("unknown", StatusCode.UNIMPLEMENTED),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "sentence"),
-    [
+async def test_refusals_and_what_is_observed(channel: grpc.aio.Channel, serving: Serving) -> None:
+    for name, code, sentence in (
         ("Refuse", grpc.StatusCode.FAILED_PRECONDITION, "100 % schön:\nno"),
         ("RefuseLater", grpc.StatusCode.NOT_FOUND, "no such group"),
         ("Nothing", grpc.StatusCode.UNIMPLEMENTED, "there is no method /test.Test/Nothing here"),
-    ],
-)
-async def test_refusals(
-    channel: grpc.aio.Channel, name: str, code: grpc.StatusCode, sentence: str
-) -> None:
-    assert await status_of(unary(channel, name)(b"")) == (code, sentence)
-    assert await unary(channel, "Echo")(b"still there") == b"still there"
+    ):
+        assert await status_of(unary(channel, name)(b"")) == (code, sentence)
+    assert await unary(channel, "Later")(b"") == b"", "still there"
+    assert serving.observed == [
+        ("/test.Test/Refuse", StatusCode.FAILED_PRECONDITION),
+        ("/test.Test/RefuseLater", StatusCode.NOT_FOUND),
+        ("unknown", StatusCode.UNIMPLEMENTED),
+        ("/test.Test/Later", StatusCode.OK),
+    ]
 
 
-@pytest.mark.parametrize("name", ["Mistake", "MistakeLater"])
 async def test_a_mistake_is_logged_and_not_told(
-    channel: grpc.aio.Channel, name: str, caplog: pytest.LogCaptureFixture
+    channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.ERROR):
+    for name in ("Mistake", "MistakeLater"):
+        caplog.clear()
         for _ in range(2):
             code, sentence = await status_of(unary(channel, name)(b""))
             assert code == grpc.StatusCode.INTERNAL
             assert "secret" not in (sentence or "")
-    ours = [record for record in caplog.records if record.name.startswith("kwok_operator")]
-    assert [bool(record.exc_info) for record in ours] == [True, False]
-    assert all(f"method=/test.Test/{name}" in record.getMessage() for record in ours)
+        ours = [record for record in caplog.records if record.name.startswith("kwok_operator")]
+        assert [bool(record.exc_info) for record in ours] == [True, False]
+        assert all(f"method=/test.Test/{name}" in record.getMessage() for record in ours)
 
 
 async def test_a_deadline(channel: grpc.aio.Channel, serving: Serving) -> None:
     code, _ = await status_of(unary(channel, "Slow")(b"", timeout=0.05))
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED
-    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)
-    assert await unary(channel, "Echo")(b"x", timeout=5) == b"x"
+    await asyncio.wait_for(serving.slow.cancelled.wait(), LONG)
+    assert await unary(channel, "Echo")(b"x", timeout=LONG) == b"x"
 
 
 async def test_cancelling(channel: grpc.aio.Channel, serving: Serving) -> None:
     call = unary(channel, "Slow")(b"")
     await serving.slow.started.wait()
     call.cancel()
-    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)
+    await asyncio.wait_for(serving.slow.cancelled.wait(), LONG)
     assert serving.observed == [("/test.Test/Slow", StatusCode.CANCELLED)]
-
-
-async def test_a_client_that_goes_away(serving: Serving) -> None:
-    async with grpc.aio.insecure_channel(serving.target) as channel:
-        call = unary(channel, "Slow")(b"")
-        await serving.slow.started.wait()
-    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)
-    assert call.done()
 
 
 async def test_too_long_a_message(channel: grpc.aio.Channel) -> None:
@@ -200,28 +166,10 @@ async def test_too_long_a_message(channel: grpc.aio.Channel) -> None:
     assert len(await unary(channel, "Echo")(bytes(4 * 2**20))) == 4 * 2**20
 
 
-async def test_compression_is_refused(serving: Serving) -> None:
-    gzip = grpc.Compression.Gzip
-    async with grpc.aio.insecure_channel(serving.target, compression=gzip) as channel:
-        code, _ = await status_of(unary(channel, "Echo")(b"x" * 1000))
-    assert code == grpc.StatusCode.UNIMPLEMENTED
-
-
 async def test_many_calls_at_once(channel: grpc.aio.Channel) -> None:
     for name, size in (("Echo", 10), ("Later", 70_000)):
         sent = [bytes([number % 256]) * size for number in range(300)]
         assert await asyncio.gather(*(unary(channel, name)(each) for each in sent)) == sent
-
-
-async def test_many_connections(serving: Serving) -> None:
-    async def one(number: int) -> bytes:
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        async with grpc.aio.insecure_channel(serving.target, options=options) as channel:
-            answer: bytes = await unary(channel, "Later")(b"%d" % number)
-            return answer
-
-    got = await asyncio.gather(*(one(number) for number in range(50)))
-    assert got == [(b"%d" % number)[::-1] for number in range(50)]
 
 
 async def test_the_blocking_client_from_many_threads(serving: Serving) -> None:
@@ -229,7 +177,7 @@ async def test_the_blocking_client_from_many_threads(serving: Serving) -> None:
         with grpc.insecure_channel(serving.target) as channel:
             call = channel.unary_unary("/test.Test/Later", bytes, bytes)
             sent = [b"%d %d" % (number, turn) for turn in range(50)]
-            return [call(each, timeout=5) for each in sent] == [each[::-1] for each in sent]
+            return [call(each, timeout=LONG) for each in sent] == [each[::-1] for each in sent]
 
     with ThreadPoolExecutor(8) as pool:
         loop = asyncio.get_running_loop()
@@ -247,12 +195,6 @@ async def test_streams(channel: grpc.aio.Channel, serving: Serving) -> None:
     assert serving.observed == [("/test.Test/Stream", StatusCode.OK)]
 
 
-async def test_a_stream_without_messages(channel: grpc.aio.Channel) -> None:
-    stream = stream_of(channel, "Stream")()
-    await stream.done_writing()
-    assert await stream.code() == grpc.StatusCode.OK
-
-
 async def test_a_stream_of_many_messages_ahead(channel: grpc.aio.Channel) -> None:
     def messages() -> Iterator[bytes]:
         for number in range(500):
@@ -262,19 +204,17 @@ async def test_a_stream_of_many_messages_ahead(channel: grpc.aio.Channel) -> Non
     assert [answer async for answer in stream] == [each[::-1] for each in messages()]
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
+async def test_streams_that_end_without_an_answer(channel: grpc.aio.Channel) -> None:
+    empty = stream_of(channel, "Stream")()
+    await empty.done_writing()
+    assert await empty.code() == grpc.StatusCode.OK
+    for name, code in (
         ("StreamRefuse", grpc.StatusCode.NOT_FOUND),
         ("StreamMistake", grpc.StatusCode.INTERNAL),
-    ],
-)
-async def test_a_stream_that_fails(
-    channel: grpc.aio.Channel, name: str, code: grpc.StatusCode
-) -> None:
-    stream = stream_of(channel, name)()
-    await stream.write(b"x")
-    assert await stream.code() == code
+    ):
+        stream = stream_of(channel, name)()
+        await stream.write(b"x")
+        assert await stream.code() == code
 
 
 async def test_a_stream_that_is_cancelled(channel: grpc.aio.Channel, serving: Serving) -> None:
@@ -282,4 +222,4 @@ async def test_a_stream_that_is_cancelled(channel: grpc.aio.Channel, serving: Se
     await stream.write(b"x")
     await serving.slow.started.wait()
     stream.cancel()
-    await asyncio.wait_for(serving.slow.cancelled.wait(), 1)
+    await asyncio.wait_for(serving.slow.cancelled.wait(), LONG)

@@ -15,14 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.shim import grpccalls
-from kwok_operator.shim.grpccalls import ClientProtocol
-from kwok_operator.shim.grpcservice import Service
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
-from kwok_operator.shim.grpcwire import MessageReader, parse_timeout, percent_encoded, prefix
-from kwok_operator.shim.http2.connection import Connection
-from kwok_operator.shim.http2.events import Event
+from kwok_operator.shim import grpcconnection
+from kwok_operator.shim.grpcconnection import GrpcConnection, Service
+from kwok_operator.shim.grpcwire import (
+    MessageReader,
+    RpcError,
+    StatusCode,
+    parse_timeout,
+    percent_encoded,
+    prefix,
+)
+from kwok_operator.shim.http2.connection import Event, Http2Connection
 from tests.fakes.http2 import REQUEST, Client
+from tests.fakes.slow import Slow
+from tests.fakes.waiting import until
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -54,18 +60,6 @@ class Transport(asyncio.Transport):
         self.reading = True
 
 
-class Slow:
-    def __init__(self) -> None:
-        self.go_on, self.ended = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, message: bytes) -> bytes:
-        try:
-            await self.go_on.wait()
-        finally:
-            self.ended.set()
-        return message
-
-
 async def or_wait(message: bytes) -> bytes:
     if message == b"wait":
         await asyncio.Event().wait()
@@ -78,7 +72,7 @@ class Wire:
     def __init__(self, handler: Callable[[bytes], bytes | Awaitable[bytes]] = bytes) -> None:
         self.observed: list[StatusCode] = []
         self.transport = Transport()
-        self.protocol = ClientProtocol(
+        self.protocol = GrpcConnection(
             Service(
                 handlers={b"/package.Service/Method": ("/package.Service/Method", handler)},
                 streams={b"/package.Service/Stream": ("/package.Service/Stream", or_wait)},
@@ -87,7 +81,7 @@ class Wire:
             )
         )
         # The client speaks to the protocol as it would to a connection.
-        self.client = Client(cast(Connection, self))
+        self.client = Client(cast(Http2Connection, self))
         self.protocol.connection_made(self.transport)
         self.client.exchange()
 
@@ -129,53 +123,28 @@ async def test_one_turn_one_write() -> None:
     assert wire.client.bodies == {1: b"\0\0\0\0\x010", 3: b"\0\0\0\0\x011", 5: b"\0\0\0\0\x012"}
 
 
-async def test_what_waits_comes_later() -> None:
-    slow = Slow()
-    wire = Wire(slow)
-    stream_id = wire.call(prefix(b"x") + b"x")
-    wire.client.exchange()
-    assert stream_id not in wire.client.heads
-    slow.go_on.set()
-    await slow.ended.wait()
-    await asyncio.sleep(0)
-    assert wire.status(stream_id) == 0
-
-
-@pytest.mark.parametrize(
-    ("changed", "status"),
-    [
+async def test_what_is_no_grpc_and_what_is() -> None:
+    cases: list[tuple[dict[str, str | None], bytes]] = [
         ({"content_type": "application/json"}, b"415"),
         ({"content_type": "application/grpc-web"}, b"415"),
         ({"content_type": None}, b"415"),
         ({"method": "GET"}, b"405"),
-    ],
-)
-async def test_what_is_no_grpc(changed: dict[str, str | None], status: bytes) -> None:
-    wire = Wire()
-    stream_id = wire.call(prefix(b""), **changed)
-    wire.client.exchange()
-    assert wire.client.heads[stream_id] == {b":status": status}
-    assert wire.observed == [StatusCode.UNKNOWN]
-
-
-@pytest.mark.parametrize(
-    "kind", ["application/grpc", "application/grpc+proto", "application/grpc;x"]
-)
-async def test_what_is_grpc(kind: str) -> None:
-    wire = Wire()
-    assert wire.status(wire.call(content_type=kind, grpc_encoding="identity")) == 0
-
-
-async def test_an_unknown_encoding() -> None:
-    wire = Wire()
+    ]
+    for changed, status in cases:
+        wire = Wire()
+        stream_id = wire.call(prefix(b""), **changed)
+        wire.client.exchange()
+        assert wire.client.heads[stream_id] == {b":status": status}, changed
+        assert wire.observed == [StatusCode.UNKNOWN]
+    for kind in ("application/grpc", "application/grpc+proto", "application/grpc;x"):
+        assert wire.status(wire.call(content_type=kind, grpc_encoding="identity")) == 0, kind
     stream_id = wire.call(grpc_encoding="gzip")
     assert wire.status(stream_id) == StatusCode.UNIMPLEMENTED
     assert wire.client.heads[stream_id][b"grpc-accept-encoding"] == b"identity"
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
+async def test_bodies_that_are_not_one_message() -> None:
+    for body, code in (
         (b"", StatusCode.INTERNAL),
         (b"\0\0", StatusCode.INTERNAL),
         (b"\0\0\0\0\x05four", StatusCode.INTERNAL),
@@ -184,14 +153,11 @@ async def test_an_unknown_encoding() -> None:
         (b"\x01\0\0\0\0", StatusCode.INTERNAL),
         (b"\0\x7f\0\0\0", StatusCode.RESOURCE_EXHAUSTED),
         (b"\0\0\x01\x86\xa1", StatusCode.RESOURCE_EXHAUSTED),
-    ],
-    ids=repr,
-)
-async def test_bodies_that_are_not_one_message(body: bytes, code: StatusCode) -> None:
-    wire = Wire()
-    assert wire.status(wire.call(body)) == code
-    assert wire.status(wire.call(prefix(b"fine") + b"fine")) == 0
-    assert wire.observed == [code, StatusCode.OK]
+    ):
+        wire = Wire()
+        assert wire.status(wire.call(body)) == code, body
+        assert wire.status(wire.call(prefix(b"fine") + b"fine")) == 0
+        assert wire.observed == [code, StatusCode.OK]
 
 
 async def test_a_length_is_refused_before_the_bytes_come() -> None:
@@ -202,20 +168,19 @@ async def test_a_length_is_refused_before_the_bytes_come() -> None:
     assert wire.status(stream_id) == StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [
+async def test_timeouts() -> None:
+    units = {b"2H": 7200, b"3M": 180, b"4S": 4, b"5m": 0.005, b"6u": 6e-6, b"7n": 7e-9}
+    assert {value: parse_timeout(value) for value in units} == pytest.approx(units)
+    for value, code in (
         ("0n", StatusCode.DEADLINE_EXCEEDED),
         ("5S", StatusCode.OK),
         ("99999999H", StatusCode.OK),
         ("5", StatusCode.INTERNAL),
         ("123456789n", StatusCode.INTERNAL),
         ("-5S", StatusCode.INTERNAL),
-    ],
-)
-async def test_timeouts(value: str, code: StatusCode) -> None:
-    wire = Wire()
-    assert wire.status(wire.call(grpc_timeout=value)) == code
+    ):
+        wire = Wire()
+        assert wire.status(wire.call(grpc_timeout=value)) == code, value
 
 
 async def test_a_deadline_counts_from_the_headers_on() -> None:
@@ -223,25 +188,25 @@ async def test_a_deadline_counts_from_the_headers_on() -> None:
     stream_id = wire.client.h2.get_next_available_stream_id()
     wire.client.h2.send_headers(stream_id, [*REQUEST, (b"grpc-timeout", b"10m")])
     wire.client.exchange()
-    await asyncio.sleep(0.05)
+    await until(lambda: wire.observed)
     assert wire.status(stream_id) == StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_a_deadline_amid_a_stream() -> None:
     wire = Wire()
     body = prefix(b"x") + b"x" + prefix(b"wait") + b"wait"
-    stream_id = wire.call(body, path="/package.Service/Stream", grpc_timeout="50m")
+    stream_id = wire.call(body, path="/package.Service/Stream", grpc_timeout="200m")
     wire.client.exchange()
-    await asyncio.sleep(0.02)
+    await until(lambda: wire.transport.written)
     wire.client.exchange()
     assert wire.client.bodies[stream_id] == prefix(b"x") + b"x"
-    await asyncio.sleep(0.1)
+    await until(lambda: wire.observed)
     assert wire.status(stream_id) == StatusCode.DEADLINE_EXCEEDED
     assert wire.observed == [StatusCode.DEADLINE_EXCEEDED]
 
 
 async def test_too_much_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpccalls, "MAX_HELD", 150)
+    monkeypatch.setattr(grpcconnection, "MAX_HELD", 150)
     wire = Wire()
     streams = [wire.client.h2.get_next_available_stream_id()]
     for stream_id in (streams[0], streams[0] + 2):
@@ -280,14 +245,13 @@ async def test_calls_end_with_their_connection(how: str) -> None:
     else:
         wire.client.h2.reset_stream(stream_id)
         wire.client.exchange()
-    await asyncio.wait_for(slow.ended.wait(), 1)
+    await until(slow.cancelled.is_set)
     assert wire.observed == [StatusCode.CANCELLED]
 
 
 async def test_a_call_cancelled_in_the_turn_it_came_in() -> None:
     wire = Wire(Slow())
-    stream_id = wire.call()
-    wire.client.h2.reset_stream(stream_id)
+    wire.client.h2.reset_stream(wire.call())
     wire.client.exchange()
     await asyncio.sleep(0)
     assert wire.observed == [StatusCode.CANCELLED]
@@ -310,7 +274,7 @@ async def test_handlers_that_go_wrong(
     wire = Wire(handler)
     stream_id = wire.call()
     wire.client.exchange()
-    await asyncio.sleep(0.01)
+    await until(lambda: wire.observed)
     assert wire.status(stream_id) == code
 
 
@@ -361,11 +325,3 @@ def test_long_status_messages_are_cut_between_characters() -> None:
     encoded = percent_encoded("ö" * 5_000)
     assert len(encoded) <= 4096
     assert unquote_to_bytes(encoded).decode() == "ö" * (len(encoded) // 6)
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [(b"2H", 7200), (b"3M", 180), (b"4S", 4), (b"5m", 0.005), (b"6u", 6e-6), (b"7n", 7e-9)],
-)
-def test_units(value: bytes, seconds: float) -> None:
-    assert parse_timeout(value) == pytest.approx(seconds)

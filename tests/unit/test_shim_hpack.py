@@ -2,7 +2,7 @@
 
 - what hpack encodes is decoded, block after block, with tables that grow, shrink and move
 - what we encode, hpack decodes, and it changes no table
-- any bytes: fields or a ConnectionError, as with hpack
+- any bytes: fields or a Http2ConnectionError, as with hpack
 """
 
 import hpack
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.shim.http2.frames import ConnectionError
+from kwok_operator.shim.http2.frames import Http2ConnectionError
 from kwok_operator.shim.http2.headers import HeaderDecoder, encode
 
 LIMIT = 2**16
@@ -47,7 +47,7 @@ def test_any_bytes(blocks: list[bytes]) -> None:
     for block in blocks:
         try:
             fields = ours.decode(block)
-        except ConnectionError:
+        except Http2ConnectionError:
             with pytest.raises(hpack.HPACKError):
                 theirs.decode(block, raw=True)
             return
@@ -63,5 +63,5 @@ def test_a_table_of_size_0_is_no_table() -> None:
     for _ in range(2):
         assert ours.decode(encoder.encode([(b"x", b"1")])) == [(b"x", b"1")]
     assert ours.stateless
-    with pytest.raises(ConnectionError):
+    with pytest.raises(Http2ConnectionError):
         ours.decode(b"\xbe")

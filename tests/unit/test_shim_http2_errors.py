@@ -8,10 +8,11 @@
 
 import pytest
 
-from kwok_operator.shim.http2.connection import Connection
-from kwok_operator.shim.http2.events import (
+from kwok_operator.shim.http2.connection import (
     ConnectionEnded,
     DataReceived,
+    Http2Connection,
+    Limits,
     RequestReceived,
     StreamReset,
 )
@@ -35,7 +36,6 @@ from kwok_operator.shim.http2.frames import (
     frame,
 )
 from kwok_operator.shim.http2.headers import encode
-from kwok_operator.shim.http2.limits import Limits
 from tests.fakes.http2 import HELLO, REQUEST, block, connection, parts
 
 OPEN = frame(HEADERS, END_HEADERS, 1, block())
@@ -51,114 +51,97 @@ def opened(fields: bytes, *, stream: int = 1, flags: int = END_HEADERS) -> bytes
     return frame(HEADERS, flags, stream, fields)
 
 
-CONNECTION_ERRORS = {
-    "HTTP/1.1": (b"GET / HTTP/1.1\r\n\r\n", ErrorCode.PROTOCOL_ERROR),
-    "TLS without TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", ErrorCode.PROTOCOL_ERROR),
-    "no settings first": (PREFACE + frame(PING, 0, 0, bytes(8)), ErrorCode.PROTOCOL_ERROR),
-    "an ack first": (PREFACE + frame(SETTINGS, 1, 0), ErrorCode.PROTOCOL_ERROR),
-    "a frame too large": (HELLO + b"\0\x40\x01\0\0\0\0\0\x01", ErrorCode.FRAME_SIZE_ERROR),
-    "data on stream 0": (HELLO + frame(DATA, 0, 0, b"x"), ErrorCode.PROTOCOL_ERROR),
-    "data on an idle stream": (HELLO + frame(DATA, 0, 1, b"x"), ErrorCode.PROTOCOL_ERROR),
-    "data after a reset": (HELLO + OPEN + RESET + frame(DATA, 0, 1), ErrorCode.STREAM_CLOSED),
-    "padding of nothing": (HELLO + OPEN + frame(DATA, PADDED, 1), ErrorCode.FRAME_SIZE_ERROR),
-    "padding too long": (
-        HELLO + OPEN + frame(DATA, PADDED, 1, b"\x04abc"),
-        ErrorCode.PROTOCOL_ERROR,
-    ),
-    "headers on stream 0": (HELLO + opened(block(), stream=0), ErrorCode.PROTOCOL_ERROR),
-    "headers on an even stream": (HELLO + opened(block(), stream=2), ErrorCode.PROTOCOL_ERROR),
-    "stream ids that shrink": (
-        HELLO + opened(block(), stream=5) + opened(block(), stream=3),
-        ErrorCode.STREAM_CLOSED,
-    ),
-    "headers after a reset": (HELLO + OPEN + RESET + OPEN, ErrorCode.STREAM_CLOSED),
-    "a priority cut short": (
-        HELLO + opened(b"\0\0", flags=END_HEADERS | PRIORITIZED),
-        ErrorCode.FRAME_SIZE_ERROR,
-    ),
-    "a broken header": (HELLO + opened(b"\xff\xff\xff\xff\xff\xff"), ErrorCode.COMPRESSION_ERROR),
-    "an unknown index": (HELLO + opened(b"\xbe"), ErrorCode.COMPRESSION_ERROR),
-    "a string cut short": (HELLO + opened(b"\x00\x05ab"), ErrorCode.COMPRESSION_ERROR),
-    "no Huffman code": (HELLO + opened(b"\x00\x82\xff\xff\x00"), ErrorCode.COMPRESSION_ERROR),
-    "a header too large": (
-        HELLO + opened(b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000 + b"\xbe" * 6),
-        ErrorCode.ENHANCE_YOUR_CALM,
-    ),
-    "a table too large": (HELLO + opened(b"\x3f\xe2\x1f"), ErrorCode.COMPRESSION_ERROR),
-    "a table not given up": (
-        HELLO + frame(SETTINGS, 1, 0) + opened(block()),
-        ErrorCode.COMPRESSION_ERROR,
-    ),
-    "a table too large later": (
-        HELLO + frame(SETTINGS, 1, 0) + opened(b"\x21" + block()),
-        ErrorCode.COMPRESSION_ERROR,
-    ),
-    "CONTINUATION of nothing": (HELLO + frame(CONTINUATION, 4, 1, b""), ErrorCode.PROTOCOL_ERROR),
-    "CONTINUATION of another": (
-        HELLO + opened(block(), flags=0) + frame(CONTINUATION, 4, 3),
-        ErrorCode.PROTOCOL_ERROR,
-    ),
-    "a ping in a header": (
-        HELLO + opened(block(), flags=0) + frame(PING, 0, 0, bytes(8)),
-        ErrorCode.PROTOCOL_ERROR,
-    ),
-    "an unknown frame in a header": (
-        HELLO + opened(block(), flags=0) + frame(99, 0, 0),
-        ErrorCode.PROTOCOL_ERROR,
-    ),
-    "CONTINUATION without end": (
-        HELLO + opened(block(), flags=0) + frame(CONTINUATION, 0, 1) * 17,
-        ErrorCode.ENHANCE_YOUR_CALM,
-    ),
-    "CONTINUATION too large": (
-        HELLO + opened(block(), flags=0) + frame(CONTINUATION, 0, 1, bytes(16_384)),
-        ErrorCode.ENHANCE_YOUR_CALM,
-    ),
-    "settings on a stream": (HELLO + frame(SETTINGS, 0, 1), ErrorCode.PROTOCOL_ERROR),
-    "settings cut short": (HELLO + frame(SETTINGS, 0, 0, b"12345"), ErrorCode.FRAME_SIZE_ERROR),
-    "an ack that says more": (HELLO + frame(SETTINGS, 1, 0, bytes(6)), ErrorCode.FRAME_SIZE_ERROR),
-    "push neither on nor off": (HELLO + setting(2, 2), ErrorCode.PROTOCOL_ERROR),
-    "a window too large": (HELLO + setting(4, 2**31), ErrorCode.FLOW_CONTROL_ERROR),
-    "frames too small": (HELLO + setting(5, 16_383), ErrorCode.PROTOCOL_ERROR),
-    "frames too large": (HELLO + setting(5, 2**24), ErrorCode.PROTOCOL_ERROR),
-    "an open window too large": (
-        HELLO + OPEN + frame(WINDOW_UPDATE, 0, 1, b"\0\1\0\0") + setting(4, 2**31 - 1),
-        ErrorCode.FLOW_CONTROL_ERROR,
-    ),
-    "the window too large": (
-        HELLO + frame(WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff"),
-        ErrorCode.FLOW_CONTROL_ERROR,
-    ),
-    "the window opened by 0": (HELLO + frame(WINDOW_UPDATE, 0, 0, bytes(4)), 1),
-    "a window cut short": (HELLO + frame(WINDOW_UPDATE, 0, 0, b"\0"), ErrorCode.FRAME_SIZE_ERROR),
-    "a window of an idle stream": (HELLO + frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1"), 1),
-    "a push by a client": (HELLO + OPEN + frame(PUSH_PROMISE, 4, 1, bytes(4)), 1),
-    "a ping on a stream": (HELLO + frame(PING, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
-    "a ping cut short": (HELLO + frame(PING, 0, 0, bytes(7)), ErrorCode.FRAME_SIZE_ERROR),
-    "a reset of an idle stream": (HELLO + RESET, ErrorCode.PROTOCOL_ERROR),
-    "a reset of no stream": (HELLO + frame(RST_STREAM, 0, 0, bytes(4)), 1),
-    "a reset cut short": (HELLO + OPEN + frame(RST_STREAM, 0, 1), ErrorCode.FRAME_SIZE_ERROR),
-    "a priority for no stream": (HELLO + frame(PRIORITY, 0, 0, bytes(5)), 1),
-    "a priority of 4 bytes": (HELLO + frame(PRIORITY, 0, 1, bytes(4)), ErrorCode.FRAME_SIZE_ERROR),
-    "GOAWAY on a stream": (HELLO + frame(GOAWAY, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
-    "GOAWAY cut short": (HELLO + frame(GOAWAY, 0, 0, bytes(7)), ErrorCode.FRAME_SIZE_ERROR),
+CONTINUED = HELLO + opened(block(), flags=0)
+WIDER = frame(WINDOW_UPDATE, 0, 1, b"\0\1\0\0")
+
+CONNECTION_ERRORS: dict[ErrorCode, dict[str, bytes]] = {
+    ErrorCode.PROTOCOL_ERROR: {
+        "HTTP/1.1": b"GET / HTTP/1.1\r\n\r\n",
+        "TLS without TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+        "no settings first": PREFACE + frame(PING, 0, 0, bytes(8)),
+        "an ack first": PREFACE + frame(SETTINGS, 1, 0),
+        "data on stream 0": HELLO + frame(DATA, 0, 0, b"x"),
+        "data on an idle stream": HELLO + frame(DATA, 0, 1, b"x"),
+        "padding too long": HELLO + OPEN + frame(DATA, PADDED, 1, b"\x04abc"),
+        "headers on stream 0": HELLO + opened(block(), stream=0),
+        "headers on an even stream": HELLO + opened(block(), stream=2),
+        "CONTINUATION of nothing": HELLO + frame(CONTINUATION, 4, 1, b""),
+        "CONTINUATION of another": CONTINUED + frame(CONTINUATION, 4, 3),
+        "a ping in a header": CONTINUED + frame(PING, 0, 0, bytes(8)),
+        "an unknown frame in a header": CONTINUED + frame(99, 0, 0),
+        "settings on a stream": HELLO + frame(SETTINGS, 0, 1),
+        "push neither on nor off": HELLO + setting(2, 2),
+        "frames too small": HELLO + setting(5, 16_383),
+        "frames too large": HELLO + setting(5, 2**24),
+        "the window opened by 0": HELLO + frame(WINDOW_UPDATE, 0, 0, bytes(4)),
+        "a window of an idle stream": HELLO + frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1"),
+        "a push by a client": HELLO + OPEN + frame(PUSH_PROMISE, 4, 1, bytes(4)),
+        "a ping on a stream": HELLO + frame(PING, 0, 1, bytes(8)),
+        "a reset of an idle stream": HELLO + RESET,
+        "a reset of no stream": HELLO + frame(RST_STREAM, 0, 0, bytes(4)),
+        "a priority for no stream": HELLO + frame(PRIORITY, 0, 0, bytes(5)),
+        "GOAWAY on a stream": HELLO + frame(GOAWAY, 0, 1, bytes(8)),
+    },
+    ErrorCode.FRAME_SIZE_ERROR: {
+        "a frame too large": HELLO + b"\0\x40\x01\0\0\0\0\0\x01",
+        "padding of nothing": HELLO + OPEN + frame(DATA, PADDED, 1),
+        "a priority cut short": HELLO + opened(b"\0\0", flags=END_HEADERS | PRIORITIZED),
+        "settings cut short": HELLO + frame(SETTINGS, 0, 0, b"12345"),
+        "an ack that says more": HELLO + frame(SETTINGS, 1, 0, bytes(6)),
+        "a window cut short": HELLO + frame(WINDOW_UPDATE, 0, 0, b"\0"),
+        "a ping cut short": HELLO + frame(PING, 0, 0, bytes(7)),
+        "a reset cut short": HELLO + OPEN + frame(RST_STREAM, 0, 1),
+        "a priority of 4 bytes": HELLO + frame(PRIORITY, 0, 1, bytes(4)),
+        "GOAWAY cut short": HELLO + frame(GOAWAY, 0, 0, bytes(7)),
+    },
+    ErrorCode.STREAM_CLOSED: {
+        "data after a reset": HELLO + OPEN + RESET + frame(DATA, 0, 1),
+        "stream ids that shrink": HELLO + opened(block(), stream=5) + opened(block(), stream=3),
+        "headers after a reset": HELLO + OPEN + RESET + OPEN,
+    },
+    ErrorCode.COMPRESSION_ERROR: {
+        "a broken header": HELLO + opened(b"\xff\xff\xff\xff\xff\xff"),
+        "an unknown index": HELLO + opened(b"\xbe"),
+        "a string cut short": HELLO + opened(b"\x00\x05ab"),
+        "no Huffman code": HELLO + opened(b"\x00\x82\xff\xff\x00"),
+        "a table too large": HELLO + opened(b"\x3f\xe2\x1f"),
+        "a table not given up": HELLO + frame(SETTINGS, 1, 0) + opened(block()),
+        "a table too large later": HELLO + frame(SETTINGS, 1, 0) + opened(b"\x21" + block()),
+    },
+    ErrorCode.ENHANCE_YOUR_CALM: {
+        "a header too large": HELLO + opened(b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000 + b"\xbe" * 6),
+        "CONTINUATION without end": HELLO
+        + opened(block(), flags=0)
+        + frame(CONTINUATION, 0, 1) * 17,
+        "CONTINUATION too large": HELLO
+        + opened(block(), flags=0)
+        + frame(CONTINUATION, 0, 1, bytes(16_384)),
+    },
+    ErrorCode.FLOW_CONTROL_ERROR: {
+        "a window too large": HELLO + setting(4, 2**31),
+        "an open window too large": HELLO
+        + OPEN
+        + frame(WINDOW_UPDATE, 0, 1, b"\0\1\0\0")
+        + setting(4, 2**31 - 1),
+        "the window too large": HELLO + frame(WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff"),
+    },
 }
 
 
-@pytest.mark.parametrize("name", CONNECTION_ERRORS)
-def test_the_connection_ends(name: str) -> None:
-    data, code = CONNECTION_ERRORS[name]
-    server = connection()
-    *_, last = server.receive(data)
-    assert isinstance(last, ConnectionEnded)
-    assert last.code == code
-    *_, (kind, _, stream, payload) = parts(server.data_to_send())
-    assert (kind, stream) == (GOAWAY, 0)
-    assert payload[4:8] == code.to_bytes(4, "big")
-    assert payload[8:].decode() == last.reason != ""
-    assert server.receive(HELLO) == []
-    assert server.data_to_send() == b""
-    assert server.idle
+@pytest.mark.parametrize("code", CONNECTION_ERRORS)
+def test_the_connection_ends(code: ErrorCode) -> None:
+    for name, data in CONNECTION_ERRORS[code].items():
+        server = connection()
+        *_, last = server.receive(data)
+        assert isinstance(last, ConnectionEnded), name
+        assert last.code == code, name
+        *_, (kind, _, stream, payload) = parts(server.data_to_send())
+        assert (kind, stream) == (GOAWAY, 0)
+        assert payload[4:8] == code.to_bytes(4, "big")
+        assert payload[8:].decode() == last.reason != ""
+        assert server.receive(HELLO) == []
+        assert server.data_to_send() == b""
+        assert server.idle
 
 
 def test_goaway_names_the_last_stream() -> None:
@@ -223,19 +206,18 @@ STREAM_ERRORS = {
 }
 
 
-@pytest.mark.parametrize("name", STREAM_ERRORS)
-def test_the_stream_ends_and_others_go_on(name: str) -> None:
-    data, code = STREAM_ERRORS[name]
-    server = connection()
-    events = server.receive(HELLO + data)
-    was_open = any(isinstance(event, RequestReceived) for event in events)
-    assert (StreamReset(1, code) in events) == was_open
-    assert (RST_STREAM, 0, 1, code.to_bytes(4, "big")) in parts(server.data_to_send())
-    # What the client had already sent is no mistake of its.
-    more = frame(DATA, 0, 1, b"late") + frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1") + RESET
-    assert server.receive(more) == []
-    other = server.receive(opened(block(), stream=3) + frame(DATA, END_STREAM, 3, b"fine"))
-    assert other == [RequestReceived(3, dict(REQUEST), False), DataReceived(3, b"fine", True)]
+def test_the_stream_ends_and_others_go_on() -> None:
+    for name, (data, code) in STREAM_ERRORS.items():
+        server = connection()
+        events = server.receive(HELLO + data)
+        was_open = any(isinstance(event, RequestReceived) for event in events)
+        assert (StreamReset(1, code) in events) == was_open, name
+        assert (RST_STREAM, 0, 1, code.to_bytes(4, "big")) in parts(server.data_to_send()), name
+        # What the client had already sent is no mistake of its.
+        more = frame(DATA, 0, 1, b"late") + frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1") + RESET
+        assert server.receive(more) == [], name
+        other = server.receive(opened(block(), stream=3) + frame(DATA, END_STREAM, 3, b"fine"))
+        assert other == [RequestReceived(3, dict(REQUEST), False), DataReceived(3, b"fine", True)]
 
 
 def test_more_than_the_connections_window() -> None:
@@ -246,9 +228,8 @@ def test_more_than_the_connections_window() -> None:
     assert last.code == ErrorCode.FLOW_CONTROL_ERROR
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_odd_but_allowed() -> None:
+    for data in (
         frame(99, 255, 0, b"unknown"),
         frame(99, 255, 1, b"unknown"),
         frame(PRIORITY, 0, 1, bytes(5)),
@@ -258,14 +239,11 @@ def test_more_than_the_connections_window() -> None:
         frame(PING, 1, 0, bytes(8)),
         frame(GOAWAY, 0, 0, bytes(8) + b"bye"),
         frame(PING, 0xFE, 0x80000000, bytes(8)),
-    ],
-    ids=lambda data: data[:9].hex(),
-)
-def test_odd_but_allowed(data: bytes) -> None:
-    server = connection()
-    assert len(server.receive(HELLO + OPEN)) == 1
-    assert server.receive(data) == []
-    assert server.receive(frame(DATA, END_STREAM, 1, b"x")) == [DataReceived(1, b"x", True)]
+    ):
+        server = connection()
+        assert len(server.receive(HELLO + OPEN)) == 1
+        assert server.receive(data) == [], data
+        assert server.receive(frame(DATA, END_STREAM, 1, b"x")) == [DataReceived(1, b"x", True)]
 
 
 class Clock:
@@ -288,17 +266,17 @@ FLOODS = {
 }
 
 
-@pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_ends_the_connection(name: str) -> None:
-    limits, clock = Limits(idle_frames=100), Clock()
-    server = connection(limits, clock=clock)
-    server.receive(HELLO + OPEN)
-    clock.now = limits.period - 1
-    for _ in range(99):
-        assert not any(isinstance(e, ConnectionEnded) for e in server.receive(FLOODS[name]))
-    (last,) = server.receive(FLOODS[name])
-    assert isinstance(last, ConnectionEnded)
-    assert last.code == ErrorCode.ENHANCE_YOUR_CALM
+def test_a_flood_ends_the_connection() -> None:
+    for name, flood in FLOODS.items():
+        limits, clock = Limits(idle_frames=100), Clock()
+        server = connection(limits, clock=clock)
+        server.receive(HELLO + OPEN)
+        clock.now = limits.period - 1
+        for _ in range(99):
+            assert not any(isinstance(e, ConnectionEnded) for e in server.receive(flood)), name
+        (last,) = server.receive(flood)
+        assert isinstance(last, ConnectionEnded), name
+        assert last.code == ErrorCode.ENHANCE_YOUR_CALM
 
 
 def test_as_many_frames_over_a_long_time_are_no_flood() -> None:
@@ -311,25 +289,17 @@ def test_as_many_frames_over_a_long_time_are_no_flood() -> None:
 
 
 def test_streams_opened_and_reset_end_the_connection() -> None:
-    server = connection(Limits(idle_frames=100))
-    server.receive(HELLO)
-    for stream in range(1, 200, 2):
-        data = opened(block(), stream=stream) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
-        *_, last = server.receive(data)
-    assert isinstance(last, ConnectionEnded)
+    """Reset by the client, or by us, because they break a rule."""
+    for end in (frame(RST_STREAM, 0, 0, b"\0\0\0\x08"), frame(WINDOW_UPDATE, 0, 0, bytes(4))):
+        server, last = connection(Limits(idle_frames=100)), None
+        server.receive(HELLO)
+        for stream in range(1, 200, 2):
+            on_stream = end[:5] + stream.to_bytes(4, "big") + end[9:]
+            *_, last = server.receive(opened(block(), stream=stream) + on_stream)
+        assert isinstance(last, ConnectionEnded)
 
 
-def test_streams_that_must_be_reset_end_the_connection() -> None:
-    server = connection(Limits(idle_frames=100))
-    server.receive(HELLO)
-    last = None
-    for stream in range(1, 200, 2):
-        data = opened(block(), stream=stream) + frame(WINDOW_UPDATE, 0, stream, bytes(4))
-        *_, last = server.receive(data)
-    assert isinstance(last, ConnectionEnded)
-
-
-def answer(server: Connection, stream: int) -> None:
+def answer(server: Http2Connection, stream: int) -> None:
     server.respond(stream, head=encode([(b":status", b"200")]), body=b"", trailers=encode([]))
 
 

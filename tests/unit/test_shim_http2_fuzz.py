@@ -11,11 +11,15 @@ import h2.connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.shim.http2.connection import Connection
-from kwok_operator.shim.http2.events import ConnectionEnded, Event, RequestReceived
+from kwok_operator.shim.http2.connection import (
+    ConnectionEnded,
+    Event,
+    Http2Connection,
+    Limits,
+    RequestReceived,
+)
 from kwok_operator.shim.http2.frames import GOAWAY, frame
 from kwok_operator.shim.http2.headers import encode
-from kwok_operator.shim.http2.limits import Limits
 from tests.fakes.http2 import HELLO, REQUEST, Client, block, connection, parts
 
 STREAMS = st.integers(0, 9)
@@ -38,7 +42,7 @@ DATA = st.builds(frame, st.just(0), st.sampled_from([0, 1]), STREAMS, st.binary(
 CONVERSATIONS = st.lists(HEADERS | DATA | WINDOWS | SETTINGS | ANY_FRAMES, max_size=12)
 
 
-def answer(server: Connection, events: list[Event]) -> None:
+def answer(server: Http2Connection, events: list[Event]) -> None:
     """Some large, some small, some in parts, some without a body, some never."""
     for event in events:
         if not isinstance(event, RequestReceived):
@@ -63,7 +67,7 @@ def answer(server: Connection, events: list[Event]) -> None:
                 server.end_stream(stream_id, end)
 
 
-def talk(server: Connection, pieces: list[bytes]) -> None:
+def talk(server: Http2Connection, pieces: list[bytes]) -> None:
     """Fails on an exception, on bytes that are no frames, on a connection that goes on too long."""
     ended, out = False, b""
     for piece in pieces:
@@ -83,14 +87,9 @@ def talk(server: Connection, pieces: list[bytes]) -> None:
         assert server.idle
 
 
-@given(st.lists(st.binary(), max_size=5))
-def test_any_bytes(pieces: list[bytes]) -> None:
-    talk(connection(), pieces)
-
-
-@given(st.lists(st.binary(), max_size=5))
-def test_any_bytes_after_the_greeting(pieces: list[bytes]) -> None:
-    talk(connection(), [HELLO, *pieces])
+@given(st.lists(st.binary(), max_size=5), st.booleans())
+def test_any_bytes(pieces: list[bytes], greeted: bool) -> None:
+    talk(connection(), [HELLO, *pieces] if greeted else pieces)
 
 
 @given(CONVERSATIONS, st.integers(1, 2_000))

@@ -2,15 +2,11 @@
 
 - what an old cluster-autoscaler needs and what a new one needs stand in the same answer
 - requests of either generation are read; what is missing from the defaults is never taken for zero
-- an instance has its id as it is, its state, and a failure where there is one; 50,000 of them stay
-  below the client's limit
 - bytes that are no message end the call with INVALID_ARGUMENT, and with nothing else
 - health and reflection: a probe's question, and what grpcurl asks before it calls
 """
 
-import struct
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -25,81 +21,19 @@ from kwok_operator.shim.describe import (
     reflect,
     reflection_streams,
 )
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
+from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.messages import (
-    CREATING,
-    DELETING,
     HOUR,
     MINUTE,
-    RUNNING,
     SECOND,
-    AutoscalingOptions,
-    ErrorClass,
-    Failure,
-    Instance,
+    GroupOptions,
 )
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import health_pb2
 from kwok_operator.shim.proto import reflection_pb2 as reflection
+from tests.fakes.protobuf import fields, put
 
-Wire = dict[int, list[Any]]
-MAX_MESSAGE = 4 * 2**20
-"""Bytes; what a client takes that was told nothing else."""
-
-
-def varint(number: int) -> bytes:
-    parts = []
-    number %= 2**64
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
-
-
-def put(field: int, value: int | float | bytes | str) -> bytes:
-    """One field on the wire."""
-    if isinstance(value, int):
-        return varint(field << 3) + varint(value)
-    if isinstance(value, float):
-        return varint(field << 3 | 1) + struct.pack("<d", value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(field << 3 | 2) + varint(len(data)) + data
-
-
-def fields(data: bytes) -> Wire:
-    """What stands in a message, by field number: a reader that knows no message."""
-    found: Wire = {}
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            value |= (data[at] & 0x7F) << shift
-            shift, at = shift + 7, at + 1
-            if not data[at - 1] & 0x80:
-                return value
-
-    while at < len(data):
-        tag = number()
-        size = {0: 0, 1: 8, 2: 0}[tag & 7]
-        if tag & 7 == 0:
-            value: Any = number()
-        else:
-            size = size or number()
-            value = data[at : at + size]
-            at += size
-            value = struct.unpack("<d", value)[0] if tag & 7 == 1 else value
-        found.setdefault(tag >> 3, []).append(value)
-    return found
-
-
-def test_the_template_is_in_the_field_of_each_generation() -> None:
-    node = b"\x0a\x03\x0a\x01n"
-    assert fields(messages.template(node)) == {1: [node], 2: [node]}
-
-
-WANTED = AutoscalingOptions(
+WANTED = GroupOptions(
     scale_down_utilization_threshold=0.25,
     scale_down_gpu_utilization_threshold=0.75,
     scale_down_unneeded_time=90 * SECOND,
@@ -121,14 +55,6 @@ def test_options_have_all_times_in_both_generations_and_so_has_zero() -> None:
     assert found[4] == found[9] == [b""]
 
 
-def test_options_without_any_time_still_have_all_six() -> None:
-    none = AutoscalingOptions(
-        scale_down_unneeded_time=0, scale_down_unready_time=0, max_node_provision_time=0
-    )
-    (given_options,) = fields(messages.options(none))[1]
-    assert {3, 4, 5, 8, 9, 10} <= fields(given_options).keys()
-
-
 def old(*times: int) -> bytes:
     return b"".join(put(3 + i, put(1, time)) for i, time in enumerate(times))
 
@@ -138,7 +64,7 @@ def new(*times: int) -> bytes:
     return b"".join(put(8 + i, part) for i, part in enumerate(parts))
 
 
-def defaults_of(given_defaults: bytes) -> AutoscalingOptions:
+def defaults_of(given_defaults: bytes) -> GroupOptions:
     group, defaults = messages.options_request(put(1, "group") + put(2, given_defaults))
     assert group == "group"
     return defaults
@@ -148,10 +74,6 @@ def defaults_of(given_defaults: bytes) -> AutoscalingOptions:
 def test_the_defaults_of_either_generation_are_read(generation: Callable[..., bytes]) -> None:
     thresholds = put(1, 0.25) + put(2, 0.75) + put(6, 1) + put(7, 1)
     assert defaults_of(thresholds + generation(90 * SECOND, 0, SECOND // 2)) == WANTED
-
-
-def test_where_both_generations_are_given_the_new_one_holds() -> None:
-    assert defaults_of(old(1, 2, 3) + new(4, 5, 6)).scale_down_unready_time == 5
 
 
 @pytest.mark.parametrize(
@@ -164,15 +86,13 @@ def test_a_missing_time_is_what_cluster_autoscaler_takes_without_flags(
 ) -> None:
     # 1.28 has no MaxNodeProvisionTime. Zero would have new nodes deleted in the next loop.
     assert defaults_of(given_defaults).max_node_provision_time == provision_time
-
-
-def test_a_request_without_defaults_has_those_of_cluster_autoscaler() -> None:
-    assert messages.options_request(put(1, "g")) == ("g", AutoscalingOptions())
+    assert messages.options_request(put(1, "g")) == ("g", GroupOptions())
+    assert defaults_of(old(1, 2, 3) + new(4, 5, 6)).scale_down_unready_time == 5, "the new one"
 
 
 times = st.integers(-(2**63 - 1), 2**63 - 1) | st.integers(-2 * HOUR, 2 * HOUR)
 any_options = st.builds(
-    AutoscalingOptions,
+    GroupOptions,
     scale_down_utilization_threshold=st.floats(allow_nan=False),
     scale_down_gpu_utilization_threshold=st.floats(0, 1),
     scale_down_unneeded_time=times,
@@ -185,7 +105,7 @@ any_options = st.builds(
 
 @given(wanted=any_options)
 @settings(deadline=None)
-def test_what_an_answer_says_a_request_says_too(wanted: AutoscalingOptions) -> None:
+def test_what_an_answer_says_a_request_says_too(wanted: GroupOptions) -> None:
     (given_options,) = fields(messages.options(wanted))[1]
     assert defaults_of(given_options) == wanted
     for hidden in ({3, 4, 5}, {8, 9, 10}):
@@ -200,74 +120,15 @@ def test_a_time_beyond_all_measure_can_be_answered(seconds: int, nanos: int) -> 
     assert messages.options(defaults)
 
 
-def test_instances_have_id_state_and_failure() -> None:
-    stockout = Failure("OutOfStock", "zone b has none left", ErrorClass.OUT_OF_RESOURCES)
-    group = [
-        Instance("kwok:a-1", RUNNING),
-        Instance("kwok:ä-2", CREATING, stockout),
-        Instance("kwok:a-3", DELETING, Failure("Refused", "a webhook says no")),
-    ]
-    first, second, third = map(fields, fields(messages.instances(group))[1])
-    assert first == {1: [b"kwok:a-1"], 2: [put(1, 1)]}
-    assert second[1] == ["kwok:ä-2".encode()]
-    error = fields(fields(second[2][0])[2][0])
-    assert error == {1: [b"OutOfStock"], 2: [b"zone b has none left"], 3: [1]}
-    assert fields(second[2][0])[1] == [2]
-    assert fields(third[2][0])[1] == [3]
-    assert fields(fields(third[2][0])[2][0])[3] == [99]
-    assert messages.instances([]) == b""
-
-
-def test_50000_instances_stay_below_the_limit_of_clients() -> None:
-    name = "a-group-with-a-rather-long-name-of-40-chars-ab12"
-    group = (Instance(f"kwok:{name}-{i:07d}", RUNNING) for i in range(50_000))
-    assert len(messages.instances(group)) < MAX_MESSAGE
-
-
-def test_groups_and_the_group_of_a_node() -> None:
-    group = pb.NodeGroup(id="g", minSize=1, maxSize=3, debug="2 of 3")
-    body = put(1, "g") + put(2, 1) + put(3, 3) + put(4, "2 of 3")
-    assert messages.node_groups([group, group]) == put(1, body) * 2
-    assert messages.node_group_for_node(group) == put(1, body)
-    assert messages.node_group_for_node(None) == put(1, b"")
-
-
-def test_sizes_prices_and_gpus() -> None:
-    assert messages.target_size(300) == put(1, 300)
-    assert messages.price(32.77) == put(1, 32.77)
-    assert messages.gpu_label("example.com/gpu") == put(1, "example.com/gpu")
-    types = fields(messages.gpu_types(["t4", "a100"]))[1]
-    assert [fields(entry)[1] for entry in types] == [[b"a100"], [b"t4"]]
-
-
 NODE = put(1, "kwok:n") + put(2, "n")
 POD = put(2, put(2, put(1, "web") + put(8, put(2, put(1, "cpu") + put(2, put(1, "500m"))))))
 START, END = put(1, 1_700_000_000), put(1, 1_700_005_400)
 
 
-@pytest.mark.parametrize("number", [2, 4], ids=["old", "new"])
-def test_the_price_of_a_node_is_asked_for_hours(number: int) -> None:
-    asked = messages.node_price_request(put(1, NODE) + put(number, START) + put(number + 1, END))
-    assert (asked.node.providerID, asked.node.name, asked.hours) == ("kwok:n", "n", 1.5)
-
-
-@pytest.mark.parametrize(("pod", "number"), [(1, 2), (4, 5)], ids=["old", "new"])
-def test_the_price_of_a_pod_is_asked_for_hours(pod: int, number: int) -> None:
-    asked = messages.pod_price_request(put(pod, POD) + put(number, START) + put(number + 1, END))
-    (container,) = asked.pod.spec.containers
-    assert container.resources.requests["cpu"].string == "500m"
-    assert asked.hours == 1.5
-
-
-def test_a_pod_that_is_no_pod_is_refused() -> None:
-    with pytest.raises(RpcError, match=r"are no kwok_operator\.kubernetes\.Pod"):
-        messages.pod_price_request(put(4, b"\x0a"))
-
-
 READERS: list[Callable[[bytes], object]] = [
     messages.options_request,
-    messages.node_price_request,
-    messages.pod_price_request,
+    lambda data: messages.hours(messages.read(pb.PricingNodePriceRequest, data)),
+    lambda data: messages.pod_of(messages.read(pb.PricingPodPriceRequest, data)),
     lambda data: messages.read(pb.NodeGroupForNodeRequest, data),
     lambda data: messages.read(pb.NodeGroupDeleteNodesRequest, data),
     lambda data: check_health(data, serving=True),
@@ -295,30 +156,22 @@ def test_bytes_that_are_no_message_are_refused_and_nothing_else_happens(data: by
 
 def test_a_truncated_request_names_the_message_it_should_be() -> None:
     request = put(1, NODE)[:-1]
-    with pytest.raises(RpcError) as refused:
+    with pytest.raises(RpcError, match=rf"the {len(request)} bytes are no clusterautoscaler\."):
         messages.read(pb.NodeGroupForNodeRequest, request)
-    assert refused.value.code == StatusCode.INVALID_ARGUMENT
-    assert str(refused.value).startswith(f"the {len(request)} bytes are no clusterautoscaler.")
+    with pytest.raises(RpcError, match=r"are no kwok_operator\.kubernetes\.Pod"):
+        messages.pod_of(pb.PricingPodPriceRequest(pod_bytes=b"\x0a"))
 
 
-@pytest.mark.parametrize("service", ["", *describe.SERVICES])
-def test_health_is_that_of_the_server(service: str) -> None:
-    request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
-    assert fields(check_health(request, serving=True)) == {1: [1]}
-    assert fields(check_health(request, serving=False)) == {1: [2]}
-
-
-def test_health_is_asked_for_at_each_check() -> None:
-    ready = False
-    (check,) = health_handlers(lambda: ready).values()
-    assert check(b"") == put(1, 2)
-    ready = True
-    assert check(b"") == put(1, 1)
-
-
-def test_the_health_of_what_isnt_served_is_not_found() -> None:
-    with pytest.raises(RpcError, match="no service payments; there are clusterauto") as refused:
-        check_health(put(1, "payments"), serving=True)
+def test_health_is_that_of_the_server_at_each_check() -> None:
+    synced: list[str] = []
+    (check,) = health_handlers(lambda: bool(synced)).values()
+    for status in (2, 1):
+        for service in ("", *describe.SERVICES):
+            request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
+            assert check(request) == put(1, status), service
+        synced.append("groups and nodes")
+    with pytest.raises(RpcError) as refused:
+        check(put(1, "payments"))
     assert refused.value.code == StatusCode.NOT_FOUND
 
 
@@ -329,7 +182,10 @@ def reflected(**asked: str) -> reflection.ServerReflectionResponse:
     return answer
 
 
-async def test_both_versions_of_reflection_are_served() -> None:
+async def test_both_versions_of_reflection_list_the_services() -> None:
+    listed = [s.name for s in reflected(list_services="").list_services_response.service]
+    assert listed == list(describe.SERVICES)
+    assert len(listed) == 3
     request = put(7, "")
     assert {
         path.split("/")[1]: await stream(request) for path, stream in reflection_streams().items()
@@ -337,12 +193,6 @@ async def test_both_versions_of_reflection_are_served() -> None:
         ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"],
         reflect(request),
     )
-
-
-def test_reflection_lists_the_services() -> None:
-    listed = [s.name for s in reflected(list_services="").list_services_response.service]
-    assert listed == list(describe.SERVICES)
-    assert len(listed) == 3
 
 
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
@@ -369,19 +219,13 @@ def test_reflection_gives_all_that_a_client_needs_to_call(symbol: str) -> None:
     assert again.file_descriptor_response.file_descriptor_proto == files
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_what_reflection_doesnt_know_is_told_in_its_answer() -> None:
+    for asked in (
         {"file_by_filename": "no.proto"},
         {"file_containing_symbol": f"{SERVICE}.NoSuchCall"},
         {"file_containing_symbol": ""},
         {"file_containing_symbol": "google.protobuf.FileDescriptorProto"},
         {"all_extension_numbers_of_type": SERVICE},
-    ],
-)
-def test_what_reflection_doesnt_know_is_told_in_its_answer(asked: dict[str, str]) -> None:
-    assert reflected(**asked).error_response.error_code == StatusCode.NOT_FOUND
-
-
-def test_a_question_about_nothing_is_told_so() -> None:
+    ):
+        assert reflected(**asked).error_response.error_code == StatusCode.NOT_FOUND, asked
     assert reflected().error_response.error_code == StatusCode.INVALID_ARGUMENT

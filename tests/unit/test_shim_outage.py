@@ -18,26 +18,24 @@ import pytest
 from kwok_operator.core.autoscalable import MAX_ANSWER
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
-from kwok_operator.kube.decode import NodeView
 from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.shim.grpcstatus import RpcError, StatusCode
+from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
-from kwok_operator.shim.settings import Selector
-from kwok_operator.shim.store import Store
-from kwok_operator.shim.writer import GroupWriter
+from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
+from tests.fakes.shimstore import node_of, store_of
 from tests.fakes.waiting import until
 
 
 class World:
     def __init__(self, client: KubeClient) -> None:
         self.naps = Naps()
-        self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
-        writer = GroupWriter(client=client, store=self.store, clock=time.monotonic)
+        self.store = store_of(synced=False)
+        writer = TargetWriter(client=client, store=self.store, clock=time.monotonic, patience=60)
         self._handlers = CloudProvider(store=self.store, writer=writer).handlers()
 
     async def call(self, name: str, request: Any) -> bytes:
@@ -156,31 +154,22 @@ async def test_what_was_stored_before_is_put_back() -> None:
             await until(lambda: world.spec("web").target_size == 60)
 
 
-async def test_before_the_first_listing_nothing_is_known() -> None:
-    async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
-        with pytest.raises(RpcError) as failed:
-            await World(client).target("web")
-        assert failed.value.code is StatusCode.UNAVAILABLE
-
-
 async def test_fifty_thousand_instances() -> None:
     async with FakeApiServer() as server, KubeClient(connection=server.connection()) as client:
         name = "a" * 50
-        body = server.create(GROUPS, group(name, targetSize=50_000))
+        server.create(GROUPS, group(name, targetSize=50_000))
         async with following(server, client) as world:
             served = world.store.served(name)
             assert served is not None
             names = [served.names.name(serial) for serial in range(50_000)]
-            uid = body["metadata"]["uid"]
-            for node in names:
-                world.store.put_node(_node(node, group=name, uid=uid))
+            for serial in range(50_000):
+                world.store.put_node(node_of(served, serial))
             request = pb.NodeGroupNodesRequest(id=name)
             answer = await world.call("NodeGroupNodes", request)
             assert len(pb.NodeGroupNodesResponse.FromString(answer).instances) == 50_000
             assert len(answer) < MAX_ANSWER
             for serial in range(50_000, 60_000):
-                node = served.names.name(serial)
-                world.store.put_node(_node(node, group=name, uid=uid))
+                world.store.put_node(node_of(served, serial))
             with pytest.raises(RpcError, match="split the group") as too_large:
                 await world.call("NodeGroupNodes", request)
             assert too_large.value.code is StatusCode.RESOURCE_EXHAUSTED
@@ -189,21 +178,3 @@ async def test_fifty_thousand_instances() -> None:
             await world.call("NodeGroupDeleteNodes", asked)
             assert await world.target(name) == 40_000
             assert server.calls["patch", "kwoknodegroups"] == 1
-
-
-def _node(name: str, *, group: str, uid: str) -> NodeView:
-    return NodeView(
-        name=name,
-        uid=name,
-        resource_version=1,
-        created=0.0,
-        labels={"kwok-operator.io/node-group": group},
-        annotations={"kwok-operator.io/node-group-uid": uid},
-        owner_uids=(uid,),
-        finalizers=(),
-        deleting=False,
-        ready=True,
-        addresses=(),
-        kubelet_port=0,
-        provider_id=f"kwok:{name}",
-    )

@@ -1,71 +1,82 @@
 """What cluster-autoscaler (CA) is told of a single group: its template, its options, prices, GPUs.
 
 - TemplateNodeInfo is never empty, and stands in the field of each generation
-- GetOptions keeps the defaults of either generation, and is unimplemented where nothing is set
+- GetOptions keeps CA's defaults, and is unimplemented where nothing is set
+- it gives way to CA's own flags while a node of the group is starting: CA 1.35 and later give nodes
+  no time to become Ready as soon as they are told any options. Starting is what isn't Ready, or is
+  kept off by Kubernetes, for 15 minutes at most. But an instance that may take longer than the
+  flags allow is not given up meanwhile
 - a node costs what its group says, a pod what it asks for, and nothing where no group has a price
 - GPU label and types, also where groups disagree
+
+The bytes of each version of CA are in test_shim_traps.py.
 """
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim.grpcstatus import RpcError
+from kwok_operator.shim.groupnodes import STARTUP_TIME
+from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.template import decode_node
-from tests.fakes.shimcalls import TEMPLATE, Shim, code_of, with_template
-from tests.fakes.shimstore import group_of
+from tests.fakes.shimcalls import (
+    NOW,
+    TEMPLATE,
+    Clock,
+    Shim,
+    code_of,
+    options_are_told,
+    with_template,
+)
+from tests.fakes.shimstore import group_of, node_of, pending
+
+OPTIONS: dict[str, Any] = {"scaleDownUnneededTime": "5m", "maxNodeProvisionTime": "1h"}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 class TestTemplateNodeInfo:
-    def test_the_node_in_the_field_of_each_generation(self) -> None:
-        answer = Shim(with_template("one")).template()
-        assert answer.nodeBytes == answer.nodeInfo != b""
-        node = decode_node(answer.nodeBytes)
+    def test_it_follows_the_group_in_the_field_of_each_generation(self) -> None:
+        shim = Shim(with_template("one"))
+        before = shim.template()
+        assert before.nodeBytes == before.nodeInfo == shim.template().nodeBytes
+        node = decode_node(before.nodeBytes)
         assert node["status"]["allocatable"]["cpu"] == "7"
         assert node["metadata"]["annotations"]["cluster-autoscaler.kwok.nodegroup/name"] == "web"
-
-    def test_it_follows_the_group(self) -> None:
-        shim = Shim(with_template("one"))
-        before = shim.template().nodeBytes
-        assert shim.template().nodeBytes == before
         changed = {**TEMPLATE, "status": {"capacity": {"cpu": "9"}, "allocatable": {"cpu": "9"}}}
         status = {"resolvedTemplate": changed, "templateHash": "two"}
         shim.store.put_group(group_of(status=status))
         assert decode_node(shim.template().nodeBytes)["status"]["allocatable"]["cpu"] == "9"
 
-    @pytest.mark.parametrize(
-        ("status", "why"),
-        [
+    def test_without_one_there_is_a_reason_and_never_an_empty_node(self) -> None:
+        for status, why in (
             ({}, "it is new"),
             ({"resolvedTemplate": {"metadata": 5}, "templateHash": "x"}, "metadata"),
-        ],
-        ids=["none yet", "no node"],
-    )
-    def test_without_one_there_is_a_reason_and_never_an_empty_node(
-        self, status: dict[str, Any], why: str
-    ) -> None:
-        code, sentence = code_of(Shim(group_of(status=status)).template)
-        assert code == "FAILED_PRECONDITION"
-        assert sentence.startswith("group web has no usable template: ")
-        assert why in sentence
+        ):
+            code, sentence = code_of(Shim(group_of(status=status)).template)
+            assert (code, why in sentence) == ("FAILED_PRECONDITION", True)
 
 
 class TestGetOptions:
     def ask(self, options: Any, defaults: pb.NodeGroupAutoscalingOptions | None) -> Any:
-        autoscaling = {} if options is None else {"options": options}
-        shim = Shim(group_of(autoscaling=autoscaling))
+        shim = Shim(group_of(autoscaling={} if options is None else {"options": options}))
         request = pb.NodeGroupAutoscalingOptionsRequest(id="web", defaults=defaults)
         answer = shim.ask("NodeGroupGetOptions", request, pb.NodeGroupAutoscalingOptionsResponse)
         return answer.nodeGroupAutoscalingOptions
 
-    @pytest.mark.parametrize("options", [None, {}, {"scaleDownUnneededTime": None}], ids=repr)
-    def test_a_group_that_sets_none_has_none(self, options: Any) -> None:
-        assert code_of(self.ask, options, None)[0] == "UNIMPLEMENTED"
+    def test_a_group_that_sets_none_has_none(self) -> None:
+        for options in (None, {}, {"scaleDownUnneededTime": None}):
+            assert code_of(self.ask, options, None)[0] == "UNIMPLEMENTED", options
 
     def test_saying_so_costs_nothing_however_often(self) -> None:
         """Four times for each node in each loop."""
@@ -77,47 +88,14 @@ class TestGetOptions:
             errors.append(len(refused.traceback))
         assert len(set(errors)) == 1, "an error that is raised again grows by its way each time"
 
-    def test_what_is_not_set_is_as_cluster_autoscaler_has_it(self) -> None:
-        defaults = pb.NodeGroupAutoscalingOptions(
-            scaleDownUtilizationThreshold=0.6,
-            scaleDownGpuUtilizationThreshold=0.7,
-            zeroOrMaxNodeScaling=True,
-            ignoreDaemonSetsUtilization=True,
-        )
-        defaults.scaleDownUnneededDuration.FromSeconds(60)
-        defaults.scaleDownUnreadyDuration.FromSeconds(120)
-        defaults.MaxNodeProvisionDuration.FromSeconds(180)
-        found = self.ask({"scaleDownUnneededTime": "1h30m"}, defaults)
-        assert found.scaleDownUnneededDuration.seconds == 5400
-        assert found.scaleDownUnneededTime.duration == 5400 * 10**9
-        assert found.scaleDownUnreadyDuration.seconds == 120
-        assert found.scaleDownUnreadyTime.duration == 120 * 10**9
-        assert found.MaxNodeProvisionDuration.seconds == 180
-        assert found.MaxNodeProvisionTime.duration == 180 * 10**9
-        assert found.scaleDownUtilizationThreshold == 0.6
-        assert found.scaleDownGpuUtilizationThreshold == 0.7
-        assert found.zeroOrMaxNodeScaling
-        assert found.ignoreDaemonSetsUtilization
-
-    def test_defaults_of_the_old_generation_are_kept_too(self) -> None:
-        defaults = pb.NodeGroupAutoscalingOptions()
-        defaults.scaleDownUnneededTime.duration = 60 * 10**9
-        defaults.scaleDownUnreadyTime.duration = 120 * 10**9
-        defaults.MaxNodeProvisionTime.duration = 180 * 10**9
-        found = self.ask({"scaleDownUtilizationThreshold": "0.4"}, defaults)
-        assert found.scaleDownUnneededDuration.seconds == 60
-        assert found.scaleDownUnreadyDuration.seconds == 120
-        assert found.MaxNodeProvisionDuration.seconds == 180
-        assert found.scaleDownUtilizationThreshold == 0.4
-
-    def test_every_option(self) -> None:
+    def test_every_option_also_where_it_is_nothing(self) -> None:
         found = self.ask(
             {
                 "scaleDownUtilizationThreshold": "0",
                 "scaleDownGpuUtilizationThreshold": "1.0",
                 "scaleDownUnneededTime": "0s",
                 "scaleDownUnreadyTime": "1s",
-                "maxNodeProvisionTime": "2h",
+                "maxNodeProvisionTime": "1h30m",
                 "zeroOrMaxNodeScaling": False,
                 "ignoreDaemonSetsUtilization": True,
             },
@@ -131,9 +109,104 @@ class TestGetOptions:
         assert found.HasField("scaleDownUnneededDuration")
         assert found.scaleDownUnneededDuration.seconds == 0
         assert found.scaleDownUnreadyDuration.seconds == 1
-        assert found.MaxNodeProvisionDuration.seconds == 7200
+        assert found.MaxNodeProvisionDuration.seconds == 5400
         assert not found.zeroOrMaxNodeScaling
         assert found.ignoreDaemonSetsUtilization
+
+
+def patient(name: str = "web", **more: Any) -> Group:
+    """A group with options, whose nodes may take an hour to come."""
+    return group_of(name, autoscaling={"options": more.pop("options", OPTIONS)}, **more)
+
+
+class TestWhoIsStarting:
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({"ready": True}, True),
+            ({"ready": False}, False),
+            ({"ready": True, "not_ready_taint": True}, False),
+            ({"ready": False, "deleting": True}, True),
+            ({"ready": False, "owner_uids": ()}, True),
+            ({"ready": False, "created": NOW - STARTUP_TIME - 1}, True),
+            ({"ready": False, "created": NOW - STARTUP_TIME + 1}, False),
+        ],
+        ids=["Ready", "not Ready", "tainted", "going", "another's", "too old", "still young"],
+    )
+    def test_a_node(self, clock: Clock, changes: dict[str, Any], expected: bool) -> None:
+        group = patient()
+        shim = Shim(group, clock=clock)
+        shim.store.put_node(node_of(group, 0, **{"created": NOW, **changes}))
+        assert options_are_told(shim) is expected
+
+    @pytest.mark.parametrize("end", ["Ready", "deleted", "not in a new list", "old"])
+    def test_until(self, clock: Clock, end: str) -> None:
+        group = patient()
+        shim = Shim(group, clock=clock)
+        starting = node_of(group, 0, ready=False, created=NOW)
+        shim.store.put_node(starting)
+        assert not options_are_told(shim)
+        if end == "Ready":
+            shim.store.put_node(node_of(group, 0, created=NOW))
+        elif end == "deleted":
+            shim.store.drop_node(starting)
+        elif end == "not in a new list":
+            shim.store.replace_nodes([], 1)
+        else:
+            clock.now += STARTUP_TIME
+        assert options_are_told(shim)
+
+    def test_one_of_many_is_enough_in_any_order_and_no_matter_of_others(self, clock: Clock) -> None:
+        group = patient()
+        shim = Shim(group, patient("other"), clock=clock)
+        for serial, age in enumerate((800, 100, 500)):
+            shim.store.put_node(node_of(group, serial, ready=False, created=NOW - age))
+        for later, expected in ((0, False), (200, False), (500, False), (801, True)):
+            clock.now = NOW + later
+            assert options_are_told(shim) is expected
+            assert options_are_told(shim, "other")
+
+    def test_it_costs_the_same_however_many_are_starting(self, clock: Clock) -> None:
+        """Asked four times for each node."""
+
+        def seconds(starting: int) -> float:
+            group = patient()
+            shim = Shim(group, clock=clock)
+            for serial in range(starting):
+                shim.store.put_node(node_of(group, serial, ready=False, created=NOW))
+            return min(timed(lambda: shim.store.is_starting(group)) for _ in range(50))
+
+        assert seconds(20_000) < 20 * seconds(1) + 0.0001
+
+
+def timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+class TestWhoMayTakeLonger:
+    """The instance was asked for at NOW, and a node of the group is starting."""
+
+    def ask(self, clock: Clock, later: float, **more: Any) -> bool:
+        group = patient(**({"status": {"nextSerial": 2, "pending": [pending(1, 1)]}} | more))
+        clock.now = NOW + later
+        shim = Shim(group, clock=clock)
+        shim.store.put_node(node_of(group, 0, ready=False, created=clock.now))
+        return options_are_told(shim)
+
+    def test_once_the_flag_would_give_it_up(self, clock: Clock) -> None:
+        assert [self.ask(clock, later) for later in (899, 901, 9_999)] == [False, True, True]
+
+    def test_not_where_the_group_is_no_more_patient_than_the_flag(self, clock: Clock) -> None:
+        assert not self.ask(clock, 901, options={"maxNodeProvisionTime": "15m"})
+        assert not self.ask(clock, 901, options={"scaleDownUnneededTime": "5m"})
+
+    def test_not_where_nothing_is_missing_or_nobody_knows_since_when(self, clock: Clock) -> None:
+        assert not self.ask(clock, 901, status={"nextSerial": 2})
+        for date in ("", "yesterday", "0001-01-01T00:00:00"):
+            batch = {**pending(1, 1), "requestedAt": date}
+            assert not self.ask(clock, 9_999, status={"nextSerial": 2, "pending": [batch]}), date
 
 
 def hours(request: Any, count: float) -> Any:
@@ -164,14 +237,6 @@ class TestPrices:
         assert self.node_price(shim, "web") == pytest.approx(32.77)
         assert self.node_price(shim, "web", 0.5) == pytest.approx(16.385)
 
-    def test_a_group_without_a_price_has_none(self) -> None:
-        assert code_of(self.node_price, Shim(group_of()), "web")[0] == "UNIMPLEMENTED"
-
-    def test_a_node_of_nobody_has_none(self) -> None:
-        code, sentence = code_of(self.node_price, Shim(group_of()), "")
-        assert code == "NOT_FOUND"
-        assert sentence
-
     def test_a_pod_costs_what_it_asks_for(self) -> None:
         shim = Shim(group_of(price={"hourly": "1"}))
         one = self.pod_price(shim, {"cpu": "1"})
@@ -182,12 +247,15 @@ class TestPrices:
         assert self.pod_price(shim, {"nvidia.com/gpu": "1"}) > one
         assert self.pod_price(shim, {"cpu": "a lot"}) == self.pod_price(shim, {}) == 0.0
 
-    def test_where_no_group_has_a_price_pods_have_none(self) -> None:
-        assert code_of(self.pod_price, Shim(group_of()), {"cpu": "1"})[0] == "UNIMPLEMENTED"
+    def test_what_has_no_price(self) -> None:
+        shim = Shim(group_of())
+        assert code_of(self.node_price, shim, "web")[0] == "UNIMPLEMENTED"
+        assert code_of(self.node_price, shim, "")[0] == "NOT_FOUND"
+        assert code_of(self.pod_price, shim, {"cpu": "1"})[0] == "UNIMPLEMENTED"
 
 
-def gpu_group(name: str, label: str | None) -> Group:
-    autoscaling = {} if label is None else {"gpuLabel": label}
+def gpu_group(name: str, label: str | None, **autoscaling: Any) -> Group:
+    autoscaling |= {} if label is None else {"gpuLabel": label}
     status = {"resolvedTemplate": TEMPLATE, "templateHash": "one"}
     return group_of(name, autoscaling=autoscaling, status=status)
 
@@ -198,35 +266,29 @@ class TestGpus:
         answer = shim.ask("GetAvailableGPUTypes", request, pb.GetAvailableGPUTypesResponse)
         return set(answer.gpuTypes)
 
-    def test_without_a_label_there_are_none(self) -> None:
-        shim = Shim(gpu_group("a", None))
-        assert (shim.label(), self.types(shim)) == ("", set())
-
     def test_the_label_and_its_values_on_the_nodes(self) -> None:
+        none = Shim(gpu_group("a", None))
+        assert (none.label(), self.types(none)) == ("", set())
         shim = Shim(gpu_group("a", "a.b/gpu"), gpu_group("b", "a.b/gpu"), gpu_group("c", None))
         assert (shim.label(), self.types(shim)) == ("a.b/gpu", {"h100"})
 
     def test_types_that_groups_name_and_those_on_their_nodes(self) -> None:
-        named = group_of("b", autoscaling={"gpuLabel": "a.b/gpu", "gpuTypes": ["a100", "h100"]})
-        unlabelled = group_of("c", autoscaling={"gpuTypes": ["k80"]})
+        named = gpu_group("b", "a.b/gpu", gpuTypes=["a100", "h100"])
+        unlabelled = gpu_group("c", None, gpuTypes=["k80"])
         shim = Shim(gpu_group("a", "a.b/gpu"), named, unlabelled)
         assert self.types(shim) == {"a100", "h100", "k80"}
 
-    @pytest.mark.parametrize(
-        "template", [{"metadata": 5}, {"metadata": {"labels": [1]}}, {}], ids=repr
-    )
-    def test_a_status_that_somebody_else_wrote_has_none(self, template: dict[str, Any]) -> None:
-        status = {"resolvedTemplate": template, "templateHash": "one"}
-        assert self.types(Shim(group_of(autoscaling={"gpuLabel": "x"}, status=status))) == set()
+    def test_a_status_that_somebody_else_wrote_has_none(self) -> None:
+        for template in ({"metadata": 5}, {"metadata": {"labels": [1]}}, {}):
+            status = {"resolvedTemplate": template, "templateHash": "one"}
+            shim = Shim(group_of(autoscaling={"gpuLabel": "x"}, status=status))
+            assert self.types(shim) == set(), template
 
     def test_groups_that_disagree_are_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
-        shim = Shim(gpu_group("a", "a.b/gpu"), gpu_group("b", "other"), gpu_group("c", "a.b/gpu"))
+        agreeing = gpu_group("a", "a.b/gpu"), gpu_group("c", "a.b/gpu")
         with caplog.at_level(logging.WARNING):
-            assert shim.label() == "a.b/gpu"
+            Shim(*agreeing).label()
+            assert not caplog.records
+            assert Shim(*agreeing, gpu_group("b", "other")).label() == "a.b/gpu"
         (record,) = caplog.records
         assert "taken=a.b/gpu others=b (other)" in record.getMessage()
-
-    def test_groups_that_agree_are_no_news(self, caplog: pytest.LogCaptureFixture) -> None:
-        with caplog.at_level(logging.WARNING):
-            Shim(gpu_group("a", "a.b/gpu"), gpu_group("b", "a.b/gpu")).label()
-        assert not caplog.records

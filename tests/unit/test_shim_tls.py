@@ -15,8 +15,10 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -32,6 +34,8 @@ from tests.fakes import certificates
 from tests.fakes.certificates import SERVER_NAME
 
 Made = certificates.Certificates
+LONG: Final = 60.0
+"""Seconds for what takes none: machines are busy."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,7 @@ def channel(
 
 async def call(over: grpc.aio.Channel) -> bool:
     try:
-        return bytes(await over.unary_unary("/t/Echo", bytes, bytes)(b"x", timeout=5)) == b"x"
+        return bytes(await over.unary_unary("/t/Echo", bytes, bytes)(b"x", timeout=LONG)) == b"x"
     except grpc.aio.AioRpcError as error:
         assert error.code() == grpc.StatusCode.UNAVAILABLE
         return False
@@ -108,54 +112,49 @@ async def gets_in(port: int, trusted: Made, client: Made | None, *, shown: str =
         return await call(over)
 
 
-async def serving(tls: Tls) -> tuple[GrpcServer, int]:
+@asynccontextmanager
+async def serving(tls: Tls) -> AsyncIterator[int]:
+    """The port."""
     server = GrpcServer({"/t/Echo": lambda message: message})
-    return server, await server.listen_tcp("127.0.0.1", 0, ssl=tls.context)
-
-
-async def test_who_gets_in(mounted: Mounted, old: Made, new: Made) -> None:
-    server, port = await serving(Tls(mounted.files))
-    assert await gets_in(port, old, old)
-    assert not await gets_in(port, old, None)
-    assert not await gets_in(port, old, new)
-    assert not await gets_in(port, old, old, shown="expired")
+    yield await server.listen_tcp("127.0.0.1", 0, ssl=tls.context)
     await server.stop(0)
 
 
-async def test_who_is_turned_away_is_told_once_a_minute(
+async def test_who_gets_in_and_who_is_turned_away_is_told_once_a_minute(
     mounted: Mounted, old: Made, new: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    server, port = await serving(Tls(mounted.files, clock=lambda: now))
+    async with serving(Tls(mounted.files, clock=lambda: now)) as port:
 
-    async def told(client: Made | None, shown: str = "client") -> list[str]:
-        caplog.clear()
-        assert not await gets_in(port, old, client, shown=shown)
-        return [record.message for record in caplog.records if record.name == tls_module.__name__]
+        async def told(client: Made | None, shown: str = "client") -> list[str]:
+            caplog.clear()
+            assert not await gets_in(port, old, client, shown=shown)
+            return [
+                record.message for record in caplog.records if record.name == tls_module.__name__
+            ]
 
-    refused = "client turned away: error=its certificate is refused: "
-    assert await told(None) == ["client turned away: error=it shows no certificate"]
-    assert await told(old, "expired") == [refused + "certificate has expired"]
-    (other,) = await told(new)
-    assert other.startswith(refused)
-    assert await told(None) == []
-    now = tls_module.TELL_INTERVAL
-    assert await told(None) == ["client turned away: error=it shows no certificate"]
-    await server.stop(0)
+        assert await gets_in(port, old, old)
+        refused = "client turned away: error=its certificate is refused: "
+        assert await told(None) == ["client turned away: error=it shows no certificate"]
+        assert await told(old, "expired") == [refused + "certificate has expired"]
+        (other,) = await told(new)
+        assert other.startswith(refused)
+        assert await told(None) == []
+        now = tls_module.TELL_INTERVAL
+        assert await told(None) == ["client turned away: error=it shows no certificate"]
 
 
 async def test_renewed_files_are_taken_over(mounted: Mounted, old: Made, new: Made) -> None:
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    async with channel(port, old, old) as open_one:
-        assert await call(open_one)
-        mounted.put(new)
-        tls.look()
-        assert await gets_in(port, new, new)
-        assert not await gets_in(port, new, old), "the old CA counts no more"
-        assert not await gets_in(port, old, new), "the old certificate is gone"
-        assert await call(open_one), "what is open stays"
-    await server.stop(0)
+    async with serving(tls) as port:
+        async with channel(port, old, old) as open_one:
+            assert await call(open_one)
+            mounted.put(new)
+            tls.look()
+            assert await gets_in(port, new, new)
+            assert not await gets_in(port, new, old), "the old CA counts no more"
+            assert not await gets_in(port, old, new), "the old certificate is gone"
+            assert await call(open_one), "what is open stays"
 
 
 class Resuming:
@@ -170,7 +169,7 @@ class Resuming:
 
     def connect(self) -> str:
         """What becomes of a connection."""
-        with socket.create_connection(("127.0.0.1", self._port), timeout=5) as raw:
+        with socket.create_connection(("127.0.0.1", self._port), timeout=LONG) as raw:
             try:
                 with self._context.wrap_socket(
                     raw, server_hostname=SERVER_NAME, session=self._session
@@ -191,59 +190,45 @@ async def test_no_session_is_resumed(
     mounted: Mounted, old: Made, new: Made, version: ssl.TLSVersion, becomes: str
 ) -> None:
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    client = Resuming(port, old, version)
-    before = [await asyncio.to_thread(client.connect) for _ in range(2)]
-    mounted.put(new, "ca.crt")
-    tls.look()
-    assert await asyncio.to_thread(client.connect) == "refused"
-    assert before == [becomes] * 2
-    await server.stop(0)
+    async with serving(tls) as port:
+        client = Resuming(port, old, version)
+        before = [await asyncio.to_thread(client.connect) for _ in range(2)]
+        mounted.put(new, "ca.crt")
+        tls.look()
+        assert await asyncio.to_thread(client.connect) == "refused"
+        assert before == [becomes] * 2
 
 
 async def test_files_that_do_not_fit_each_other_change_nothing(
     mounted: Mounted, old: Made, new: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    mounted.put(new, "tls.crt")
-    sentence = "certificates not renewed, the old ones stay"
+    async with serving(tls) as port:
+        mounted.put(new, "tls.crt")
+        sentence = "certificates not renewed, the old ones stay"
 
-    def told() -> int:
-        """In two looks."""
-        caplog.clear()
+        def told() -> int:
+            """In two looks."""
+            caplog.clear()
+            tls.look()
+            tls.look()
+            return caplog.text.count(sentence)
+
+        assert told() == 1
+        assert told() == 0
+        mounted.put(old, "ca.crt")
+        assert told() == 1
+        mounted.remove("tls.key")
+        assert told() == 1
+        assert await gets_in(port, old, old)
+        mounted.put(new, "tls.key", "ca.crt")
+        times = mounted.times()
         tls.look()
+        assert await gets_in(port, new, new)
+        mounted.put(old)
+        mounted.set_times(times)
         tls.look()
-        return caplog.text.count(sentence)
-
-    assert told() == 1
-    assert told() == 0
-    mounted.put(old, "ca.crt")
-    assert told() == 1
-    assert await gets_in(port, old, old)
-    mounted.put(new, "tls.key", "ca.crt")
-    tls.look()
-    assert await gets_in(port, new, new)
-    await server.stop(0)
-
-
-async def test_renewed_files_may_have_the_old_times(mounted: Mounted, new: Made) -> None:
-    """As copies have that keep them."""
-    tls = Tls(mounted.files)
-    before, times = tls.context(), mounted.times()
-    mounted.put(new)
-    mounted.set_times(times)
-    tls.look()
-    assert tls.context() is not before
-
-
-async def test_files_that_are_gone_change_nothing(mounted: Mounted, old: Made) -> None:
-    tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    mounted.remove("tls.key")
-    tls.look()
-    assert await gets_in(port, old, old)
-    await server.stop(0)
+        assert await gets_in(port, old, old), "copies may have the times of the old ones"
 
 
 async def test_a_client_that_names_no_server_is_served_the_same(
@@ -251,17 +236,18 @@ async def test_a_client_that_names_no_server_is_served_the_same(
 ) -> None:
     """As one that connects to an IP address."""
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    mounted.put(new)
-    tls.look()
-    context = ssl.create_default_context(cafile=new.path("ca.crt"))
-    context.check_hostname = False
-    context.load_cert_chain(new.path("client.crt"), new.path("client.key"))
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="")
-    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    assert ssl.DER_cert_to_PEM_cert(shown).split() == new.text("server.crt").split()
-    writer.close()
-    await server.stop(0)
+    async with serving(tls) as port:
+        mounted.put(new)
+        tls.look()
+        context = ssl.create_default_context(cafile=new.path("ca.crt"))
+        context.check_hostname = False
+        context.load_cert_chain(new.path("client.crt"), new.path("client.key"))
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=context, server_hostname=""
+        )
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert ssl.DER_cert_to_PEM_cert(shown).split() == new.text("server.crt").split()
+        writer.close()
 
 
 async def test_it_looks_by_itself(
@@ -269,14 +255,13 @@ async def test_it_looks_by_itself(
 ) -> None:
     monkeypatch.setattr(tls_module, "CHECK_INTERVAL", 0.01)
     tls = Tls(mounted.files)
-    server, port = await serving(tls)
-    looking = asyncio.create_task(tls.keep_looking())
-    mounted.put(new)
-    while not await gets_in(port, new, new):
-        assert not looking.done()
-    looking.cancel()
-    await asyncio.gather(looking, return_exceptions=True)
-    await server.stop(0)
+    async with serving(tls) as port:
+        looking = asyncio.create_task(tls.keep_looking())
+        mounted.put(new)
+        while not await gets_in(port, new, new):
+            assert not looking.done()
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 @pytest.fixture
@@ -298,25 +283,24 @@ def test_all_the_same_on_uvloop(
 
     async def work() -> None:
         tls = Tls(mounted.files)
-        server, port = await serving(tls)
-        assert await asyncio.to_thread(blocking, port, old, old)
-        mounted.put(new)
-        tls.look()
-        assert await asyncio.to_thread(blocking, port, new, new)
-        assert not await asyncio.to_thread(blocking, port, new, old)
-        assert "client turned away: error=its certificate is refused" in caplog.text
-        await server.stop(0)
+        async with serving(tls) as port:
+            assert await asyncio.to_thread(blocking, port, old, old)
+            mounted.put(new)
+            tls.look()
+            assert await asyncio.to_thread(blocking, port, new, new)
+            assert not await asyncio.to_thread(blocking, port, new, old)
+            assert "client turned away: error=its certificate is refused" in caplog.text
 
     on_uvloop(work())
 
 
-@pytest.mark.parametrize("name", ["cert", "key", "cacert"])
-def test_files_that_cannot_be_used(mounted: Mounted, name: str) -> None:
-    Path(getattr(mounted.files, name)).write_text("no PEM")
-    with pytest.raises(SettingsError, match="--cert, --key, --cacert: can't be used"):
-        Tls(mounted.files)
-
-
-def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="No such file"):
-        Tls(Mounted(tmp_path).files)
+def test_files_that_cannot_be_used(old: Made, tmp_path: Path) -> None:
+    for name in ("cert", "key", "cacert"):
+        mounted = Mounted(tmp_path)
+        mounted.put(old)
+        Path(getattr(mounted.files, name)).write_text("no PEM")
+        with pytest.raises(SettingsError, match="--cert, --key, --cacert: can't be used"):
+            Tls(mounted.files)
+        Path(getattr(mounted.files, name)).unlink()
+        with pytest.raises(SettingsError, match="No such file"):
+            Tls(mounted.files)

@@ -3,17 +3,15 @@
 Requests are the bytes that a cluster-autoscaler (CA) of some version sends, and answers are read as
 that version reads them.
 
-- each call has the path and the bytes that CA knows, for CA 1.32 to 1.37 alike
+- each call has the bytes that CA knows, for CA 1.32 to 1.37 alike
 - options start from what the request has, in the fields of its generation; a time that is missing
   from the answer would crash an old CA
-- only what is optional is ever UNIMPLEMENTED
 - a template is a bare v1 Node by its field numbers, and says whose it is where CA leaves it alone:
   it renames the node, and gives it a providerID of its own choosing or none
 - groups that are alike but for their zone look alike to --balance-similar-node-groups
-- the cloud-config has an address that Go can split
 - even very many groups fit into what CA's client takes
 
-What is written is in test_shim_traps_sizes.py.
+What is written is in test_shim_stories.py.
 """
 
 from typing import Any
@@ -23,32 +21,13 @@ import pytest
 from kwok_operator.cli.main import main as cli
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim import cloudconfig, messages
+from kwok_operator.shim import messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.settings import parse_address
 from kwok_operator.shim.template import decode_node
-from tests.fakes.shimcalls import TEMPLATE, Shim, code_of, with_template
+from tests.fakes.protobuf import fields, put
+from tests.fakes.shimcalls import TEMPLATE, Shim, with_template
 from tests.fakes.shimstore import group_of, node_of
-from tests.unit.test_shim_messages import fields, put
 
-PATH = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
-CALLS = {
-    "Cleanup",
-    "GPULabel",
-    "GetAvailableGPUTypes",
-    "NodeGroupDecreaseTargetSize",
-    "NodeGroupDeleteNodes",
-    "NodeGroupForNode",
-    "NodeGroupGetOptions",
-    "NodeGroupIncreaseSize",
-    "NodeGroupNodes",
-    "NodeGroupTargetSize",
-    "NodeGroupTemplateNodeInfo",
-    "NodeGroups",
-    "PricingNodePrice",
-    "PricingPodPrice",
-    "Refresh",
-}
 SECOND = 10**9
 ANNOTATION = "cluster-autoscaler.kwok.nodegroup/name"
 
@@ -65,9 +44,6 @@ def sent_node(name: str, provider_id: str, annotations: dict[str, str] | None = 
 
 
 class TestOnTheWire:
-    def test_the_paths(self) -> None:
-        assert Shim().calls.keys() == {f"{PATH}{name}" for name in CALLS}
-
     def test_the_groups_and_their_sizes(self) -> None:
         bounds = {"minSize": 1, "maxSize": 300, "gpuLabel": "a.b/gpu"}
         shim = Shim(group_of(targetSize=200, autoscaling=bounds))
@@ -88,17 +64,6 @@ class TestOnTheWire:
         assert fields(owner)[1] == [b"web"]
         nobody = shim.raw("NodeGroupForNode", put(1, sent_node("real", "aws:///b/i-0")))
         assert nobody in (b"", put(1, b"")), "a group without an id, or none"
-
-    @pytest.mark.parametrize("reason", ["unregistered", "create-error"])
-    def test_a_placeholder_whose_node_has_come_meanwhile(self, reason: str) -> None:
-        """CA looks at a group's instances every two minutes only."""
-        group = group_of(status={"nextSerial": 1})
-        shim, provider_id = Shim(group), f"kwok:{group.names.name(0)}"
-        shim.store.put_node(node_of(group, 0))
-        why = {"k8s.io/cluster-autoscaler/fake-node-reason": reason}
-        asked = put(1, sent_node(provider_id, provider_id, why))
-        (owner,) = fields(shim.raw("NodeGroupForNode", asked))[1]
-        assert fields(owner)[1] == [b"web"]
 
 
 class Version:
@@ -173,74 +138,53 @@ class TestEachVersion:
         assert price == pytest.approx(0.033)
 
 
-def test_only_what_is_optional_is_ever_unimplemented() -> None:
-    """For any other call, CA takes that code for a failure like any other."""
-    shim = Shim(group_of())
-    asked = put(1, "web")
-    for name in ("NodeGroupTargetSize", "NodeGroupNodes", "NodeGroupForNode"):
-        shim.raw(name, b"" if name == "NodeGroupForNode" else asked)
-    for name in ("Refresh", "NodeGroups", "GPULabel", "GetAvailableGPUTypes", "Cleanup"):
-        shim.raw(name, b"")
-    price = put(1, sent_node("n", "", {ANNOTATION: "web"}))
-    for name, request in (
-        ("NodeGroupGetOptions", asked),
-        ("PricingNodePrice", price),
-        ("PricingPodPrice", b""),
-    ):
-        assert code_of(shim.raw, name, request)[0] == "UNIMPLEMENTED"
+def test_a_template_is_a_bare_node() -> None:
+    """By its field numbers, read without any message that we know."""
+    guard = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
+    template = {**TEMPLATE, "spec": {"taints": [guard]}}
+    shim = Shim(group_of(status={"resolvedTemplate": template}))
+    answer = shim.raw("NodeGroupTemplateNodeInfo", put(1, "web"))
+    (data,) = fields(answer)[2]
+    assert data != b""
+    assert not data.startswith(b"k8s\0")
+    node = fields(data)
+    assert node.keys() <= {1, 2, 3}, "metadata, spec, status"
+    metadata, spec, status = (fields(node[n][0]) for n in (1, 2, 3))
+    assert metadata[1] == [b"template-web"]
+    assert entry("kubernetes.io/arch", "amd64") in metadata[11]
+    assert entry(ANNOTATION, "web") in metadata[12]
+    assert put(1, "kwok-provider") + put(2, "true") + put(3, "NoSchedule") in spec[5]
+    assert put(1, "cpu") + put(2, put(1, "8")) in status[1]
+    assert put(1, "cpu") + put(2, put(1, "7")) in status[2]
+    conditions = [fields(each) for each in status[4]]
+    assert [c[2] for c in conditions if c[1] == [b"Ready"]] == [[b"True"]]
 
 
-class TestTheTemplatesBytes:
-    """A node by its field numbers, read without any message that we know."""
-
-    def test_a_bare_node(self) -> None:
-        guard = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
-        template = {**TEMPLATE, "spec": {"taints": [guard]}}
-        shim = Shim(group_of(status={"resolvedTemplate": template}))
-        answer = shim.raw("NodeGroupTemplateNodeInfo", put(1, "web"))
-        (data,) = fields(answer)[2]
-        assert data != b""
-        assert not data.startswith(b"k8s\0")
-        node = fields(data)
-        assert node.keys() <= {1, 2, 3}, "metadata, spec, status"
-        metadata, spec, status = (fields(node[n][0]) for n in (1, 2, 3))
-        assert metadata[1] == [b"template-web"]
-        assert entry("kubernetes.io/arch", "amd64") in metadata[11]
-        assert entry(ANNOTATION, "web") in metadata[12]
-        assert put(1, "kwok-provider") + put(2, "true") + put(3, "NoSchedule") in spec[5]
-        assert put(1, "cpu") + put(2, put(1, "8")) in status[1]
-        assert put(1, "cpu") + put(2, put(1, "7")) in status[2]
-        conditions = [fields(each) for each in status[4]]
-        assert [c[2] for c in conditions if c[1] == [b"Ready"]] == [[b"True"]]
-
-
-class TestWhoseTemplateItIs:
+@pytest.mark.parametrize("name", ["web", "db"])
+def test_the_annotation_of_a_template_says_whose_it_is(name: str) -> None:
     """CA asks for the price of a node that it has renamed."""
-
-    def priced(self) -> Shim:
-        return Shim(
-            with_template("one", price={"hourly": "0.25"}),
-            with_template("two", name="db", price={"hourly": "4"}, status={"nextSerial": 1}),
+    prices = {"web": "0.25", "db": "4"}
+    shim = Shim(
+        *(
+            with_template("one", name=group, price={"hourly": price}, status={"nextSerial": 1})
+            for group, price in prices.items()
         )
-
-    @pytest.mark.parametrize("group", ["web", "db"])
-    def test_the_annotation_of_the_template_says_it(self, group: str) -> None:
-        shim = self.priced()
-        db = shim.store.served("db")
-        assert db is not None
-        template = decode_node(shim.template(group).nodeBytes)["metadata"]
-        node = pb.ExternalGrpcNode(
-            name=f"template-node-for-{group}-5577006791947779410",
-            # Of a real node, and not necessarily of this group.
-            providerID=f"kwok:{db.names.name(0)}",
-            labels=template["labels"] | {"kubernetes.io/hostname": "template-node-for-x"},
-            annotations=template["annotations"],
-        )
-        request = pb.PricingNodePriceRequest(node=node)
-        request.startTimestamp.FromSeconds(0)
-        request.endTimestamp.FromSeconds(3600)
-        found = shim.ask("PricingNodePrice", request, pb.PricingNodePriceResponse)
-        assert found.price == {"web": 0.25, "db": 4.0}[group]
+    )
+    db = shim.store.served("db")
+    assert db is not None
+    template = decode_node(shim.template(name).nodeBytes)["metadata"]
+    node = pb.ExternalGrpcNode(
+        name=f"template-node-for-{name}-5577006791947779410",
+        # Of a real node, and not necessarily of this group.
+        providerID=f"kwok:{db.names.name(0)}",
+        labels=template["labels"] | {"kubernetes.io/hostname": "template-node-for-x"},
+        annotations=template["annotations"],
+    )
+    request = pb.PricingNodePriceRequest(node=node)
+    request.startTimestamp.FromSeconds(0)
+    request.endTimestamp.FromSeconds(3600)
+    found = shim.ask("PricingNodePrice", request, pb.PricingNodePriceResponse)
+    assert found.price == float(prices[name])
 
 
 def test_groups_that_differ_in_their_zone_alone_are_alike(
@@ -268,22 +212,6 @@ def test_groups_that_differ_in_their_zone_alone_are_alike(
     labels = [node["metadata"]["labels"].items() for node in nodes]
     assert {key for key, _ in labels[0] ^ labels[1]} <= ignored
     assert nodes[0]["status"] == nodes[1]["status"]
-
-
-class TestCloudConfig:
-    @pytest.mark.parametrize(
-        "listen", ["127.0.0.1:8086", "[::1]:8086", ":8086", "shim.kwok:8086", "unix:/run/a b.sock"]
-    )
-    def test_go_can_split_its_address(self, listen: str) -> None:
-        """Into a host and a port, or CA ends: one colon, all others in brackets."""
-        line = cloudconfig.render(parse_address(listen), None).splitlines()[-2]
-        host, _, port = line.removeprefix("address: ").strip("'").rpartition(":")
-        assert port
-        assert ":" not in host or (host[0], host[-1]) == ("[", "]")
-
-    def test_a_socket_file_with_a_colon_cannot_be_told_to_it(self) -> None:
-        with pytest.raises(ValueError, match="a colon"):
-            parse_address("unix:/run/kwok:8086.sock")
 
 
 def test_ten_thousand_groups_stay_below_the_limit_of_clients() -> None:

@@ -18,10 +18,10 @@ from kwok_operator.core.autoscaler import Change, Fleet, RefusedError, Victim, d
 from kwok_operator.errors import ApiUnreachableError, InvalidError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
-from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.writer import BusyError, GroupGoneError, GroupWriter
+from kwok_operator.shim.writer import PATIENCE, BusyError, NotServedError, TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.shimstore import store_of
 
 NAME = "web"
 
@@ -32,9 +32,7 @@ class World:
     def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
         self.server = server
         self.client = client
-        self.store = Store(selector=Selector(), provider_id_prefix="kwok:")
-        self.store.groups.synced.set()
-        self.store.nodes.synced.set()
+        self.store = store_of()
         self.seconds = 0.0
         self.writer = self.another_writer()
         body = {
@@ -46,14 +44,17 @@ class World:
         server.create(GROUPS, body)
         self.take()
 
-    def another_writer(self, store: Store | None = None) -> GroupWriter:
+    def another_writer(
+        self, store: Store | None = None, *, patience: float = PATIENCE
+    ) -> TargetWriter:
         async def sleep(_: float) -> None:
             await asyncio.sleep(0)
 
-        return GroupWriter(
+        return TargetWriter(
             client=self.client,
             store=store or self.store,
             clock=lambda: self.seconds or time.monotonic(),
+            patience=patience,
             sleep=sleep,
             draw=lambda: 0.5,
         )
@@ -99,6 +100,8 @@ async def test_only_two_fields_are_written(world: World) -> None:
     await world.writer.ask(NAME, lambda _: Change(9, frozenset({name})))
     spec = {"targetSize": 9, "scaleDown": {"nodesToDelete": [name]}}
     assert world.body["spec"] == spec | {"autoscaling": {"minSize": 0, "maxSize": 5000}}
+    # Target first, and another node would go; node first, and it would be made again.
+    assert world.patches() == 1
 
 
 async def test_nothing_new_is_not_written(world: World) -> None:
@@ -127,15 +130,11 @@ async def test_a_refused_one_spoils_no_other(world: World) -> None:
 
 async def test_twenty_writers_with_stores_of_their_own_lose_nothing(world: World) -> None:
     async def shim(number: int) -> int:
-        store = Store(selector=Selector(), provider_id_prefix="kwok:")
-        store.groups.synced.set()
-        store.nodes.synced.set()
-        store.put_group(Group.parse(world.body))
-        writer = world.another_writer(store)
+        mine = world.another_writer(store_of(Group.parse(world.body)), patience=60)
         added = 0
-        for _ in range(5):
+        for _ in range(2):
             try:
-                await writer.ask(NAME, lambda fleet: increase(fleet, number))
+                await mine.ask(NAME, lambda fleet: increase(fleet, number))
             except BusyError:
                 continue
             added += number
@@ -218,8 +217,8 @@ async def test_one_who_goes_away_takes_nobody_along(world: World) -> None:
 
 
 async def test_a_group_that_is_gone(world: World) -> None:
-    with pytest.raises(GroupGoneError):
+    with pytest.raises(NotServedError):
         await world.writer.ask("another", lambda fleet: increase(fleet, 1))
     del world.server.store.collections[GROUPS].objects[NAME]
-    with pytest.raises(GroupGoneError):
+    with pytest.raises(NotServedError):
         await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))

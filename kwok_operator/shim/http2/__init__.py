@@ -1,7 +1,6 @@
 """HTTP/2 for a server, as RFC 9113 has it, without sockets, clocks or threads.
 
 connection.py takes the bytes that a client sent and gives events; what is to be answered is handed
-to it and comes out as bytes. frames.py is the wire, incoming.py makes whole frames of bytes,
-headers.py is HPACK, requests.py what a request must look like, outgoing.py the flow control of what
-we send, limits.py what a client may ask for without getting anything done.
+to it and comes out as bytes. frames.py is the wire, headers.py the header fields, outgoing.py the
+flow control of what we send.
 """

@@ -10,16 +10,10 @@ number of frames, bodies by windows, streams by number, and frames that get noth
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from kwok_operator.shim.http2 import frames
-from kwok_operator.shim.http2.events import (
-    ConnectionEnded,
-    DataReceived,
-    Event,
-    RequestReceived,
-    StreamReset,
-)
 from kwok_operator.shim.http2.frames import (
     ACK,
     DEFAULT_WINDOW,
@@ -28,29 +22,111 @@ from kwok_operator.shim.http2.frames import (
     PADDED,
     SETTINGS,
     WINDOW_UPDATE,
-    ConnectionError,
     ErrorCode,
+    FrameReader,
+    Http2ConnectionError,
     Setting,
     StreamError,
     protocol_error,
     size_error,
 )
-from kwok_operator.shim.http2.headers import HeaderDecoder
-from kwok_operator.shim.http2.incoming import FrameReader
-from kwok_operator.shim.http2.limits import Limits, Patience
-from kwok_operator.shim.http2.outgoing import Outgoing, Stream
-from kwok_operator.shim.http2.requests import (
+from kwok_operator.shim.http2.headers import (
+    HeaderDecoder,
     MalformedRequest,
     check_trailers,
     content_length,
     read_head,
 )
+from kwok_operator.shim.http2.outgoing import Outgoing, Stream
+
+
+class RequestReceived(NamedTuple):
+    stream_id: int
+    head: Mapping[bytes, bytes]
+    """Pseudo-headers, such as b":path", and fields; the values of a repeated field with ", "."""
+    end_stream: bool
+
+
+class DataReceived(NamedTuple):
+    """Part of the body. What has been dealt with goes to `Connection.consumed`."""
+
+    stream_id: int
+    data: bytes
+    end_stream: bool
+
+
+class StreamReset(NamedTuple):
+    """The stream is over: the client cancelled it, or broke a rule on it."""
+
+    stream_id: int
+    code: ErrorCode | int
+
+
+class ConnectionEnded(NamedTuple):
+    """All streams are over. What is to be sent still should be, then the connection is closed."""
+
+    code: ErrorCode
+    reason: str
+
+
+Event = RequestReceived | DataReceived | StreamReset | ConnectionEnded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    streams: int = 1000
+    """Open at a time."""
+    header_list: int = 16_384
+    """Bytes of a request's header, before and after decompression."""
+    continuations: int = 16
+    """Frames that a header may be continued in."""
+    stream_window: int = 2**18
+    """Bytes that a client may send on one stream before they are consumed."""
+    connection_window: int = 2**20
+    idle_frames: int = 4000
+    """Frames that get nothing done, per period: pings, settings, resets, empty data, ..."""
+    period: float = 10.0
+    """Seconds."""
+
+
+class Patience:
+    """Counts frames that cost us work and get nothing done; a call that is completed pays for two.
+
+    So a client may reset a thousand calls at once, and ping after every answer for ever, but can't
+    go on opening and resetting streams, or pinging, faster than `Limits.idle_frames` allows.
+    """
+
+    __slots__ = ("_clock", "_limit", "_period", "_since", "_spent")
+
+    def __init__(self, limits: Limits, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._limit = limits.idle_frames
+        self._period = limits.period
+        self._since = clock()
+        self._spent = 0
+
+    def spend(self) -> None:
+        """Raises Http2ConnectionError when it is too much."""
+        self._spent += 1
+        if self._spent <= self._limit:
+            return
+        now = self._clock()
+        if now - self._since < self._period:
+            raise Http2ConnectionError(
+                ErrorCode.ENHANCE_YOUR_CALM, "too many frames that get nothing done"
+            )
+        self._since, self._spent = now, 0
+
+    def earn(self) -> None:
+        if self._spent > 1:
+            self._spent -= 2
+
 
 _REMEMBERED: Final = 512
 _REMEMBERED_LENGTH: Final = 512
 
 
-class Connection:
+class Http2Connection:
     """The server's side. `clock` gives seconds that never go back.
 
     `sent` is called with each stream whose answer, as far as it is given, has gone.
@@ -65,7 +141,9 @@ class Connection:
     ) -> None:
         self._limits = limits = limits or Limits()
         self._patience = Patience(limits, clock=clock)
-        self._reader = FrameReader(limits)
+        self._reader = FrameReader(
+            max_header=limits.header_list, max_continuations=limits.continuations
+        )
         self._decoder = HeaderDecoder(max_list_size=limits.header_list)
         # A client's headers are few, even with their timeouts: most calls find theirs here.
         self._heads: dict[bytes, Mapping[bytes, bytes]] = {}
@@ -113,7 +191,7 @@ class Connection:
             try:
                 for kind, flags, stream_id, payload in self._reader.feed(data):
                     self._frame(kind, flags, stream_id, payload, events)
-            except ConnectionError as error:
+            except Http2ConnectionError as error:
                 self._fail(error)
                 events.append(ConnectionEnded(error.code, error.reason))
         return events
@@ -184,7 +262,7 @@ class Connection:
         control(frames.settings_frame(settings))
         control(frames.window_frame(0, limits.connection_window - DEFAULT_WINDOW))
 
-    def _fail(self, error: ConnectionError) -> None:
+    def _fail(self, error: Http2ConnectionError) -> None:
         self._ended = True
         for stream_id in list(self._streams):
             self._drop(stream_id)
@@ -209,7 +287,9 @@ class Connection:
         length = len(payload)
         self._window -= length
         if self._window < 0:
-            raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more data than the window allows")
+            raise Http2ConnectionError(
+                ErrorCode.FLOW_CONTROL_ERROR, "more data than the window allows"
+            )
         full = self._limits.connection_window
         if self._window < full // 2:
             self._outgoing.control(frames.window_frame(0, full - self._window))
@@ -371,7 +451,7 @@ class Connection:
         """For data and headers of a stream that isn't open: fine only after a reset of ours."""
         self._check_opened(stream_id)
         if stream_id not in self._reset:
-            raise ConnectionError(ErrorCode.STREAM_CLOSED, f"stream {stream_id} is over")
+            raise Http2ConnectionError(ErrorCode.STREAM_CLOSED, f"stream {stream_id} is over")
 
     def _sent_all(self, stream: Stream) -> None:
         del self._streams[stream.id]

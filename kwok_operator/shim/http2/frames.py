@@ -1,7 +1,9 @@
-"""Frames as they stand on the wire: numbers, layouts, and the two ways to break the protocol.
+"""HTTP/2 on the wire: frames, built and read, and the two ways to break the protocol.
 
-Frames are built here and taken apart by the connection, which looks at each byte once; there are no
-objects for frames.
+Bytes arrive in pieces of any size, and FrameReader makes whole frames of them. Headers come as one
+frame, without padding and priority, however many the client made of them. Of a frame that is not
+complete no more is kept than one frame may have. There are no objects for frames: each byte is
+looked at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,7 +67,7 @@ class Setting(IntEnum):
     MAX_HEADER_LIST_SIZE = 6
 
 
-class ConnectionError(Exception):
+class Http2ConnectionError(Exception):
     """The client broke a rule that the whole connection depends on; it gets a GOAWAY."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
@@ -84,12 +86,12 @@ class StreamError(Exception):
         self.reason = reason
 
 
-def protocol_error(reason: str) -> ConnectionError:
-    return ConnectionError(ErrorCode.PROTOCOL_ERROR, reason)
+def protocol_error(reason: str) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, reason)
 
 
-def size_error(reason: str) -> ConnectionError:
-    return ConnectionError(ErrorCode.FRAME_SIZE_ERROR, reason)
+def size_error(reason: str) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, reason)
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
@@ -133,21 +135,21 @@ def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
 
 
 def parsed_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """(identifier, value); the payload's length is a multiple of six. Raises ConnectionError."""
+    """(identifier, value); the payload's length is a multiple of six."""
     for at in range(0, len(payload), 6):
         key = int.from_bytes(payload[at : at + 2], "big")
         value = int.from_bytes(payload[at + 2 : at + 6], "big")
         if key == Setting.ENABLE_PUSH and value > 1:
             raise protocol_error("ENABLE_PUSH is 0 or 1")
         if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
-            raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
         if key == Setting.MAX_FRAME_SIZE and not MIN_MAX_FRAME_SIZE <= value <= MAX_MAX_FRAME_SIZE:
             raise protocol_error("MAX_FRAME_SIZE is out of bounds")
         yield key, value
 
 
 def unpadded(payload: bytes, flags: int) -> bytes:
-    """Without the padding. Raises ConnectionError where there is more of it than payload."""
+    """Without the padding. Raises Http2ConnectionError where there is more of it than payload."""
     if not flags & PADDED:
         return payload
     if not payload:
@@ -156,3 +158,107 @@ def unpadded(payload: bytes, flags: int) -> bytes:
     if padding >= len(payload):
         raise protocol_error("more padding than payload")
     return payload[1 : len(payload) - padding]
+
+
+MAX_FRAME_SIZE: Final = MIN_MAX_FRAME_SIZE
+"""What we take, and as we announce nothing else, what clients send."""
+
+_unpack = FRAME_HEADER.unpack_from
+
+Frame = tuple[int, int, int, bytes]
+"""Type, flags, stream, payload."""
+
+
+class FrameReader:
+    """One connection's; a header is bounded in bytes and in frames. Each error is for good."""
+
+    def __init__(self, *, max_header: int, max_continuations: int) -> None:
+        self._max_header = max_header
+        self._max_continuations = max_continuations
+        self._rest = bytearray()
+        self._needed = len(PREFACE)
+        self._prefaced = False
+        self.greeted = False
+        """The first frame has come."""
+        self._block: bytearray | None = None
+        self._block_of = 0
+        self._block_flags = 0
+        self._continuations = 0
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete now; to be read to the end. Raises Http2ConnectionError."""
+        if self._rest:
+            self._rest += data
+            if self._prefaced and len(self._rest) < self._needed:
+                return
+            data = bytes(self._rest)
+            self._rest.clear()
+        at = 0 if self._prefaced else self._preface(data)
+        end = len(data)
+        self._needed = HEADER_SIZE
+        while end - at >= HEADER_SIZE:
+            high, low, kind, flags, stream_id = _unpack(data, at)
+            length = high << 8 | low
+            if length > MAX_FRAME_SIZE:
+                raise size_error(f"a frame of {length} bytes")
+            start = at + HEADER_SIZE
+            if start + length > end:
+                self._needed = HEADER_SIZE + length
+                break
+            at = start + length
+            stream_id &= STREAM_BITS
+            if not self.greeted:
+                self._greet(kind, flags)
+            if kind == HEADERS or kind == CONTINUATION or self._block is not None:
+                if frame := self._header(kind, flags, stream_id, data[start:at]):
+                    yield frame
+            else:
+                yield kind, flags, stream_id, data[start:at]
+        self._rest += data[at:]
+
+    def _preface(self, data: bytes) -> int:
+        """Where the frames begin: nowhere, while the preface is incomplete."""
+        if not PREFACE.startswith(data[: len(PREFACE)]):
+            raise protocol_error("only HTTP/2 is spoken here, from the first byte on")
+        if len(data) < len(PREFACE):
+            self._rest += data
+            return len(data)
+        self._prefaced = True
+        return len(PREFACE)
+
+    def _greet(self, kind: int, flags: int) -> None:
+        if kind != SETTINGS or flags & ACK:
+            raise protocol_error("the first frame is not SETTINGS")
+        self.greeted = True
+
+    def _header(self, kind: int, flags: int, stream_id: int, payload: bytes) -> Frame | None:
+        """A whole header, once it is complete."""
+        block = self._block
+        if block is None:
+            if kind == CONTINUATION:
+                raise protocol_error("CONTINUATION of nothing")
+            payload = _without_extras(payload, flags)
+            if flags & END_HEADERS:
+                return HEADERS, flags, stream_id, payload
+            self._block, self._block_of, self._block_flags = bytearray(payload), stream_id, flags
+            self._continuations = 0
+            return None
+        if kind != CONTINUATION or stream_id != self._block_of:
+            raise protocol_error("a header that is not continued")
+        block += payload
+        self._continuations += 1
+        if len(block) > self._max_header or self._continuations > self._max_continuations:
+            raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "a header that is too long")
+        if not flags & END_HEADERS:
+            return None
+        self._block = None
+        return HEADERS, self._block_flags, stream_id, bytes(block)
+
+
+def _without_extras(payload: bytes, flags: int) -> bytes:
+    payload = unpadded(payload, flags)
+    if not flags & PRIORITIZED:
+        return payload
+    if len(payload) < 5:
+        raise size_error("a priority that is cut short")
+    return payload[5:]

@@ -1,4 +1,4 @@
-"""HPACK (RFC 7541): header blocks to fields and back.
+"""Header fields: HPACK (RFC 7541), and what a request's must be (RFC 9113, section 8).
 
 Clients are offered a dynamic table of size 0. Where one takes the offer, as those of gRPC do, each
 block stands for itself, so that what it means can be remembered; and what is long in it (path,
@@ -9,8 +9,9 @@ What we send is plain literals: it needs no state, so blocks can be made once an
 Huffman code and the static table are those of the hpack library.
 """
 
+import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -18,7 +19,7 @@ from hpack.exceptions import HPACKDecodingError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from kwok_operator.shim.http2.frames import ConnectionError, ErrorCode
+from kwok_operator.shim.http2.frames import ErrorCode, Http2ConnectionError
 
 Field = tuple[bytes, bytes]
 
@@ -57,7 +58,7 @@ class HeaderDecoder:
         return self._capacity == self._allowed == 0
 
     def decode(self, block: bytes) -> list[Field]:
-        """Raises ConnectionError."""
+        """Raises Http2ConnectionError."""
         try:
             return self._decode(block)
         except (IndexError, HPACKDecodingError) as error:
@@ -89,7 +90,7 @@ class HeaderDecoder:
                 raise _broken("it does not shrink the table to the size agreed on")
             total += len(field[0]) + len(field[1]) + ENTRY_OVERHEAD
             if total > self._max_list_size:
-                raise ConnectionError(
+                raise Http2ConnectionError(
                     ErrorCode.ENHANCE_YOUR_CALM,
                     f"headers of more than {self._max_list_size} bytes",
                 )
@@ -152,8 +153,8 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     return _remembered_huffman(text), end
 
 
-def _broken(why: str) -> ConnectionError:
-    return ConnectionError(ErrorCode.COMPRESSION_ERROR, f"a header block is broken: {why}")
+def _broken(why: str) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, f"a header block is broken: {why}")
 
 
 def encode(fields: Iterable[Field]) -> bytes:
@@ -183,3 +184,68 @@ def _number(value: int, *, mask: int, prefix: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_VALUE: Final = re.compile(rb"(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?")
+_REQUIRED: Final = (b":method", b":scheme", b":path")
+_PSEUDO: Final = frozenset({*_REQUIRED, b":authority"})
+# They are about one connection of HTTP/1, and a way to smuggle requests through proxies.
+_FORBIDDEN: Final = frozenset(
+    {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
+)
+_LENGTH: Final = re.compile(rb"[0-9]{1,15}")
+
+
+class MalformedRequest(Exception):
+    """Says what is wrong with the fields."""
+
+
+def read_head(fields: Iterable[Field]) -> dict[bytes, bytes]:
+    """The fields by name, well-formed and complete. Raises MalformedRequest."""
+    head: dict[bytes, bytes] = {}
+    regular = False
+    for name, value in fields:
+        if problem := _problem(name, value):
+            raise MalformedRequest(problem)
+        if name[0] != 0x3A:
+            regular = True
+        elif regular or name in head:
+            raise MalformedRequest("a pseudo-header is repeated or comes after a field")
+        head[name] = head[name] + b", " + value if name in head else value
+    for name in _REQUIRED:
+        if not head.get(name):
+            raise MalformedRequest(f"{name.decode()} is missing")
+    return head
+
+
+def check_trailers(fields: Iterable[Field]) -> None:
+    """Raises MalformedRequest."""
+    for name, value in fields:
+        if name.startswith(b":"):
+            raise MalformedRequest("a pseudo-header among the trailers")
+        if problem := _problem(name, value):
+            raise MalformedRequest(problem)
+
+
+def content_length(head: Mapping[bytes, bytes]) -> int | None:
+    """The length that the client promises. Raises MalformedRequest."""
+    value = head.get(b"content-length")
+    if value is None:
+        return None
+    if not _LENGTH.fullmatch(value):
+        raise MalformedRequest("content-length is no number")
+    return int(value)
+
+
+def _problem(name: bytes, value: bytes) -> str | None:
+    if name[:1] == b":":
+        if name not in _PSEUDO:
+            return "an unknown pseudo-header"
+    elif not _NAME.fullmatch(name):
+        return "a header name with characters that it can't have"
+    elif name in _FORBIDDEN or (name == b"te" and value != b"trailers"):
+        return "a header that is of HTTP/1 only"
+    if not _VALUE.fullmatch(value):
+        return "a header value with characters that it can't have"
+    return None

@@ -18,8 +18,8 @@ from kwok_operator.shim.http2.frames import (
     HEADERS,
     MAX_WINDOW,
     MIN_MAX_FRAME_SIZE,
-    ConnectionError,
     ErrorCode,
+    Http2ConnectionError,
     StreamError,
 )
 
@@ -133,11 +133,11 @@ class Outgoing:
         self._turns.pop(stream.id, None)
 
     def open_window(self, stream: Stream | None, increment: int) -> None:
-        """Of the connection, where there is no stream. Raises ConnectionError, StreamError."""
+        """Of the connection, where there is no stream. Raises Http2ConnectionError, StreamError."""
         if stream is None:
             self._window += increment
             if self._window > MAX_WINDOW:
-                raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+                raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
             return
         stream.send_window += increment
         if stream.send_window > MAX_WINDOW:
@@ -151,7 +151,7 @@ class Outgoing:
         for stream in streams:
             stream.send_window += difference
             if stream.send_window > MAX_WINDOW:
-                raise ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
+                raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
             self._queue(stream)
 
     def change_frame_size(self, value: int) -> None:

@@ -14,12 +14,12 @@ import grpc
 import uvloop
 
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.writer import GroupWriter
+from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.shimstore import group_of, node_of
 
 METHOD: Final = "/kwok.bench.Shim/NodeGroupForNode"
@@ -34,7 +34,7 @@ def shim(nodes: int, reply: int) -> tuple[Handler, Handler]:
     views = [node_of(group, serial) for serial in range(nodes)]
     store.nodes.replace(views, 0)
     store.groups.synced.set()
-    handlers = CloudProvider(store=store, writer=cast(GroupWriter, None)).handlers()
+    handlers = CloudProvider(store=store, writer=cast(TargetWriter, None)).handlers()
     requests = [
         pb.NodeGroupForNodeRequest(
             node=pb.ExternalGrpcNode(

@@ -1,51 +1,258 @@
-"""One client's calls: from HTTP/2 events to handlers, and their answers back.
+"""One client's connection: how it comes about, its calls and their answers, how it ends.
 
-A handler that returns bytes is answered in the same turn of the event loop, in one write with all
-the others of that turn. One that returns an awaitable gets a task, which ends with the call: at its
-deadline, when the client cancels, or with the connection.
+    a socket ──TLS, where that is asked for──> the first frame ──> calls ──silence──> PING ──> calls
 
-    data_received -> Connection.receive -> events -> handlers -> Connection.respond -> one write
+    data_received -> Http2Connection.receive -> events -> handlers -> respond -> one write
 
-What a client doesn't take waits up to the call's deadline and to `MAX_UNSENT`. Streams and calls
-that have not begun wait with it. There is one large answer in a turn of the loop.
+Each step has its time. A handler that returns bytes is answered in the same turn of the event loop,
+in one write with all the others of that turn. One that returns an awaitable gets a task, which ends
+with the call: at its deadline, when the client cancels, or with the connection.
+
+A client that doesn't read isn't read either. What it doesn't take waits up to the call's deadline
+and to `MAX_UNSENT`. Streams and calls that have not begun wait with it. There is one large answer
+in a turn of the loop.
 """
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from socket import socket
+from ssl import SSLContext
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kwok_operator.shim import grpcwire
-from kwok_operator.shim.grpcpeer import Peer
-from kwok_operator.shim.grpcservice import UNKNOWN_METHOD, Call, Service
-from kwok_operator.shim.grpcstatus import Handler, RpcError, StatusCode, StreamHandler
-from kwok_operator.shim.grpcwire import HEAD, OK_TRAILERS, PREFIX, MessageReader
-from kwok_operator.shim.http2.events import DataReceived, RequestReceived, StreamReset
+from kwok_operator.shim.grpcwire import (
+    HEAD,
+    OK_TRAILERS,
+    PREFIX,
+    Handler,
+    MessageReader,
+    RpcError,
+    StatusCode,
+    StreamHandler,
+)
+from kwok_operator.shim.http2.connection import (
+    DataReceived,
+    Http2Connection,
+    RequestReceived,
+    StreamReset,
+)
 
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS: Final = 100
+"""At a time. cluster-autoscaler has one, and a probe another one for a moment."""
+FIRST_FRAME_TIMEOUT: Final = 10.0
+"""Seconds from the connection to the first frame of HTTP/2, with TLS in between."""
+IDLE_BEFORE_PING: Final = 30.0
+PING_TIMEOUT: Final = 20.0
 MAX_HELD: Final = 2**26
 """Bytes of requests that one connection may have waiting."""
 MAX_UNSENT: Final = 2**25
 """Bytes of answers on one connection for which others wait, or are refused where they are made."""
+UNKNOWN_METHOD: Final = "unknown"
+"""What is observed for paths that clients make up, so that there is no end to them."""
+_TELL_INTERVAL: Final = 60.0
+_FAILED: Final = "the server failed while it answered; its log says why"
 _GRPC: Final = b"application/grpc"
 _SMALL: Final = 16_000
 """Answers up to this are copied into one frame with their prefix; larger ones are not copied."""
 
 
-class ClientProtocol(Peer):
-    """The calls of one connection."""
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """What all connections of a server share."""
+
+    handlers: Mapping[bytes, tuple[str, Handler]]
+    streams: Mapping[bytes, tuple[str, StreamHandler]]
+    observe: Callable[[str, StatusCode, float], None] | None
+    max_message_bytes: int
+    connections: dict["GrpcConnection", None] = field(default_factory=dict)
+    """The oldest first."""
+    told_full: float = float("-inf")
+    logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
+    stopping: bool = False
+
+    def admit(self, new: "GrpcConnection") -> bool:
+        """Where there are too many, the oldest that isn't settled goes, else `new` isn't taken."""
+        self.connections[new] = None
+        if len(self.connections) <= MAX_CONNECTIONS:
+            return True
+        gone = next(each for each in self.connections if not each.settled)
+        del self.connections[gone]
+        gone.abort()
+        if (now := monotonic()) - self.told_full >= _TELL_INTERVAL:
+            self.told_full = now
+            logger.warning("too many connections, closing some: limit=%d", MAX_CONNECTIONS)
+        return gone is not new
+
+    def failed(self, method: str, error: BaseException) -> RpcError:
+        """A handler's mistake: with its traceback the first time, as each call may make it."""
+        seen = (method, type(error))
+        if seen in self.logged:
+            logger.error("call failed: method=%s error=%r", method, error)
+        else:
+            self.logged.add(seen)
+            logger.error("call failed: method=%s error=%r", method, error, exc_info=error)
+        return RpcError(StatusCode.INTERNAL, _FAILED)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call, until its answer has gone."""
+
+    stream_id: int
+    method: str
+    handler: Handler | None = None
+    stream_handler: StreamHandler | None = None
+    started: float = field(default_factory=monotonic)
+    reader: MessageReader | None = None
+    message: bytes | None = None
+    ended: bool = False
+    """The request is complete."""
+    wake: asyncio.Event | None = None
+    """For streams: something has come, or gone."""
+    held: int = 0
+    timeout: float | None = None
+    timer: asyncio.TimerHandle | None = None
+    task: asyncio.Future[Any] | None = None
+    begun: bool = False
+    """Part of the answer is on its way, so that its end can't begin with a head."""
+    code: StatusCode | None = None
+    """Of the answer, which may be on its way still."""
+
+    @property
+    def over(self) -> bool:
+        """Answered or given up. What is left of it is to be sent, at most."""
+        return self.code is not None
+
+
+class GrpcConnection(asyncio.Protocol):
+    """`closed` is done when nothing is left of it."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(service)
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._connection = Http2Connection(clock=monotonic, sent=self._sent)
+        self._entering: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = False
+        self._pinged = False
+        self._paused = False
+        self._leaving = False
         self._calls: dict[int, Call] = {}
         self._new: list[Call] = []
         self._waiting: dict[int, tuple[Call, Handler, bytes]] = {}
         """Calls that have not begun, by stream, the oldest first."""
         self._turn_over = False
         self._held = 0
+        self.closed = self._loop.create_future()
+
+    @property
+    def settled(self) -> bool:
+        """The client has shown who it is, where it must, and speaks HTTP/2."""
+        return self._connection.greeted
+
+    def enter(self, sock: socket, context: SSLContext | None) -> None:
+        """Takes over a connection that was just accepted."""
+        if self._service.admit(self):
+            self._timer = self._loop.call_later(FIRST_FRAME_TIMEOUT, self._look)
+            self._entering = self._loop.create_task(self._enter(sock, context))
+        else:
+            sock.close()
+
+    async def _enter(self, sock: socket, context: SSLContext | None) -> None:
+        timeout = FIRST_FRAME_TIMEOUT if context else None
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
+            )
+        except OSError:
+            pass
+        finally:
+            # Of a handshake that fails, a protocol isn't told.
+            if self._transport is None:
+                self.connection_lost(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.closed.done():
+            self._transport.abort()
+        elif self._service.stopping:
+            self.leave()
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._end_all()
+        self._service.connections.pop(self, None)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        # Who doesn't read answers may not ask for more of them.
+        self._paused = True
+        if self._transport:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._transport and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._flush()
+
+    def leave(self) -> None:
+        """Take no new calls, and close when those under way have ended."""
+        self._leaving = True
+        self._connection.leave("the server stops")
+        self._flush()
+        if self._transport is None:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._end_all()
+        if self._transport:
+            self._transport.abort()
+        elif self._entering:
+            self._entering.cancel()
+
+    def _look(self) -> None:
+        """Whether the client is still there."""
+        if not self.settled or (self._pinged and not self._heard):
+            self.abort()
+            return
+        delay = IDLE_BEFORE_PING
+        self._pinged = not self._heard
+        if self._pinged:
+            delay = PING_TIMEOUT
+            self._connection.ping()
+            self._flush()
+        self._heard = False
+        self._timer = self._loop.call_later(delay, self._look)
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        # A write that fails closes.
+        while not (self._paused or transport.is_closing()) and (
+            data := self._connection.data_to_send()
+        ):
+            transport.write(data)
+        if self._leaving and not self._paused and self._connection.idle:
+            transport.close()
+        elif self._waiting and self._connection.unsent < MAX_UNSENT:
+            self._end_turn()
 
     def data_received(self, data: bytes) -> None:
-        self.heard = True
+        self._heard = True
         for event in self._connection.receive(data):
             if isinstance(event, RequestReceived):
                 self._requested(event)
@@ -68,11 +275,9 @@ class ClientProtocol(Peer):
         path = head[b":path"]
         service = self._service
         if found := service.handlers.get(path):
-            call = Call(stream_id, found[0])
-            call.handler = found[1]
+            call = Call(stream_id, *found)
         elif streaming := service.streams.get(path):
-            call = Call(stream_id, streaming[0])
-            call.stream_handler = streaming[1]
+            call = Call(stream_id, streaming[0], stream_handler=streaming[1])
         else:
             call = Call(stream_id, UNKNOWN_METHOD)
         self._calls[stream_id] = call
@@ -185,11 +390,6 @@ class ClientProtocol(Peer):
         self._turn_over = False
         self._begin_calls()
         self._flush()
-
-    def _flush(self) -> None:
-        super()._flush()
-        if self._waiting and self._connection.unsent < MAX_UNSENT:
-            self._end_turn()
 
     def _end_turn(self) -> None:
         """What waits goes on when others have had their turn."""
