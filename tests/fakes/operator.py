@@ -21,9 +21,9 @@ from kwok_operator.controller.cloud.pools import Pools
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache
 from kwok_operator.controller.reconcile.budget import NodeBudget
-from kwok_operator.controller.reconcile.clock import Clock
+from kwok_operator.controller.reconcile.parts import Clock, Parts
 from kwok_operator.controller.reconcile.queue import WorkQueue
-from kwok_operator.controller.reconcile.reconciler import Parts, Reconciler
+from kwok_operator.controller.reconcile.reconciler import Reconciler
 from kwok_operator.controller.sources.templates import Templates
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.controller.writers.executor import Executor
@@ -127,7 +127,7 @@ class World:
             metrics=metrics,
             clock=clock,
             clouds=clouds,
-            hold=HoldLink(client=client, clock=clock.monotonic, wall=clock.wall),
+            hold=HoldLink(client=client, clock=clock.monotonic),
             provider_id_prefix="kwok:",
         )
         # The draw makes a hundredth of the waits before a failed pass is tried again.

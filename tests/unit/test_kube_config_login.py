@@ -26,7 +26,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 async def ask(connection: ApiConnection) -> str:
     async with KubeClient(connection=connection) as client:
-        return await client.get_text("/readyz")
+        return (await client.request("GET", "/readyz")).decode()
 
 
 @pytest.mark.parametrize("form", ["data", "files", "both"])
