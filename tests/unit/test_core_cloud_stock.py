@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.poolstatus import pool_status
@@ -81,6 +81,14 @@ def test_all_pools_must_have_room_in_every_resource() -> None:
     assert refused.fault.code == "VcpuLimit"
     assert refused.fault.message == "KwokCapacityPool quota has no more cpu"
     assert len(got(decided(Request("b", 0, range(9), each, pools=["zone"]), pools=[zone]))) == 8
+
+
+def test_first_come_first_served_but_what_is_held_is_not_taken_away() -> None:
+    zone = pool("zone", instances=3)
+    late, early = (Request(group, at, [0, 1], pools=["zone"]) for group, at in (("a", 2), ("b", 1)))
+    assert got(decided(late, early, pools=[zone])) == {("b", 0), ("b", 1), ("a", 0)}
+    held = Holder("c", range(2), pools=["zone"])
+    assert got(decided(late, early, pools=[zone], holders=[held])) == {("b", 0)}
 
 
 def test_what_is_held_is_no_request() -> None:
@@ -225,7 +233,7 @@ def one_by_one(
 
 
 @given(worlds())
-@QUICK
+@settings(deadline=None, max_examples=200)
 def test_it_is_what_deciding_one_by_one_gives(
     world: tuple[dict[str, Pool], list[Request], list[Holder]],
 ) -> None:
