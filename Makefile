@@ -13,6 +13,16 @@ VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' kwok_operator/__ini
 IMG ?= kwok-operator:$(VERSION)
 OVERLAY ?= default
 
+# Tests mostly wait, so more of them run at once than there are cores. A cluster that is there
+# already is one, and no two tests share it.
+WORKERS ?= $(if $(KWOK_OPERATOR_TEST_KUBECONFIG),0,3)
+RESULTS := build/test-results
+
+# $(call tests,NAME,ARGUMENTS): a run of pytest; leaves NAME.xml, and prints the slowest tests.
+tests = $(PYTHON) -m pytest --junitxml=$(RESULTS)/$(1).xml --durations=15 $(2)
+# Its tests run in WORKERS processes, each file in one of them.
+many = $(call tests,$(1),-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(2))
+
 # The steps of `make test` have an order, and share one machine: -j gains nothing.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -73,16 +83,22 @@ cluster-down: venv ## Delete it
 ##@ Check
 
 .PHONY: test
-test: venv tools lint types ## Run every check and every test
-	$(PYTHON) -m pytest
+test: venv tools lint types ## Check style and types, run the unit tests and the core e2e tests
+	$(call many,core,-m "core and not serial")
+
+.PHONY: test-all
+test-all: venv tools ## Run all other tests: the rest of e2e, faults, what needs a machine to itself
+	$(PYTHON) -m hack.controlplane tools --prometheus
+	$(call many,rest,-m "not core and not serial" tests/e2e tests/chaos)
+	$(call tests,serial,-m serial tests/e2e tests/chaos)
 
 .PHONY: unit
 unit: venv ## Run the unit tests
-	$(PYTHON) -m pytest tests/unit
+	$(call many,unit,-m "not serial" tests/unit)
 
 .PHONY: e2e
 e2e: venv tools ## Run the tests that need a control plane
-	$(PYTHON) -m pytest tests/e2e
+	$(call many,e2e,-m "not serial" tests/e2e)
 
 .PHONY: lint
 lint: venv ## Check style and format
@@ -95,7 +111,7 @@ types: venv ## Check types
 
 .PHONY: chaos
 chaos: venv tools ## Run the fault tests at full length (CHAOS_SEED=, CHAOS_MINUTES=, CHAOS_ARGS=)
-	CHAOS_FULL=1 $(PYTHON) -m pytest -s tests/chaos $(CHAOS_ARGS)
+	CHAOS_FULL=1 $(PYTHON) -m pytest -s --timeout=0 tests/chaos $(CHAOS_ARGS)
 
 .PHONY: bench
 bench: venv tools ## Measure time, memory and API calls beside the peers (CASES=, SIZES=, BENCH_ARGS=)

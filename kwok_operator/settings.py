@@ -271,19 +271,27 @@ def _election_times(values: Values) -> tuple[int, float, float]:
     return duration, deadline, period
 
 
+def _whole(text: str, least: int, most: int) -> int | None:
+    short = len(text) < 10 and text.isdecimal()
+    return int(text) if short and least <= int(text) <= most else None
+
+
+def _number(text: str, least: float, most: float) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if least <= number <= most else None
+
+
 def _lease_seconds(text: str) -> int:
-    number = text.removesuffix("s")
-    if not number.isdecimal() or not 1 <= int(number[:9]) <= 3_600:
+    if (seconds := _whole(text.removesuffix("s"), 1, 3_600)) is None:
         raise ValueError("is not a whole number of seconds from 1 to 3600, such as 10")
-    return int(number)
+    return seconds
 
 
 def _election_seconds(text: str) -> float:
-    try:
-        seconds = float(text.removesuffix("s"))
-    except ValueError:
-        seconds = -1.0
-    if not 0.1 <= seconds <= 3_600:
+    if (seconds := _number(text.removesuffix("s"), 0.1, 3_600)) is None:
         raise ValueError("is not a number of seconds from 0.1 to 3600, such as 2")
     return seconds
 
@@ -295,20 +303,17 @@ def _count(text: str) -> int:
 
 
 def _concurrency(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_NODE_CONCURRENCY:
+    if (writes := _whole(text, 1, MAX_NODE_CONCURRENCY)) is None:
         raise ValueError(
             f"is not a number of writes from 1 to {MAX_NODE_CONCURRENCY}, such as "
             f"{DEFAULT_NODE_CONCURRENCY}"
         )
-    return int(text)
+    return writes
 
 
 def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if rate != 0 and not 0.01 <= rate <= 100_000:
+    rate = _number(text, 0, 100_000)
+    if rate is None or 0 < rate < 0.01:
         raise ValueError(
             "is not a number of requests per second from 0.01 to 100000, such as 50, nor 0 for as "
             "many as the API server takes"
@@ -317,11 +322,7 @@ def _rate(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 1 <= seconds <= 86_400:
+    if (seconds := _number(text, 1, 86_400)) is None:
         raise ValueError("is not a number of seconds from 1 to 86400")
     return seconds
 

@@ -130,10 +130,7 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "long serials": (failing(serials="1," * 128 + "1"), "creation[0].serials"),
     "class of a failure": (failing(probability="1", **{"class": "Quota"}), "creation[0].class"),
     "empty code": (failing(probability="1", code=""), "creation[0].code"),
-    "code of two words": (
-        failing(probability="1", code="sold out"),
-        "must begin and end with a letter or a digit",
-    ),
+    "code of two words": (failing(probability="1", code="sold out"), "must begin and end with a"),
     "long message": (failing(probability="1", message="x" * 129), "creation[0].message"),
     "times without end": (failing(probability="1", times=10**30), "creation[0].times"),
     "too many failures": (
@@ -180,26 +177,14 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "part of an instance": (pool({"instances": 1.5}), "spec.instances"),
     "instances that are text": (pool({"instances": "5"}), "spec.instances"),
     "resource of a pool": (pool({"resources": {"cpu": "many"}}), "must be a quantity and not"),
-    "pool that is not a number": (
-        pool({"resources": {"cpu": "NaN"}}),
-        "must be a quantity and not",
-    ),
+    "pool that is not a number": (pool({"resources": {"cpu": "NaN"}}), "must be a quantity and"),
     "negative resource": (pool({"resources": {"cpu": "-1"}}), "must be a quantity and not"),
     "resource with a point": (pool({"resources": {"cpu": 0.5}}), "spec.resources"),
     "long quantity": (pool({"resources": {"cpu": "1" * 33}}), "spec.resources"),
-    "name of a resource": (
-        pool({"resources": {"no such thing": 1}}),
-        "resources: a name must be that of a resource",
-    ),
-    "resource without a name": (
-        pool({"resources": {"": 1}}),
-        "resources: a name must be that of a resource",
-    ),
+    "name of a resource": (pool({"resources": {"no such thing": 1}}), "resources: a name must be"),
+    "resource without a name": (pool({"resources": {"": 1}}), "resources: a name must be that of"),
     "too many resources": (pool({"resources": {f"r{i}": 1 for i in range(33)}}), "spec.resources"),
     "class of a pool's error": (pool({"error": {"class": "Sold"}}), "spec.error.class"),
-    "code of a pool's error": (
-        pool({"error": {"code": "a b"}}),
-        "must begin and end with a letter or a digit",
-    ),
+    "code of a pool's error": (pool({"error": {"code": "a b"}}), "must begin and end with a"),
     "outage of a pool": (pool({"outage": 1}), "spec.outage"),
 }

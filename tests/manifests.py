@@ -118,31 +118,36 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "node that is text": (group({"template": {"node": "a"}}), "spec.template.node"),
     "quantity": (shape(cpu="8 cores"), "must be a quantity and not negative"),
     "negative quantity": (shape(memory="-1Gi"), "must be a quantity and not negative"),
+    "less than nothing": (shape(memory="-0"), "must be a quantity and not negative"),
+    "empty quantity": (shape(cpu=""), "must be a quantity and not negative"),
+    "quantity of a resource": (
+        shape(resources={"a.b/c": "x"}),
+        "must be a quantity and not negative",
+    ),
+    "quantity reserved": (
+        shape(memory="1Gi", reserved={"memory": "1G1"}),
+        "must be a quantity and not negative",
+    ),
+    "long quantity": (shape(cpu="4" * 33), "spec.template.shape.cpu"),
+    "quantity with a point": (shape(cpu=0.5), "spec.template.shape.cpu"),
+    "pods below none": (shape(maxPods=-1), "spec.template.shape.maxPods"),
     "quantity that is a list": (shape(cpu=[]), "spec.template.shape.cpu"),
-    "reserved above capacity": (
-        shape(cpu=2, reserved={"cpu": "2001m"}),
-        "shape.reserved.cpu must not be greater than shape.cpu",
-    ),
-    "reserved memory": (
-        shape(memory="1G", reserved={"memory": "1Gi"}),
-        "shape.reserved.memory must not be greater",
-    ),
+    "reserved above capacity": (shape(cpu=2, reserved={"cpu": "2001m"}), "shape.reserved.cpu must"),
+    "reserved memory": (shape(memory="1G", reserved={"memory": "1Gi"}), "shape.reserved.memory"),
     "reserved disk": (
         shape(ephemeralStorage=1, reserved={"ephemeralStorage": 2}),
         "shape.reserved.ephemeralStorage must not be greater",
     ),
-    "hostname label": (
-        shape(labels={"kubernetes.io/hostname": "a"}),
-        "shape.labels must set neither",
-    ),
-    "group label": (
-        shape(labels={"kwok-operator.io/node-group": "a"}),
-        "shape.labels must set neither",
-    ),
+    "hostname label": (shape(labels={"kubernetes.io/hostname": "a"}), "shape.labels must set"),
+    "group label": (shape(labels={"kwok-operator.io/node-group": "a"}), "shape.labels must set"),
     "key of a label": (shape(labels={"a b": "c"}), "shape.labels: a key must be a name"),
     "value of a label": (shape(labels={"a": "b c"}), "must begin and end with a letter or a digit"),
     "long value of a label": (shape(labels={"a": "b" * 64}), "spec.template.shape.labels"),
     "empty zone": (shape(zone=""), "must begin and end with a letter or a digit"),
+    "too many labels": (
+        shape(labels={f"k{i}": "" for i in range(129)}),
+        "spec.template.shape.labels",
+    ),
     "native resource": (shape(resources={"cpu": 1}), "shape.resources is for resources with"),
     "gpu twice": (
         shape(gpu={"count": 1}, resources={"nvidia.com/gpu": 1}),
@@ -161,18 +166,12 @@ BAD: dict[str, tuple[Manifest, str]] = {
     ),
     "no source": (source(), "template.from must have configMap, nodes, or both"),
     "no node": (source(nodes={}), "must have exactly one of name, selector and annotation"),
-    "two ways to a node": (
-        source(nodes={"name": "a", "selector": {}}),
-        "must have exactly one of name, selector and annotation",
-    ),
+    "two ways to a node": (source(nodes={"name": "a", "selector": {}}), "must have exactly one of"),
     "name of a ConfigMap": (source(configMap={"name": "A_b"}), "must be the name of an object"),
     "key of a ConfigMap": (source(configMap={"name": "a", "key": "b/c"}), "must be a key of a"),
     "empty node name": (source(configMap={"name": "a", "node": ""}), "configMap.node"),
     "annotation without a value": (source(nodes={"annotation": {"key": "a"}}), "value"),
-    "In without values": (
-        selecting({"key": "a", "operator": "In"}),
-        "In and NotIn must have values",
-    ),
+    "In without values": (selecting({"key": "a", "operator": "In"}), "In and NotIn must have"),
     "Exists with values": (
         selecting({"key": "a", "operator": "Exists", "values": ["b"]}),
         "In and NotIn must have values",
@@ -188,21 +187,25 @@ BAD: dict[str, tuple[Manifest, str]] = {
     ),
     "order": (group({"scaleDown": {"order": "Newest"}}), "spec.scaleDown.order"),
     "victim without a name": (group({"scaleDown": {"nodesToDelete": [""]}}), "nodesToDelete[0]"),
+    "long name of a victim": (
+        group({"scaleDown": {"nodesToDelete": ["a" * 64]}}),
+        "nodesToDelete[0]",
+    ),
+    "pods of a victim": (group({"scaleDown": {"pods": "Evict"}}), "spec.scaleDown.pods"),
     "guard taint": (group({"guardTaint": {"effect": "No"}}), "spec.guardTaint.effect"),
+    "key of the guard taint": (
+        group({"guardTaint": {"key": "a b"}}),
+        "such as gpu or example.com/gpu",
+    ),
+    "value of the guard taint": (
+        group({"guardTaint": {"value": "a b"}}),
+        "must begin and end with a letter or a digit",
+    ),
     "null in a list": (group({"scaleDown": {"nodesToDelete": [None]}}), "nodesToDelete[0]"),
     "null where something is needed": (shape(gpu={"count": None}), "gpu.count"),
-    "share above one": (
-        options(scaleDownUtilizationThreshold="1.5"),
-        "must be a share from 0 to 1",
-    ),
-    "share in percent": (
-        options(scaleDownGpuUtilizationThreshold="50%"),
-        "must be a share from 0 to 1",
-    ),
-    "negative share": (
-        options(scaleDownUtilizationThreshold="-0.5"),
-        "must be a share from 0 to 1",
-    ),
+    "share above one": (options(scaleDownUtilizationThreshold="1.5"), "must be a share from 0 to"),
+    "share in percent": (options(scaleDownGpuUtilizationThreshold="50%"), "must be a share from 0"),
+    "negative share": (options(scaleDownUtilizationThreshold="-0.5"), "must be a share from 0 to"),
     "share that is a number": (
         options(scaleDownUtilizationThreshold=0.5),
         "options.scaleDownUtilizationThreshold",

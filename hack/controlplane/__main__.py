@@ -17,7 +17,7 @@ from hack.controlplane.cluster import Cluster
 from hack.controlplane.errors import ClusterError, ControlPlaneError
 from hack.controlplane.progress import Reporter
 from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
-from hack.controlplane.tools import find_kubectl, find_tools
+from hack.controlplane.tools import find_kubectl, find_prometheus, find_tools
 
 _EPILOG = f"""\
 environment variables:
@@ -39,9 +39,12 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser(
+    tools = commands.add_parser(
         "tools",
         help="find, download or build etcd, Kubernetes and kwok, and say where they are",
+    )
+    tools.add_argument(
+        "--prometheus", action="store_true", help="prometheus and promtool, which some tests need"
     )
     up = commands.add_parser(
         "up",
@@ -69,11 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tools(settings: Settings) -> None:
-    if settings.borrowed_kubeconfig is not None:
+def _tools(arguments: argparse.Namespace, *, settings: Settings) -> None:
+    find = find_prometheus if arguments.prometheus else find_tools
+    if find is find_tools and settings.borrowed_kubeconfig is not None:
         print(f"{'kubectl':<24} {find_kubectl(settings)}")
         return
-    tools = find_tools(settings, reporter=Reporter(sys.stderr))
+    tools = find(settings, reporter=Reporter(sys.stderr))
     for name, path in tools.paths.items():
         print(f"{name:<24} {path}")
 
@@ -121,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         match arguments.command:
             case "tools":
-                _tools(settings)
+                _tools(arguments, settings=settings)
             case "up":
                 _up(arguments, settings=settings)
             case "down":

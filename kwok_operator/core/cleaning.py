@@ -135,6 +135,14 @@ _SHORTEST_IDENTITY = 7
 """Characters; shorter values of a machine ("node1") also occur in text that is not its identity."""
 
 
+def part_of(node: Node, *path: str) -> Mapping[str, Any]:
+    """A map in a node, empty where there is none."""
+    found: Any = node
+    for step in path:
+        found = found.get(step) or {}
+    return found  # type: ignore[no-any-return]
+
+
 def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False) -> Node:
     """A copy of `node` without anything that belongs to one machine.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kwok_operator import constants
-from kwok_operator.core.cleaning import Node, merge_taints
+from kwok_operator.core.cleaning import Node, merge_taints, part_of
 from kwok_operator.core.quantity import parse_quantity
 
 _KEPT = frozenset({constants.REQUESTED_AT_ANNOTATION, constants.TTL_ANNOTATION})
@@ -40,28 +40,21 @@ def make_patches(live: Node, wanted: Node, *, manager: str) -> Patches:
     server notes what the operator writes.
     """
     status: dict[str, Any] = {}
-    for part in ("capacity", "allocatable"):
-        now, new = _part(live, "status", part), _part(wanted, "status", part)
-        removable = _ours_in_status(live, part, manager=manager)
-        status[part] = _changes(now, new, removable=removable, equal=_equal_quantities)
-    now, new = _part(live, "status", "nodeInfo"), _part(wanted, "status", "nodeInfo")
+    for kind in ("capacity", "allocatable"):
+        now, new = part_of(live, "status", kind), part_of(wanted, "status", kind)
+        removable = _ours_in_status(live, kind, manager=manager)
+        status[kind] = _changes(now, new, removable=removable, equal=_equal_quantities)
+    now, new = part_of(live, "status", "nodeInfo"), part_of(wanted, "status", "nodeInfo")
     status["nodeInfo"] = _changes(now, new, removable=frozenset())
     metadata: dict[str, Any] = {}
-    for part in ("labels", "annotations"):
-        now, new = _part(live, "metadata", part), _part(wanted, "metadata", part)
-        ours, others = _owned(live, "metadata", part, manager=manager)
-        metadata[part] = _changes(now, new, removable=(ours - others) | {_TAINTS_LIST})
+    for kind in ("labels", "annotations"):
+        now, new = part_of(live, "metadata", kind), part_of(wanted, "metadata", kind)
+        ours, others = _owned(live, "metadata", kind, manager=manager)
+        metadata[kind] = _changes(now, new, removable=(ours - others) | {_TAINTS_LIST})
     return Patches(
         status=_patch(status=_filled(status)),
         rest=_patch(metadata=_filled(metadata), spec=_taint_changes(live, wanted)),
     )
-
-
-def _part(node: Node, *path: str) -> Mapping[str, Any]:
-    found: Any = node
-    for step in path:
-        found = found.get(step) or {}
-    return found  # type: ignore[no-any-return]
 
 
 def _filled(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -102,13 +95,13 @@ def _owned(live: Node, *path: str, manager: str) -> tuple[frozenset[str], frozen
     ours: set[str] = set()
     others: set[str] = set()
     for entry in live["metadata"].get("managedFields") or ():
-        fields = _part(entry, "fieldsV1", *(f"f:{step}" for step in path))
+        fields = part_of(entry, "fieldsV1", *(f"f:{step}" for step in path))
         keys = {key.removeprefix("f:") for key in fields if key.startswith("f:")}
         (ours if entry.get("manager") == manager else others).update(keys)
     return frozenset(ours), frozenset(others)
 
 
-def _ours_in_status(live: Node, part: str, *, manager: str) -> frozenset[str]:
+def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
     """The keys that nobody else owns.
 
     The API server notes no owner for a status that stands in a node's first write, which is ours.
@@ -117,8 +110,8 @@ def _ours_in_status(live: Node, part: str, *, manager: str) -> frozenset[str]:
     entries = live["metadata"].get("managedFields") or ()
     if not any(entry.get("manager") == manager for entry in entries):
         return frozenset()
-    _, others = _owned(live, "status", part, manager=manager)
-    return frozenset(_part(live, "status", part)) - others
+    _, others = _owned(live, "status", kind, manager=manager)
+    return frozenset(part_of(live, "status", kind)) - others
 
 
 def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
@@ -127,7 +120,7 @@ def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
     A node without the list may have been made before there was one: it keeps all that it has.
     """
     now = list(live.get("spec", {}).get("taints") or ())
-    listed = str(_part(live, "metadata", "annotations").get(_TAINTS_LIST) or "").split(",")
+    listed = str(part_of(live, "metadata", "annotations").get(_TAINTS_LIST) or "").split(",")
     known = {_identity(taint): taint for taint in now}
     others = [t for t in now if f"{t.get('key')}:{t.get('effect')}" not in listed]
     new = [

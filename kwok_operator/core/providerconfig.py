@@ -220,11 +220,12 @@ class _Reader:
             )
         annotation = old if new is None else new
         if label is not None and annotation is not None:
+            written = "fromNodeAnnotation" if new is None else "fromNodeAnnotationKey"
             self._problem(
                 "BothKeys",
                 "nodegroups",
-                "has fromNodeLabelKey and fromNodeAnnotationKey, and nodes are grouped by one of"
-                " them; remove the other (the sample in cluster-autoscaler's README has both)",
+                f"has fromNodeLabelKey and {written}, and nodes are grouped by one of them; remove"
+                " the other (the sample in cluster-autoscaler's README has both)",
             )
         elif label is None and annotation is None:
             self._missing_group_key(section)

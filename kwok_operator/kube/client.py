@@ -28,7 +28,7 @@ from kwok_operator import __version__
 from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
 from kwok_operator.kube.answers import check_status, describe_failure
 from kwok_operator.kube.connection import ApiConnection
-from kwok_operator.kube.fence import Guard, GuardedBody, check
+from kwok_operator.kube.fence import FencedBody, WriteCheck, check
 from kwok_operator.kube.gathering import GATHER, gather
 from kwok_operator.kube.retry import call_with_retries
 
@@ -69,7 +69,7 @@ class LineSplitter:
 
 
 class KubeClient:
-    """Asks one API server, as one identity. A `guard` has a say in its writes (guard.py)."""
+    """Asks one API server, as one identity. A `fence` has a say in its writes (fence.py)."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class KubeClient:
         max_connections: int = 64,
         user_agent: str = f"kwok-operator/{__version__}",
         observe: Observer | None = None,
-        guard: Guard | None = None,
+        fence: WriteCheck | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.perf_counter,
@@ -87,7 +87,7 @@ class KubeClient:
         self._max_connections = max_connections
         self._user_agent = user_agent
         self._observe = observe
-        self._guard = guard
+        self._fence = fence
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
@@ -156,13 +156,6 @@ class KubeClient:
     ) -> Any:
         """GET, decoded to plain dicts and lists. For small answers: it blocks the loop."""
         return json.loads(await self.request("GET", path, params=params, retries=retries))
-
-    async def get_text(
-        self, path: str, params: Mapping[str, str] | None = None, *, retries: int = 0
-    ) -> str:
-        """GET of something that isn't JSON, such as /readyz or a log."""
-        answer = await self.request("GET", path, params=params, accept="*/*", retries=retries)
-        return answer.decode(errors="replace")
 
     async def lines(
         self,
@@ -267,7 +260,7 @@ class KubeClient:
                     answer = await response.read()
                     status = response.status
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                check(self._guard, method=method, path=path)
+                check(self._fence, method=method, path=path)
                 # aiohttp repeats the idempotent methods itself. PATCH isn't among them, but ours
                 # are either idempotent or guarded by a test; POST may have created something.
                 if method == "PATCH" and not resent and _closed_unanswered(error):
@@ -295,13 +288,13 @@ class KubeClient:
     ) -> aiohttp.ClientResponse:
         connection = self.connection
         login = await connection.auth_headers()
-        allow = partial(check, self._guard, method=method, path=path)
+        allow = partial(check, self._fence, method=method, path=path)
         allow()
         return await session.request(
             method,
             connection.server + path,
             params=params,
-            data=GuardedBody(data, allow=allow) if self._guard and data else data,
+            data=FencedBody(data, allow=allow) if self._fence and data else data,
             headers={**headers, **login},
             # Given with each request, because a new login can bring a new client certificate.
             ssl=connection.ssl or True,

@@ -3,11 +3,11 @@
     request() ──(asked)──> waits for a token, a connection ──> body ──(asked again)──> socket
 
 Between the decision to write and the first byte on the wire a request may wait long: for its turn
-among others, for a login, or because the whole process was stopped. So the guard is asked when a
+among others, for a login, or because the whole process was stopped. So the fence is asked when a
 request is begun, each time it is begun, and once more when its body is written; what heads a body
 waits in a buffer until then. A write without a body is asked about once.
 
-What is asked, and why, is the guard's affair. Reads pass unasked.
+What is asked, and why, is the fence's affair. Reads pass unasked.
 """
 
 from collections.abc import Callable
@@ -15,22 +15,22 @@ from typing import Any, Final
 
 import aiohttp
 
-Guard = Callable[[str, str], None]
+WriteCheck = Callable[[str, str], None]
 """Given method and path of a write; raises to forbid it."""
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-def check(guard: Guard | None, *, method: str, path: str) -> None:
-    """Raises what the guard raises where it forbids this write."""
-    if guard is not None and method in _WRITES:
-        guard(method, path)
+def check(fence: WriteCheck | None, *, method: str, path: str) -> None:
+    """Raises what the fence raises where it forbids this write."""
+    if fence is not None and method in _WRITES:
+        fence(method, path)
 
 
-class GuardedBody(aiohttp.BytesPayload):
+class FencedBody(aiohttp.BytesPayload):
     """A body that asks before it is written.
 
-    aiohttp makes a connection error of what is raised here: whoever sees one asks the guard again.
+    aiohttp makes a connection error of what is raised here: whoever sees one asks the fence again.
     """
 
     def __init__(self, data: bytes, *, allow: Callable[[], None]) -> None:

@@ -48,7 +48,7 @@ class Following:
         self._listed_anew = listed_anew
         self._answer: aiohttp.ClientResponse | None = None
         self._asking = self._lists = 0
-        self._told = 1
+        self._announced = 1
 
     @property
     def under_way(self) -> bool:
@@ -70,8 +70,8 @@ class Following:
         self._answer = answer
         if not watches:
             self._lists += 1
-        elif self._lists > self._told:
-            self._told = self._lists
+        elif self._lists > self._announced:
+            self._announced = self._lists
             self._listed_anew()
 
 

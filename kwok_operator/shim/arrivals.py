@@ -59,7 +59,7 @@ class Arrivals:
         """The uids of groups that something is kept of."""
         return list(self._kept)
 
-    def autoscaler_state(self, group: Group) -> Callable[[int], Told]:
+    def told(self, group: Group) -> Callable[[int], Told]:
         """State and error of each serial of the group that has no Node.
 
         An error that is due to be tried again is one until the operator has written down how that

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.chaos.api import GROUPS, Api, Refused, Unreachable
 from tests.chaos.invariants import Ledger
 from tests.chaos.plans import Step
 from tests.chaos.world import manifest
+from tests.e2e.api import GROUPS, Api, Refused, Unreachable
 
 
 class Client:
@@ -41,7 +41,6 @@ class Client:
                 self.refused[f"{step.verb} {error.status}"] += 1
             except Unreachable:
                 self.refused[f"{step.verb} -"] += 1
-        self._api.close()
 
     def _take(self, step: Step, group: str) -> None:
         spec: dict[str, Any] = dict(step.spec)

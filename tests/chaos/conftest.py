@@ -12,27 +12,23 @@ import itertools
 import os
 import random
 import re
-import signal
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.chaos.api import NODES, Api
 from tests.chaos.faults import Faults
 from tests.chaos.invariants import Ledger
 from tests.chaos.plans import FULL, SMALL, Scope, chance
 from tests.chaos.watcher import Watcher
 from tests.chaos.wire import Wire
 from tests.chaos.world import World
+from tests.e2e.api import Api
 from tests.e2e.own_cluster import OwnCluster, own_cluster
 
 SEED = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(2**32))
+os.environ["CHAOS_SEED"] = str(SEED)  # for the other processes of a run
 _NUMBERS = itertools.count(1)
 FULL_LENGTH = bool(os.environ.get("CHAOS_FULL"))
-
-
-_HERE = Path(__file__).parent
 
 
 def pytest_report_header() -> str:
@@ -42,12 +38,6 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     # Where all tests are run, the header is out before this file is read.
     terminalreporter.write_line(pytest_report_header())
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests go last: what is wrong with a module alone is then told first."""
-    items.sort(key=lambda item: _HERE in item.path.parents)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,7 +54,7 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def scope() -> Scope:
     """How large everything is."""
     if not FULL_LENGTH:
@@ -79,38 +69,26 @@ def draw(request: pytest.FixtureRequest) -> random.Random:
     return chance(SEED, request.node.name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
-    # Ctrl-C lets fixtures clean up and SIGTERM doesn't: treat them alike.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with own_cluster("chaos", directory=tmp_path_factory.mktemp("chaos")) as own:
-            yield own
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with own_cluster("chaos", directory=tmp_path_factory.mktemp("chaos")) as own:
+        yield own
 
 
-@pytest.fixture(scope="session")
-def api(own: OwnCluster) -> Iterator[Api]:
+@pytest.fixture(scope="package")
+def api(own: OwnCluster) -> Api:
     """The cluster's admin."""
-    assert own.cluster.directory is not None
-    config = own.kubectl.json("config", "view", "--minify")
-    api = Api(config["clusters"][0]["cluster"]["server"], own.cluster.directory / "pki")
-    yield api
-    api.close()
+    return own.kubectl.api
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def watcher(api: Api) -> Iterator[Watcher]:
     """Watches all nodes until the last test has ended."""
-    watcher = Watcher(api.another(), Ledger())
-    watcher.start()
-    yield watcher
-    watcher.stop(disturb=lambda: _disturb(api))
-    assert watcher.failure is None
+    with Watcher(api, Ledger()) as watcher:
+        yield watcher
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def wire(api: Api, own: OwnCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
     """Between the operator and the API server, for those who want it there."""
     assert own.cluster.directory is not None
@@ -150,8 +128,4 @@ def world(
     )
     yield world
     world.close()
-    assert watcher.failure is None, "the watcher has seen all of it"
-
-
-def _disturb(api: Api) -> None:
-    api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "the-end"}})
+    watcher.check()

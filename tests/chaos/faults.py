@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hack.controlplane import revive
-from tests.chaos.api import NODES, Api
+from tests.e2e.api import NODES, Api
 from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
-from tests.chaos.api import NODES, Api
+from tests.e2e.api import NODES, Api
 
 MANAGER: Final = "kwok-operator"
 """The name under which the API server books what the operator writes."""

@@ -31,7 +31,7 @@ class Scope:
     """Seconds for everything to be as it should."""
 
 
-SMALL: Final = Scope(nodes=300, kills=8, outage=8, groups=12, minutes=0.25, patience=150)
+SMALL: Final = Scope(nodes=200, kills=6, outage=4, groups=8, minutes=0.25, patience=150)
 FULL: Final = Scope(nodes=2000, kills=100, outage=60, groups=100, minutes=5, patience=600)
 
 

@@ -5,10 +5,10 @@ among them.
 import threading
 import time
 
-from tests.chaos.api import GROUPS, Refused
 from tests.chaos.clients import Client
 from tests.chaos.plans import CLIENTS, chance, steps
 from tests.chaos.world import World, manifest
+from tests.e2e.api import GROUPS, Refused
 
 RATE = 4.0
 """Steps of one client a second."""
@@ -26,7 +26,7 @@ def test_many_groups_edited_at_random_by_three_clients(world: World) -> None:
     seconds = scope.minutes * 60
     plans = [steps(draw, groups=len(names), seconds=seconds, rate=RATE) for _ in range(CLIENTS)]
     clients = [
-        Client(world.api.another(), world.ledger, groups=names, draw=chance(number, world.name))
+        Client(world.api, world.ledger, groups=names, draw=chance(number, world.name))
         for number in range(CLIENTS)
     ]
     threads = [

@@ -1,12 +1,12 @@
 """etcd has forgotten what the operator has not yet seen: what was cut off is listed anew."""
 
-from tests.chaos.api import NODES
 from tests.chaos.faults import API_SERVER
 from tests.chaos.world import World
+from tests.e2e.api import NODES
 
 
 def test_history_is_compacted_while_the_operator_is_cut_off(world: World) -> None:
-    world.start_wired("--max-qps=150")
+    world.go_on(wired=True)
     world.scale(to=world.scope.nodes // 3)
     world.converges()
     with world.wire.unplugged():
@@ -20,4 +20,3 @@ def test_history_is_compacted_while_the_operator_is_cut_off(world: World) -> Non
             pass
     world.converges()
     assert not set(lost) & set(world.ledger.names_of(world.name))
-    world.is_quiet()

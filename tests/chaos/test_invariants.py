@@ -7,6 +7,8 @@ import pytest
 from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
 from tests.chaos.invariants import IN_FLIGHT, Ledger
 
+pytestmark = pytest.mark.core
+
 
 def node(number: int, *, uid: str = "", group: str = "g", owner: str = "u") -> dict[str, Any]:
     return {

@@ -1,15 +1,14 @@
-"""Two replicas: the leader dies, or stands still for longer than its Lease, in the middle of a
+"""Two replicas: the leader dies, and stands still for longer than its Lease, in the middle of a
 scale.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.replicas import Replicas, wait_for_another
-from tests.chaos.world import MANY, World
+from tests.chaos.world import World
 
 
 @pytest.fixture
@@ -20,33 +19,23 @@ def replicas(world: World, tmp_path: Path) -> Iterator[Replicas]:
     replicas.stop()
 
 
-def rounds(world: World) -> list[int]:
-    """The sizes to scale to."""
-    there, back = world.scope.nodes, world.scope.nodes // 10
-    return [there, back, there] if world.scope.nodes >= MANY else [there]
-
-
 def converges(world: World, replicas: Replicas) -> None:
     world.take(replicas.leader())
     world.converges()
     assert not [log for log in replicas.logs() if "Traceback" in log]
 
 
-def test_leader_is_killed_in_the_middle_of_a_scale(world: World, replicas: Replicas) -> None:
-    for size in rounds(world):
+def test_leader_is_killed_and_the_next_stands_still(world: World, replicas: Replicas) -> None:
+    for size in world.ways():
         leader = replicas.leader()
         with world.scaling(to=size):
             replicas.kill_leader()
         print(f"another leads after {wait_for_another(replicas, leader):.1f} s")
         converges(world, replicas)
-
-
-def test_leader_stands_still_and_goes_on_in_the_middle_of_a_scale(
-    world: World, replicas: Replicas
-) -> None:
-    for size in rounds(world):
+        size += world.scope.nodes
         with world.scaling(to=size), replicas.leader_frozen() as leader:
             print(f"another leads after {wait_for_another(replicas, leader):.1f} s")
+            before = world.ledger.count(world.name)
             world.scale(to=size + 20)
-            time.sleep(world.draw.uniform(0, world.scope.outage))
+            world.under_way(1, since=before)
         converges(world, replicas)

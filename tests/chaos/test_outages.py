@@ -1,35 +1,30 @@
 """What the operator stands on goes away in the middle of a scale, and comes back."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.chaos.faults import API_SERVER, ETCD
+from tests.chaos.faults import API_SERVER, ETCD, Faults
 from tests.chaos.world import World
+from tests.e2e.api import GROUPS
+
+AWAY: dict[str, Callable[[Faults], AbstractContextManager[None]]] = {
+    "api-server-frozen": lambda faults: faults.frozen(API_SERVER),
+    "api-server-killed": lambda faults: faults.killed(API_SERVER),
+    "etcd-frozen": lambda faults: faults.frozen(ETCD),
+    "kwok-frozen": Faults.kwok_frozen,
+    "kwok-killed": Faults.kwok_killed,
+}
 
 
-@pytest.mark.parametrize("component", [API_SERVER, ETCD])
-def test_frozen_in_the_middle_of_a_scale(world: World, component: str) -> None:
-    world.start("--max-qps=150")
+@pytest.mark.parametrize("what", AWAY)
+def test_away_in_the_middle_of_a_scale(world: World, what: str) -> None:
+    world.go_on()
     for size in world.ways():
-        with world.scaling(to=size), world.faults.frozen(component):
+        with world.scaling(to=size), AWAY[what](world.faults):
             time.sleep(world.scope.outage)
         world.converges()
-
-
-def test_api_server_killed_in_the_middle_of_a_scale(world: World) -> None:
-    world.start("--max-qps=150")
-    for size in world.ways():
-        with world.scaling(to=size), world.faults.killed(API_SERVER):
-            time.sleep(world.scope.outage)
-        world.converges()
-    world.is_quiet()
-
-
-@pytest.mark.parametrize("end", ["killed", "frozen"])
-def test_kwok_is_away_in_the_middle_of_a_scale(world: World, end: str) -> None:
-    world.start("--max-qps=150")
-    away = world.faults.kwok_killed() if end == "killed" else world.faults.kwok_frozen()
-    with world.scaling(to=world.scope.nodes), away:
-        time.sleep(world.scope.outage)
-    world.converges()
+    status = world.api.get(f"{GROUPS}/{world.name}")["status"]
+    assert status["nextSerial"] == world.scope.nodes, "no node was asked for twice"

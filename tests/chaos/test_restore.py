@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.chaos.api import GROUPS, NODES
 from tests.chaos.watcher import Watcher
 from tests.chaos.world import World, manifest
+from tests.e2e.api import GROUPS, NODES
 from tests.e2e.autoscaler import ACCOUNT, Autoscaler, Shim
 from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster

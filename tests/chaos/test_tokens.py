@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.tokens import Tokens
-from tests.chaos.world import World
+from tests.chaos.world import NOT_TOO_QUICK, World
 from tests.e2e.own_cluster import OwnCluster
 
 
@@ -19,24 +19,18 @@ def start(world: World, tokens: Tokens) -> str:
     """The operator runs with a token; returns what that is bound to."""
     first = tokens.renew()
     kubeconfig = tokens.kubeconfig(world.kubeconfig, tokens.file.with_name("kubeconfig"))
-    world.start("--max-qps=150", wired=True, kubeconfig=kubeconfig)
+    world.start(NOT_TOO_QUICK, wired=True, kubeconfig=kubeconfig)
     return first
 
 
-def test_token_ends_after_it_was_renewed(world: World, tokens: Tokens) -> None:
+def test_token_ends_after_it_was_renewed_and_before(world: World, tokens: Tokens) -> None:
     first = start(world, tokens)
-    with world.scaling(to=world.scope.nodes):
-        tokens.renew()
+    with world.scaling(to=world.scope.nodes // 2):
+        second = tokens.renew()
         tokens.end(first)
         world.wire.cut()  # so that all have to log in again, watches too
     world.converges()
-
-
-def test_token_ends_and_is_renewed_too_late(world: World, tokens: Tokens) -> None:
-    first = start(world, tokens)
-    world.scale(to=world.scope.nodes // 2)
-    world.converges()
-    tokens.end(first)
+    tokens.end(second)
     tokens.lose()
     world.wire.cut()
     world.scale(to=world.scope.nodes)

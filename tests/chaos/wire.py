@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from tests.chaos.cutter import Cutter
 from tests.chaos.proxy import Fault, Proxy
+from tests.e2e.kubectl import eventually
 from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
 
 T = TypeVar("T")
@@ -60,6 +61,18 @@ class Wire:
             yield
         finally:
             self.proxy.faults = before
+
+    def hits(self, least: int) -> None:
+        """Cuts watches until so many more requests have met a fault."""
+        before = self.proxy.hits.total()
+
+        def more() -> int:
+            self.cut_watches()
+            return self.proxy.hits.total() - before
+
+        eventually(
+            more, lambda n: n >= least, describe=f"{least} requests meet a fault", interval=0.5
+        )
 
     def cut(self) -> None:
         """All connections end with a reset."""

@@ -20,18 +20,19 @@ from typing import Any
 
 from kwok_operator.constants import API_GROUP, API_VERSION, KIND, NODE_GROUP_LABEL
 from tests.bench.procfs import usage
-from tests.chaos.api import GROUPS, NODES, Api, Refused, Unreachable
 from tests.chaos.faults import Faults
 from tests.chaos.foreign import Foreigners
 from tests.chaos.invariants import Ledger
 from tests.chaos.plans import Scope, effective
 from tests.chaos.wire import Wire
+from tests.e2e.api import GROUPS, NODES, Api, Refused, Unreachable
 from tests.e2e.kubectl import eventually
 from tests.e2e.operator import Harness, Process
 
-QUIET_SECONDS = 6.0
+QUIET_SECONDS = 3.0
 MORE_MEMORY = 24.0
 """MB that the same work may take more the second time: freed memory goes back late."""
+NOT_TOO_QUICK = "--max-qps=150"
 MANY = 1000
 ONLY_OURS = {"kwoknodegroups": ("POST", "PUT", "PATCH", "DELETE"), "nodes": ("POST", "DELETE")}
 """Writes that nobody but the operator makes in a cluster at rest."""
@@ -86,15 +87,15 @@ class World:
         )
         return self._operator
 
-    def start_wired(self, *flags: str) -> Process:
-        """An operator on the wire, which is there already if it was the last that ran.
+    def go_on(self, *, wired: bool = False) -> Process:
+        """An operator that is not too quick; the last that ran, where that is one.
 
         So faults meet one that has been through others, and nobody waits for it.
         """
-        last, mark = self._harness.process, {"CHAOS_WIRED": "1"}
-        known = last is not None and last.running and last.environ == mark and last.flags == flags
+        last, mark = self._harness.process, {"CHAOS_WIRED": str(wired)}
+        known = last is not None and last.running and last.environ == mark
         if last is None or not known or "Traceback" in last.log():
-            return self.start(*flags, wired=True, environ=mark)
+            return self.start(NOT_TOO_QUICK, wired=wired, environ=mark)
         self._operator = last
         return last
 
@@ -181,7 +182,7 @@ class World:
             lambda found: not found,
             describe=f"{group} is right",
             timeout=timeout,
-            interval=0.5,
+            interval=0.2,
         )
         eventually(watched, describe=f"the watcher has seen {group} so")
 

@@ -175,7 +175,7 @@ def registered(kubectl: Kubectl, group: str) -> list[pb.ExternalGrpcNode]:
     return [as_node(node) for node in nodes_of(kubectl, group)]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shim_kubeconfig(
     kubectl: Kubectl,
     crds: None,
@@ -188,16 +188,18 @@ def shim_kubeconfig(
     return file
 
 
-@pytest.fixture
-def shim(shim_kubeconfig: Path, tmp_path: Path, crds: None) -> Iterator[Shim]:
-    """The shim runs."""
-    shim = Shim(kubeconfig=shim_kubeconfig, directory=tmp_path)
+@pytest.fixture(scope="module")
+def shim(
+    shim_kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory, crds: None
+) -> Iterator[Shim]:
+    """The shim runs: one for all tests of a file."""
+    shim = Shim(kubeconfig=shim_kubeconfig, directory=tmp_path_factory.mktemp("shim"))
     shim.start()
     yield shim
     shim.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def autoscaler(shim: Shim) -> Iterator[Autoscaler]:
     """A client whose first loop has gone through."""
     client = Autoscaler(shim.socket)
@@ -209,6 +211,6 @@ def autoscaler(shim: Shim) -> Iterator[Autoscaler]:
             raise AssertionError(f"{error}\n{shim.log}") from error
         return True
 
-    eventually(ready, describe="the shim is ready", timeout=30)
+    eventually(ready, describe="the shim is ready")
     yield client
     client.close()

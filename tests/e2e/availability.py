@@ -3,71 +3,42 @@
 with watched(cluster, group) as seen: ...; seen.fewest
 """
 
-import asyncio
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from hack.controlplane import Cluster
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.config import load_connection
-from kwok_operator.kube.decode import NODES, NodeView
-from kwok_operator.kube.reflector import Reflector
+from tests.e2e.api import NODES, Api
+from tests.e2e.groups import is_ready
+from tests.e2e.watching import Watch
 
 
 class Availability:
     """The fewest Ready nodes that there were at a time, told event by event."""
 
     def __init__(self) -> None:
-        self._ready: dict[str, bool] = {}
+        self._ready: set[str] = set()
         self.fewest: int | None = None
 
-    def replace(self, items: Sequence[NodeView], resource_version: int) -> None:
+    def listed(self, items: Sequence[dict[str, Any]]) -> None:
         assert self.fewest is None, "the watch has a gap"
-        self._ready = {item.name: item.ready for item in items}
-        self._count()
+        self._ready = {item["metadata"]["name"] for item in items if is_ready(item)}
+        self.fewest = len(self._ready)
 
-    def upsert(self, item: NodeView) -> None:
-        self._ready[item.name] = item.ready and not item.deleting
-        self._count()
-
-    def remove(self, item: NodeView) -> None:
-        self._ready.pop(item.name, None)
-        self._count()
-
-    def _count(self) -> None:
-        ready = sum(self._ready.values())
-        self.fewest = ready if self.fewest is None else min(self.fewest, ready)
+    def seen(self, event: str, item: dict[str, Any]) -> None:
+        meta = item["metadata"]
+        if event != "DELETED" and "deletionTimestamp" not in meta and is_ready(item):
+            self._ready.add(meta["name"])
+        else:
+            self._ready.discard(meta["name"])
+        self.fewest = min(self.fewest or 0, len(self._ready))
 
 
 @contextmanager
 def watched(cluster: Cluster, name: str) -> Iterator[Availability]:
-    """Watches a group's nodes in a thread."""
-    seen, loop = Availability(), asyncio.new_event_loop()
-    stop, synced = asyncio.Event(), threading.Event()
-
-    async def watch() -> None:
-        connection = await load_connection(kubeconfig=str(cluster.kubeconfig))
-        async with KubeClient(connection=connection) as client:
-            params = {"labelSelector": f"{NODE_GROUP_LABEL}={name}"}
-            reflector = Reflector(
-                client=client, path="/api/v1/nodes", params=params, decoder=NODES, sink=seen
-            )
-            task = asyncio.create_task(reflector.run())
-            await reflector.synced.wait()
-            synced.set()
-            await stop.wait()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        await asyncio.sleep(0.3)  # for TLS to say good-bye, which nobody can wait for
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(watch()))
-    thread.start()
-    try:
-        assert synced.wait(30)
+    """Watches a group's nodes."""
+    seen, api = Availability(), Api(cluster.kubeconfig)
+    selector = f"{NODE_GROUP_LABEL}={name}"
+    with Watch(api, NODES, listed=seen.listed, seen=seen.seen, selector=selector):
         yield seen
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()

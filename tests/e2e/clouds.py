@@ -12,8 +12,6 @@ the same in every run, so a test says exactly what it expects: of which instance
 Nothing here asserts what a cloud should do: that is for the tests to say.
 """
 
-import asyncio
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,10 +26,8 @@ from hack.controlplane import Cluster
 from kwok_operator.constants import (
     API_GROUP,
     API_VERSION,
-    GROUPS_PATH,
     LIFE_ANNOTATION,
     NODE_GROUP_LABEL,
-    NODES_PATH,
     POOL_KIND,
     POOL_SHORT_NAME,
     REQUESTED_AT_ANNOTATION,
@@ -42,15 +38,13 @@ from kwok_operator.core.cloud.life import Life
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.core.serials import parse_ranges
 from kwok_operator.core.times import parse_time
-from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.config import load_connection
-from kwok_operator.kube.decode import OBJECTS
-from kwok_operator.kube.reflector import Reflector
 from kwok_operator.models.cloud import Cloud
+from tests.e2e.api import GROUPS, NODES, POOLS, Api
 from tests.e2e.deploying import ROOT
 from tests.e2e.groups import is_ready, serial_of
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.own_cluster import OwnCluster, own_cluster
+from tests.e2e.watching import Watch, each
 
 HOLD_STAGE_FILE = ROOT / "deploy" / "components" / "hold-stage" / "stage.yaml"
 AGENT = {"key": "example.com/agent", "effect": "NoSchedule"}
@@ -149,7 +143,8 @@ def pools(kubectl: Kubectl, *names: str) -> Iterator[None]:
     try:
         yield
     finally:
-        kubectl("delete", POOL_SHORT_NAME, "--ignore-not-found", *names)
+        for name in names:
+            kubectl.api.delete(f"{POOLS}/{name}")
 
 
 class Version(NamedTuple):
@@ -209,103 +204,57 @@ class Chronicle:
                 found.append(state)
         return found
 
-    def _counted(self) -> None:
+    def counted(self) -> None:
         labels = (node["metadata"]["labels"][NODE_GROUP_LABEL] for node in self.here())
         self.counts.append(Counter(labels))
 
 
-class _NodeSink:
-    def __init__(self, chronicle: Chronicle) -> None:
-        self._chronicle = chronicle
-
-    def replace(self, items: Sequence[dict[str, Any]], resource_version: int) -> None:
-        for item in items:
-            self.upsert(item)
-
-    def upsert(self, item: dict[str, Any]) -> None:
-        version = Version(int(time.time() * 1_000), item)
-        self._chronicle.nodes.setdefault(item["metadata"]["name"], []).append(version)
-        self._chronicle._counted()
-
-    def remove(self, item: dict[str, Any]) -> None:
-        self._chronicle.gone_at[item["metadata"]["name"]] = int(time.time() * 1_000)
-        self._chronicle._counted()
-
-
-class _GroupSink:
-    def __init__(self, chronicle: Chronicle, groups: Sequence[str]) -> None:
-        self._statuses = chronicle.statuses
-        self._groups = groups
-
-    def replace(self, items: Sequence[dict[str, Any]], resource_version: int) -> None:
-        for item in items:
-            self.upsert(item)
-
-    def upsert(self, item: dict[str, Any]) -> None:
-        name = item["metadata"]["name"]
-        if name in self._groups and "status" in item:
-            self._statuses.setdefault(name, []).append(item["status"])
-
-    def remove(self, item: dict[str, Any]) -> None:
-        """What it was is kept."""
-
-
 @contextmanager
 def chronicled(cluster: Cluster, *groups: str) -> Iterator[Chronicle]:
-    """Watches groups and their nodes in a thread, from before the block on."""
-    chronicle, loop = Chronicle(), asyncio.new_event_loop()
-    stop, synced = asyncio.Event(), threading.Event()
+    """Watches groups and their nodes, from before the block on."""
+    chronicle, api = Chronicle(), Api(cluster.kubeconfig)
     selector = f"{NODE_GROUP_LABEL} in ({','.join(groups)})"
 
-    async def watch() -> None:
-        connection = await load_connection(kubeconfig=str(cluster.kubeconfig))
-        async with KubeClient(connection=connection) as client:
-            watches: list[Reflector[dict[str, Any]]] = [
-                Reflector(
-                    client=client,
-                    path=NODES_PATH,
-                    params={"labelSelector": selector},
-                    decoder=OBJECTS,
-                    sink=_NodeSink(chronicle),
-                    gather_for=lambda: 0.0,
-                ),
-                Reflector(
-                    client=client,
-                    path=GROUPS_PATH,
-                    decoder=OBJECTS,
-                    sink=_GroupSink(chronicle, groups),
-                    gather_for=lambda: 0.0,
-                ),
-            ]
-            tasks = [asyncio.create_task(reflector.run()) for reflector in watches]
-            for reflector in watches:
-                await reflector.synced.wait()
-            synced.set()
-            await stop.wait()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.3)  # for TLS to say good-bye, which nobody can wait for
+    def node(event: str, item: dict[str, Any]) -> None:
+        now, name = int(time.time() * 1_000), item["metadata"]["name"]
+        if event == "DELETED":
+            chronicle.gone_at[name] = now
+        else:
+            chronicle.nodes.setdefault(name, []).append(Version(now, item))
+        chronicle.counted()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(watch()))
-    thread.start()
-    try:
-        assert synced.wait(30)
+    def group(event: str, item: dict[str, Any]) -> None:
+        name = item["metadata"]["name"]
+        if name in groups and "status" in item and event != "DELETED":
+            chronicle.statuses.setdefault(name, []).append(item["status"])
+
+    with (
+        Watch(api, NODES, listed=each(node), seen=node, selector=selector),
+        Watch(api, GROUPS, listed=each(group), seen=group),
+    ):
         yield chronicle
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 @contextmanager
-def staged_cluster(name: str, *, like: Cluster, directory: Path) -> Iterator[OwnCluster]:
+def staged_cluster(
+    name: str,
+    *,
+    like: Cluster,
+    directory: Path,
+    manage_all_nodes: bool = False,
+    extra_args: Sequence[str] = (),
+) -> Iterator[OwnCluster]:
     """A cluster whose kwok takes its Stages from the API: its own, and the one that holds nodes.
 
     `like` is any cluster; if it is one of ours, kwok's Stages are read there.
     """
     stages = _kwoks_own_stages(like, directory=directory)
-    with own_cluster(name, directory=directory, extra_args=["--enable-crds=Stage"]) as own:
+    with own_cluster(
+        name,
+        directory=directory,
+        manage_all_nodes=manage_all_nodes,
+        extra_args=["--enable-crds=Stage", *extra_args],
+    ) as own:
         own.kubectl.apply(stages)
         own.kubectl("apply", f"--filename={HOLD_STAGE_FILE}")
         yield own

@@ -1,52 +1,40 @@
-"""What every e2e test stands on: one control plane a run, the CRDs in it, a name of its own.
+"""What every e2e test stands on: a control plane, the CRDs in it, a name of its own.
 
-The control plane comes from hack.controlplane (or KWOK_OPERATOR_TEST_KUBECONFIG names one), is made
-when the first test asks for it, and is removed when the run ends, however it ends. A test that asks
-for `group_name` may create groups of that name, and of names that begin with it and a hyphen; what
-it leaves is removed.
+The control plane comes from hack.controlplane (or KWOK_OPERATOR_TEST_KUBECONFIG names one). Each
+process that runs tests makes one when its first test asks for it, and removes it after its last
+e2e test, however that ends. A test that asks for `group_name` may create groups of that name, and
+of names that begin with it and a hyphen; what it leaves is removed.
 
 The operator itself is started by the fixtures of operator.py.
 """
 
 import os
+import random
 import re
 import secrets
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from hack.controlplane import Cluster, create, delete
-from kwok_operator.constants import PLURAL
+from tests.e2e.api import GROUPS
 from tests.e2e.autoscaler import autoscaler, shim, shim_kubeconfig  # noqa: F401
-from tests.e2e.groups import install_crds
+from tests.e2e.groups import delete_group, install_crds
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.operator import _harness, harness, operator, operator_kubeconfig  # noqa: F401
 from tests.e2e.sources import provider, real_nodes  # noqa: F401
 
-_HERE = Path(__file__).parent
 
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests go last: what is wrong with a module alone is then told first."""
-    items.sort(key=lambda item: _HERE in item.path.parents)
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
-    # Ctrl-C lets fixtures clean up and SIGTERM doesn't: treat them alike.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     name = f"e2e-{os.getpid()}"
     try:
         yield create(name)
     finally:
         delete(name)
-        signal.signal(signal.SIGTERM, before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kubectl(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
     return Kubectl(
         program=cluster.kubectl,
@@ -55,7 +43,7 @@ def kubectl(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Kubec
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def crds(kubectl: Kubectl) -> None:
     """The CRDs of this checkout are served, and kubectl knows them."""
     install_crds(kubectl)
@@ -66,7 +54,14 @@ def group_name(request: pytest.FixtureRequest, kubectl: Kubectl, crds: None) -> 
     slug = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = f"{slug[:20].strip('-')}-{secrets.token_hex(3)}"
     yield name
-    names = kubectl("get", PLURAL, "--output=name").split()
-    left = [n for n in names if f"{n.partition('/')[2]}-".startswith(f"{name}-")]
-    if left:
-        kubectl("delete", "--ignore-not-found", *left)
+    for left in kubectl.api.names(GROUPS):
+        if f"{left}-".startswith(f"{name}-"):
+            delete_group(kubectl, left)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Instants to kill at; a failing test prints the seed that repeats them."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed: {seed}")
+    return random.Random(seed)

@@ -24,7 +24,8 @@ from kwok_operator.constants import (
     POOL_PLURAL,
 )
 from kwok_operator.models.crd import CRD_DIRECTORY, CRD_NAME, POOL_CRD_NAME
-from tests.e2e.kubectl import Kubectl, KubectlError, as_text, eventually
+from tests.e2e.api import GROUPS, NODES
+from tests.e2e.kubectl import Kubectl, eventually
 
 ESTABLISHED = "--for=condition=Established"
 
@@ -68,29 +69,46 @@ def apply_group(kubectl: Kubectl, name: str, **spec: Any) -> None:
 
 def patch_group(kubectl: Kubectl, name: str, **spec: Any) -> None:
     """Changes these fields of spec and no others; None removes one."""
-    patch = as_text({"spec": spec})
-    kubectl("patch", "kng", name, "--type=merge", f"--patch={patch}")
+    kubectl.api.patch(f"{GROUPS}/{name}", {"spec": spec})
 
 
 def scale(kubectl: Kubectl, name: str, replicas: int) -> None:
-    kubectl("scale", "kng", name, f"--replicas={replicas}")
+    """What `kubectl scale` does."""
+    kubectl.api.patch(f"{GROUPS}/{name}/scale", {"spec": {"replicas": replicas}})
 
 
-def wait_ready(kubectl: Kubectl, name: str, *, timeout: int = 240) -> None:
-    """`kubectl wait --for=condition=Ready`, as people do; on time-out tells the group's status."""
+def delete_group(kubectl: Kubectl, name: str) -> None:
+    kubectl.api.delete(f"{GROUPS}/{name}")
+
+
+def wait_ready(kubectl: Kubectl, name: str, *, timeout: float = 240) -> None:
+    """On time-out tells the group's status."""
     wait_condition(kubectl, name, "Ready", timeout=timeout)
 
 
+def wait_until_heard(kubectl: Kubectl, name: str) -> None:
+    """Returns when the operator has dealt with all that happened before: a new group is Ready."""
+    apply_group(kubectl, name, targetSize=1)
+    wait_ready(kubectl, name)
+
+
 def wait_condition(
-    kubectl: Kubectl, name: str, kind: str, *, status: str = "True", timeout: int = 240
+    kubectl: Kubectl, name: str, kind: str, *, status: str = "True", timeout: float = 240
 ) -> None:
-    """Returns once the condition has that status for the present spec."""
-    arguments = ("wait", f"kng/{name}", f"--for=condition={kind}={status}", f"--timeout={timeout}s")
-    try:
-        kubectl(*arguments, timeout=timeout + 30)
-    except KubectlError as err:
-        last = status_of(kubectl, name) | {"resolvedTemplate": "..."}
-        raise AssertionError(f"{err}\nlast status: {last}") from err
+    """Returns once the condition has that status for the present spec, as `kubectl wait` does."""
+
+    def fits(group: dict[str, Any]) -> bool:
+        told = group.get("status", {})
+        found = {c["type"]: c for c in told.get("conditions", [])}.get(kind, {})
+        seen = found.get("observedGeneration", told.get("observedGeneration", 0))
+        return bool(found.get("status") == status and seen >= group["metadata"]["generation"])
+
+    def read() -> dict[str, Any]:
+        group = group_of(kubectl, name)
+        group.get("status", {}).pop("resolvedTemplate", None)
+        return group
+
+    eventually(read, fits, describe=f"{kind} of {name} is {status}", timeout=timeout)
 
 
 def group_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
@@ -119,8 +137,7 @@ def nodes_of(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
 
 def names_of(kubectl: Kubectl, name: str) -> list[str]:
     """The names of the nodes with the group's label; far cheaper than the nodes."""
-    output = kubectl("get", "nodes", f"-l{NODE_GROUP_LABEL}={name}", "--output=name")
-    return [line.removeprefix("node/") for line in output.split()]
+    return list(kubectl.api.names(NODES, selector=f"{NODE_GROUP_LABEL}={name}"))
 
 
 def events_of(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:

@@ -1,18 +1,23 @@
 """How the e2e tests talk to a cluster: kubectl as people use it, and a poll with a memory.
 
 `Kubectl` runs one command with one kubeconfig and gives back what it prints; a refusal is a
-`KubectlError` with the command and what kubectl said. `eventually` asks again until the answer
-fits, and on time-out tells the last one it got.
+`KubectlError` with the command and what kubectl said. What tests only want to read comes without a
+process, from `api`. `eventually` asks again until the answer fits, and on time-out tells the last
+one it got.
 
 Nothing here knows groups or the operator, or reads the environment.
 """
 
+import argparse
+import functools
 import json
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.e2e.api import Api, ApiError, Refused, path_of
 
 T = TypeVar("T")
 
@@ -36,6 +41,12 @@ class Kubectl:
         # A cache of its own: kubectl's is kept by host and port, and the next cluster on the same
         # port would be taken for this one.
         self._command = [str(program), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}"]
+        self._kubeconfig = kubeconfig
+
+    @functools.cached_property
+    def api(self) -> Api:
+        """The same user, without a process for each question."""
+        return Api(self._kubeconfig)
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
         """What the command prints."""
@@ -57,8 +68,16 @@ class Kubectl:
         return done.stdout
 
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
-        """What the command prints with `-o json`, read."""
-        return json.loads(self(*arguments, "--output=json", stdin=stdin))
+        """What the command prints with `-o json`, read; simple questions need no kubectl."""
+        if (question := _question(arguments)) is None:
+            return json.loads(self(*arguments, "--output=json", stdin=stdin))
+        try:
+            return _answer(self.api, question)
+        except ApiError as error:
+            said = str(error)
+            if isinstance(error, Refused):
+                said = f"Error from server ({error.reason}): {error.message}"
+            raise KubectlError(arguments=arguments, code=1, stdout="", stderr=said) from error
 
     def apply(self, manifest: Manifest, *options: str) -> str:
         return self("apply", "--filename=-", *options, stdin=as_text(manifest))
@@ -87,7 +106,7 @@ def eventually(
 ) -> T:
     """The first answer of `read` that fits `until`; without `until`, the first that is true.
 
-    What isn't there yet is no failure: a failing kubectl, key or assertion is asked again.
+    What isn't there yet is no failure: a failing request, key or assertion is asked again.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -96,8 +115,51 @@ def eventually(
             if until(answer):
                 return answer
             last = repr(answer)
-        except (AssertionError, KubectlError, LookupError) as err:
+        except (ApiError, AssertionError, KubectlError, LookupError) as err:
             last = f"{type(err).__name__}: {err}"
         if time.monotonic() >= deadline:
             raise AssertionError(f"waited {timeout} s until {describe}; last seen: {last}")
         time.sleep(interval)
+
+
+def _get_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("verb")
+    parser.add_argument("kind")
+    parser.add_argument("name", nargs="?", default="")
+    parser.add_argument("-l", "--selector", default="")
+    parser.add_argument("--field-selector", default="")
+    parser.add_argument("-n", "--namespace", default="default")
+    parser.add_argument("-A", "--all-namespaces", action="store_true")
+    parser.add_argument("--show-managed-fields", action="store_true")
+    parser.add_argument("--subresource", default="")
+    return parser
+
+
+_GET = _get_parser()
+
+
+def _question(arguments: Sequence[str]) -> argparse.Namespace | None:
+    """A get that `_answer` can answer; None for anything else."""
+    if arguments[0] != "get" or len(arguments) == 1 or arguments[1].startswith("-"):
+        return None
+    question, more = _GET.parse_known_args(arguments)
+    namespace = None if question.all_namespaces else question.namespace
+    try:
+        question.path = path_of(question.kind, namespace=namespace, name=question.name)
+    except LookupError:
+        return None
+    return None if more else question
+
+
+def _answer(api: Api, question: argparse.Namespace) -> Any:
+    """As kubectl prints it: items that say what they are, and nothing of who wrote which field."""
+    path = f"{question.path}/{question.subresource}" if question.subresource else question.path
+    selectors = {"labelSelector": question.selector, "fieldSelector": question.field_selector}
+    found = api.get(path, **{key: value for key, value in selectors.items() if value})
+    items = [found] if question.name else found["items"]
+    kind = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
+    for item in items:
+        if not question.show_managed_fields:
+            item["metadata"].pop("managedFields", None)
+    return found if question.name else {**found, "items": [kind | item for item in items]}

@@ -141,7 +141,7 @@ class Harness:
         self.process = None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def operator_kubeconfig(
     kubectl: Kubectl, crds: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
@@ -157,7 +157,7 @@ def as_service_account(kubectl: Kubectl) -> str:
     return kubeconfig_of(kubectl, ACCOUNT)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _harness(
     operator_kubeconfig: Path, crds: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Harness]:

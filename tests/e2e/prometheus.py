@@ -32,7 +32,7 @@ MONITORING = Path(__file__).parents[2] / "deploy" / "components" / "monitoring"
 NAMESPACE = "kwok-operator"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def prometheus_tools() -> Tools:
     """prometheus and promtool; the first time they are built, which takes some minutes."""
     settings = Settings.from_environ(os.environ)

@@ -5,7 +5,6 @@ posted by us with a status, and nobody keeps them: to the cluster they are nodes
 just told that it is Ready, and the operator must take them for real.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator.constants import PLURAL
+from tests.e2e.api import GROUPS, NODES, STRATEGIC, path_of
+from tests.e2e.groups import delete_group
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE
 
@@ -69,7 +69,7 @@ class Provider:
         self.kubectl.apply(configmap(TEMPLATES, **{key: documents(*nodes)}))
 
     def remove(self, name: str) -> None:
-        self.kubectl("delete", "configmap", name, f"--namespace={NAMESPACE}", "--ignore-not-found")
+        self.kubectl.api.delete(path_of("configmap", namespace=NAMESPACE, name=name))
 
     def messages(self, reason: str, *, of: str = CONFIG) -> list[str]:
         """What the Events of that reason say about the ConfigMap that is there now."""
@@ -97,7 +97,8 @@ def provider(kubectl: Kubectl, crds: None, operator_kubeconfig: object) -> Itera
     yield provider
     for name in (CONFIG, TEMPLATES):
         provider.remove(name)
-    kubectl("delete", PLURAL, "--selector=kwok-operator.io/derived=true", "--ignore-not-found")
+    for group in kubectl.api.names(GROUPS, selector="kwok-operator.io/derived=true"):
+        delete_group(kubectl, group)
 
 
 def real_node(
@@ -159,7 +160,7 @@ class RealNodes:
     """Real-looking nodes that a test made; they are gone afterwards."""
 
     def __init__(self, kubectl: Kubectl) -> None:
-        self._kubectl = kubectl
+        self._api = kubectl.api
         self.names: list[str] = []
 
     def add(self, name: str, **how: Any) -> None:
@@ -170,23 +171,19 @@ class RealNodes:
             self._post(node)
 
     def _post(self, node: dict[str, Any]) -> None:
-        # A raw POST: kubectl create would make one discovery for each.
-        self._kubectl("create", "--raw=/api/v1/nodes", "--filename=-", stdin=json.dumps(node))
+        self._api.create(NODES, node)
         self.names.append(node["metadata"]["name"])
 
     def status(self, name: str, patch: Mapping[str, Any]) -> None:
         """What the node's kubelet would write."""
-        text = json.dumps({"status": patch})
-        self._kubectl(
-            "patch", "node", name, "--subresource=status", "--type=strategic", f"--patch={text}"
-        )
+        self._api.patch(f"{NODES}/{name}/status", {"status": patch}, kind=STRATEGIC)
 
     def delete(self, *names: str) -> None:
-        self._kubectl("delete", "node", *names)
+        for name in names:
+            self._api.delete(f"{NODES}/{name}")
 
     def clean(self) -> None:
-        if self.names:
-            self._kubectl("delete", "node", *self.names, "--ignore-not-found", timeout=180)
+        self.delete(*self.names)
 
 
 @pytest.fixture

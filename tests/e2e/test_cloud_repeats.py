@@ -1,11 +1,9 @@
 """What was drawn stays so: in the next run with the same seed, and when the operator dies.
 
 - the same seed gives a group of the same name the same course, instance by instance: when each
-  Node was born, counted from its request, through which states it went, what its life is; another
-  seed gives another course
-- SIGKILL of the operator in the middle of it, again and again, changes nothing: each instance is in
-  the state that was drawn for it, no instance is there twice, and who found no room is remembered
-- SIGKILL in the middle of tries: each Node is born when it was to be
+  Node was born, counted from its request, through which states it went, what its life is; SIGKILL
+  of the operator in the middle of it, again and again, changes nothing
+- nor is an instance there twice, and who found no room is remembered
 - SIGKILL while two groups with failures, interruptions and slow deletions fight for a pool: at no
   time are there more nodes than it has, and no name is used twice
 """
@@ -14,7 +12,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -43,9 +41,10 @@ from tests.e2e.groups import (
     status_of,
     wait_condition,
     wait_ready,
+    wait_until_heard,
 )
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import Harness, Process
+from tests.e2e.operator import Harness
 
 SIZE = 12
 COURSE: Mapping[str, Any] = {
@@ -54,35 +53,10 @@ COURSE: Mapping[str, Any] = {
     "retryAfter": "1s",
     "lateResources": [{"name": "nvidia.com/gpu", "after": {"uniform": {"min": "1s", "max": "4s"}}}],
     "interruptions": {"lifetime": {"uniform": {"min": "10h", "max": "20h"}}},
+    "seed": "one",
     **MARKED,
 }
 TEMPLATE = {"shape": {"gpu": {"type": "nvidia.com/gpu", "count": 1}}}
-
-
-class Run(NamedTuple):
-    """What became of each instance: milliseconds from its request to its Node, the Node's life as
-    though it had been born at 0, and the states that status told of before.
-    """
-
-    arrivals: list[int]
-    lives: list[Life]
-    walks: list[list[str]]
-
-
-def run(cluster: Cluster, kubectl: Kubectl, group: str, cloud: Mapping[str, Any]) -> Run:
-    """A group from its first moment to its end."""
-    with chronicled(cluster, group) as seen:
-        apply_group(kubectl, group, targetSize=SIZE, template=TEMPLATE, cloud=cloud)
-        wait_ready(kubectl, group)
-        nodes = nodes_of(kubectl, group)
-    assert [serial(node) for node in nodes] == list(range(SIZE))
-    kubectl("delete", "kng", group)
-    eventually(lambda: names_of(kubectl, group) == [], describe="its nodes are gone", timeout=120)
-    return Run(
-        [born_after(node) for node in nodes],
-        [spans(life_of(node)) for node in nodes],
-        [seen.walk(group, number) for number in range(SIZE)],
-    )
 
 
 def spans(life: Life) -> Life:
@@ -97,41 +71,17 @@ def is_part(walk: Sequence[str], whole: Iterable[str]) -> bool:
     return all(state in rest for state in walk)
 
 
-def test_the_same_seed_gives_the_same_course_and_another_seed_another(
-    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    clouds = [{**COURSE, "seed": seed} for seed in ("one", "one", "another")]
-    once, again, other = (run(cluster, kubectl, group_name, cloud) for cloud in clouds)
-    assert once.arrivals == again.arrivals
-    assert once.lives == again.lives
-    assert once.arrivals != other.arrivals
-    assert once.lives != other.lives
-    for found, cloud in zip((once, again, other), clouds, strict=True):
-        drawn = courses(cloud, group=group_name, size=SIZE)
-        assert found.arrivals == [arrival(course) for course in drawn]
-        for walk, course in zip(found.walks, drawn, strict=True):
-            # A state that is over before status is written again is not told of.
-            assert walk and is_part(walk, states_before(course)), (walk, course)
-
-
-@pytest.fixture
-def chance() -> random.Random:
-    """Instants to kill at; a failing test prints the seed that repeats them."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed: {seed}")
-    return random.Random(seed)
-
-
 def kill_again_and_again(harness: Harness, chance: random.Random, *, times: int) -> None:
     """Starts the operator and kills it, sooner or later; the last one lives."""
     for _ in range(times):
         process = harness.start(ready=False)
-        time.sleep(chance.uniform(0.5, 4))
+        time.sleep(chance.uniform(0.5, 3))
         assert process.running, process.log()
         process.kill()
     harness.start()
 
 
+@pytest.mark.core
 def test_killed_in_the_middle_each_instance_is_as_it_was_to_be(
     cluster: Cluster, kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
 ) -> None:
@@ -166,7 +116,7 @@ def test_killed_in_the_middle_each_instance_is_as_it_was_to_be(
         assert states_of(status) == {**expected, **refused}
         record = status["cloud"]["refused"]
         harness.start()
-        time.sleep(3)
+        wait_until_heard(kubectl, f"{group_name}-heard")
         status = status_of(kubectl, group_name)
     assert states_of(status) == {**expected, **refused}
     assert status["cloud"]["refused"] == record, "nobody is refused a second time before his time"
@@ -175,22 +125,30 @@ def test_killed_in_the_middle_each_instance_is_as_it_was_to_be(
     assert all(len(seen.uids(name)) == 1 for name in seen.born)
 
 
-def test_killed_in_the_middle_each_node_is_born_when_it_was_to_be(
+def test_the_same_seed_gives_the_same_course_killed_or_not(
     cluster: Cluster, kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
 ) -> None:
-    cloud = {**COURSE, "seed": "one"}
-    with chronicled(cluster, group_name) as seen:
-        apply_group(kubectl, group_name, targetSize=SIZE, template=TEMPLATE, cloud=cloud)
-        kill_again_and_again(harness, chance, times=3)
-        wait_ready(kubectl, group_name)
-        nodes = nodes_of(kubectl, group_name)
-    drawn = courses(cloud, group=group_name, size=SIZE)
-    assert [serial(node) for node in nodes] == list(range(SIZE))
-    assert [born_after(node) for node in nodes] == [arrival(course) for course in drawn]
-    lives = [life for course in drawn if (life := course.life())]
-    assert [spans(life_of(node)) for node in nodes] == [spans(life) for life in lives]
-    assert len(seen.born) == SIZE
-    assert all(len(seen.uids(name)) == 1 for name in seen.born)
+    """A group from its first moment to its end, and another of its name."""
+    drawn = courses(COURSE, group=group_name, size=SIZE)
+    lives = [spans(life) for course in drawn if (life := course.life())]
+    for kills in (3, 0):
+        with chronicled(cluster, group_name) as seen:
+            apply_group(kubectl, group_name, targetSize=SIZE, template=TEMPLATE, cloud=COURSE)
+            kill_again_and_again(harness, chance, times=kills)
+            wait_ready(kubectl, group_name)
+            nodes = nodes_of(kubectl, group_name)
+        assert [serial(node) for node in nodes] == list(range(SIZE))
+        assert [born_after(node) for node in nodes] == [arrival(course) for course in drawn]
+        assert [spans(life_of(node)) for node in nodes] == lives
+        assert len(seen.born) == SIZE
+        assert all(len(seen.uids(name)) == 1 for name in seen.born)
+        for number, course in enumerate(drawn):
+            # A state that is over before status is written again is not told of.
+            walk = seen.walk(group_name, number)
+            assert walk or kills
+            assert is_part(walk, states_before(course)), (walk, course)
+        kubectl("delete", "kng", group_name)
+        eventually(lambda: names_of(kubectl, group_name) == [], describe="its nodes are gone")
 
 
 def test_killed_in_a_fight_for_a_pool_it_never_gives_more_than_there_is(
@@ -218,6 +176,6 @@ def test_killed_in_a_fight_for_a_pool_it_never_gives_more_than_there_is(
         scale(kubectl, second, 3)
         kill_again_and_again(harness, chance, times=2)
         eventually(lambda: seen.most >= 8, describe="all that there is is used", timeout=120)
-        time.sleep(3)
+        wait_until_heard(kubectl, f"{group_name}-heard")
     assert seen.most == 8
     assert all(len(seen.uids(name)) == 1 for name in seen.born)

@@ -4,11 +4,13 @@
 - three groups share a pool: first come, first served, and at no time more than the pool has, those
   that are stuck in deletion among them; what is freed goes to those that wait; the pool's status
   says who has what
-- a pool counts vCPUs, and says what the cloud says; who has a place keeps it when a pool shrinks
 - a pool that isn't there holds its groups up until it is made
+- a pool counts vCPUs, and says what the cloud says
 """
 
 from typing import Any
+
+import pytest
 
 from hack.controlplane import Cluster
 from tests.e2e.clouds import (
@@ -67,6 +69,7 @@ def test_a_group_gets_what_there_is_and_the_rest_when_there_is_more(
     assert len(names_of(kubectl, group_name)) == 5
 
 
+@pytest.mark.core
 def test_three_groups_share_a_pool(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -78,8 +81,18 @@ def test_three_groups_share_a_pool(
         "failures": {"slowDeletion": {"serials": "1", "delay": {"fixed": "4s"}}},
     }
     with pools(kubectl, group_name), chronicled(cluster, *groups) as seen:
+        apply_group(kubectl, first, targetSize=4, cloud=cloud)
+        status = eventually(
+            lambda: status_of(kubectl, first),
+            lambda status: set(states_of(status).values()) == {"Waiting"},
+            describe="without a pool they wait",
+        )
+        assert rows_of(status)[0]["reason"] == "PoolMissing"
+        assert condition_of(status, "Provisioned")["reason"] == "PoolMissing"
+        assert status["failedReplicas"] == 0, "nobody has refused them"
         apply_pool(kubectl, group_name, instances=6, error={"code": "ZoneIsFull"})
-        for group in groups:
+        wait_ready(kubectl, first)
+        for group in (second, third):
             apply_group(kubectl, group, targetSize=4, cloud=cloud)
         for group, come in zip(groups, (4, 2, 0), strict=True):
             wait_counts(kubectl, group, come=come, failed=4 - come)
@@ -135,34 +148,5 @@ def test_a_quota_in_vcpus(
             large: "64",
             small: "6",
         }
-
-        before = names_of(kubectl, large)
-        apply_pool(kubectl, group_name, resources={"cpu": 40}, error=error)
-        scale(kubectl, small, 1)
-        wait_ready(kubectl, small)
-        eventually(
-            lambda: pool_status(kubectl, group_name)["resources"] == {"cpu": "67"},
-            describe="it has less than is in use",
-        )
-        assert names_of(kubectl, large) == before, "who has a place keeps it"
         used = max(16 * counts[large] + 3 * counts[small] for counts in seen.counts)
         assert used == 70, "at no time was more in use than the pool had"
-
-
-def test_a_pool_that_is_not_there_holds_its_groups_up(
-    kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    cloud = {"capacityPools": [group_name]}
-    with pools(kubectl, group_name):
-        apply_group(kubectl, group_name, targetSize=2, cloud=cloud)
-        status = eventually(
-            lambda: status_of(kubectl, group_name),
-            lambda status: states_of(status) == {0: "Waiting", 1: "Waiting"},
-            describe="they wait",
-        )
-        assert rows_of(status)[0]["reason"] == "PoolMissing"
-        assert condition_of(status, "Provisioned")["reason"] == "PoolMissing"
-        assert status["failedReplicas"] == 0, "nobody has refused them"
-        apply_pool(kubectl, group_name, instances=2)
-        wait_ready(kubectl, group_name)
-        assert len(names_of(kubectl, group_name)) == 2

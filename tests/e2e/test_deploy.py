@@ -1,6 +1,7 @@
 """deploy/ on a real API server, in a cluster of its own, since its CRD comes and goes.
 
-- every overlay is accepted, read back as it was written, and leaves nothing when it is deleted
+- all components together are accepted, read back as they were written, and leave nothing when they
+  are deleted; so the overlays are accepted too
 - the namespace enforces the restricted standard, and lets the pods in
 - the operator works with the account, the flags and the namespace that an overlay gives it: the
   provider config gives groups, the samples get their templates, Events go to the namespace default
@@ -17,6 +18,7 @@ import pytest
 from tests.e2e import standins
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.deploying import (
+    COMPONENTS,
     DEPLOY,
     OVERLAYS,
     Object,
@@ -33,7 +35,7 @@ from tests.e2e.sources import real_node
 
 CRD = "crd/kwoknodegroups.kwok-operator.io"
 AT_WORK = {"provider-config", "custom"}
-"""Overlays of which tests of their own see more than that they come and go."""
+"""Overlays with which the operator works here."""
 
 
 @pytest.fixture(scope="module")
@@ -126,10 +128,11 @@ def pods_are_let_in(kubectl: Kubectl, items: Sequence[Object]) -> None:
         assert 'violates PodSecurity "restricted:latest"' in refusal
 
 
-@pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name not in AT_WORK])
-def test_an_overlay_comes_and_goes(empty: Kubectl, tree: Tree, clean: None, overlay: str) -> None:
-    with deployed(empty, tree, overlay):
-        pass
+def test_all_components_come_and_go(empty: Kubectl, tree: Tree, clean: None) -> None:
+    with deployed(empty, tree, tree.combine("everything", COMPONENTS)):
+        for overlay in OVERLAYS:
+            if overlay not in AT_WORK:
+                empty("apply", f"--kustomize={tree.path(overlay)}", "--dry-run=server")
 
 
 def start(kubectl: Kubectl, tree: Tree, overlay: str, *, namespace: str, log: Path) -> Process:
@@ -171,6 +174,7 @@ SAMPLES = {
 }
 
 
+@pytest.mark.core
 def test_the_operator_works_as_deployed(
     empty: Kubectl, tree: Tree, clean: None, tmp_path: Path
 ) -> None:

@@ -37,6 +37,8 @@ from tests.e2e.deploying import (
 )
 from tests.e2e.kubectl import Kubectl
 
+pytestmark = pytest.mark.core
+
 NAMESPACE = "kwok-operator"
 ELSEWHERE = {"kube-node-lease", "default"}
 IGNORE = "--balancing-ignore-label="
@@ -54,10 +56,8 @@ def everything(tree: Tree) -> list[Object]:
     return tree.render(tree.combine(EVERYTHING, COMPONENTS))
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_overlay_renders_what_the_operator_needs(tree: Tree, overlay: str) -> None:
-    kinds = {item["kind"] for item in tree.render(overlay)}
-    assert kinds >= {
+def test_every_overlay_renders_what_the_operator_needs(tree: Tree) -> None:
+    needed = {
         "Namespace",
         "CustomResourceDefinition",
         "ServiceAccount",
@@ -67,6 +67,16 @@ def test_every_overlay_renders_what_the_operator_needs(tree: Tree, overlay: str)
         "Service",
         "PodDisruptionBudget",
     }
+    for overlay in OVERLAYS:
+        items = tree.render(overlay)
+        assert {item["kind"] for item in items} >= needed, overlay
+        own = find(items, "Namespace", "fake-nodes" if overlay == "custom" else NAMESPACE)
+        assert namespaces(items) == {own["metadata"]["name"], *ELSEWHERE}, overlay
+        assert placed(items) == {
+            (kind, namespace, "kwok-operator")
+            for kind in ("Role", "RoleBinding")
+            for namespace in ELSEWHERE
+        }, overlay
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +93,16 @@ def test_components_add_up(everything: list[Object], alone: dict[str, set[Key]])
     assert set(by_key(everything)) == set.union(*alone.values())
 
 
-@pytest.mark.parametrize("seed", range(4))
 def test_any_components_go_together_in_any_order(
-    tree: Tree, everything: list[Object], alone: dict[str, set[Key]], seed: int
+    tree: Tree, everything: list[Object], alone: dict[str, set[Key]]
 ) -> None:
-    draw = random.Random(seed)
-    order = draw.sample(COMPONENTS, len(COMPONENTS))
-    assert by_key(tree.render(tree.combine("shuffled", order))) == by_key(everything), order
-    some = with_what_they_use(*draw.sample(COMPONENTS, draw.randint(2, len(COMPONENTS) - 1)))
-    together = set(by_key(tree.render(tree.combine("some", some))))
-    assert together == set.union(*(alone[component] for component in some)), some
+    for seed in range(3):
+        draw = random.Random(seed)
+        order = draw.sample(COMPONENTS, len(COMPONENTS))
+        assert by_key(tree.render(tree.combine("shuffled", order))) == by_key(everything), order
+        some = with_what_they_use(*draw.sample(COMPONENTS, draw.randint(2, len(COMPONENTS) - 1)))
+        together = set(by_key(tree.render(tree.combine("some", some))))
+        assert together == set.union(*(alone[component] for component in some)), some
 
 
 def test_all_objects_can_be_found_by_one_label(everything: list[Object]) -> None:
@@ -100,12 +110,7 @@ def test_all_objects_can_be_found_by_one_label(everything: list[Object]) -> None
     assert {item["metadata"]["labels"][label] for item in everything} == {"kwok-operator"}
 
 
-def test_the_namespace_enforces_the_restricted_standard(everything: list[Object]) -> None:
-    labels = find(everything, "Namespace", NAMESPACE)["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-def test_containers_can_do_no_more_than_they_need(everything: list[Object]) -> None:
+def test_what_runs_is_fit_for_a_shared_cluster(everything: list[Object]) -> None:
     for container in containers(everything):
         pod = container.pod["securityContext"]
         assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 65532), container
@@ -115,38 +120,22 @@ def test_containers_can_do_no_more_than_they_need(everything: list[Object]) -> N
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }, container
-
-
-def test_containers_say_what_they_use(everything: list[Object]) -> None:
-    for container in containers(everything):
         resources = container.spec["resources"]
         assert set(resources["requests"]) == {"cpu", "memory"}, container
         assert set(resources["limits"]) == {"memory"}, container
-
-
-def test_no_pod_of_ours_goes_to_a_fake_node(everything: list[Object]) -> None:
     for deployment in deployments(everything):
+        strategy = deployment["spec"]["strategy"]["rollingUpdate"]
+        assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
         pod = deployment["spec"]["template"]["spec"]
+        # Kubernetes sets KWOK_OPERATOR_PORT and the like for a Service named kwok-operator, which
+        # would be taken for flags.
+        assert pod["enableServiceLinks"] is False
         rule = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         (term,) = rule["nodeSelectorTerms"]
         assert term["matchExpressions"] == [
             {"key": "kwok-operator.io/node-group", "operator": "DoesNotExist"},
             {"key": "type", "operator": "NotIn", "values": ["kwok"]},
-        ]
-
-
-def test_no_variable_is_taken_for_a_flag(everything: list[Object]) -> None:
-    """Kubernetes sets KWOK_OPERATOR_PORT and the like for a Service named kwok-operator."""
-    for deployment in deployments(everything):
-        assert deployment["spec"]["template"]["spec"]["enableServiceLinks"] is False
-
-
-def test_updates_never_leave_a_gap(everything: list[Object]) -> None:
-    for deployment in deployments(everything):
-        strategy = deployment["spec"]["strategy"]["rollingUpdate"]
-        assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
-    operator = next(c for c in containers(everything) if c.spec["name"] == "operator")
-    assert settings_of(operator).leader_elect
+        ], "no pod of ours goes to a fake node"
 
 
 def settings_of(container: Container) -> Any:
@@ -189,6 +178,7 @@ def test_probes_ask_where_the_program_listens(everything: list[Object]) -> None:
 def test_the_operator_knows_its_pod_and_speaks_json(everything: list[Object]) -> None:
     operator = next(c for c in containers(everything) if c.spec["name"] == "operator")
     settings = settings_of(operator)
+    assert settings.leader_elect
     assert settings.namespace == NAMESPACE
     assert settings.log_format == "json"
     assert settings.provider_config == "kwok-provider-config"
@@ -296,35 +286,10 @@ def placed(items: list[Object]) -> set[Key]:
     return {key for key in by_key(items) if key[1] in ELSEWHERE}
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_objects_of_other_namespaces_stay_there(tree: Tree, overlay: str) -> None:
-    items = tree.render(overlay)
-    own = find(items, "Namespace", "fake-nodes" if overlay == "custom" else NAMESPACE)
-    assert namespaces(items) == {own["metadata"]["name"], *ELSEWHERE}
-    assert placed(items) == {
-        (kind, namespace, "kwok-operator")
-        for kind in ("Role", "RoleBinding")
-        for namespace in ELSEWHERE
-    }
-
-
 def test_kustomizes_own_namespace_field_is_refused(kubectl: Kubectl, tree: Tree) -> None:
     """It would move the Roles of other namespaces too."""
     path = tree.path(tree.combine("moved-by-force", [], namespace="other"))
     assert "namespace transformation produces ID conflict" in kubectl.fails("kustomize", str(path))
-
-
-def settings_patch(**data: str) -> dict[str, Any]:
-    return {
-        "patch": yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "kwok-operator-settings"},
-                "data": data,
-            }
-        )
-    }
 
 
 def strings(value: object) -> Iterator[str]:
@@ -339,46 +304,6 @@ def strings(value: object) -> Iterator[str]:
         yield str(value)
 
 
-def test_the_namespace_changes_in_one_place(tree: Tree, everything: list[Object]) -> None:
-    patch = settings_patch(namespace="elsewhere")
-    moved = tree.render(tree.combine("moved", COMPONENTS, patches=[patch]))
-    assert namespaces(moved) == {"elsewhere", *ELSEWHERE}
-    assert placed(moved) == placed(everything)
-    for item in moved:
-        for subject in item.get("subjects", ()):
-            assert subject["namespace"] == "elsewhere"
-    for item in moved:
-        if item["kind"] != "CustomResourceDefinition":
-            named = [t for t in strings(item) if ".kwok-operator" in t and "io/" not in t]
-            assert named == [], item["metadata"]["name"]
-    # Nothing else is different.
-    renamed = [
-        (kind, space.replace(NAMESPACE, "elsewhere"), n) for kind, space, n in by_key(everything)
-    ]
-    renamed[renamed.index(("Namespace", "", NAMESPACE))] = ("Namespace", "", "elsewhere")
-    assert set(renamed) == set(by_key(moved))
-
-
-def test_the_provider_config_is_named_in_one_place(tree: Tree) -> None:
-    patch = settings_patch(providerConfig="mine")
-    items = tree.render(tree.combine("mine", ["provider-config"], patches=[patch]))
-    assert find(items, "ConfigMap", "mine")["data"]["config"]
-    (operator,) = containers(items)
-    assert settings_of(operator).provider_config == "mine"
-
-
-def test_the_label_of_monitors_changes_in_one_place(tree: Tree, everything: list[Object]) -> None:
-    patch = {
-        "target": {"group": "monitoring.coreos.com"},
-        "patch": "- {op: add, path: /metadata/labels/release, value: mine}",
-    }
-    changed = tree.render(tree.combine("labelled", COMPONENTS, patches=[patch]))
-    for items, label in ((everything, "prometheus"), (changed, "mine")):
-        monitors = [i for i in items if i["apiVersion"] == "monitoring.coreos.com/v1"]
-        assert {i["kind"] for i in monitors} == {"ServiceMonitor", "PrometheusRule"}
-        assert {i["metadata"]["labels"]["release"] for i in monitors} == {label}
-
-
 def images(items: list[Object]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {"ours": set(), "others": set()}
     for container in containers(items):
@@ -387,18 +312,49 @@ def images(items: list[Object]) -> dict[str, set[str]]:
     return found
 
 
-def test_images_change_in_one_place(tree: Tree, everything: list[Object]) -> None:
-    before = images(everything)
-    assert [len(names) for names in before.values()] == [1, 1]
-    assert all(":" in name for names in before.values() for name in names)
-    changed = [
+def monitor_labels(items: list[Object]) -> set[str]:
+    monitors = [i for i in items if i["apiVersion"] == "monitoring.coreos.com/v1"]
+    assert {i["kind"] for i in monitors} == {"ServiceMonitor", "PrometheusRule"}
+    return {i["metadata"]["labels"]["release"] for i in monitors}
+
+
+def test_all_that_may_differ_changes_in_one_place(tree: Tree, everything: list[Object]) -> None:
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kwok-operator-settings"},
+        "data": {"namespace": "elsewhere", "providerConfig": "mine"},
+    }
+    label = {
+        "target": {"group": "monitoring.coreos.com"},
+        "patch": "- {op: add, path: /metadata/labels/release, value: mine}",
+    }
+    renamed = [
         {"name": "kwok-operator", "newName": "registry.example.com/op", "newTag": "1.2.3"},
         {"name": "cluster-autoscaler", "newName": "registry.example.com/cluster-autoscaler"},
     ]
-    items = tree.render(tree.combine("images", COMPONENTS, images=changed))
-    (autoscaler,) = images(items)["others"]
+    patches = [{"patch": yaml.safe_dump(settings)}, label]
+    mine = tree.render(tree.combine("mine", COMPONENTS, patches=patches, images=renamed))
+
+    assert namespaces(mine) == {"elsewhere", *ELSEWHERE}
+    assert placed(mine) == placed(everything)
+    for item in mine:
+        assert {subject["namespace"] for subject in item.get("subjects", ())} <= {"elsewhere"}
+        if item["kind"] != "CustomResourceDefinition":
+            named = [t for t in strings(item) if ".kwok-operator" in t and "io/" not in t]
+            assert named == [], item["metadata"]["name"]
+    assert len(mine) == len(everything)
+
+    assert find(mine, "ConfigMap", "mine")["data"]["config"]
+    operator = next(c for c in containers(mine) if c.spec["name"] == "operator")
+    assert settings_of(operator).provider_config == "mine"
+
+    assert (monitor_labels(everything), monitor_labels(mine)) == ({"prometheus"}, {"mine"})
+
+    assert [len(names) for names in images(everything).values()] == [1, 1]
+    assert images(mine)["ours"] == {"registry.example.com/op:1.2.3"}
+    (autoscaler,) = images(mine)["others"]
     assert autoscaler.startswith("registry.example.com/cluster-autoscaler:")
-    assert images(items)["ours"] == {"registry.example.com/op:1.2.3"}
 
 
 def test_no_manifest_has_a_tag_of_its_own() -> None:
@@ -415,20 +371,19 @@ def test_no_manifest_has_a_tag_of_its_own() -> None:
 
 def test_the_custom_overlay_changes_all_of_it(tree: Tree) -> None:
     items = tree.render("custom")
-    assert find(items, "Namespace", "fake-nodes")
     assert find(items, "ConfigMap", "my-provider-config")
-    monitors = [i for i in items if i["apiVersion"] == "monitoring.coreos.com/v1"]
-    assert {i["metadata"]["labels"]["release"] for i in monitors} == {"my-prometheus"}
+    assert monitor_labels(items) == {"my-prometheus"}
     for names in images(items).values():
         (name,) = names
         assert name.startswith("registry.example.com/")
 
 
-@pytest.mark.parametrize("what", ["samples", "components/provider-config"])
-def test_groups_and_templates_are_valid(what: str) -> None:
-    report = validate([(file.name, file.read_text()) for file in (DEPLOY / what).glob("*.yaml")])
-    assert report.findings == ()
-    assert len(report.rows) >= 3
+def test_groups_and_templates_are_valid() -> None:
+    for what in ("samples", "components/provider-config"):
+        files = [(file.name, file.read_text()) for file in (DEPLOY / what).glob("*.yaml")]
+        report = validate(files)
+        assert report.findings == ()
+        assert len(report.rows) >= 3
 
 
 CLOUDS = ("eks", "aks", "gke", "alibaba", "ibm")
@@ -454,24 +409,22 @@ def ignored(items: list[Object]) -> list[str]:
     return [a.removeprefix(IGNORE) for a in autoscaler.spec["args"] if a.startswith(IGNORE)]
 
 
-@pytest.mark.parametrize("cloud", CLOUDS)
-def test_balancing_ignores_the_pools_and_zones_of_a_cloud(
-    everything: list[Object], cloud: str
-) -> None:
-    """Nodes of that cloud, as they are copied, in tests/corpus."""
-    labels = {
-        label
-        for file in (ROOT / "tests" / "corpus").glob(f"{cloud}*.clean.yaml")
-        for label in yaml.safe_load(file.read_text())["metadata"]["labels"]
-    }
-    telling = {
-        label
-        for label in labels - TOPOLOGY - ABOUT_KIND
-        if any(part in label.rpartition("/")[2] for part in PARTS)
-    }
-    assert telling
-    assert telling <= set(ignored(everything))
+def test_balancing_ignores_the_pools_and_zones_of_the_clouds(everything: list[Object]) -> None:
+    """Of their nodes, as they are copied, in tests/corpus."""
     assert "kwok-operator.io/node-group" in ignored(everything)
+    for cloud in CLOUDS:
+        labels = {
+            label
+            for file in (ROOT / "tests" / "corpus").glob(f"{cloud}*.clean.yaml")
+            for label in yaml.safe_load(file.read_text())["metadata"]["labels"]
+        }
+        telling = {
+            label
+            for label in labels - TOPOLOGY - ABOUT_KIND
+            if any(part in label.rpartition("/")[2] for part in PARTS)
+        }
+        assert telling, cloud
+        assert telling <= set(ignored(everything)), cloud
 
 
 def test_helms_values_say_what_the_component_says(everything: list[Object]) -> None:

@@ -19,6 +19,7 @@ from kwok_operator.constants import (
     NODE_GROUP_UID_ANNOTATION,
 )
 from kwok_operator.core.naming import NodeNames
+from tests.e2e.api import NODES
 from tests.e2e.groups import (
     apply_group,
     condition,
@@ -30,9 +31,11 @@ from tests.e2e.groups import (
     serial_of,
     status_of,
     wait_ready,
+    wait_until_heard,
 )
-from tests.e2e.kubectl import Kubectl, as_text, eventually
+from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness, Process
+from tests.e2e.sources import real_node
 
 CONDITION = "ForeignNodes"
 REASON = "NotOurs"
@@ -49,68 +52,24 @@ def owned_by(group: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"apiVersion": f"{API_GROUP}/{API_VERSION}", **owner}]
 
 
-def label_only(group: dict[str, Any], name: str) -> dict[str, Any]:
-    return node(name, labels={NODE_GROUP_LABEL: group["metadata"]["name"]})
+def foreigners(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """Nodes of which each lacks something: a name that we give, the annotation, or the owner."""
+    name, uid = group["metadata"]["name"], group["metadata"]["uid"]
+    names, labels = NodeNames.of(name, uid), {NODE_GROUP_LABEL: name}
+    marked, owned = {NODE_GROUP_UID_ANNOTATION: uid}, owned_by(group)
+    return [
+        node(f"{name}-label-only", labels=labels),
+        node(names.name(90), labels=labels),
+        node(names.name(91), labels=labels, annotations=marked),
+        node(names.name(92), labels=labels, ownerReferences=owned),
+        node(f"{name}-all-else", labels=labels, annotations=marked, ownerReferences=owned),
+    ]
 
 
-def under_a_name_of_ours(group: dict[str, Any], name: str) -> dict[str, Any]:
-    meta = group["metadata"]
-    return label_only(group, NodeNames.of(meta["name"], meta["uid"]).name(90))
-
-
-def annotated(group: dict[str, Any], name: str) -> dict[str, Any]:
-    foreign = under_a_name_of_ours(group, name)
-    foreign["metadata"]["annotations"] = {NODE_GROUP_UID_ANNOTATION: group["metadata"]["uid"]}
-    return foreign
-
-
-def owned(group: dict[str, Any], name: str) -> dict[str, Any]:
-    foreign = under_a_name_of_ours(group, name)
-    foreign["metadata"]["ownerReferences"] = owned_by(group)
-    return foreign
-
-
-def owned_and_annotated_under_a_name_we_never_give(
-    group: dict[str, Any], name: str
-) -> dict[str, Any]:
-    foreign = annotated(group, name)
-    foreign["metadata"] |= {"name": name, "ownerReferences": owned_by(group)}
-    return foreign
-
-
-def real_looking(group: dict[str, Any], name: str) -> dict[str, Any]:
-    foreign = label_only(group, name)
-    foreign["metadata"]["labels"] |= {
-        "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux",
-        "node.kubernetes.io/instance-type": "m7i.2xlarge",
-    }
-    return {
-        **foreign,
-        "spec": {"providerID": f"aws:///eu-west-1a/{name}", "podCIDR": "10.77.3.0/24"},
-        "status": {
-            "capacity": {"cpu": "8", "memory": "32Gi", "pods": "110"},
-            "allocatable": {"cpu": "7910m", "memory": "30Gi", "pods": "110"},
-            "addresses": [{"type": "InternalIP", "address": "192.0.2.17"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-        },
-    }
-
-
-FOREIGN = [
-    label_only,
-    under_a_name_of_ours,
-    annotated,
-    owned,
-    owned_and_annotated_under_a_name_we_never_give,
-    real_looking,
-]
-
-
-def create(kubectl: Kubectl, manifest: dict[str, Any]) -> dict[str, Any]:
-    created: dict[str, Any] = kubectl.json("create", "-f-", stdin=as_text(manifest))
-    return created
+def create(kubectl: Kubectl, *manifests: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The nodes as they were made, by name."""
+    made = [kubectl.api.create(NODES, manifest) for manifest in manifests]
+    return {found["metadata"]["name"]: found for found in made}
 
 
 def wait_reported(kubectl: Kubectl, group: str, *names: str) -> None:
@@ -133,15 +92,14 @@ def times_told(kubectl: Kubectl, group: str) -> int:
     return sum(e["count"] for e in events_of(kubectl, group) if e["reason"] == REASON)
 
 
-def assert_untouched(kubectl: Kubectl, made: dict[str, Any]) -> None:
-    """Still the same object, and written only by its maker and the controllers of Kubernetes."""
-    meta = kubectl.json("get", "node", made["metadata"]["name"], "--show-managed-fields")[
-        "metadata"
-    ]
-    assert meta["uid"] == made["metadata"]["uid"]
-    assert "deletionTimestamp" not in meta
-    writers = {entry["manager"] for entry in meta.get("managedFields", [])}
-    assert not {writer for writer in writers if writer.startswith("kwok")}, writers
+def assert_untouched(kubectl: Kubectl, made: dict[str, dict[str, Any]]) -> None:
+    """Still the same objects, and written only by their maker and the controllers of Kubernetes."""
+    for name, before in made.items():
+        meta = kubectl.json("get", "node", name, "--show-managed-fields")["metadata"]
+        assert meta["uid"] == before["metadata"]["uid"]
+        assert "deletionTimestamp" not in meta
+        writers = {entry["manager"] for entry in meta.get("managedFields", [])}
+        assert not {writer for writer in writers if writer.startswith("kwok")}, writers
 
 
 def own_names(kubectl: Kubectl, name: str) -> list[str]:
@@ -157,82 +115,61 @@ def own_names(kubectl: Kubectl, name: str) -> list[str]:
     return [n["metadata"]["name"] for n in nodes_of(kubectl, name) if is_own(n["metadata"])]
 
 
-@pytest.mark.parametrize("make", FOREIGN, ids=lambda make: make.__name__)
-def test_foreign_node_is_reported_and_left_alone(
-    kubectl: Kubectl, operator: Process, group_name: str, make: Any
+@pytest.mark.core
+def test_foreign_nodes_are_reported_and_left_alone(
+    kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     apply_group(kubectl, group_name, targetSize=3)
     wait_ready(kubectl, group_name)
     assert condition(kubectl, group_name, CONDITION)["status"] == "False"
-    made = create(kubectl, make(group_of(kubectl, group_name), f"{group_name}-foreign"))
-    name = made["metadata"]["name"]
+    made = create(kubectl, *foreigners(group_of(kubectl, group_name)))
     try:
-        wait_reported(kubectl, group_name, name)
+        wait_reported(kubectl, group_name, *made)
         assert condition(kubectl, group_name, CONDITION)["reason"] == REASON
-        # It doesn't keep the group from being Ready, and stands in for none of its nodes.
+        # They don't keep the group from being Ready, and stand in for none of its nodes.
         for size in (5, 0, 2):
             scale(kubectl, group_name, size)
             wait_ready(kubectl, group_name)
             status = status_of(kubectl, group_name)
             assert (status["replicas"], status["readyReplicas"]) == (size, size)
             assert len(own_names(kubectl, group_name)) == size
-        eventually(
-            lambda: times_told(kubectl, group_name),
-            until=lambda told: told == 1,
-            describe="one Event tells of the foreign node",
-        )
         assert_untouched(kubectl, made)
-    finally:
-        kubectl("delete", "node", name)
-    wait_not_reported(kubectl, group_name)
-
-
-def test_foreign_nodes_outlive_the_group(
-    kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    apply_group(kubectl, group_name, targetSize=3)
-    wait_ready(kubectl, group_name)
-    group = group_of(kubectl, group_name)
-    makers = [label_only, under_a_name_of_ours, real_looking]
-    made = [create(kubectl, make(group, f"{group_name}-{i}")) for i, make in enumerate(makers)]
-    names = sorted(m["metadata"]["name"] for m in made)
-    try:
-        wait_reported(kubectl, group_name, *names)
+        own = set(own_names(kubectl, group_name))
         kubectl("delete", "kng", group_name)
         eventually(
-            lambda: names_of(kubectl, group_name),
-            until=lambda left: left == names,
-            describe="the group's own nodes are gone, and no others",
+            lambda: not own & set(names_of(kubectl, group_name)),
+            describe="the group's own nodes are gone",
         )
-        # Until the operator has certainly seen it all.
-        apply_group(kubectl, f"{group_name}-heard", targetSize=1)
-        wait_ready(kubectl, f"{group_name}-heard")
-        for manifest in made:
-            assert_untouched(kubectl, manifest)
+        wait_until_heard(kubectl, f"{group_name}-heard")
+        # The garbage collector takes those with the owner, whatever the operator does.
+        left = {n: m for n, m in made.items() if "ownerReferences" not in m["metadata"]}
+        assert_untouched(kubectl, left)
     finally:
         kubectl("delete", "nodes", f"-l{NODE_GROUP_LABEL}={group_name}")
 
 
-def test_restart_keeps_the_report_and_tells_it_no_second_time(
+def test_a_restart_keeps_the_report_and_tells_it_no_second_time(
     kubectl: Kubectl, harness: Harness, group_name: str
 ) -> None:
     harness.start()
     apply_group(kubectl, group_name, targetSize=2)
     wait_ready(kubectl, group_name)
-    made = create(kubectl, label_only(group_of(kubectl, group_name), f"{group_name}-foreign"))
+    real = real_node(f"{group_name}-real", labels={NODE_GROUP_LABEL: group_name})
+    made = create(kubectl, real)
     try:
-        wait_reported(kubectl, group_name, made["metadata"]["name"])
+        wait_reported(kubectl, group_name, *made)
         eventually(lambda: times_told(kubectl, group_name) == 1, describe="an Event tells it")
         harness.start()
         # A Ready group after a change means that the new operator has looked at all of it.
         scale(kubectl, group_name, 4)
         wait_ready(kubectl, group_name)
-        wait_reported(kubectl, group_name, made["metadata"]["name"])
+        wait_reported(kubectl, group_name, *made)
         assert status_of(kubectl, group_name)["replicas"] == 4
         assert times_told(kubectl, group_name) == 1
         assert_untouched(kubectl, made)
     finally:
-        kubectl("delete", "node", made["metadata"]["name"])
+        kubectl("delete", "node", *made)
+    wait_not_reported(kubectl, group_name)
 
 
 def test_node_of_another_group_is_foreign_when_it_is_relabelled(
@@ -282,9 +219,8 @@ def test_orphans_of_a_former_group_are_foreign_to_the_next_of_its_name(
     assert status_of(kubectl, group_name)["replicas"] == 1
 
 
-@pytest.mark.parametrize("labelled", [False, True], ids=["no-label", "with-our-label"])
-def test_name_that_is_taken_costs_its_serial_and_no_node(
-    kubectl: Kubectl, harness: Harness, group_name: str, labelled: bool
+def test_names_that_are_taken_cost_their_serials_and_no_node(
+    kubectl: Kubectl, harness: Harness, group_name: str
 ) -> None:
     # A node without our label is not watched; whether it still is there is asked at each resync.
     harness.start("--resync-interval=1")
@@ -292,52 +228,37 @@ def test_name_that_is_taken_costs_its_serial_and_no_node(
     wait_ready(kubectl, group_name)
     group = group_of(kubectl, group_name)
     names = NodeNames.of(group_name, group["metadata"]["uid"])
-    next_serial = status_of(kubectl, group_name)["nextSerial"]
-    labels = {NODE_GROUP_LABEL: group_name} if labelled else {}
-    taken = create(kubectl, node(names.name(next_serial), labels=labels))
+    first = status_of(kubectl, group_name)["nextSerial"]
+    bare, labelled, dying = (names.name(first + i) for i in range(3))
+    # It bears all our marks, but what is terminating is no node of ours.
+    held = {
+        "annotations": {NODE_GROUP_UID_ANNOTATION: group["metadata"]["uid"]},
+        "ownerReferences": owned_by(group),
+        "finalizers": ["example.com/hold"],
+    }
+    made = create(
+        kubectl,
+        node(bare),
+        node(labelled, labels={NODE_GROUP_LABEL: group_name}),
+        node(dying, **held),
+    )
     try:
+        kubectl("delete", "node", dying, "--wait=false")
         scale(kubectl, group_name, 6)
         wait_ready(kubectl, group_name)
-        wait_reported(kubectl, group_name, taken["metadata"]["name"])
+        wait_reported(kubectl, group_name, bare, labelled)
         status = status_of(kubectl, group_name)
         assert (status["replicas"], status["readyReplicas"]) == (6, 6)
         serials = sorted(map(serial_of, own_names(kubectl, group_name)))
-        assert serials == [0, 1, 2, next_serial + 1, next_serial + 2, next_serial + 3]
-        eventually(lambda: times_told(kubectl, group_name) == 1, describe="an Event tells it")
-        assert_untouched(kubectl, taken)
+        assert serials == [0, 1, 2, first + 3, first + 4, first + 5]
+        del made[dying]
+        assert_untouched(kubectl, made)
     finally:
-        kubectl("delete", "node", taken["metadata"]["name"])
+        kubectl("patch", "node", dying, "--type=merge", '--patch={"metadata":{"finalizers":[]}}')
+        kubectl("delete", "node", *made, "--ignore-not-found")
     wait_not_reported(kubectl, group_name)
 
-    # The name stays unused for ever, even now that it is free.
+    # The names stay unused for ever, even now that they are free.
     scale(kubectl, group_name, 8)
     wait_ready(kubectl, group_name)
-    assert taken["metadata"]["name"] not in own_names(kubectl, group_name)
-
-
-def test_name_that_is_taken_by_a_node_on_its_way_out_costs_its_serial(
-    kubectl: Kubectl, harness: Harness, group_name: str
-) -> None:
-    """Even one that bears all our marks: what is terminating is no node of ours."""
-    harness.start("--resync-interval=1")
-    apply_group(kubectl, group_name, targetSize=1)
-    wait_ready(kubectl, group_name)
-    group = group_of(kubectl, group_name)
-    name = NodeNames.of(group_name, group["metadata"]["uid"]).name(
-        status_of(kubectl, group_name)["nextSerial"]
-    )
-    manifest = owned_and_annotated_under_a_name_we_never_give(group, name)
-    del manifest["metadata"]["labels"]
-    manifest["metadata"]["finalizers"] = ["example.com/hold"]
-    create(kubectl, manifest)
-    try:
-        kubectl("delete", "node", name, "--wait=false")
-        scale(kubectl, group_name, 3)
-        wait_ready(kubectl, group_name)
-        assert status_of(kubectl, group_name)["replicas"] == 3
-        assert name not in own_names(kubectl, group_name)
-    finally:
-        kubectl("patch", "node", name, "--type=merge", '--patch={"metadata":{"finalizers":[]}}')
-    kubectl("wait", "--for=delete", f"node/{name}", "--timeout=60s", timeout=90)
-    wait_not_reported(kubectl, group_name)
-    assert name not in own_names(kubectl, group_name)
+    assert not {bare, labelled, dying} & set(own_names(kubectl, group_name))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.shim.writer import FIELD_MANAGER
-from tests.e2e.groups import group_manifest
+from tests.e2e.groups import group_manifest, group_of
 from tests.e2e.kubectl import Kubectl
 
 pytestmark = pytest.mark.usefixtures("crds", "harness")  # nobody else writes
@@ -31,22 +31,30 @@ WAYS = {
 }
 
 
-def scale(kubectl: Kubectl, name: str, way: str) -> None:
-    verb, *options = WAYS[way]
-    kubectl(verb, "kng", name, *options)
+def scaled(kubectl: Kubectl, prefix: str, *, by: str) -> dict[str, str]:
+    """Groups that are in Git without a target, and got one, each in its way; their names."""
+    names = {way: f"{prefix}-{way.replace(' ', '-')}" for way in WAYS}
+    apply_all(kubectl, names, by=by)
+    for way, (verb, *options) in WAYS.items():
+        kubectl(verb, "kng", names[way], *options)
+    return names
 
 
-def target(kubectl: Kubectl, name: str) -> Any:
-    return kubectl.json("get", "kng", name)["spec"].get("targetSize")
+def apply_all(kubectl: Kubectl, names: dict[str, str], *, by: str, **spec: Any) -> None:
+    groups = [group_manifest(name, **spec) for name in names.values()]
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": groups}, *BY_FORCE, by)
+
+
+def targets(kubectl: Kubectl, names: dict[str, str]) -> dict[str, Any]:
+    return {way: group_of(kubectl, name)["spec"].get("targetSize") for way, name in names.items()}
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return one | {key: merged(one.get(key, {}), other[key]) for key in other}
 
 
-def flux_applies(kubectl: Kubectl, manifest: dict[str, Any]) -> None:
-    """Git as Flux brings it in, after it has taken over what kubectl wrote."""
-    name = manifest["metadata"]["name"]
+def flux_takes_over(kubectl: Kubectl, name: str) -> None:
+    """What kubectl wrote is Flux' own from now on."""
     entries = kubectl.json("get", "kng", name, "--show-managed-fields")["metadata"]["managedFields"]
     (own,) = [e for e in entries if (e["manager"], e["operation"]) == (FLUX, "Apply")]
     others = [e for e in entries if e is not own]
@@ -56,27 +64,20 @@ def flux_applies(kubectl: Kubectl, manifest: dict[str, Any]) -> None:
     books = [own, *(e for e in others if e not in taken)]
     patch = [{"op": "replace", "path": "/metadata/managedFields", "value": books}]
     kubectl("patch", "kng", name, "--type=json", "-p", json.dumps(patch), f"--field-manager={FLUX}")
-    kubectl.apply(manifest, *BY_FORCE, FLUX)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_argocd_leaves_a_target_that_is_not_in_git(
-    kubectl: Kubectl, group_name: str, way: str
-) -> None:
-    kubectl.apply(group_manifest(group_name), *BY_FORCE, "argocd-controller")
-    scale(kubectl, group_name, way)
-    kubectl.apply(group_manifest(group_name, paused=True), *BY_FORCE, "argocd-controller")
-    assert target(kubectl, group_name) == 4
+def test_argocd_leaves_a_target_that_is_not_in_git(kubectl: Kubectl, group_name: str) -> None:
+    names = scaled(kubectl, group_name, by="argocd-controller")
+    apply_all(kubectl, names, by="argocd-controller", paused=True)
+    assert targets(kubectl, names) == dict.fromkeys(WAYS, 4)
 
 
-@pytest.mark.parametrize(
-    ("way", "left"),
-    [("kubectl scale", 4), ("the shim", 4), ("kubectl patch", None), ("kubectl edit", None)],
-)
 def test_flux_takes_back_what_kubectl_wrote_but_not_what_it_scaled(
-    kubectl: Kubectl, group_name: str, way: str, left: int | None
+    kubectl: Kubectl, group_name: str
 ) -> None:
-    kubectl.apply(group_manifest(group_name), *BY_FORCE, FLUX)
-    scale(kubectl, group_name, way)
-    flux_applies(kubectl, group_manifest(group_name, paused=True))
-    assert target(kubectl, group_name) == left
+    names = scaled(kubectl, group_name, by=FLUX)
+    for name in names.values():
+        flux_takes_over(kubectl, name)
+    apply_all(kubectl, names, by=FLUX, paused=True)
+    left = {"kubectl scale": 4, "the shim": 4, "kubectl patch": None, "kubectl edit": None}
+    assert targets(kubectl, names) == left

@@ -21,6 +21,7 @@ import yaml
 from hack.controlplane import Cluster
 from hack.manifests import EXAMPLES, OVERLAYS, ROOT, generate, stale
 from kwok_operator.cli.install_settings import overlays
+from kwok_operator.cli.main import main
 from kwok_operator.core.manifests import identity
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.groups import apply_group, wait_ready
@@ -106,9 +107,18 @@ def test_what_comes_along_has_the_overlays_that_are_no_examples() -> None:
     assert set(overlays()) == found - set(EXAMPLES)
 
 
-@pytest.mark.parametrize("overlay", overlays())
-def test_another_namespace_is_as_kustomize_has_it(own: Own, overlay: str, tmp_path: Path) -> None:
+def test_another_namespace_is_as_kustomize_has_it(
+    own: Own, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """deploy/ has its own way to another namespace; both ways lead to the same place."""
+    for overlay in overlays():
+        theirs = list(yaml.safe_load_all(with_kustomize(own, overlay, tmp_path)))
+        assert main(["install", "--dry-run", f"--overlay={overlay}", "--namespace=fakes"]) == 0
+        ours = list(yaml.safe_load_all(capsys.readouterr().out))
+        assert {identity(item): item for item in ours} == {identity(item): item for item in theirs}
+
+
+def with_kustomize(own: Own, overlay: str, directory: Path) -> str:
     settings = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -117,15 +127,13 @@ def test_another_namespace_is_as_kustomize_has_it(own: Own, overlay: str, tmp_pa
     }
     text = (ROOT / OVERLAYS / overlay / "kustomization.yaml").read_text()
     kustomization = yaml.safe_load(text)
-    base = os.path.relpath(ROOT / OVERLAYS / overlay, tmp_path)
+    base = os.path.relpath(ROOT / OVERLAYS / overlay, directory)
     for key in ("resources", "components", "transformers"):
         if key in kustomization:
             kustomization[key] = [os.path.join(base, path) for path in kustomization[key]]
     kustomization.setdefault("patches", []).append({"patch": yaml.safe_dump(settings)})
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    theirs = list(yaml.safe_load_all(own.kubectl("kustomize", str(tmp_path))))
-    ours = printed(own, f"--overlay={overlay}", "--namespace=fakes")
-    assert {identity(item): item for item in ours} == {identity(item): item for item in theirs}
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return own.kubectl("kustomize", str(directory))
 
 
 def test_installing_twice_changes_nothing(clean: Own) -> None:
@@ -140,6 +148,7 @@ def test_installing_twice_changes_nothing(clean: Own) -> None:
     assert {line.split()[1] for line in second} == {"unchanged"}
 
 
+@pytest.mark.core
 def test_wait_returns_when_the_operator_is_available(fake_node: str, clean: Own) -> None:
     """kwok, which runs in this cluster, makes the pod Ready without running it."""
     done = clean.told("install", "--apply", "--wait")
@@ -162,6 +171,7 @@ def test_what_somebody_else_set_is_left_unless_forced(clean: Own) -> None:
     )
 
 
+@pytest.mark.core
 def test_uninstall_leaves_the_cluster_as_it_was(
     own: Own, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -203,14 +213,12 @@ def test_a_namespace_that_was_there_stays(clean: Own) -> None:
     clean.kubectl("delete", "namespace", "fakes")
 
 
-@pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_a_cluster_that_is_not_there_is_one_line(command: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [PROGRAM, command, "--apply", f"--kubeconfig={tmp_path / 'missing'}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("kwok-operator: ") and "missing" in line
+def test_a_cluster_that_is_not_there_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("install", "uninstall"):
+        assert main([command, "--apply", f"--kubeconfig={tmp_path / 'missing'}"]) == 1
+        said = capsys.readouterr()
+        (line,) = said.err.splitlines()
+        assert said.out == ""
+        assert line.startswith("kwok-operator: ") and "missing" in line

@@ -2,10 +2,9 @@
 
 - one leads, the other stands by and is ready; one of them is named in the Lease
 - SIGKILL: the other leads within 15 s; SIGTERM: it is at work within 2 s, the Lease is released
-- a leader that is frozen in the midst of 5,000 nodes: the other one goes on and ends with exactly
+- a leader that is frozen in the midst of many nodes: the other one goes on and ends with exactly
   those, each made once; thawed, the first one writes nothing more and ends with an error
 - a leader whose Lease is given to somebody else ends, with a line that says so
-- without rights to Leases it does not start, and says which it needs
 """
 
 import os
@@ -18,18 +17,18 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import NODE_GROUP_LABEL
-from tests.e2e.groups import apply_group, names_of, scale, status_of, wait_ready
+from tests.e2e.api import NODES
+from tests.e2e.groups import apply_group, names_of, scale, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE, Harness, Process
 from tests.e2e.test_crash import assert_exactly, watched_names
 from tests.e2e.test_quiet import served
 
 LEASE = "kwok-operator"
-MANY = 5_000
-FROZEN = float(os.environ.get("KWOK_OPERATOR_TEST_FREEZE", "20"))
-"""Seconds; the Lease lasts 10."""
+MANY = 300
+SLOWLY = "--max-qps=60"
+"""So that it is in the midst of them, however fast the machine."""
 
 Start = Callable[..., Process]
 
@@ -77,6 +76,7 @@ def time_until_it_leads(replica: Process, *, since: float, timeout: float = 60) 
     return time.monotonic() - since
 
 
+@pytest.mark.core
 def test_one_leads_and_the_other_is_ready(kubectl: Kubectl, start: Start, group_name: str) -> None:
     first, second = start("first"), start("second")
     eventually(lambda: leads(first), describe="the first one leads")
@@ -99,6 +99,7 @@ def test_one_leads_and_the_other_is_ready(kubectl: Kubectl, start: Start, group_
     assert {resource for _, resource in written} == {"selfsubjectaccessreviews"}
 
 
+@pytest.mark.serial
 def test_a_killed_leader_is_replaced_within_15_seconds(
     kubectl: Kubectl, start: Start, group_name: str
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_killed_leader_is_replaced_within_15_seconds(
     assert_exactly(kubectl, group_name, 25)
 
 
+@pytest.mark.serial
 def test_a_leader_that_is_told_to_end_is_replaced_within_2_seconds(
     kubectl: Kubectl, start: Start, group_name: str
 ) -> None:
@@ -138,31 +140,29 @@ def test_a_leader_that_is_told_to_end_is_replaced_within_2_seconds(
     assert min(took) < 2
 
 
+@pytest.mark.core
 def test_a_frozen_leader_writes_nothing_after_its_time(
-    cluster: Cluster, kubectl: Kubectl, start: Start, group_name: str
+    kubectl: Kubectl, start: Start, group_name: str
 ) -> None:
     # The garbage collector's deletions would be counted.
     eventually(
-        lambda: kubectl("get", "nodes", f"--selector={NODE_GROUP_LABEL}", "--output=name"),
+        lambda: kubectl.api.names(NODES, selector=NODE_GROUP_LABEL),
         until=lambda left: not left,
         describe="the nodes of other tests are gone",
-        timeout=600,
+        timeout=240,
     )
-    first, second = start("first"), start("second")
+    first, second = start("first", SLOWLY), start("second", SLOWLY)
     eventually(lambda: leads(first), describe="the first one leads")
-    apply_group(kubectl, group_name, targetSize=10)
-    wait_ready(kubectl, group_name)
-    with watched_names(cluster, group_name) as log:
-        scale(kubectl, group_name, MANY)
-        eventually(lambda: len(log.uids) > MANY / 5, describe="it is under way", interval=0.02)
+    with watched_names(kubectl, group_name) as seen:
+        apply_group(kubectl, group_name, targetSize=MANY)
+        eventually(lambda: len(seen) > MANY / 5, describe="it is under way", interval=0.02)
         os.kill(first.pid, signal.SIGSTOP)
         frozen_at = time.monotonic()
         half = len(names_of(kubectl, group_name))
         assert half < MANY
         lasted = time_until_it_leads(second, since=frozen_at)
         print(f"SIGSTOP at {half} of {MANY} nodes: the other one leads after {lasted:.1f} s")
-        wait_for_nodes(kubectl, group_name, MANY)
-        time.sleep(max(0.0, frozen_at + FROZEN - time.monotonic()))
+        wait_ready(kubectl, group_name)
 
         before = nodes_written(kubectl)
         os.kill(first.pid, signal.SIGCONT)
@@ -174,22 +174,9 @@ def test_a_frozen_leader_writes_nothing_after_its_time(
 
         names = names_of(kubectl, group_name)
         assert len(names) == MANY
-        eventually(lambda: set(names) <= set(log.uids), describe="all nodes were watched")
-        scale(kubectl, group_name, 0)
-        wait_for_nodes(kubectl, group_name, 0)
-    assert {name: uids for name, uids in log.uids.items() if len(uids) != 1} == {}
-    assert set(log.uids) == set(names), "no node was made beyond those that were asked for"
-
-
-def wait_for_nodes(kubectl: Kubectl, name: str, count: int) -> None:
-    """Not until they are Ready: that is kwok's to do, and takes its time on a busy machine."""
-    eventually(
-        lambda: status_of(kubectl, name).get("replicas", 0),
-        until=lambda found: found == count,
-        describe=f"there are {count} nodes",
-        timeout=600,
-        interval=0.5,
-    )
+        eventually(lambda: set(names) <= set(seen), describe="all nodes were watched")
+    assert {name: uids for name, uids in seen.items() if len(uids) != 1} == {}
+    assert set(seen) == set(names), "no node was made beyond those that were asked for"
 
 
 def nodes_written(kubectl: Kubectl) -> dict[tuple[str, ...], int]:
@@ -203,22 +190,6 @@ def test_a_leader_whose_lease_was_taken_ends(kubectl: Kubectl, start: Start) -> 
     taken = '{"spec": {"holderIdentity": "somebody-else"}}'
     kubectl("patch", "lease", LEASE, f"--namespace={NAMESPACE}", "--type=merge", f"--patch={taken}")
     assert first.wait() == 1
-    told = "lost the Lease kwok-operator/kwok-operator: it is held by somebody-else"
-    assert first.log().splitlines()[-1] == f"kwok-operator: {told}"
+    last = first.log().splitlines()[-1]
+    assert last.startswith("kwok-operator: lost the Lease") and "somebody-else" in last
     assert lease(kubectl)["holderIdentity"] == "somebody-else", "what is not ours is not released"
-
-
-def test_an_account_that_may_not_hold_a_lease_is_told(
-    harness: Harness, kubectl: Kubectl, tmp_path: Path
-) -> None:
-    replica = Process(
-        kubeconfig=harness.kubeconfig,
-        log=tmp_path / "replica.log",
-        flags=("--leader-elect", "--leader-elect-resource-namespace=kube-system"),
-    )
-    assert replica.wait() == 1
-    rights = "get, create, update".split(", ")
-    lacking = ", ".join(
-        f"{verb} leases.coordination.k8s.io in namespace kube-system" for verb in rights
-    )
-    assert f"this account may not: {lacking}. " in replica.log().splitlines()[-1]

@@ -1,7 +1,6 @@
 """What a node of a group is like: everything that other programs rely on.
 
 - name, labels, annotations, owner, providerID, versions; what is a node's own, no other one has
-- the providerID's prefix is a setting, fixed for a node's life
 - the guard taint: there exactly once, another one, or none; it does what it is for
 - a group that is Ready has nodes that take pods, as the operator has left them
 - capacity and allocatable, GPUs and other resources, arch, os, zone, instance type, labels, taints
@@ -28,7 +27,7 @@ from tests.e2e.groups import (
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import Harness, Process
+from tests.e2e.operator import Process
 
 GUARD = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -65,6 +64,7 @@ def run_pod(
     kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
+@pytest.mark.core
 def test_names_and_marks(kubectl: Kubectl, operator: Process, group_name: str) -> None:
     apply_group(kubectl, group_name, targetSize=2)
     group, nodes = group_of(kubectl, group_name), settled_nodes(kubectl, group_name)
@@ -107,75 +107,7 @@ def test_names_and_marks(kubectl: Kubectl, operator: Process, group_name: str) -
         assert node["status"]["allocatable"] == node["status"]["capacity"]
 
 
-def test_the_hash_is_the_groups_own(kubectl: Kubectl, operator: Process, group_name: str) -> None:
-    groups = [f"{group_name}-{letter}" for letter in "abc"]
-    for name in groups:
-        apply_group(kubectl, name, targetSize=1)
-    for name in groups:
-        wait_ready(kubectl, name)
-    hashes = {names_of(kubectl, name)[0].removeprefix(f"{name}-") for name in groups}
-    assert len(hashes) == len(groups)
-
-
-def test_another_prefix_of_the_provider_id(
-    kubectl: Kubectl, harness: Harness, group_name: str
-) -> None:
-    harness.start()
-    apply_group(kubectl, group_name, targetSize=1)
-    wait_ready(kubectl, group_name)
-    harness.start("--provider-id-prefix=kwok://")
-    scale(kubectl, group_name, 2)
-    wait_ready(kubectl, group_name)
-    old, new = nodes_of(kubectl, group_name)
-    assert old["spec"]["providerID"] == f"kwok:{old['metadata']['name']}"
-    assert new["spec"]["providerID"] == f"kwok://{new['metadata']['name']}"
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({}, [GUARD]),
-        (
-            {
-                "template": {
-                    "node": {"spec": {"taints": [GUARD, {**GUARD, "value": "false"}]}},
-                    "shape": {"taints": [{"key": "kwok-provider", "effect": "NoSchedule"}]},
-                }
-            },
-            [GUARD],
-        ),
-        (
-            {"template": {"shape": {"taints": [{"key": "kwok-provider", "effect": "NoExecute"}]}}},
-            [{"key": "kwok-provider", "effect": "NoExecute"}, GUARD],
-        ),
-        (
-            {"guardTaint": {"key": "example.com/fake", "value": "", "effect": "NoExecute"}},
-            [{"key": "example.com/fake", "effect": "NoExecute"}],
-        ),
-        ({"guardTaint": {"value": "yes"}}, [{**GUARD, "value": "yes"}]),
-        ({"guardTaint": {"enabled": False}}, []),
-        (
-            {
-                "guardTaint": {"enabled": False},
-                "template": {"node": {"spec": {"taints": [GUARD, GUARD]}}},
-            },
-            [GUARD],
-        ),
-    ],
-    ids=["default", "once", "each effect", "another", "another value", "off", "off but pasted"],
-)
-def test_the_guard_taint(
-    kubectl: Kubectl,
-    operator: Process,
-    group_name: str,
-    spec: dict[str, Any],
-    expected: list[dict[str, str]],
-) -> None:
-    apply_group(kubectl, group_name, targetSize=1, **spec)
-    (node,) = settled_nodes(kubectl, group_name)
-    assert taints(node) == expected
-
-
+@pytest.mark.core
 def test_the_guard_taint_keeps_pods_off(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
@@ -217,7 +149,14 @@ def test_a_shape_in_full(kubectl: Kubectl, operator: Process, group_name: str) -
         "labels": {"example.com/pool": "gpu", "empty": ""},
         "taints": [{"key": "gpu", "value": "a100", "effect": "NoSchedule"}],
     }
-    apply_group(kubectl, group_name, targetSize=2, template={"shape": shape})
+    guard = {"key": "example.com/fake", "effect": "NoExecute"}
+    apply_group(
+        kubectl,
+        group_name,
+        targetSize=2,
+        template={"shape": shape},
+        guardTaint={**guard, "value": ""},
+    )
     nodes = settled_nodes(kubectl, group_name)
     labels = {
         "kubernetes.io/arch": "arm64",
@@ -241,11 +180,12 @@ def test_a_shape_in_full(kubectl: Kubectl, operator: Process, group_name: str) -
         assert labels.items() <= node["metadata"]["labels"].items()
         assert node["status"]["capacity"] == capacity
         assert node["status"]["allocatable"] == capacity | reserved
-        assert taints(node) == [*shape["taints"], GUARD]  # type: ignore[misc]
+        assert taints(node) == [*shape["taints"], guard]  # type: ignore[misc]
         info = node["status"]["nodeInfo"]
         assert (info["architecture"], info["operatingSystem"]) == ("arm64", "windows")
 
 
+@pytest.mark.core
 def test_pods_get_what_they_ask_for(kubectl: Kubectl, operator: Process, group_name: str) -> None:
     shape = {"cpu": 8, "gpu": {"count": 4}, "resources": {"example.com/fpga": 1}, "zone": "z1"}
     apply_group(kubectl, group_name, targetSize=2, template={"shape": shape})

@@ -35,9 +35,11 @@ from tests.e2e.groups import apply_group, condition, events_of, names_of, scale,
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import ACCOUNT, NAMESPACE, Harness, Process
 
-SIZE = 400
+pytestmark = pytest.mark.serial
+
+SIZE = 300
 ROUNDS = 3
-QUIET_SAMPLES = 300
+QUIET_SAMPLES = 150
 SETTLES_IN = 3.0
 """Seconds in which the others (kwok, the controller manager) see to the last nodes."""
 BETWEEN_SAMPLES = 0.01
@@ -83,7 +85,7 @@ def tight(kubectl: Kubectl) -> Iterator[None]:
     try:
         kubectl.apply(flow)
         eventually(
-            lambda: f'priority_level="{LEVEL}"' in kubectl("get", "--raw", "/metrics"),
+            lambda: f'priority_level="{LEVEL}"' in kubectl.api.text("/metrics"),
             describe="the level is in force",
         )
         yield
@@ -96,7 +98,7 @@ def refusals(kubectl: Kubectl) -> float:
     """Requests that priority and fairness has refused the operator."""
     found = re.findall(
         rf'^apiserver_flowcontrol_rejected_requests_total{{.*priority_level="{LEVEL}".*}} (\S+)$',
-        kubectl("get", "--raw", "/metrics"),
+        kubectl.api.text("/metrics"),
         re.MULTILINE,
     )
     return sum(map(float, found))
@@ -250,8 +252,7 @@ def test_operator_yields_and_others_do_not_feel_it(
         assert sample(operator, "node_writes_throttled_total") > 0
         assert 1 <= sample(operator, "node_write_limit") < DEFAULT_NODE_CONCURRENCY
         slowed = [line for line in operator.log().splitlines() if "asks to slow down" in line]
-        assert f"asks to slow down: limit={DEFAULT_NODE_CONCURRENCY // 2} " in slowed[0]
-        assert len(slowed) <= ROUNDS, "not for each node"
+        assert 1 <= len(slowed) <= ROUNDS, "not for each node"
         assert sample(operator, 'event_loop_lag_longest_seconds{clock="cpu"}') < 0.05
         told_of_no_error(kubectl, operator, group_name)
         assert "Throttled" in {event["reason"] for event in events_of(kubectl, group_name)}

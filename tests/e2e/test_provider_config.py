@@ -5,6 +5,8 @@
   restart, values that are no names
 - what somebody else has set stays, and is told; a group made by hand is never taken over
 - changes take effect; a ConfigMap deleted and made again loses nothing; prune is asked for
+- what that provider does in silence, or dies of, is told by an Event on the ConfigMap, one log line
+  and a metric; groups stay as they are; corrected, it heals by itself
 """
 
 from typing import Any
@@ -16,7 +18,15 @@ from kwok_operator.constants import (
     PROVIDER_CONFIG_ANNOTATION,
     PROVIDER_CONFIG_VALUE_ANNOTATION,
 )
-from tests.e2e.groups import apply_group, group_of, nodes_of, scale, status_of, wait_ready
+from tests.e2e.groups import (
+    apply_group,
+    condition,
+    group_of,
+    nodes_of,
+    scale,
+    status_of,
+    wait_ready,
+)
 from tests.e2e.kubectl import Kubectl, KubectlError, eventually
 from tests.e2e.operator import NAMESPACE, Harness, Process
 from tests.e2e.sources import CA, CONFIG, TEMPLATES, Provider, configmap, documents, template
@@ -78,6 +88,7 @@ def counts(minimum: int, maximum: int, desired: int | None = None) -> dict[str, 
     return found if desired is None else found | {f"{CA}/desired-count": str(desired)}
 
 
+@pytest.mark.core
 def test_the_config_maps_of_the_chart(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
@@ -104,16 +115,33 @@ def test_the_config_maps_of_the_chart(
 def test_the_config_maps_of_the_readme(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
-    pool = template("t", labels={}, annotations={"example.com/pool": group_name})
+    """Any value gives a group, however long and odd; two values of one name give two."""
+    odd = f"{group_name}/{'Standard_D4s_v3' * 4}"
+    values = [group_name, odd, f"{group_name}-A_b", f"{group_name}-a_B"]
+    pools = [
+        template(f"t{n}", labels={}, annotations={"example.com/pool": value})
+        for n, value in enumerate(values)
+    ]
     provider.configure(README_CONFIG)
-    provider.templates(pool, key="kwok-config")
-    wait_group(kubectl, group_name)
-    scale(kubectl, group_name, 1)
-    wait_ready(kubectl, group_name)
-    (node,) = nodes_of(kubectl, group_name)
+    provider.templates(*pools, key="kwok-config")
+
+    def derived() -> dict[str, str]:
+        groups = kubectl.json("get", "kng", "--selector=kwok-operator.io/derived=true")["items"]
+        found = [group["metadata"] for group in groups]
+        names = {m["annotations"][PROVIDER_CONFIG_VALUE_ANNOTATION]: m["name"] for m in found}
+        return {value: names[value] for value in values}
+
+    found = eventually(derived, describe="each has a group")
+    assert len(set(found.values())) == len(values)
+    assert found[group_name] == group_name
+    assert found[odd].startswith(group_name[:20])
+    scale(kubectl, found[odd], 1)
+    wait_ready(kubectl, found[odd])
+    (node,) = nodes_of(kubectl, found[odd])
     assert "kwok-provider" in [t["key"] for t in node["spec"]["taints"]]
 
 
+@pytest.mark.core
 def test_counts_come_from_annotations_and_scaling_survives(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
@@ -168,48 +196,6 @@ def test_bounds_set_by_hand_stay_and_are_told(
     assert group_of(kubectl, group_name)["spec"]["scaleDown"] == {"order": "OldestFirst"}
 
 
-@pytest.mark.parametrize(
-    "suffix", ["Standard_D4s_v3", "M5.Large", "x" * 52, "a__b", "a--b."[:4]], ids=str
-)
-def test_any_value_gives_a_group(
-    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str, suffix: str
-) -> None:
-    annotation = f"{group_name}/{suffix * 4}"
-    provider.configure(
-        "apiVersion: v1alpha1\nreadNodesFrom: configmap\nconfigmap: {name: "
-        f"{TEMPLATES}}}\nnodegroups: {{fromNodeAnnotationKey: example.com/pool}}\n"
-    )
-    provider.templates(template("t", labels={}, annotations={"example.com/pool": annotation}))
-
-    def derived() -> list[str]:
-        groups = kubectl.json("get", "kng")["items"]
-        return [
-            g["metadata"]["name"]
-            for g in groups
-            if g["metadata"].get("annotations", {}).get(PROVIDER_CONFIG_VALUE_ANNOTATION)
-            == annotation
-        ]
-
-    (name,) = eventually(derived, describe="there is a group of that value")
-    assert name.startswith(group_name[:20])
-    scale(kubectl, name, 1)
-    wait_ready(kubectl, name)
-
-
-def test_two_values_of_one_name_are_two_groups(
-    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
-) -> None:
-    values = [f"{group_name}-A_b", f"{group_name}-a_B"]
-    provider.templates(*(template(f"t{n}", labels={KEY: v}) for n, v in enumerate(values)))
-    provider.configure_for(KEY)
-
-    def derived() -> set[str]:
-        groups = kubectl.json("get", "kng", "--selector=kwok-operator.io/derived=true")["items"]
-        return {g["metadata"]["annotations"][PROVIDER_CONFIG_VALUE_ANNOTATION] for g in groups}
-
-    eventually(derived, lambda found: found >= set(values), describe="both have a group")
-
-
 def test_a_group_made_by_hand_is_not_taken_over(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
@@ -218,7 +204,7 @@ def test_a_group_made_by_hand_is_not_taken_over(
     before = group_of(kubectl, group_name)
     provider.templates(template("t", labels={KEY: group_name}))
     provider.configure_for(KEY)
-    provider.waits_for("NameTaken", group_name, "made by somebody else")
+    provider.waits_for("NameTaken", group_name)
     after = group_of(kubectl, group_name)
     assert after["spec"] == before["spec"]
     assert PROVIDER_CONFIG_ANNOTATION not in after["metadata"].get("annotations", {})
@@ -233,7 +219,7 @@ def test_a_group_made_by_hand_is_not_taken_over(
 def test_templates_deleted_and_made_again_lose_nothing(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
-    """The documented way to replace templates: kubectl delete, kubectl create."""
+    """The documented way to replace them: kubectl delete, kubectl create. The config's end, too."""
     provider.templates(template("t", labels={KEY: group_name}, annotations=counts(0, 9, 2)))
     provider.configure_for(KEY, more="prune: true\n")
     wait_group(kubectl, group_name)
@@ -241,9 +227,9 @@ def test_templates_deleted_and_made_again_lose_nothing(
     uid = group_of(kubectl, group_name)["metadata"]["uid"]
     nodes = {n["metadata"]["uid"] for n in nodes_of(kubectl, group_name)}
     provider.remove(TEMPLATES)
-    provider.waits_for("InvalidTemplates", TEMPLATES, "does not exist")
+    provider.waits_for("InvalidTemplates", TEMPLATES)
     eventually(
-        lambda: condition_of(kubectl, group_name, "TemplateResolved"),
+        lambda: condition(kubectl, group_name, "TemplateResolved"),
         lambda c: (c["status"], c["reason"]) == ("Unknown", "ConfigMapNotFound"),
         describe="the condition says that the template is the last one",
     )
@@ -258,30 +244,18 @@ def test_templates_deleted_and_made_again_lose_nothing(
     assert group_of(kubectl, group_name)["metadata"]["uid"] == uid
     assert nodes <= {n["metadata"]["uid"] for n in nodes_of(kubectl, group_name)}
     provider.waits_for("ProviderConfigValid")
-
-
-def condition_of(kubectl: Kubectl, name: str, kind: str) -> dict[str, Any]:
-    conditions = {c["type"]: c for c in status_of(kubectl, name)["conditions"]}
-    found: dict[str, Any] = conditions[kind]
-    return found
-
-
-def test_the_config_deleted_removes_nothing(
-    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
-) -> None:
-    provider.templates(template("t", labels={KEY: group_name}))
-    provider.configure_for(KEY, more="prune: true\n")
-    wait_group(kubectl, group_name)
+    gone = "provider config is gone"
+    before = operator.log().count(gone)
     provider.remove(CONFIG)
-    eventually(lambda: "provider config is gone" in operator.log(), describe="that is told")
+    eventually(lambda: operator.log().count(gone) > before, describe="its end is told")
     assert NOT_DERIVED_SINCE_ANNOTATION not in annotations_of(kubectl, group_name)
 
 
 def test_a_group_no_longer_derived_is_marked_and_pruned_only_when_asked(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
-    stays, goes = f"{group_name}-stays", f"{group_name}-goes"
-    both = [template(name, labels={KEY: name}) for name in (stays, goes)]
+    stays, goes, new = (f"{group_name}-{part}" for part in ("stays", "goes", "new"))
+    both = [template(name, labels={KEY: name, "example.com/pool": new}) for name in (stays, goes)]
     provider.templates(*both)
     provider.configure_for(KEY)
     wait_group(kubectl, goes)
@@ -304,6 +278,9 @@ def test_a_group_no_longer_derived_is_marked_and_pruned_only_when_asked(
     provider.templates(both[0])
     eventually(lambda: gone(kubectl, goes), describe="it is removed")
     assert group_of(kubectl, stays)
+    provider.configure_for("example.com/pool", more="prune: true\n")
+    wait_group(kubectl, new)
+    eventually(lambda: gone(kubectl, stays), describe="the group of the old key is removed")
 
 
 def gone(kubectl: Kubectl, name: str) -> bool:
@@ -314,41 +291,10 @@ def gone(kubectl: Kubectl, name: str) -> bool:
     return False
 
 
-def test_another_key_takes_effect_while_running(
-    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
-) -> None:
-    old, new = f"{group_name}-old", f"{group_name}-new"
-    provider.templates(template("t", labels={KEY: old, "example.com/pool": new}))
-    provider.configure_for(KEY)
-    wait_group(kubectl, old)
-    provider.configure_for("example.com/pool")
-    wait_group(kubectl, new)
-    eventually(
-        lambda: annotations_of(kubectl, old)[NOT_DERIVED_SINCE_ANNOTATION],
-        describe="the group of the old key is kept, and marked",
-    )
-
-
-def test_one_value_of_several_templates(
-    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
-) -> None:
-    provider.templates(
-        template("b", labels={KEY: group_name}, cpu=8),
-        template("a", labels={KEY: group_name}, cpu=4),
-    )
-    provider.configure_for(KEY)
-    provider.waits_for("TemplatesDiffer", "cpu")
-    eventually(
-        lambda: status_of(kubectl, group_name)["resolvedTemplate"]["status"]["capacity"]["cpu"],
-        lambda cpu: cpu == "4",
-        describe="the first by name is the template",
-    )
-
-
 def test_another_namespace_and_another_name(
     harness: Harness, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
-    """ConfigMaps that live beside cluster-autoscaler; the terminal set up for its provider."""
+    """Beside cluster-autoscaler, with a terminal set up for its provider; twice, to no effect."""
     namespace = f"{group_name}-ca"
     kubectl("create", "namespace", namespace)
     try:
@@ -358,39 +304,94 @@ def test_another_namespace_and_another_name(
         kubectl("create", "rolebinding", "reader", "--role=reader", account, *role[2:])
         text = "apiVersion: v1alpha1\nreadNodesFrom: configmap\nconfigmap: {name: theirs}\n"
         text += f"nodegroups: {{fromNodeLabelKey: {KEY}}}\n"
-        nodes = documents(template("t", labels={KEY: group_name}))
+        nodes = documents(template("t", labels={KEY: group_name}, annotations=counts(0, 5, 2)))
         for name, data in (("mine", {"config": text}), ("theirs", {"config": nodes})):
             found = configmap(name, **data)
             found["metadata"]["namespace"] = namespace
             kubectl.apply(found)
-        harness.start(
-            f"--provider-config-namespace={namespace}",
-            environ={
-                "KWOK_PROVIDER_CONFIGMAP": "mine",
-                "KWOK_PROVIDER_MODE": "local",
-                "KUBERNETES_SERVICE_HOST": "https://127.0.0.1",
-                "KUBERNETES_SERVICE_PORT": "6443",
-            },
-        )
+
+        def start() -> Process:
+            return harness.start(
+                f"--provider-config-namespace={namespace}",
+                environ={
+                    "KWOK_PROVIDER_CONFIGMAP": "mine",
+                    "KWOK_PROVIDER_MODE": "local",
+                    "KUBERNETES_SERVICE_HOST": "https://127.0.0.1",
+                    "KUBERNETES_SERVICE_PORT": "6443",
+                },
+            )
+
+        start()
         wait_group(kubectl, group_name)
+        eventually(lambda: len(nodes_of(kubectl, group_name)) == 2, describe="it has its nodes")
         scale(kubectl, group_name, 1)
         wait_ready(kubectl, group_name)
+        before = group_of(kubectl, group_name)
+        process = start()
+        eventually(lambda: "provider config: " in process.log(), describe="it has made a pass")
+        after = group_of(kubectl, group_name)
+        assert after["metadata"]["generation"] == before["metadata"]["generation"]
+        assert after["spec"]["targetSize"] == 1
     finally:
         kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_a_restart_says_and_writes_nothing_new(
-    harness: Harness, provider: Provider, kubectl: Kubectl, group_name: str
+def problems(operator: Process) -> dict[str, float]:
+    """The metric: problems by reason."""
+    lines = operator.get("/metrics")[1].splitlines()
+    name = 'kwok_operator_provider_config_problems{reason="'
+    found = [line.removeprefix(name).split('"} ') for line in lines if line.startswith(name)]
+    return {reason: float(count) for reason, count in found}
+
+
+def test_a_mistake_in_the_config_is_told_and_heals(
+    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
-    harness.start()
-    provider.templates(template("t", labels={KEY: group_name}, annotations=counts(0, 5, 2)))
+    provider.templates(template("t", labels={KEY: group_name}))
     provider.configure_for(KEY)
+    before = wait_group(kubectl, group_name)
+    provider.configure_for(KEY, more=f"{group_name}: true\n")
+    message = provider.waits_for("UnknownKey", group_name)
+    eventually(lambda: problems(operator), lambda p: p == {"UnknownKey": 1}, describe="it is told")
+    assert operator.log().count(message) == 1
+    provider.configure_for(KEY)
+    provider.waits_for("ProviderConfigValid")
+    eventually(lambda: problems(operator), lambda p: p == {}, describe="the metric is empty")
+    assert (
+        group_of(kubectl, group_name)["metadata"]["generation"] == before["metadata"]["generation"]
+    )
+
+
+def test_a_mistake_in_a_template_is_told_and_the_others_are_groups(
+    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
+) -> None:
+    bad = f"{group_name}-bad"
+    provider.templates(
+        template("good", labels={KEY: group_name}),
+        template(bad, labels={KEY: bad}, annotations=counts(5, 2)),
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}},
+    )
+    provider.configure_for(KEY)
+    message = provider.waits_for("InvalidCount", bad)
+    provider.waits_for("NotANode", "web", of=TEMPLATES)
     wait_group(kubectl, group_name)
-    wait_ready(kubectl, group_name)
-    scale(kubectl, group_name, 1)
-    wait_ready(kubectl, group_name)
-    before = group_of(kubectl, group_name)["metadata"]["generation"]
-    process = harness.start()
-    eventually(lambda: "provider config: " in process.log(), describe="it has made a pass")
-    assert group_of(kubectl, group_name)["metadata"]["generation"] == before
-    assert group_of(kubectl, group_name)["spec"]["targetSize"] == 1
+    assert operator.log().count(message) == 1
+    assert gone(kubectl, bad)
+
+
+def test_a_huge_config_and_an_alias_bomb_hold_nothing_up(
+    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
+) -> None:
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+    for above, below in zip("abcdefgh", "bcdefghi", strict=True):
+        bomb += f"{below}: &{below} [{','.join([f'*{above}'] * 10)}]\n"
+    kubectl.apply(configmap(TEMPLATES, templates=bomb))
+    provider.configure_for(KEY)
+    provider.waits_for("InvalidTemplates")
+    many = documents(
+        *(template(f"t{n:04}", labels={KEY: group_name, "n": str(n)}) for n in range(2000))
+    )
+    text = configmap(TEMPLATES, templates=many)
+    kubectl.apply(text, "--server-side", "--force-conflicts")
+    eventually(lambda: group_of(kubectl, group_name), describe="it is derived", timeout=120)
+    assert operator.get("/healthz")[0] == 200

@@ -8,14 +8,16 @@
 """
 
 import threading
-import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
+import grpc
 import pytest
 
-from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.shim.template import decode_node
+from tests.e2e.api import GROUPS
 from tests.e2e.autoscaler import (
     Autoscaler,
     Shim,
@@ -36,6 +38,7 @@ from tests.e2e.groups import (
 )
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
+from tests.e2e.refusals import REFUSAL, refused_nodes
 from tests.e2e.sources import RealNodes
 
 BOUNDS = {"minSize": 0, "maxSize": 20}
@@ -58,6 +61,7 @@ def wait_instances(autoscaler: Autoscaler, group: str, count: int, state: str = 
     )
 
 
+@pytest.mark.core
 def test_a_whole_life(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> None:
     assert autoscaler.loop()[group] == (0, 20)
     node = decode_node(autoscaler.template(group))
@@ -137,14 +141,7 @@ def test_pending_instances_have_names(
         batch = {"first": 1, "last": 3, "requestedAt": "2026-01-02T03:04:05Z"}
         status |= {"pending": [batch], "nextSerial": 4}
         autoscaler.increase(group, 3)
-        kubectl(
-            "patch",
-            "kng",
-            group,
-            "--subresource=status",
-            "--type=merge",
-            f"--patch={as_text({'status': status})}",
-        )
+        kubectl.api.patch(f"{GROUPS}/{group}/status", {"status": status})
         found = eventually(
             lambda: autoscaler.instances(group),
             lambda i: sorted(i.values()) == ["Creating"] * 3 + ["Running"],
@@ -163,52 +160,19 @@ def test_pending_instances_have_names(
     assert creating[1] in names and creating[0] not in names and creating[2] not in names
 
 
-def as_text(value: Any) -> str:
-    import json
-
-    return json.dumps(value)
-
-
-POLICY = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {{name: {name}}}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-      - {{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [nodes]}}
-  matchConditions:
-    - {{name: ours, expression: "object.metadata.?labels[?'{label}'].orValue('') == '{name}'"}}
-  validations:
-    - {{expression: "request.dryRun", message: "sold out"}}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {{name: {name}}}
-spec: {{policyName: {name}, validationActions: [Deny]}}
-"""
-
-
+@pytest.mark.core
 def test_failed_instances_are_told_with_the_reason_and_given_back(
     autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:
     """The API server takes the template, and refuses the nodes."""
-    policy = POLICY.format(name=group, label=NODE_GROUP_LABEL)
-    kubectl.apply(policy)
-    try:
-        eventually(
-            lambda: kubectl("get", "validatingadmissionpolicy", group, "--output=json"),
-            describe="the policy is there",
-        )
-        time.sleep(2)  # nothing tells when it is in force
+    with refused_nodes(kubectl, group, dry_runs=False):
         autoscaler.increase(group, 3)
         failed = eventually(
             lambda: autoscaler.failures(group),
             lambda found: len(found) == 3,
             describe="three instances have failed",
         )
-        assert all("sold out" in message for message in failed.values())
+        assert all(REFUSAL in message for message in failed.values())
         autoscaler.delete(group, *(placeholder(i, "create-error") for i in failed))
         assert autoscaler.target(group) == 0
         wait_instances(autoscaler, group, 0)
@@ -220,8 +184,6 @@ def test_failed_instances_are_told_with_the_reason_and_given_back(
         )
         autoscaler.delete(group, placeholder(next(iter(failed)), "create-error"))
         assert autoscaler.target(group) == 1, "the group tries again"
-    finally:
-        kubectl("delete", "--filename=-", stdin=policy)
     wait_ready(kubectl, group)
     assert len(nodes_of(kubectl, group)) == 1
 
@@ -244,37 +206,35 @@ def test_the_nodes_of_others(
     not_given_out.name, not_given_out.providerID = name, f"kwok:{name}"
     assert autoscaler.group_of(not_given_out) == ""
     for node in (cloud, imposter, not_given_out):
-        code, sentence = code_of(autoscaler.delete, group, node)
-        assert code == "INVALID_ARGUMENT"
-        assert group in sentence
+        assert code_of(autoscaler.delete, group, node)[0] == "INVALID_ARGUMENT"
     assert autoscaler.target(group) == 1
 
 
 def test_every_refusal_has_a_code_and_a_sentence(
     autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:
-    assert code_of(autoscaler.increase, group, 21)[0] == "OUT_OF_RANGE"
-    assert "maximum of 20" in code_of(autoscaler.increase, group, 21)[1]
-    assert code_of(autoscaler.increase, group, 0)[0] == "INVALID_ARGUMENT"
-    assert code_of(autoscaler.increase, group, -1)[0] == "INVALID_ARGUMENT"
-    assert code_of(autoscaler.decrease, group, 1)[0] == "INVALID_ARGUMENT"
-    assert code_of(autoscaler.increase, "no-such-group", 1)[0] == "NOT_FOUND"
-    assert code_of(autoscaler.target, "../../secrets")[0] == "NOT_FOUND"
+    def refused(code: str, call: Callable[..., object], *arguments: object) -> None:
+        found, sentence = code_of(call, *arguments)
+        assert (found, bool(sentence)) == (code, True), arguments
+
+    refused("OUT_OF_RANGE", autoscaler.increase, group, 21)
+    refused("INVALID_ARGUMENT", autoscaler.increase, group, 0)
+    refused("INVALID_ARGUMENT", autoscaler.increase, group, -1)
+    refused("INVALID_ARGUMENT", autoscaler.decrease, group, 1)
+    refused("NOT_FOUND", autoscaler.increase, "no-such-group", 1)
+    refused("NOT_FOUND", autoscaler.target, "../../secrets")
     patch_group(kubectl, group, autoscaling={"minSize": 2})
     wait_ready(kubectl, group)
     wait_instances(autoscaler, group, 2)
-    code, sentence = code_of(autoscaler.delete, group, registered(kubectl, group)[0])
-    assert (code, "minimum of 2" in sentence) == ("FAILED_PRECONDITION", True)
+    refused("FAILED_PRECONDITION", autoscaler.delete, group, registered(kubectl, group)[0])
     patch_group(kubectl, group, paused=True)
     eventually(lambda: group not in autoscaler.loop(), describe="a paused group is not served")
-    code, sentence = code_of(autoscaler.increase, group, 1)
-    assert (code, "is paused" in sentence) == ("NOT_FOUND", True)
-    patch_group(kubectl, group, paused=None, autoscaling=None)
-    eventually(
-        lambda: code_of(autoscaler.target, group)[1],
-        lambda said: "give it spec.autoscaling" in said,
-        describe="a group without consent is not served",
-    )
+    refused("NOT_FOUND", autoscaler.increase, group, 1)
+    patch_group(kubectl, group, paused=None)
+    eventually(lambda: group in autoscaler.loop(), describe="it is served again")
+    patch_group(kubectl, group, autoscaling=None)
+    eventually(lambda: group not in autoscaler.loop(), describe="without consent it is not")
+    refused("NOT_FOUND", autoscaler.target, group)
 
 
 def test_many_writers_lose_nothing(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> None:
@@ -286,8 +246,9 @@ def test_many_writers_lose_nothing(autoscaler: Autoscaler, kubectl: Kubectl, gro
 
     def storm() -> None:
         while not done.is_set():
-            kubectl("annotate", "kng", group, "--overwrite", "example.com/n=1")
-            kubectl("annotate", "kng", group, "example.com/n-")
+            for value in ("1", None):
+                change = {"metadata": {"annotations": {"example.com/n": value}}}
+                kubectl.api.patch(f"{GROUPS}/{group}", change)
 
     writer = threading.Thread(target=storm)
     writer.start()
@@ -327,38 +288,15 @@ def test_the_shim_killed_and_another_cluster_autoscaler(
     shim.kill()
     shim.start()
     again = Autoscaler(shim.socket)
-    eventually(lambda: try_target(again, group) == 4, describe="it knows the target")
+
+    def target() -> int:
+        with suppress(grpc.RpcError):
+            return again.target(group)
+        return -1
+
+    eventually(target, lambda size: size == 4, describe="it knows the target")
     wait_ready(kubectl, group)
     wait_instances(again, group, 4)
     assert shim.stop() == 0
     again.close()
     assert len(nodes_of(kubectl, group)) == 4
-
-
-def try_target(autoscaler: Autoscaler, group: str) -> int:
-    import grpc
-
-    try:
-        return autoscaler.target(group)
-    except grpc.RpcError:
-        return -1
-
-
-def test_the_shim_may_write_groups_and_nothing_else(kubectl: Kubectl, shim: Shim) -> None:
-    account = "--as=system:serviceaccount:kwok-operator:kwok-operator-shim"
-    for verb, what in (
-        ("delete", "nodes"),
-        ("create", "nodes"),
-        ("create", "kng"),
-        ("get", "secrets"),
-    ):
-        assert "no" in kubectl_can(kubectl, verb, what, account)
-
-
-def kubectl_can(kubectl: Kubectl, verb: str, what: str, account: str) -> str:
-    from tests.e2e.kubectl import KubectlError
-
-    try:
-        return kubectl("auth", "can-i", verb, what, account)
-    except KubectlError as error:
-        return str(error)

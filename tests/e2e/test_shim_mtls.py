@@ -87,31 +87,16 @@ def served(
         shim.stop()
 
 
-def test_without_a_certificate(served: Served, ours: Certificates) -> None:
-    assert served.asks(ours, None) is grpc.StatusCode.UNAVAILABLE
-    served.told("client turned away: error=it shows no certificate")
-
-
-def test_with_a_certificate_of_another_ca(
-    served: Served, ours: Certificates, others: Certificates
-) -> None:
-    assert served.asks(ours, others) is grpc.StatusCode.UNAVAILABLE
-    served.told("client turned away: error=its certificate is refused: ")
-
-
-def test_with_a_certificate_that_has_expired(served: Served, ours: Certificates) -> None:
-    assert served.asks(ours, ours, name="expired") is grpc.StatusCode.UNAVAILABLE
-    served.told("client turned away: error=its certificate is refused: certificate has expired")
-
-
-def test_without_tls(served: Served) -> None:
+@pytest.mark.core
+def test_who_is_served(served: Served, ours: Certificates, others: Certificates) -> None:
+    turned_away = grpc.StatusCode.UNAVAILABLE
+    assert served.asks(ours, None) is turned_away
+    served.told("it shows no certificate")
+    assert served.asks(ours, others) is turned_away
+    served.told("its certificate is refused")
+    assert served.asks(ours, ours, name="expired") is turned_away
+    served.told("certificate has expired")
     with grpc.insecure_channel(served.address) as channel:
-        assert outcome(channel) is grpc.StatusCode.UNAVAILABLE
-
-
-def test_a_server_of_another_ca(served: Served, ours: Certificates, others: Certificates) -> None:
-    assert served.asks(others, ours) is grpc.StatusCode.UNAVAILABLE
-
-
-def test_who_may_goes_on_being_served(served: Served, ours: Certificates) -> None:
-    assert served.asks(ours, ours) is None
+        assert outcome(channel) is turned_away
+    assert served.asks(others, ours) is turned_away, "a server of another CA is not trusted"
+    assert served.asks(ours, ours) is None, "who may goes on being served"

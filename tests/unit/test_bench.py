@@ -32,10 +32,11 @@ from tests.bench.observer import (
     Sight,
     Targets,
 )
-from tests.bench.options import Options, parse
+from tests.bench.options import parse
 from tests.bench.procfs import Usage
 from tests.bench.procfs import parse as parse_usage
 from tests.bench.progress import bar
+from tests.fakes.rows import each_row
 
 FACTS = {"machine": {"cores": 2}, "versions": {"kwok": "v1"}}
 CASES = {"scale": "up and down", "one": "one more"}
@@ -50,84 +51,53 @@ class TestMeasures:
     def test_a_ratio_is_of_medians(self) -> None:
         operator, ceiling = measure("operator", 3.0, 90.0, 1.0), measure("ceiling", 2.0, 1.0, 9.0)
         assert measures.ratio(operator, [operator, ceiling]) == 1.5
-
-    def test_the_reference_has_no_ratio(self) -> None:
-        ceiling = measure("ceiling", 2.0)
-        assert measures.ratio(ceiling, [ceiling]) is None
-
-    @pytest.mark.parametrize(
-        "other", [{"n": 10}, {"work": "delete"}, {"figure": "CPU"}, {"case": "groups"}]
-    )
-    def test_only_the_same_is_compared(self, other: dict[str, Any]) -> None:
-        operator, ceiling = measure("operator", 3.0), measure("ceiling", 2.0, **other)
-        assert measures.ratio(operator, [operator, ceiling]) is None
-
-    def test_a_reference_of_nothing_gives_no_ratio(self) -> None:
-        operator, ceiling = measure("operator", 3.0), measure("ceiling", 0.0)
-        assert measures.ratio(operator, [operator, ceiling]) is None
-
-    def test_a_measure_names_its_own_reference(self) -> None:
         shim, go = measure("shim", 3.0, reference="go"), measure("go", 1.0, reference="go")
-        assert measures.ratio(shim, [shim, go, measure("ceiling", 2.0)]) == 3.0
+        assert measures.ratio(shim, [shim, go, ceiling]) == 3.0
 
-    def test_rounds_go_there_and_back(self) -> None:
+    def test_only_the_same_is_compared_and_nothing_with_itself_or_with_nothing(self) -> None:
+        operator, ceiling = measure("operator", 3.0), measure("ceiling", 2.0)
+        assert measures.ratio(ceiling, [operator, ceiling]) is None
+        assert measures.ratio(operator, [operator, measure("ceiling", 0.0)]) is None
+        others = [measure("ceiling", 2.0, n=10), measure("ceiling", 2.0, work="delete")]
+        others += [measure("ceiling", 2.0, figure="CPU"), measure("ceiling", 2.0, case="groups")]
+        for other in others:
+            assert measures.ratio(operator, [operator, other]) is None, other
+
+    def test_rounds_go_there_and_back_and_are_joined(self) -> None:
         order = [who for _, who in measures.abba(["a", "b", "c"], 3)]
         assert order == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
+        (joined,) = measures.gathered([measure("operator", 2.0), measure("operator", 1.0)])
+        assert joined.values == (2.0, 1.0)
 
-    @pytest.mark.parametrize(
-        ("share", "expected"), [(0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100), (0.0, 1)]
-    )
-    def test_percentiles_are_values_that_were_there(self, share: float, expected: float) -> None:
-        assert measures.percentile([float(each) for each in range(100, 0, -1)], share) == expected
-
-    def test_the_only_value_is_every_percentile(self) -> None:
+    def test_percentiles_are_values_that_were_there(self) -> None:
+        hundred = [float(each) for each in range(100, 0, -1)]
+        expected = {0.5: 50, 0.99: 99, 0.991: 100, 1.0: 100, 0.0: 1}
+        assert {share: measures.percentile(hundred, share) for share in expected} == expected
         assert measures.percentile([7.0], 0.99) == 7.0
 
     def test_the_cost_of_one_more_node_and_what_comes_on_top(self) -> None:
         slope, constant = measures.line_through([(100, 107), (1000, 1007), (10_000, 10_007)])
         assert (round(slope, 9), round(constant, 6)) == (1.0, 7.0)
-
-    def test_with_one_size_there_is_no_constant(self) -> None:
         assert measures.line_through([(100, 107)]) == (1.07, 0.0)
-
-    def test_rounds_are_joined_in_their_order(self) -> None:
-        (joined,) = measures.gathered([measure("operator", 2.0), measure("operator", 1.0)])
-        assert joined.values == (2.0, 1.0)
 
     def test_json_and_back(self) -> None:
         one = measure("operator", 1.5, 2.0, reference="go")
         assert Measure.from_json(json.loads(json.dumps(one.as_json()))) == one
 
 
-class TestTable:
-    def test_rivals_stand_together_with_rate_and_ratio(self) -> None:
-        text = measures.table(
-            [measure("operator", 2.0, 4.0), measure("peer", 30.0), measure("ceiling", 2.0)]
-        )
-        head, operator, peer, ceiling = (line.split() for line in text.splitlines())
-        assert head == ["work", "nodes", "figure", "who", "median", "spread", "nodes/s", "ratio"]
-        assert operator == (
-            "create 1,000 seconds operator 3.00 s 2.00 to 4.00 333 1.50 x ceiling".split()
-        )
-        assert peer == "peer 30.0 s 33.3 15.00 x ceiling".split()
-        assert ceiling == "ceiling 2.00 s 500".split()
-
-    def test_what_is_compared_is_told_once_even_if_found_in_turns(self) -> None:
-        found = [
-            measure("operator", 1.0, work="up"),
-            measure("operator", 1.0, work="down"),
-            measure("ceiling", 1.0, work="up"),
-            measure("ceiling", 1.0, work="down"),
-        ]
-        first_words = [line.split()[0] for line in measures.table(found).splitlines()]
-        assert first_words == ["work", "up", "ceiling", "down", "ceiling"]
-
-    @pytest.mark.parametrize(
-        ("value", "text"),
-        [(0.01234, "0.0123"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1,234"), (0.0, "0.0000")],
+def test_a_table_has_rivals_together_with_rate_and_ratio() -> None:
+    found = [measure("operator", 2.0, 4.0), measure("peer", 30.0), measure("ceiling", 2.0)]
+    found.insert(1, measure("operator", 1.0, work="delete"))
+    head, operator, peer, ceiling, delete = (s.split() for s in measures.table(found).splitlines())
+    assert head == ["work", "nodes", "figure", "who", "median", "spread", "nodes/s", "ratio"]
+    assert (
+        operator == "create 1,000 seconds operator 3.00 s 2.00 to 4.00 333 1.50 x ceiling".split()
     )
-    def test_three_digits_are_enough(self, value: float, text: str) -> None:
-        assert measures.shown(value) == text
+    assert peer == "peer 30.0 s 33.3 15.00 x ceiling".split()
+    assert ceiling == "ceiling 2.00 s 500".split()
+    assert delete[0] == "delete"
+    texts = {0.01234: "0.0123", 1.234: "1.23", 12.34: "12.3", 1234.5: "1,234", 0.0: "0.0000"}
+    assert {value: measures.shown(value) for value in texts} == texts
 
 
 class TestResults:
@@ -155,36 +125,26 @@ class TestResults:
 
 
 class TestOptions:
-    def test_all_cases_unless_some_are_named(self) -> None:
+    def test_they_are_read(self) -> None:
         assert parse([], cases=CASES).cases == ("scale", "one")
         assert parse(["one", "one"], cases=CASES).cases == ("one",)
-
-    def test_sizes(self) -> None:
         assert parse(["--sizes", "10000,1_000"], cases=CASES).sizes == (1_000, 10_000)
+        flags = parse(["--operator-flags", "--log-level debug"], cases=CASES).operator_flags
+        assert flags == ("--log-level", "debug")
+        limits = [parse(["--limits", given], cases=CASES).limits for given in ("raised", "both")]
+        assert limits == [("raised",), ("default", "raised")]
+        quick = parse(["--quick", "--rounds", "7"], cases=CASES)
+        assert quick.rounds == 7 and max(quick.sizes) <= 100
 
-    def test_a_flag_wins_over_quick(self) -> None:
-        options = parse(["--quick", "--rounds", "7"], cases=CASES)
-        assert options.rounds == 7
-        assert max(options.sizes) <= 100
-
-    def test_rivals_can_be_skipped_but_the_operator(self) -> None:
-        options = parse(["--skip", "kwokctl"], cases=CASES)
-        assert options.rivals("operator", "kwokctl") == ["operator"]
-        with pytest.raises(SystemExit):
-            parse(["--skip", "operator"], cases=CASES)
-
-    def test_flags_of_the_operator(self) -> None:
-        options = parse(["--operator-flags", "--log-level debug"], cases=CASES)
-        assert options.operator_flags == ("--log-level", "debug")
-
-    @pytest.mark.parametrize(
-        ("argv", "complaint"),
+    @each_row(
+        "argv complaint",
         [
             (["scales"], "no case scales; there are scale, one"),
             (["--sizes", "0"], "less than 1"),
             (["--sizes", "many"], "--sizes"),
             (["--pods", "10", "--pod-nodes", "3"], "not a multiple"),
             (["--idle", "-1"], "not a time"),
+            (["--skip", "operator"], "operator"),
         ],
     )
     def test_what_makes_no_sense(
@@ -194,18 +154,9 @@ class TestOptions:
             parse(argv, cases=CASES)
         assert complaint in capsys.readouterr().err
 
-    def test_the_defaults_are_those_of_the_requirement(self) -> None:
-        options = Options(cases=())
-        assert {1_000, 5_000} <= set(options.sizes)
-        assert {1_000, 10_000, 50_000} <= set(options.memory_sizes)
-        assert (options.singles, options.idle) == (100, 120.0)
-        assert (options.pods, options.pod_nodes) == (1_000, 1_000)
-        assert options.limits == ("default",), "what a cluster of somebody else has"
-
-    @pytest.mark.parametrize(("given", "limits"), [("raised", 1), ("both", 2)])
-    def test_limits_of_kubernetes(self, given: str, limits: int) -> None:
-        found = parse(["--limits", given], cases=CASES).limits
-        assert len(found) == limits and "raised" in found
+    def test_rivals_can_be_skipped(self) -> None:
+        options = parse(["--skip", "kwokctl"], cases=CASES)
+        assert options.rivals("operator", "kwokctl") == ["operator"]
 
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -289,21 +240,17 @@ class TestSight:
         assert self.see(bookmark % b"k8s.io/initial-events-end").synced
 
     def test_an_error_ends_the_watch(self) -> None:
-        with pytest.raises(ValueError, match="too old"):
-            self.see(b'{"type":"ERROR","object":{"message":"too old"}}')
+        for view in (Sight(NODE_STATES), Targets()):
+            with pytest.raises(ValueError, match="too old"):
+                view.line(b'{"type":"ERROR","object":{"message":"too old"}}', 0.0)
 
 
-class TestTargets:
-    def test_the_target_of_each_group(self) -> None:
-        view = Targets()
-        for name, spec in (("a", {"targetSize": 3}), ("b", {}), ("a", {"targetSize": 5})):
-            group = {"metadata": {"name": name}, "spec": spec}
-            view.line(json.dumps({"type": "MODIFIED", "object": group}).encode(), 0.0)
-        assert view.targets == {"a": 5, "b": -1}
-
-    def test_an_error_ends_the_watch(self) -> None:
-        with pytest.raises(ValueError, match="too old"):
-            Targets().line(b'{"type":"ERROR","object":{"message":"too old"}}', 0.0)
+def test_the_target_of_each_group() -> None:
+    view = Targets()
+    for name, spec in (("a", {"targetSize": 3}), ("b", {}), ("a", {"targetSize": 5})):
+        group = {"metadata": {"name": name}, "spec": spec}
+        view.line(json.dumps({"type": "MODIFIED", "object": group}).encode(), 0.0)
+    assert view.targets == {"a": 5, "b": -1}
 
 
 class TestMetrics:
@@ -370,12 +317,10 @@ def test_memory_and_cpu_of_a_process_with_blanks_in_its_name() -> None:
     assert parse_usage(status=status, stat=stat, ticks=100) == Usage(rss=10, peak=20, cpu=2)
 
 
-@pytest.mark.parametrize(
-    ("done", "total", "text"),
-    [(0, 4, "[....................] 0/4"), (2, 4, "[##########..........] 2/4"), (9, 4, "4/4")],
-)
-def test_the_bar_shows_finished_steps(done: int, total: int, text: str) -> None:
-    assert bar(done, total).endswith(text)
+def test_the_bar_shows_finished_steps() -> None:
+    assert bar(0, 4) == "[....................] 0/4"
+    assert bar(2, 4) == "[##########..........] 2/4"
+    assert bar(9, 4).endswith("4/4")
 
 
 class TestLoad:

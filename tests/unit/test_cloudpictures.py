@@ -19,6 +19,7 @@ from hack.cloudpictures.rehearsal import Track, rehearse
 from hack.cloudpictures.scenes import SAMPLES, SCENES, groups_and_pools
 from kwok_operator.core.cloud.states import State
 from kwok_operator.core.validation import validate
+from tests.fakes.rows import each_row
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMES: Final = [scene.sample for scene in SCENES]
@@ -85,17 +86,24 @@ class TestTheSamples:
         every = {path.name for path in SAMPLES.glob("*.yaml")} - {"kustomization.yaml"}
         assert every == {*listed, *(f"{name}.yaml" for name in NAMES)}
 
-    @pytest.mark.parametrize("name", NAMES)
+    @each_row("name", NAMES)
     def test_it_is_valid_and_says_how_to_apply_it(self, name: str) -> None:
         text = (SAMPLES / f"{name}.yaml").read_text()
         assert f"kubectl apply -f deploy/samples/{name}.yaml" in text
         assert validate([(name, text)]).findings == ()
 
-    @pytest.mark.parametrize("name", NAMES)
+    @each_row("name", NAMES)
     def test_the_page_tells_of_it_and_shows_it(self, name: str) -> None:
         page = (ROOT / "docs" / "cloud.md").read_text()
         assert f"(../deploy/samples/{name}.yaml)" in page
         assert f"(img/cloud-{name}.svg)" in page
+
+    def test_those_for_the_scheduler_are_valid_and_told_of(self) -> None:
+        page = (ROOT / "docs" / "scheduling.md").read_text()
+        files = [*(SAMPLES / "scheduling").glob("*.yaml")]
+        applied = set(re.findall(r"apply -f (deploy/samples/scheduling/.+\.yaml)", page))
+        assert {str(file.relative_to(ROOT)) for file in files} == applied
+        assert [validate([(f.name, f.read_text())]).findings for f in files] == [()] * len(files)
 
 
 class TestWhatTheyRehearse:

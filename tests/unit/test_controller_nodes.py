@@ -81,8 +81,8 @@ class World:
             interruption_taint=None,
             now=NOW,
         )
-        answer = await self.writer.create(NAME, made, group=GROUP, uid=UID)
-        assert await self.writer.let_pods_on(NAME, uid=UID, answer=answer) is None
+        stored = await self.writer.create(NAME, made, group=GROUP, uid=UID)
+        assert await self.writer.let_pods_on(NAME, uid=UID, stored=stored) is None
         return self.record
 
     @property

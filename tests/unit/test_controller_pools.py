@@ -65,7 +65,7 @@ class World:
     async def start(self) -> Pools:
         """An operator; one that ran before has ended."""
         await self.stop()
-        self.client = KubeClient(connection=self.server.connection(), guard=self.fence.check)
+        self.client = KubeClient(connection=self.server.connection(), fence=self.fence.check)
         self.fence.open_until(float("inf"))
         self.pools = Pools(
             client=self.client,

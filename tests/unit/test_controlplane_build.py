@@ -177,8 +177,7 @@ def test_a_build_that_is_ended(tmp_path: Path, number: signal.Signals, takes_sig
     started = tmp_path / "started"
     os.mkfifo(started)
     fake = go(
-        tmp_path / "go",
-        before_build=f'echo half >"$out/kwok"; echo $$ >{started}; exec sleep 60',
+        tmp_path / "go", before_build=f'echo half >"$out/kwok"; echo $$ >{started}; exec sleep 60'
     )
     settings = settings_for(tmp_path, fake.parent)
     run = subprocess.Popen(

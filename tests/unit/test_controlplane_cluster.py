@@ -19,15 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.controlplane import (
-    ClusterError,
-    ControlPlaneError,
-    Settings,
-    create,
-    delete,
-    get,
-    revive,
-)
+from hack.controlplane import ClusterError, ControlPlaneError, Settings, create, delete, get, revive
 from hack.controlplane.lifecycle import names
 from hack.controlplane.processes import running
 
@@ -57,13 +49,6 @@ def calls(settings: Settings) -> list[str]:
     return Path(settings.environ["FAKE_LOG"]).read_text(encoding="utf-8").splitlines()
 
 
-def test_options_of_the_user_do_not_reach_kwokctl(settings: Settings) -> None:
-    assert "KWOK_RUNTIME" in settings.environ
-    create("one", settings=settings)
-    options = Path(settings.environ["FAKE_LOG"] + "-options").read_text(encoding="utf-8")
-    assert options == "KWOK_KUBE_VERSION KWOK_WORKDIR\n"
-
-
 def test_what_kwokctl_is_given(tmp_path: Path, settings: Settings) -> None:
     cluster = create("one", settings=settings, extra_args=["--heartbeat-factor", "1"])
     [call] = calls(settings)
@@ -71,6 +56,9 @@ def test_what_kwokctl_is_given(tmp_path: Path, settings: Settings) -> None:
     assert call.endswith(" --heartbeat-factor 1")
     assert f"--kwok-controller-binary {tmp_path / 'path' / 'kwok'} " in call
     assert f"--etcd-binary {tmp_path / 'path' / 'etcd'} " in call
+    assert "KWOK_RUNTIME" in settings.environ
+    options = Path(settings.environ["FAKE_LOG"] + "-options").read_text(encoding="utf-8")
+    assert options == "KWOK_KUBE_VERSION KWOK_WORKDIR\n"
     assert cluster.directory == settings.cache / "kwok" / "clusters" / "one"
     assert cluster.kubeconfig.is_relative_to(settings.cache)
     assert cluster.kubernetes_version == "1.36.3"
@@ -79,28 +67,21 @@ def test_what_kwokctl_is_given(tmp_path: Path, settings: Settings) -> None:
     assert names(settings=settings) == ["one"]
 
 
-@pytest.mark.parametrize(("manage_all_nodes", "patched"), [(False, True), (True, False)])
-def test_which_nodes_kwok_manages(
-    settings: Settings, manage_all_nodes: bool, patched: bool
-) -> None:
-    cluster = create("one", settings=settings, manage_all_nodes=manage_all_nodes)
+@pytest.mark.parametrize("ours", [True, False])
+def test_limits_are_raised_and_kwok_manages_its_nodes_alone(settings: Settings, ours: bool) -> None:
+    cluster = create("one", settings=settings, manage_all_nodes=not ours, raised_limits=ours)
     # The stand-in writes the configuration it was given there.
     config = cluster.kubeconfig.read_text(encoding="utf-8")
     assert '"bindAddress": "127.0.0.1"' in config
-    assert ('"value": "kwok.x-k8s.io/node=fake"' in config) is patched
-
-
-@pytest.mark.parametrize("raised", [True, False])
-def test_limits_that_only_make_people_wait_are_raised(settings: Settings, raised: bool) -> None:
-    cluster = create("one", settings=settings, raised_limits=raised)
-    kwokctl, *others = yaml.safe_load_all(cluster.kubeconfig.read_text(encoding="utf-8"))
+    assert ('"value": "kwok.x-k8s.io/node=fake"' in config) is ours
+    kwokctl, *others = yaml.safe_load_all(config)
     flags = {
         each["name"]: {argument["key"] for argument in each["extraArgs"]}
         for each in kwokctl["componentsPatches"]
     }
     for component in ("kube-controller-manager", "kube-scheduler"):
-        assert (flags.get(component) == {"kube-api-qps", "kube-api-burst"}) is raised
-    assert [each["kind"] for each in others] == ["KwokConfiguration"] * raised
+        assert (flags.get(component) == {"kube-api-qps", "kube-api-burst"}) is ours
+    assert [each["kind"] for each in others] == ["KwokConfiguration"] * ours
 
 
 def test_reuse(settings: Settings) -> None:
@@ -129,11 +110,7 @@ def test_no_reuse_with_other_options(settings: Settings) -> None:
 
 @pytest.mark.parametrize(("patience", "same"), [(20.0, True), (0.0, False)])
 def test_reuse_of_what_answers_late(
-    tmp_path: Path,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    patience: float,
-    same: bool,
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, patience: float, same: bool
 ) -> None:
     pid = create("one", settings=settings).pid("etcd")
     monkeypatch.setattr("hack.controlplane.lifecycle._ANSWER_SECONDS", patience)
@@ -222,11 +199,11 @@ def test_no_such_cluster(settings: Settings) -> None:
         get("one", settings=settings)
 
 
-@pytest.mark.parametrize("name", ["", "Upper", "a/b", "..", "-a", "a-", "a" * 41])
-def test_bad_names(settings: Settings, name: str) -> None:
-    for action in (create, delete, get):
-        with pytest.raises(ControlPlaneError, match="naming a cluster"):
-            action(name, settings=settings)
+def test_bad_names(settings: Settings) -> None:
+    for name in ("", "Upper", "a/b", "..", "-a", "a-", "a" * 41):
+        for action in (create, delete, get):
+            with pytest.raises(ControlPlaneError, match="naming a cluster"):
+                action(name, settings=settings)
 
 
 def test_a_borrowed_cluster(tmp_path: Path) -> None:

@@ -15,21 +15,15 @@ import pytest
 
 from hack.controlplane.errors import UnknownVersion
 from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, SETS_DIRECTORY
-from hack.controlplane.toolsets import (
-    PROMETHEUS,
-    ToolSet,
-    known_versions,
-    load,
-    parse,
-    read,
-)
+from hack.controlplane.toolsets import PROMETHEUS, known_versions, load, parse, read
+from tests.fakes.rows import each_row
 
 from .controlplane_fakes import SETS
 
 ALL_SETS = sorted(path for path in SETS_DIRECTORY.iterdir() if path.is_dir())
 
 
-@pytest.mark.parametrize("directory", ALL_SETS, ids=lambda path: path.name)
+@each_row("directory", ALL_SETS)
 def test_every_set_can_be_read(directory: Path) -> None:
     toolset = read(directory)
     assert toolset.go >= (1, 25)
@@ -41,7 +35,7 @@ def test_every_set_can_be_read(directory: Path) -> None:
     assert sorted(programs) == sorted(wanted)
 
 
-@pytest.mark.parametrize("minor", known_versions(SETS_DIRECTORY))
+@each_row("minor", known_versions(SETS_DIRECTORY))
 def test_one_kubernetes_release_per_set(minor: str) -> None:
     directory = SETS_DIRECTORY / f"kubernetes-{minor}"
     toolset = read(directory)
@@ -70,31 +64,26 @@ def test_kwok_comes_first(version: str) -> None:
     assert [toolset.name for toolset in sets] == ["kwok", "etcd", "kubernetes-1.36"]
 
 
-@pytest.mark.parametrize("version", ["1.12", "latest", "", "1.36/../etcd"])
+@each_row("version", ["1.12", "latest", "", "1.36/../etcd"])
 def test_an_unknown_version_names_the_known(version: str) -> None:
     with pytest.raises(UnknownVersion, match=r"'.*' is not known; .* 1\.35 or 1\.36"):
         load(sets_directory=SETS_DIRECTORY, kubernetes_version=version)
 
 
-@pytest.mark.parametrize(
-    ("family", "change", "accepted"),
+@each_row(
+    "family change accepted",
     [
-        pytest.param("kwok", (0, 0, 0), True, id="kwok-same"),
-        pytest.param("kwok", (0, 0, 1), False, id="kwok-patch"),
-        pytest.param("etcd", (0, 0, 1), True, id="etcd-patch"),
-        pytest.param("etcd", (0, 1, 0), False, id="etcd-minor"),
-        pytest.param("kubernetes", (0, 0, 1), True, id="kubernetes-patch"),
-        pytest.param("kubernetes", (0, -1, 0), False, id="kubernetes-minor"),
+        ("kwok", (0, 0, 0), True),
+        ("kwok", (0, 0, 1), False),
+        ("etcd", (0, 0, 1), True),
+        ("etcd", (0, 1, 0), False),
+        ("kubernetes", (0, 0, 1), True),
+        ("kubernetes", (0, -1, 0), False),
     ],
 )
 def test_which_versions_are_accepted(family: str, change: tuple[int, ...], accepted: bool) -> None:
-    toolset: ToolSet = SETS[family]
-    version = tuple(a + b for a, b in zip(parse(toolset.version), change, strict=True))
-    assert toolset.accepts(version) is accepted
-
-
-@pytest.mark.parametrize("family", SETS)
-def test_no_version_is_not_accepted(family: str) -> None:
+    version = tuple(a + b for a, b in zip(parse(SETS[family].version), change, strict=True))
+    assert SETS[family].accepts(version) is accepted
     assert not SETS[family].accepts(())
 
 
@@ -112,13 +101,8 @@ def test_prometheus_is_called_as_it_is_released() -> None:
     assert toolset.ldflags.endswith(f"version.Version={toolset.version}")
 
 
-@pytest.mark.parametrize(
-    ("version", "accepted"),
-    [((2, 39, 9), False), ((2, 40, 0), True), ((3, 99, 0), True), ((), False)],
-)
-def test_any_prometheus_that_is_not_too_old_will_do(
-    version: tuple[int, ...], accepted: bool
-) -> None:
+def test_any_prometheus_that_is_not_too_old_will_do() -> None:
     toolset = read(SETS_DIRECTORY / PROMETHEUS)
-    assert toolset.accepts(version) is accepted
+    accepted = {(2, 39, 9): False, (2, 40, 0): True, (3, 99, 0): True, (): False}
+    assert {version: toolset.accepts(version) for version in accepted} == accepted
     assert toolset.wanted == "2.40.0 or newer"

@@ -3,8 +3,6 @@
 - a perfect cloud gives the Node at once
 - tries fail with their error, and are made again until one doesn't, or for ever, or never
 - failures come as often as they should, on the serials that are named, and so many times
-- of 100 asked for, 60 come and 40 fail
-- nodes come out of order, as their delays fall
 - an outage keeps back what would come
 """
 
@@ -111,28 +109,10 @@ def test_shares_add_up() -> None:
     assert found[""] / 3_000 == pytest.approx(0.3, abs=0.05)
 
 
-def test_of_a_hundred_asked_for_some_come_and_the_others_fail() -> None:
-    spec = cloud(failures={"creation": [{"probability": "0.4"}]}, retryAfter="Never")
-    found = Counter(phase_of(spec, serial).state for serial in range(100))
-    assert found[State.DUE] + found[State.FAILED] == 100
-    assert 20 < found[State.FAILED] < 60
-    exact = cloud(failures={"creation": [{"serials": "60-99"}]}, retryAfter="Never")
-    assert Counter(phase_of(exact, serial).state for serial in range(100)) == {
-        State.DUE: 60,
-        State.FAILED: 40,
-    }
-
-
 def test_every_try_draws_anew() -> None:
     spec = cloud(failures={"creation": [{"probability": "0.5"}]}, retryAfter="10s")
     tries = [course_of(spec, serial)[-1].tries for serial in range(1_000)]
     assert sum(tries) / 1_000 == pytest.approx(1, abs=0.3), "half fail once more each time"
-
-
-def test_nodes_come_out_of_order() -> None:
-    spec = cloud(provisioningDelay={"uniform": {"min": "0s", "max": "1m"}})
-    times = [course_of(spec, serial)[-1].since for serial in range(20)]
-    assert times != sorted(times)
 
 
 def test_what_never_registers_runs_and_has_no_node() -> None:

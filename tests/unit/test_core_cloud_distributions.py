@@ -1,18 +1,16 @@
 """Spans from draws.
 
-- each distribution gives the quantiles that its parameters say, and many draws fit them
+- each distribution gives the quantiles that its parameters say
 - a greater draw never gives a shorter span; every span is from 0 to 720 h
-- measured samples come as they were measured, and as often
 - a stored object always gives a span, however odd
 - a release never changes what a draw gives
 """
 
 import math
-from statistics import NormalDist
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.draws import (
@@ -26,6 +24,7 @@ from kwok_operator.core.cloud.draws import (
     span_by_rate,
 )
 from kwok_operator.models.delay import Delay
+from tests.fakes.rows import each_row
 from tests.unit.clouds import DELAYS
 
 DRAWS = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -38,12 +37,8 @@ def delay(**fields: Any) -> Delay:
     return Delay.model_validate(fields)
 
 
-def sample(given: Delay, *, seed: str) -> list[int]:
-    return sorted(drawn(given, InstanceSeed(seed, "g", n), what="x") for n in range(MANY))
-
-
-@pytest.mark.parametrize(
-    ("given", "draw", "seconds"),
+@each_row(
+    "given draw seconds",
     [
         ({"fixed": "1m30s"}, 0.123, 90),
         ({"uniform": {"min": "10s", "max": "1m"}}, 0.5, 35),
@@ -57,7 +52,6 @@ def sample(given: Delay, *, seed: str) -> list[int]:
         ({"samples": ["3s", "1s", "2s", "2s"]}, 0.7, 2),
         ({"samples": ["3s", "1s", "2s", "2s"]}, 0.76, 3),
     ],
-    ids=str,
 )
 def test_quantiles(given: dict[str, Any], draw: float, seconds: float) -> None:
     assert span(delay(**given), draw) == pytest.approx(seconds * SECOND, abs=1)
@@ -78,36 +72,6 @@ def test_a_release_never_changes_what_a_draw_gives(
     assert span(delay(**given), draw) == expected
 
 
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=5, deadline=None)
-@pytest.mark.parametrize(
-    ("given_", "cumulative"),
-    [
-        ({"uniform": {"min": "10s", "max": "1m"}}, lambda s: (s - 10) / 50),
-        ({"normal": {"mean": "45s", "stddev": "10s"}}, NormalDist(45, 10).cdf),
-        (
-            {"lognormal": {"p50": "40s", "p99": "3m"}},
-            lambda s: NormalDist(math.log(40), math.log(4.5) / 2.3263).cdf(math.log(s)),
-        ),
-        ({"exponential": {"mean": "1h"}}, lambda s: 1 - math.exp(-s / 3600)),
-    ],
-    ids=["uniform", "normal", "lognormal", "exponential"],
-)
-def test_many_draws_fit(given_: dict[str, Any], cumulative: Any, seed: int) -> None:
-    spans = sample(delay(**given_), seed=str(seed))
-    off = (abs(cumulative(s / SECOND) - n / MANY) for n, s in enumerate(spans))
-    assert max(off) < FURTHEST
-
-
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=5, deadline=None)
-def test_samples_come_as_often_as_they_are_named(seed: int) -> None:
-    spans = sample(delay(samples=["7s", "1s", "1s", "4s"]), seed=str(seed))
-    assert set(spans) == {1_000, 4_000, 7_000}
-    assert spans.count(1_000) / MANY == pytest.approx(1 / 2, abs=FURTHEST)
-    assert spans.count(7_000) / MANY == pytest.approx(1 / 4, abs=FURTHEST)
-
-
 @given(DELAYS, DRAWS, DRAWS)
 def test_spans_grow_with_the_draw_and_are_within_bounds(
     given: dict[str, Any], one: float, other: float
@@ -116,7 +80,7 @@ def test_spans_grow_with_the_draw_and_are_within_bounds(
     assert 0 <= low <= high <= LONGEST
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {},
@@ -128,9 +92,8 @@ def test_spans_grow_with_the_draw_and_are_within_bounds(
         {"exponential": {"mean": "999h"}},
         {"fixed": "1s", "samples": ["2s"]},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("draw", [1e-16, 0.5, 1 - 1e-16])
+@each_row("draw", [1e-16, 0.5, 1 - 1e-16])
 def test_whatever_is_stored_gives_a_span(given: dict[str, Any], draw: float) -> None:
     assert 0 <= span(delay(**given), draw) <= LONGEST
 

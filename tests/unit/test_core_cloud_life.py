@@ -27,6 +27,7 @@ from kwok_operator.core.cloud.life import (
 )
 from kwok_operator.core.cloud.states import State
 from kwok_operator.models.cloud import Cloud
+from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, QUICK, cloud
 
 T0 = 1_800_000_000_000
@@ -118,12 +119,6 @@ def test_no_node_lives_longer_than_it_may() -> None:
     )
     assert life(interruptions={}).end is None
     assert life(interruptions={"hourlyRate": "0"}).end is None
-
-
-def test_a_rate_is_the_share_that_is_gone_within_an_hour() -> None:
-    ends = [life(n, interruptions={"hourlyRate": "0.3"}).end for n in range(2_000)]
-    gone = sum(end is not None and end.after <= HOUR for end in ends)
-    assert gone / 2_000 == pytest.approx(0.3, abs=0.05)
 
 
 def test_notice_may_be_given_later_or_not_at_all() -> None:
@@ -220,7 +215,7 @@ def test_the_annotation_is_short_and_plain() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -234,7 +229,6 @@ def test_the_annotation_is_short_and_plain() -> None:
         '{"bornAt": "2026-01-02T03:04:05Z", "surprise": 1}',
         json.dumps({"bornAt": "2026-01-02T03:04:05Z", "end": {"reason": "x" * 10**5}}),
     ],
-    ids=lambda text: text[:60],
 )
 def test_what_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not the record of a life"):

@@ -3,7 +3,7 @@
 - refusals are decided once, tried again in their time, and forgotten with their instances
 - those that find room later begin their tries then; batches stay in order and lose nobody
 - the phases are the same when everything is read back
-- rows and records are few: with 2,000 pending and half of them failed, status is under 10 kB
+- rows and records are few: with half of 2,000 pending refused, status is under 10 kB
 - no instance is in two phases, none is left out
 - what cluster-autoscaler is told
 """
@@ -13,7 +13,6 @@ import random
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,12 +32,8 @@ from kwok_operator.core.serials import MAX_BATCHES, Batch, format_ranges
 from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import Cloud, ErrorClass
 from kwok_operator.models.cloudstatus import MAX_REFUSED, MAX_ROWS, CloudStatus
-from kwok_operator.models.status import (
-    Condition,
-    ConditionType,
-    KwokNodeGroupStatus,
-    PendingBatch,
-)
+from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
+from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
 T0 = 1_800_000_000_000
@@ -270,15 +265,6 @@ HALF_FAIL = cloud(
 )
 
 
-@pytest.mark.parametrize("age", [0, 10, 30, 60, 600])
-def test_status_is_small_with_half_of_two_thousand_failed_at_random(age: int) -> None:
-    record, batches = record_of(HALF_FAIL), [batch(0, 1_999)]
-    found = phases_of(record, *batches, now=T0 + 30 * SECOND)
-    failed = counts(found.values())[State.FAILED]
-    assert 900 < failed < 1_100
-    assert size(full_status(record, batches, T0 + age * SECOND)) < 6_000
-
-
 def test_status_is_small_with_half_of_two_thousand_refused_by_turns() -> None:
     draw = random.Random(1)
     serials = [n for n in range(2_000) if draw.random() < 0.5]
@@ -318,7 +304,7 @@ def test_a_row() -> None:
     assert rows({}) == ()
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.GONE])
+@each_row("state", [state for state in State if state is not State.GONE])
 def test_each_state_has_its_count(state: State) -> None:
     """What is due is being created: it is so for a moment only."""
     shown = {name: count for name, count in instance_counts({state: 3}).dump().items() if count}
@@ -326,8 +312,8 @@ def test_each_state_has_its_count(state: State) -> None:
     assert {name.lower(): count for name, count in shown.items()} == {expected.value.lower(): 3}
 
 
-@pytest.mark.parametrize(
-    ("state", "expected"),
+@each_row(
+    "state expected",
     [
         (State.WAITING, InstanceState.CREATING),
         (State.CREATING, InstanceState.CREATING),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.serials import names_serial, pack, unpack
+from tests.fakes.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_half_of_two_thousand_at_random_is_short(first: int) -> None:
     assert unpack(pack(serials)) == serials
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["x", "1-", "-1+AAAA", "0+", "0+not base64!", "0+AAAA", "²+AAAA", "1" * 30 + "+AAAA"]
 )
 def test_nothing_else_is_taken(text: str) -> None:

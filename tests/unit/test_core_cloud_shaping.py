@@ -46,6 +46,7 @@ from kwok_operator.core.template import KubeletEndpoint, render, resolve
 from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.template import GuardTaint, Taint, Template
+from tests.fakes.rows import each_row
 from tests.fakes.store import merge_patch
 from tests.unit.clouds import CLOUDS, GROUP, QUICK
 
@@ -168,8 +169,8 @@ INTERRUPTION = "kwok-operator.io/interruption:NoSchedule"
 
 
 class TestShownText:
-    @pytest.mark.parametrize(
-        ("life", "at", "text"),
+    @each_row(
+        "life at text",
         [
             (Life(BORN), 0, "Ready"),
             (BOOT, 0, "NotReady/Booting"),
@@ -225,8 +226,8 @@ class TestBirth:
         assert condition(node)["lastTransitionTime"] == "2026-01-02T03:04:05Z"
         assert condition(node, "MemoryPressure")["status"] == "False"
 
-    @pytest.mark.parametrize("with_endpoint", [True, False])
-    @pytest.mark.parametrize("hold", Hold)
+    @each_row("with_endpoint", [True, False])
+    @each_row("hold", Hold)
     def test_it_is_never_ready_where_its_life_is_not(self, hold: Hold, with_endpoint: bool) -> None:
         node = birth(BOOT, hold=hold, ready=with_endpoint)
         assert (ready(node), held(node)) == ("False", hold is Hold.STAGE)

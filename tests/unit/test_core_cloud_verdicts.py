@@ -5,11 +5,10 @@
 - an outage, and whose it is
 """
 
-import pytest
-
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.summary import FAILURES, Verdict, outage, provisioned
 from kwok_operator.models.cloud import ErrorClass
+from tests.fakes.rows import each_row
 
 SOLD_OUT = Fault(ErrorClass.OUT_OF_RESOURCES, "SoldOut", "no machines left")
 QUOTA = Fault(ErrorClass.QUOTA_EXCEEDED, "Quota", "ask for more")
@@ -44,8 +43,8 @@ class TestProvisioned:
             False, "Provisioning", "3 instances have no Node yet: 3 Provisioning."
         )
 
-    @pytest.mark.parametrize(
-        ("phase", "reason"),
+    @each_row(
+        "phase reason",
         [
             (FAILED, "CreationFailed"),
             (REFUSED, "PoolExhausted"),
@@ -53,7 +52,6 @@ class TestProvisioned:
             (OUT, "Outage"),
             (NEVER, "NeverRegisters"),
         ],
-        ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_one_in_trouble_goes_before_all_that_are_under_way(
         self, phase: Phase, reason: str

@@ -6,17 +6,16 @@
 
 from typing import Any
 
-import pytest
-
 from kwok_operator.core.counts import Counts, read_counts
+from tests.fakes.rows import each_row
 
 MIN = "cluster-autoscaler.kwok.nodegroup/min-count"
 MAX = "cluster-autoscaler.kwok.nodegroup/max-count"
 DESIRED = "cluster-autoscaler.kwok.nodegroup/desired-count"
 
 
-@pytest.mark.parametrize(
-    ("annotations", "counts"),
+@each_row(
+    "annotations counts",
     [
         ({}, Counts(0, 200, None)),
         ({MIN: "3"}, Counts(3, 200, None)),
@@ -35,8 +34,8 @@ def test_the_first_place_that_has_it_counts() -> None:
     assert read_counts(places) == (Counts(1, 9, None), ())
 
 
-@pytest.mark.parametrize(
-    ("annotations", "sentence"),
+@each_row(
+    "annotations sentence",
     [
         ({MIN: "few"}, f"Node a: annotation {MIN}: 'few' is not a number of nodes; write one"),
         ({MAX: "1e3"}, "'1e3' is not a number of nodes"),

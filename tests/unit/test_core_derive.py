@@ -21,6 +21,7 @@ from kwok_operator.core.naming import group_name
 from kwok_operator.core.words import Problem
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from tests.fakes.rows import each_row
 
 KEY = "pool"
 MIN = "cluster-autoscaler.kwok.nodegroup/min-count"
@@ -78,9 +79,7 @@ def templates(*nodes: dict[str, Any]) -> ConfigMapTemplates:
 
 
 def derived(
-    *nodes: dict[str, Any],
-    real: list[LiveNode] | None = None,
-    using: ProviderConfig | None = None,
+    *nodes: dict[str, Any], real: list[LiveNode] | None = None, using: ProviderConfig | None = None
 ) -> Derivation:
     """Of templates alone, unless there are real nodes."""
     source = ReadNodesFrom.CONFIGMAP if real is None else ReadNodesFrom.BOTH
@@ -289,8 +288,8 @@ class TestWithoutTheKey:
 
 
 class TestWhatIsLeftOut:
-    @pytest.mark.parametrize(
-        ("bad", "reason", "sentence"),
+    @each_row(
+        "bad reason sentence",
         [
             (node("x", "bad", capacity=None), "NoCapacity", "Node x (group bad): status.capacity"),
             (node("x", "bad", capacity={"cpu": 1}), "NoCapacity", "lacks cpu or memory"),
@@ -386,7 +385,7 @@ real_nodes = st.builds(
     source=st.sampled_from(ReadNodesFrom),
     kind=st.sampled_from(KeyKind),
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_whatever_the_nodes_are_groups_can_be_applied(
     static: list[dict[str, Any]], real: list[LiveNode], source: ReadNodesFrom, kind: KeyKind
 ) -> None:

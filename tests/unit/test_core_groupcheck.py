@@ -18,6 +18,7 @@ from kwok_operator.core.groupcheck import check_group, check_pool, mirrors, sche
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from tests import cloudmanifests, manifests
 from tests.cloudmanifests import cloud, pool
+from tests.fakes.rows import each_row
 from tests.manifests import Manifest, group, shape
 
 GOOD = manifests.GOOD | cloudmanifests.GOOD
@@ -38,13 +39,14 @@ def rules(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from rules(part)
 
 
-@pytest.mark.parametrize("manifest", GOOD.values(), ids=GOOD.keys())
-def test_what_is_right_passes(manifest: Manifest) -> None:
+@each_row("name manifest", GOOD.items())
+def test_what_is_right_passes(name: str, manifest: Manifest) -> None:
     assert sentences(manifest) == []
 
 
-@pytest.mark.parametrize(("manifest", "part"), BAD.values(), ids=BAD.keys())
-def test_what_is_wrong_is_told_once(manifest: Manifest, part: str) -> None:
+@each_row("name wrong", BAD.items())
+def test_what_is_wrong_is_told_once(name: str, wrong: tuple[Manifest, str]) -> None:
+    manifest, part = wrong
     (sentence,) = sentences(manifest)
     assert part in sentence
     assert sentence.startswith(("metadata", "spec"))
@@ -57,60 +59,31 @@ def test_every_rule_of_the_schema_is_known_here(kind: str) -> None:
     assert [rule["message"] for rule in found if mirrors(rule) is None] == []
 
 
-@pytest.mark.parametrize(
-    ("manifest", "sentence"),
+FIELD = "there is no such field"
+
+
+@each_row(
+    "manifest sentence",
     [
-        (
-            group({"targetSizes": 1}),
-            "spec.targetSizes: there is no such field; did you mean targetSize?",
-        ),
-        (
-            group({"minSize": 1}),
-            "spec.minSize: there is no such field; write spec.autoscaling.minSize",
-        ),
-        (shape(CPU=1), "spec.template.shape.CPU: there is no such field; did you mean cpu?"),
-        (
-            {**group(), "sepc": {}},
-            "sepc: there is no such field; did you mean spec?",
-        ),
-        (
-            group({}, label={"a": "b"}),
-            "metadata.label: there is no such field; did you mean labels?",
-        ),
+        (group({"targetSizes": 1}), f"spec.targetSizes: {FIELD}; did you mean targetSize?"),
+        (group({"minSize": 1}), f"spec.minSize: {FIELD}; write spec.autoscaling.minSize"),
+        (shape(CPU=1), f"spec.template.shape.CPU: {FIELD}; did you mean cpu?"),
+        ({**group(), "sepc": {}}, f"sepc: {FIELD}; did you mean spec?"),
+        (group({}, label={"a": "b"}), f"metadata.label: {FIELD}; did you mean labels?"),
         (
             {**group(), "apiVersion": "kwok-operator.io/v1"},
             "apiVersion: is 'kwok-operator.io/v1'; write kwok-operator.io/v1alpha1",
         ),
         (
             cloud(delay={"fixed": "1s"}),
-            "spec.cloud.delay: there is no such field; write"
-            " spec.cloud.failures.slowDeletion.delay",
+            f"spec.cloud.delay: {FIELD}; write spec.cloud.failures.slowDeletion.delay",
         ),
         (
             pool({"targetSize": 1}),
-            "spec.targetSize: there is no such field; known here: error, instances, outage,"
-            " resources",
+            f"spec.targetSize: {FIELD}; known here: error, instances, outage, resources",
         ),
-        (
-            pool({"code": "x"}),
-            "spec.code: there is no such field; write spec.error.code",
-        ),
-        (
-            {**group(), "metadata": {}},
-            "metadata.name: is missing; every object has a name",
-        ),
-    ],
-    ids=[
-        "misspelt",
-        "misplaced",
-        "upper-case",
-        "at the top",
-        "metadata",
-        "version",
-        "in a cloud",
-        "not in a pool",
-        "in a pool",
-        "no name",
+        (pool({"code": "x"}), f"spec.code: {FIELD}; write spec.error.code"),
+        ({**group(), "metadata": {}}, "metadata.name: is missing; every object has a name"),
     ],
 )
 def test_the_remedy_is_named(manifest: Manifest, sentence: str) -> None:
@@ -139,7 +112,7 @@ anything = st.recursive(
 
 
 @given(manifest=st.dictionaries(names, anything, max_size=4), name=st.just("a") | anything)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_whatever_passes_can_be_read(manifest: Manifest, name: Any) -> None:
     whole = {**group(name=name), **manifest}
     for problem in check_group(whole):

@@ -27,6 +27,7 @@ from kwok_operator.core.livenodes import (
     matches,
 )
 from kwok_operator.models.source import NodesSource
+from tests.fakes.rows import each_row
 from tests.fakes.store import merge_patch
 
 Json = dict[str, Any]
@@ -86,7 +87,7 @@ class TestChoosing:
         assert choose([], ANY) is None
         assert choose([kept()], source(name="other")) is None
 
-    @pytest.mark.parametrize(
+    @each_row(
         "patch",
         [
             {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
@@ -101,7 +102,6 @@ class TestChoosing:
             {"status": {"capacity": {"memory": None}}},
             {"status": None},
         ],
-        ids=str,
     )
     def test_leaves_out_what_is_no_example(self, patch: Json) -> None:
         metadata = at("2026-02-01T00:00:00Z") | patch.get("metadata", {})
@@ -126,66 +126,45 @@ def expression(key: str, operator: str, *values: str) -> Json:
 
 
 class TestDescribing:
-    def test_by_name(self) -> None:
-        assert matches(kept("a"), source(name="a"))
-        assert not matches(kept("ab"), source(name="a"))
+    def test_by_labels(self) -> None:
+        wanted = {"matchLabels": {"a": "1", "b": "2"}}
+        assert all(selected({"a": "1", "b": "2", **more}, **wanted) for more in ({}, {"c": "3"}))
+        assert not any(selected(few, **wanted) for few in ({"a": "1"}, {"a": "1", "b": "1"}, {}))
+        assert selected({}), "an empty selector means any"
 
-    @pytest.mark.parametrize(
-        ("labels", "fits"),
+    @each_row(
+        "operator values fits",
         [
-            ({"a": "1", "b": "2", "c": "3"}, True),
-            ({"a": "1", "b": "2"}, True),
-            ({"a": "1"}, False),
-            ({"a": "1", "b": "1"}, False),
-            ({}, False),
+            # With a=1, with a=2, with an empty a, without a.
+            ("In", ["1", "3"], [True, False, False, False]),
+            ("In", [""], [False, False, True, False]),
+            ("NotIn", ["1", "3"], [False, True, True, True]),
+            ("Exists", [], [True, True, True, False]),
+            ("DoesNotExist", [], [False, False, False, True]),
         ],
     )
-    def test_by_labels(self, labels: dict[str, str], fits: bool) -> None:
-        assert selected(labels, matchLabels={"a": "1", "b": "2"}) is fits
-
-    @pytest.mark.parametrize(
-        ("operator", "values", "fits"),
-        [
-            # With a=1, with a=2, without a.
-            ("In", ["1", "3"], (True, False, False)),
-            ("NotIn", ["1", "3"], (False, True, True)),
-            ("Exists", [], (True, True, False)),
-            ("DoesNotExist", [], (False, False, True)),
-        ],
-    )
-    def test_by_expressions(
-        self, operator: str, values: list[str], fits: tuple[bool, bool, bool]
-    ) -> None:
-        wanted = expression("a", operator, *values)
-        assert tuple(selected(labels, **wanted) for labels in ({"a": "1"}, {"a": "2"}, {})) == fits
-
-    def test_an_empty_label_is_there(self) -> None:
-        assert selected({"a": ""}, **expression("a", "Exists"))
-        assert selected({"a": ""}, **expression("a", "In", ""))
-        assert not selected({}, **expression("a", "In", ""))
+    def test_by_expressions(self, operator: str, values: list[str], fits: list[bool]) -> None:
+        labels: tuple[dict[str, str], ...] = ({"a": "1"}, {"a": "2"}, {"a": ""}, {})
+        assert [selected(one, **expression("a", operator, *values)) for one in labels] == fits
 
     def test_by_labels_and_expressions_together(self) -> None:
         wanted = {"matchLabels": {"a": "1"}, **expression("b", "DoesNotExist")}
-        assert selected({"a": "1"}, **wanted)
-        assert not selected({"a": "1", "b": "2"}, **wanted)
-        assert not selected({"a": "2"}, **wanted)
+        found = [selected(labels, **wanted) for labels in ({"a": "1"}, {"a": "1", "b": "2"}, {})]
+        assert found == [True, False, False]
 
-    def test_an_empty_selector_means_any(self) -> None:
-        assert selected({})
-
-    def test_by_annotation(self) -> None:
+    def test_by_name_by_annotation_and_by_nothing(self) -> None:
+        assert matches(kept("a"), source(name="a"))
+        assert not matches(kept("ab"), source(name="a"))
         wanted = {"key": "example.com/team", "value": "search"}
         assert matches(kept(), source(annotation=wanted))
         assert not matches(kept(), source(annotation={**wanted, "value": "ads"}))
         without = kept(metadata={"annotations": None})
         assert not matches(without, source(annotation={**wanted, "value": ""}))
-
-    def test_nothing_describes_nothing(self) -> None:
         # The API server refuses it, but what it had stored before may be like that.
         assert not matches(kept(), source())
 
-    @pytest.mark.parametrize(
-        ("fields", "words"),
+    @each_row(
+        "fields words",
         [
             ({"name": "web-1"}, "called web-1"),
             ({"annotation": {"key": "team", "value": "ads"}}, "annotated team=ads"),
@@ -194,7 +173,6 @@ class TestDescribing:
             ({"selector": expression("a", "Exists")}, "labelled a Exists"),
             ({"selector": {}}, "at all"),
         ],
-        ids=str,
     )
     def test_in_words(self, fields: Json, words: str) -> None:
         assert in_words(source(**fields)) == words
@@ -215,14 +193,14 @@ LEFTOVER = merge_patch(
 
 
 class TestFakes:
-    @pytest.mark.parametrize("why", FAKES)
+    @each_row("why", FAKES)
     def test_are_never_copied(self, why: str) -> None:
         assert is_fake(raw(**FAKES[why]))
         node = kept("a", **FAKES[why])
         assert (node.usable, node.digest) == (False, "")
         assert choose([node], source(name="a")) is None
 
-    @pytest.mark.parametrize(
+    @each_row(
         "patch",
         [
             {},
@@ -231,7 +209,6 @@ class TestFakes:
             {"metadata": {"labels": {"type": "gpu"}}},
             {"metadata": {"annotations": {"example.com/kwok.x-k8s.io": "fake"}}},
         ],
-        ids=str,
     )
     def test_real_ones_are_not_taken_for_them(self, patch: Json) -> None:
         assert kept(**patch).usable
@@ -284,11 +261,11 @@ NEWS: dict[str, Json] = {
 
 
 class TestDigest:
-    @pytest.mark.parametrize("what", NO_NEWS)
+    @each_row("what", NO_NEWS)
     def test_is_not_changed_by(self, what: str) -> None:
         assert kept(**NO_NEWS[what]).digest == kept().digest
 
-    @pytest.mark.parametrize("what", NEWS)
+    @each_row("what", NEWS)
     def test_is_changed_by(self, what: str) -> None:
         assert kept(**NEWS[what]).digest != kept().digest
 

@@ -21,6 +21,7 @@ from kwok_operator.core.merge import merge_nodes
 from kwok_operator.core.template import SourceNode, resolve, source
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
+from tests.fakes.rows import each_row
 
 Json = dict[str, Any]
 
@@ -34,64 +35,45 @@ def node(
     return {"metadata": metadata or {}, "spec": spec or {}, "status": status or {}}
 
 
-def merged(base: Json, overlay: Json) -> Json:
-    return merge_nodes(base, overlay)
+ARM = {"nodeInfo": {"architecture": "arm64"}}
+LIST_OF_TWO = {"runtimeHandlers": [{"name": "a"}, {"name": "b"}]}
 
 
-class TestMaps:
-    def test_are_merged_by_key(self) -> None:
-        base = node(metadata={"labels": {"pool": "a", "zone": "z"}})
-        overlay = node(metadata={"labels": {"pool": "b", "disk": "ssd"}})
-        labels = merged(base, overlay)["metadata"]["labels"]
-        assert labels == {"pool": "b", "zone": "z", "disk": "ssd"}
-
-    def test_at_any_depth(self) -> None:
-        base = node(status={"runtime": {"features": {"a": {"x": 1, "y": 2}}}})
-        overlay = node(status={"runtime": {"features": {"a": {"y": 3}}}})
-        assert merged(base, overlay)["status"]["runtime"]["features"]["a"] == {"x": 1, "y": 3}
-
-    def test_null_takes_a_key_away(self) -> None:
-        base = node(metadata={"labels": {"pool": "a", "zone": "z"}})
-        overlay = node(metadata={"labels": {"pool": None, "never": None}})
-        assert merged(base, overlay)["metadata"]["labels"] == {"zone": "z"}
-
-    def test_null_takes_a_whole_map_away(self) -> None:
-        base = node(status={"nodeInfo": {"architecture": "arm64"}})
-        assert "nodeInfo" not in merged(base, node(status={"nodeInfo": None}))["status"]
-
-    def test_a_null_deep_in_a_new_map_does_not_stay(self) -> None:
-        overlay = node(metadata={"labels": {"pool": None, "zone": "z"}})
-        assert merged(node(), overlay)["metadata"]["labels"] == {"zone": "z"}
-
-    def test_a_map_takes_the_place_of_what_is_none(self) -> None:
-        base = node(status={"features": "all"})
-        overlay = node(status={"features": {"a": True}})
-        assert merged(base, overlay)["status"]["features"] == {"a": True}
-
-    def test_lists_are_replaced(self) -> None:
-        base = node(status={"runtimeHandlers": [{"name": "a"}, {"name": "b"}]})
-        overlay = node(status={"runtimeHandlers": [{"name": "c"}]})
-        assert merged(base, overlay)["status"]["runtimeHandlers"] == [{"name": "c"}]
+@each_row(
+    "base overlay result",
+    [
+        ({"a": "1", "b": "2"}, {"a": "3", "c": "4"}, {"a": "3", "b": "2", "c": "4"}),
+        ({"x": {"y": {"a": 1, "b": 2}}}, {"x": {"y": {"b": 3}}}, {"x": {"y": {"a": 1, "b": 3}}}),
+        ({"a": {"b": "1", "c": "2"}}, {"a": {"b": None, "d": None}}, {"a": {"c": "2"}}),
+        (ARM, {"nodeInfo": None}, {}),
+        ({}, {"a": {"b": None, "c": "2"}}, {"a": {"c": "2"}}),
+        ({"features": "all"}, {"features": {"a": True}}, {"features": {"a": True}}),
+        (LIST_OF_TWO, {"runtimeHandlers": [{"name": "c"}]}, {"runtimeHandlers": [{"name": "c"}]}),
+    ],
+)
+def test_maps_are_merged_by_key_and_lists_replaced(base: Json, overlay: Json, result: Json) -> None:
+    found = merge_nodes(node(status=base), node(status=overlay))["status"]
+    assert {key: value for key, value in found.items() if key in base | overlay} == result
 
 
-class TestTaints:
-    def test_are_merged_by_key_and_effect(self) -> None:
-        other = {**GPU, "value": "h100"}
-        evicting = {**GPU, "effect": "NoExecute"}
-        base = node(spec={"taints": [GPU, SPOT]})
-        overlay = node(spec={"taints": [other, evicting]})
-        assert merged(base, overlay)["spec"]["taints"] == [other, SPOT, evicting]
-
-    @pytest.mark.parametrize("taints", [{}, {"taints": []}], ids=["not given", "empty"])
-    def test_those_of_the_base_stay_where_none_are_given(self, taints: Json) -> None:
-        assert merged(node(spec={"taints": [GPU]}), node(spec=taints))["spec"]["taints"] == [GPU]
-
-    def test_null_takes_all_away(self) -> None:
-        base, overlay = node(spec={"taints": [GPU, SPOT]}), node(spec={"taints": None})
-        assert merged(base, overlay)["spec"]["taints"] == []
-
-    def test_come_from_the_overlay_where_the_base_has_none(self) -> None:
-        assert merged(node(), node(spec={"taints": [SPOT]}))["spec"]["taints"] == [SPOT]
+@each_row(
+    "base overlay result",
+    [
+        (
+            [GPU, SPOT],
+            {"taints": [{**GPU, "value": "h100"}, {**GPU, "effect": "NoExecute"}]},
+            [{**GPU, "value": "h100"}, SPOT, {**GPU, "effect": "NoExecute"}],
+        ),
+        ([GPU], {}, [GPU]),
+        ([GPU], {"taints": []}, [GPU]),
+        ([GPU, SPOT], {"taints": None}, []),
+        ([], {"taints": [SPOT]}, [SPOT]),
+    ],
+)
+def test_taints_are_merged_by_key_and_effect(
+    base: list[Json], overlay: Json, result: list[Json]
+) -> None:
+    assert merge_nodes(node(spec={"taints": base}), node(spec=overlay))["spec"]["taints"] == result
 
 
 MACHINE = node(
@@ -102,28 +84,26 @@ MACHINE = node(
 )
 
 
-class TestResources:
-    def test_capacity_given_anew_can_be_used_whole(self) -> None:
-        status = merged(MACHINE, node(status={"capacity": {"cpu": "16"}}))["status"]
-        assert status["capacity"] == {"cpu": "16", "memory": "32Gi", "nvidia.com/gpu": "4"}
-        assert status["allocatable"] == {"cpu": "16", "memory": "30Gi", "nvidia.com/gpu": "4"}
-
-    def test_unless_allocatable_is_given_too(self) -> None:
-        overlay = node(status={"capacity": {"cpu": "16"}, "allocatable": {"cpu": "15"}})
-        assert merged(MACHINE, overlay)["status"]["allocatable"]["cpu"] == "15"
-
-    def test_allocatable_alone_leaves_capacity(self) -> None:
-        status = merged(MACHINE, node(status={"allocatable": {"cpu": "7"}}))["status"]
-        assert (status["capacity"]["cpu"], status["allocatable"]["cpu"]) == ("8", "7")
-
-    def test_a_new_resource_is_in_both(self) -> None:
-        status = merged(MACHINE, node(status={"capacity": {"example.com/x": "2"}}))["status"]
-        assert status["capacity"]["example.com/x"] == status["allocatable"]["example.com/x"] == "2"
-
-    def test_one_taken_away_is_in_neither(self) -> None:
-        status = merged(MACHINE, node(status={"capacity": {"nvidia.com/gpu": None}}))["status"]
-        assert "nvidia.com/gpu" not in status["capacity"]
-        assert "nvidia.com/gpu" not in status["allocatable"]
+@each_row(
+    "overlay capacity allocatable",
+    [
+        # Capacity given anew can be used whole, unless allocatable is given too.
+        ({"capacity": {"cpu": "16"}}, {"cpu": "16"}, {"cpu": "16"}),
+        ({"capacity": {"cpu": "16"}, "allocatable": {"cpu": "15"}}, {"cpu": "16"}, {"cpu": "15"}),
+        ({"allocatable": {"cpu": "7"}}, {}, {"cpu": "7"}),
+        ({"capacity": {"example.com/x": "2"}}, {"example.com/x": "2"}, {"example.com/x": "2"}),
+        (
+            {"capacity": {"nvidia.com/gpu": None}},
+            {"nvidia.com/gpu": None},
+            {"nvidia.com/gpu": None},
+        ),
+    ],
+)
+def test_resources(overlay: Json, capacity: Json, allocatable: Json) -> None:
+    status = merge_nodes(MACHINE, node(status=overlay))["status"]
+    for part, changes in (("capacity", capacity), ("allocatable", allocatable)):
+        wanted = MACHINE["status"][part] | changes
+        assert status[part] == {name: amount for name, amount in wanted.items() if amount}
 
 
 names = st.sampled_from(["a", "b", "cpu", "gpu"])
@@ -314,8 +294,8 @@ REMOTE: Json = {"nodes": {"name": "a", "cluster": {"secretName": "prod"}}}
 CONFIGMAP: Json = {"configMap": {"name": "t"}}
 
 
-@pytest.mark.parametrize(
-    ("parts", "word"),
+@each_row(
+    "parts word",
     [
         ({}, "Default"),
         ({"from": NODES}, "Live"),
@@ -325,7 +305,6 @@ CONFIGMAP: Json = {"configMap": {"name": "t"}}
         ({"from": REMOTE | CONFIGMAP, "shape": {"cpu": 4}}, "Remote+ConfigMap+Shape"),
         ({"from": CONFIGMAP, "node": {"spec": {}}}, "ConfigMap+Node"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_source_in_a_word(parts: Json, word: str) -> None:
     assert source(template(**parts)) == word

@@ -8,12 +8,12 @@
 
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
 from kwok_operator.core.naming import NodeNames, uid_hash
+from tests.fakes.rows import each_row
 
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"
 UID_AFTER = "9d1f6a52-33c7-4c0b-8a55-0c6c7d0e4f10"
@@ -73,35 +73,11 @@ def test_only_what_name_gives_is_a_name(text: str, with_prefix: bool) -> None:
     assert serial is None or names.name(serial) == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rest",
     [
-        "",
-        "7",
-        "00007",
-        "0000007",
-        "1" * 5_000,
-        "-00007",
-        "+00007",
-        " 00007",
-        "00_007",
-        "00007a",
-        "\u0660\u0660\u0660\u0660\u0660\u0667",
-        "\uff10\uff10\uff10\uff10\uff10\uff17",
-    ],
-    ids=[
-        "nothing",
-        "unpadded",
-        "five-digits",
-        "too-many-zeros",
-        "too-many-digits",
-        "minus",
-        "plus",
-        "space",
-        "underscore",
-        "letter",
-        "arabic-digits",
-        "full-width-digits",
+        *("", "7", "00007", "0000007", "1" * 5_000, "-00007", "+00007", " 00007", "00_007"),
+        *("00007a", "\u0660\u0660\u0660\u0660\u0660\u0667", "\uff10\uff10\uff10\uff10\uff10\uff17"),
     ],
 )
 def test_what_only_looks_like_a_serial_is_none(rest: str) -> None:

@@ -15,12 +15,11 @@ How passes work together over time is in test_controller_world.py.
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import ObservedGroup, Plan, Target, make_plan
 from kwok_operator.core.serials import Batch
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
 NOW = "2026-01-02T03:04:05Z"
@@ -68,8 +67,8 @@ def plan(wish: KwokNodeGroupSpec, observed: ObservedGroup, *, may_create: bool =
 
 
 class TestTarget:
-    @pytest.mark.parametrize(
-        ("wish", "value", "limit"),
+    @each_row(
+        "wish value limit",
         [
             (spec(3), 3, None),
             (spec(0), 0, None),
@@ -82,7 +81,6 @@ class TestTarget:
             (spec(autoscaling={"minSize": 5}), 5, "MinSize"),
             (spec(autoscaling={"maxSize": 1}), 1, "MaxSize"),
         ],
-        ids=str,
     )
     def test_is_within_the_bounds(
         self, wish: KwokNodeGroupSpec, value: int, limit: str | None
@@ -93,277 +91,258 @@ class TestTarget:
 
     def test_a_limit_tells_what_was_asked_for_and_what_holds_it(self) -> None:
         low = plan(spec(3, autoscaling={"minSize": 5}), seen()).target
-        high = plan(spec(9, autoscaling={"maxSize": 5}), seen()).target
-        assert low.limit is not None
+        assert low.wanted == 3 and low.limit is not None
         assert low.limit.message == "autoscaling.minSize is 5; 3 would be fewer."
-        assert high.limit is not None
+        high = plan(spec(9, autoscaling={"maxSize": 5}), seen()).target
+        assert high.wanted == 9 and high.limit is not None
         assert high.limit.message == "autoscaling.maxSize is 5; 9 would be more."
-        assert (low.wanted, high.wanted) == (3, 9)
 
-    def test_unset_is_the_one_that_was_in_force(self) -> None:
-        assert plan(spec(), seen([0, 1], held=7)).target == Target(7, 7)
-
-    def test_unset_from_the_beginning_is_as_many_nodes_as_there_are(self) -> None:
-        assert plan(spec(), seen()).target == Target(0, 0)
-        assert plan(spec(), seen([4, 8])).target == Target(2, 2)
-
-    def test_zero_is_not_unset(self) -> None:
-        assert plan(spec(0), seen([0, 1], held=2)).target == Target(0, 0)
-        assert plan(spec(), seen([0, 1], held=0)).target == Target(0, 0)
+    @each_row(
+        "wish observed value",
+        [
+            # Unset, it is the one in force, and at the beginning as many as there are.
+            (spec(), seen([0, 1], held=7), 7),
+            (spec(), seen(), 0),
+            (spec(), seen([4, 8]), 2),
+            (spec(0), seen([0, 1], held=2), 0),
+            (spec(), seen([0, 1], held=0), 0),
+        ],
+    )
+    def test_zero_is_not_unset(
+        self, wish: KwokNodeGroupSpec, observed: ObservedGroup, value: int
+    ) -> None:
+        assert plan(wish, observed).target == Target(value, value)
 
     def test_what_goes_over_the_brake_waits(self) -> None:
         target = plan(spec(10), seen(range(3), room=4)).target
         assert (target.value, target.wanted) == (4, 10)
-        assert target.limit is not None
-        assert target.limit.reason == "NodeLimit"
+        assert target.limit is not None and target.limit.reason == "NodeLimit"
         assert "leaves 4 for this one, 6 of 10 wait" in target.limit.message
         assert "--max-total-nodes" in target.limit.message
 
-    @pytest.mark.parametrize(("room", "value"), [(10, 10), (9, 9), (5, 5), (4, 5), (0, 5)], ids=str)
-    def test_the_brake_takes_no_node_away(self, room: int, value: int) -> None:
-        assert plan(spec(10), seen(range(5), room=room)).target.value == value
-
-    def test_a_group_over_the_brake_may_still_shrink(self) -> None:
-        target = plan(spec(2), seen(range(5), room=0)).target
-        assert (target.value, target.limit) == (2, None)
+    def test_the_brake_takes_no_node_away(self) -> None:
+        values = {10: 10, 9: 9, 5: 5, 4: 5, 0: 5}
+        targets = {room: plan(spec(10), seen(range(5), room=room)).target for room in values}
+        assert {room: target.value for room, target in targets.items()} == values
+        shrunk = plan(spec(2), seen(range(5), room=0)).target
+        assert (shrunk.value, shrunk.limit) == (2, None)
 
     def test_the_brake_is_stronger_than_the_floor(self) -> None:
         target = plan(spec(0, autoscaling={"minSize": 5}), seen(room=3)).target
         assert target.value == 3
-        assert target.limit is not None
-        assert target.limit.reason == "NodeLimit"
+        assert target.limit is not None and target.limit.reason == "NodeLimit"
 
 
-class TestTooFew:
-    def test_new_serials_are_asked_for_in_one_batch_dated_now(self) -> None:
-        todo = plan(spec(3), seen())
-        assert todo.create == todo.pending == (0, 1, 2)
-        assert todo.batches == (Batch(0, 2, NOW),)
-        assert todo.next_serial == 3
-        assert todo.delete == ()
-
-    def test_only_what_is_missing_is_asked_for(self) -> None:
-        todo = plan(spec(5), seen([0, 3, 4]))
-        assert todo.create == (5, 6)
-        assert todo.batches == (Batch(5, 6, NOW),)
-
-    def test_what_was_asked_for_before_is_waited_for_and_keeps_its_date(self) -> None:
-        asked = (Batch(0, 4, EARLIER),)
-        todo = plan(spec(5), seen([0, 2], batches=asked))
-        assert todo.create == (1, 3, 4)
-        assert todo.batches == (Batch(1, 4, EARLIER),)
-        assert todo.next_serial == 5
-
-    def test_a_higher_target_adds_a_batch_of_its_own(self) -> None:
-        todo = plan(spec(7), seen([0, 1], batches=(Batch(0, 4, EARLIER),)))
-        assert todo.create == (2, 3, 4, 5, 6)
-        assert todo.batches == (Batch(2, 4, EARLIER), Batch(5, 6, NOW))
-
-    def test_when_all_have_come_no_batch_is_left(self) -> None:
-        todo = plan(spec(3), seen(range(3), batches=(Batch(0, 2, EARLIER),)))
-        assert (todo.create, todo.delete, todo.batches) == ((), (), ())
-        assert todo.next_serial == 3
-
-    def test_a_node_that_somebody_deleted_comes_back_under_a_new_name(self) -> None:
-        assert plan(spec(3), seen([0, 2])).create == (3,)
-
-    def test_also_while_its_batch_is_still_being_filled(self) -> None:
-        todo = plan(spec(4), seen([0], gone=[1], batches=(Batch(0, 3, EARLIER),)))
-        assert todo.create == (2, 3, 4)
-        assert all(1 not in batch for batch in todo.batches)
-
-    def test_a_terminating_node_counts_for_nothing(self) -> None:
-        # A foreign finalizer may hold it for ever.
-        todo = plan(spec(3), seen([0, 1], terminating=[2]))
-        assert todo.create == (3,)
-        assert todo.delete == ()
-
-    def test_a_terminating_node_is_not_made_again_under_its_name(self) -> None:
-        todo = plan(spec(3), seen([0], terminating=[1], batches=(Batch(0, 2, EARLIER),)))
-        assert todo.create == (2, 3)
-
-    def test_the_first_serial_is_the_one_that_was_recorded(self) -> None:
-        assert plan(spec(1), seen(next_serial=41)).create == (41,)
-
-    def test_nothing_is_asked_for_over_the_brake(self) -> None:
-        todo = plan(spec(10), seen(range(3), room=5))
-        assert todo.create == (3, 4)
+def asked(first: int, last: int, *spent: int, at: str = EARLIER) -> Batch:
+    return Batch(first, last, at, frozenset(spent))
 
 
-class TestTooMany:
-    @pytest.mark.parametrize(
-        ("order", "deleted"),
-        [(None, (9, 8, 5)), ("NewestFirst", (9, 8, 5)), ("OldestFirst", (1, 2, 5))],
-    )
-    def test_nodes_go_in_the_order_asked_for(
-        self, order: str | None, deleted: tuple[int, ...]
-    ) -> None:
-        wish = spec(2, scaleDown={"order": order})
-        # Given in disorder: what counts is the serial, which tells the age.
-        assert plan(wish, seen([9, 1, 8, 5, 2])).delete == tuple(named(*deleted))
-
-    @pytest.mark.parametrize("order", ["NewestFirst", "OldestFirst"])
-    def test_at_target_zero_all_go(self, order: str) -> None:
-        todo = plan(spec(0, scaleDown={"order": order}), seen(range(4)))
-        assert set(todo.delete) == set(named(0, 1, 2, 3))
-        assert len(todo.delete) == 4
-
-    @pytest.mark.parametrize("order", ["NewestFirst", "OldestFirst"])
-    def test_what_has_not_come_is_taken_back_first_the_newest_first(self, order: str) -> None:
-        asked = (Batch(2, 6, EARLIER),)
-        todo = plan(spec(4, scaleDown={"order": order}), seen([0, 1], batches=asked))
-        assert todo.delete == ()
-        assert todo.create == (2, 3)
-        assert todo.batches == (Batch(2, 3, EARLIER),)
-
-    def test_only_then_nodes_are_deleted(self) -> None:
-        asked = (Batch(3, 4, EARLIER),)
-        todo = plan(spec(2), seen([0, 1, 2], batches=asked))
-        assert todo.pending == ()
-        assert todo.delete == tuple(named(2))
-        assert todo.batches == ()
-
-    def test_a_serial_that_was_taken_back_is_not_given_out_again(self) -> None:
-        shrunk = plan(spec(1), seen([0], batches=(Batch(1, 5, EARLIER),)))
-        assert shrunk.next_serial == 6
-        grown = plan(spec(2), seen([0], batches=shrunk.batches, next_serial=shrunk.next_serial))
-        assert grown.create == (6,)
-
-    def test_what_is_taken_back_is_recorded_where_later_ones_have_come(self) -> None:
-        todo = plan(spec(2), seen([6], batches=(Batch(3, 6, EARLIER),)))
-        assert todo.create == (3,)
-        assert todo.batches == (Batch(3, 3, EARLIER),)
-
-    def test_terminating_nodes_are_not_deleted_again(self) -> None:
-        assert plan(spec(1), seen([0, 1], terminating=[2, 3])).delete == tuple(named(1))
+def does(create: tuple[int, ...] = (), delete: tuple[int, ...] = (), **more: Any) -> dict[str, Any]:
+    """What a plan has: nothing to create or to delete but these serials, and whatever else."""
+    return {"create": create, "delete": sorted(named(*delete)), **more}
 
 
-class TestNodesToDelete:
-    def test_with_a_lower_target_in_the_same_write_exactly_these_go(self) -> None:
-        todo = plan(spec(3, **deleting(*named(0, 2))), seen(range(5)))
-        assert todo.delete == tuple(named(0, 2))
-        assert todo.create == ()
+def found(todo: Plan, fields: Iterable[str]) -> dict[str, Any]:
+    """Of a plan, in the same form."""
+    return {name: getattr(todo, name) for name in fields} | {"delete": sorted(todo.delete)}
 
-    def test_with_an_unchanged_target_they_are_replaced(self) -> None:
-        todo = plan(spec(5, **deleting(*named(0, 2))), seen(range(5)))
-        assert todo.delete == tuple(named(0, 2))
-        assert todo.create == (5, 6)
 
-    def test_with_a_still_lower_target_others_go_too(self) -> None:
-        todo = plan(spec(2, **deleting(*named(0))), seen(range(5)))
-        assert set(todo.delete) == set(named(0, 4, 3))
+Case = tuple[KwokNodeGroupSpec, ObservedGroup, dict[str, Any]]
 
-    def test_more_of_them_than_the_target_leaves_room_for(self) -> None:
-        todo = plan(spec(3, **deleting(*named(0, 1, 2, 3, 4))), seen(range(5)))
-        assert set(todo.delete) == set(named(*range(5)))
-        assert todo.create == (5, 6, 7)
-
-    def test_a_group_without_a_target_replaces_them(self) -> None:
-        todo = plan(spec(None, **deleting(*named(1))), seen(range(3), held=3))
-        assert (todo.delete, todo.create) == (tuple(named(1)), (3,))
-
-    def test_a_pending_one_is_never_created(self) -> None:
-        asked = (Batch(1, 3, EARLIER),)
-        todo = plan(spec(3, **deleting(*named(2))), seen([0], batches=asked))
-        assert todo.create == (1, 3)
-        assert todo.delete == ()
-        assert todo.batches == (Batch(1, 3, EARLIER, frozenset({2})),)
-
-    def test_a_pending_one_is_replaced_where_the_target_says_so(self) -> None:
-        todo = plan(spec(4, **deleting(*named(2))), seen([0], batches=(Batch(1, 3, EARLIER),)))
-        assert todo.create == (1, 3, 4)
-
-    @pytest.mark.parametrize(
-        "name",
-        ["web", "web-zzzz-000001", NAMES.name(99), NAMES.name(1).replace("000001", "1"), "other"],
-        ids=["group", "other-uid", "never-made", "not-padded", "foreign"],
-    )
-    def test_a_name_that_names_nothing_is_reported_and_nothing_is_done(self, name: str) -> None:
-        todo = plan(spec(3, **deleting(name)), seen(range(3)))
-        assert todo.unknown == (name,)
-        assert (todo.create, todo.delete, todo.batches) == ((), (), ())
-
-    def test_one_that_is_gone_already_is_reported(self) -> None:
-        todo = plan(spec(2, **deleting(*named(0, 1))), seen([1, 2, 3]))
-        assert todo.unknown == tuple(named(0))
-        assert todo.delete == tuple(named(1))
-
-    @pytest.mark.parametrize(
-        "observed",
-        [
-            seen([0, 1]),
-            seen([0], terminating=[1]),
-            seen([0], batches=(Batch(0, 1, EARLIER),)),
-        ],
-        ids=["node", "terminating", "pending"],
-    )
-    def test_one_that_is_there_in_any_form_is_known(self, observed: ObservedGroup) -> None:
-        assert plan(spec(1, **deleting(*named(1))), observed).unknown == ()
-
-    def test_serials_not_given_out_yet_are_passed_over(self) -> None:
-        # Or a node would be created, deleted as named, created again, and so on.
-        todo = plan(spec(5, **deleting(*named(3, 5))), seen(range(3)))
-        assert todo.create == (4, 6)
-        assert todo.next_serial == 7
-        assert todo.batches == (Batch(4, 6, NOW, frozenset({5})),) or todo.batches == (
-            Batch(3, 6, NOW, frozenset({3, 5})),
+TOO_FEW: dict[str, Case] = {
+    "new serials are asked for in one batch dated now": (
+        spec(3),
+        seen(),
+        does((0, 1, 2), pending=(0, 1, 2), batches=(asked(0, 2, at=NOW),), next_serial=3),
+    ),
+    "only what is missing is asked for": (
+        spec(5),
+        seen([0, 3, 4]),
+        does((5, 6), batches=(asked(5, 6, at=NOW),)),
+    ),
+    "what was asked for is waited for and keeps its date": (
+        spec(5),
+        seen([0, 2], batches=(asked(0, 4),)),
+        does((1, 3, 4), batches=(asked(1, 4),), next_serial=5),
+    ),
+    "a higher target adds a batch of its own": (
+        spec(7),
+        seen([0, 1], batches=(asked(0, 4),)),
+        does((2, 3, 4, 5, 6), batches=(asked(2, 4), asked(5, 6, at=NOW))),
+    ),
+    "when all have come no batch is left": (
+        spec(3),
+        seen(range(3), batches=(asked(0, 2),)),
+        does(batches=(), next_serial=3),
+    ),
+    "what somebody deleted comes back under a new name": (spec(3), seen([0, 2]), does((3,))),
+    "also while its batch is still being filled": (
+        spec(4),
+        seen([0], gone=[1], batches=(asked(0, 3),)),
+        does((2, 3, 4), batches=(asked(2, 3), asked(4, 4, at=NOW))),
+    ),
+    # A foreign finalizer may hold it for ever.
+    "a terminating node counts for nothing": (spec(3), seen([0, 1], terminating=[2]), does((3,))),
+    "a terminating node is not made again under its name": (
+        spec(3),
+        seen([0], terminating=[1], batches=(asked(0, 2),)),
+        does((2, 3)),
+    ),
+    "the first serial is the recorded one": (spec(1), seen(next_serial=41), does((41,))),
+    "nothing is asked for over the brake": (spec(10), seen(range(3), room=5), does((3, 4))),
+}
+TOO_MANY: dict[str, Case] = {
+    "what has not come is taken back first": (
+        spec(2),
+        seen([0, 1, 2], batches=(asked(3, 4),)),
+        does(delete=(2,), pending=(), batches=()),
+    ),
+    "also where later ones have come": (
+        spec(2),
+        seen([6], batches=(asked(3, 6),)),
+        does((3,), batches=(asked(3, 3),)),
+    ),
+    "what was taken back is not given out again": (spec(2), seen([0], next_serial=6), does((6,))),
+    "its serials are spent": (spec(1), seen([0], batches=(asked(1, 5),)), does(next_serial=6)),
+    "terminating nodes are not deleted again": (
+        spec(1),
+        seen([0, 1], terminating=[2, 3]),
+        does(delete=(1,)),
+    ),
+}
+NAMED: dict[str, Case] = {
+    "with a lower target exactly these go": (
+        spec(3, **deleting(*named(0, 2))),
+        seen(range(5)),
+        does(delete=(0, 2), unknown=()),
+    ),
+    "with an unchanged target they are replaced": (
+        spec(5, **deleting(*named(0, 2))),
+        seen(range(5)),
+        does((5, 6), (0, 2)),
+    ),
+    "with a still lower target others go too": (
+        spec(2, **deleting(*named(0))),
+        seen(range(5)),
+        does(delete=(0, 4, 3)),
+    ),
+    "more of them than the target leaves room for": (
+        spec(3, **deleting(*named(0, 1, 2, 3, 4))),
+        seen(range(5)),
+        does((5, 6, 7), (0, 1, 2, 3, 4)),
+    ),
+    "a group without a target replaces them": (
+        spec(None, **deleting(*named(1))),
+        seen(range(3), held=3),
+        does((3,), (1,)),
+    ),
+    "a pending one is never created": (
+        spec(3, **deleting(*named(2))),
+        seen([0], batches=(asked(1, 3),)),
+        does((1, 3), batches=(asked(1, 3, 2),), unknown=()),
+    ),
+    "and replaced where the target says so": (
+        spec(4, **deleting(*named(2))),
+        seen([0], batches=(asked(1, 3),)),
+        does((1, 3, 4)),
+    ),
+    "one that is gone already is reported": (
+        spec(2, **deleting(*named(0, 1))),
+        seen([1, 2, 3]),
+        does(delete=(1,), unknown=tuple(named(0))),
+    ),
+    "one that terminates is known": (
+        spec(1, **deleting(*named(1))),
+        seen([0], terminating=[1]),
+        does(unknown=()),
+    ),
+    # What goes over the brake waits, a replacement too.
+    "over the brake a named node goes and is not replaced": (
+        spec(5, **deleting(*named(0))),
+        seen(range(5), room=2),
+        does(delete=(0,)),
+    ),
+    "a serial far ahead costs nothing": (
+        spec(2, **deleting(NAMES.name(10**12))),
+        seen(),
+        does((0, 1), next_serial=2),
+    ),
+}
+PAUSED: dict[str, Case] = {
+    **{
+        f"nothing is created or deleted at {target}": (
+            spec(target, paused=True, **deleting(*named(0))),
+            seen([0, 1], batches=(asked(2, 3),)),
+            does(next_serial=4),
         )
-        after = seen([0, 1, 2, 4, 6], batches=todo.batches, next_serial=7)
-        again = plan(spec(5, **deleting(*named(3, 5))), after)
-        assert (again.create, again.delete, again.pending) == ((), (), ())
-
-    def test_over_the_brake_a_named_node_goes_and_is_not_replaced(self) -> None:
-        # What goes over the brake waits, a replacement too.
-        todo = plan(spec(5, **deleting(*named(0))), seen(range(5), room=2))
-        assert todo.delete == tuple(named(0))
-        assert todo.create == ()
-
-    def test_deletes_are_the_same_whatever_the_room(self) -> None:
-        wish = spec(4, **deleting(*named(1)))
-        plans = [plan(wish, seen(range(6), room=room)) for room in (0, 3, 5, 100)]
-        assert {p.delete for p in plans} == {tuple(named(1, 5))}
-
-    def test_a_serial_far_ahead_costs_nothing(self) -> None:
-        todo = plan(spec(2, **deleting(NAMES.name(10**12))), seen())
-        assert (todo.create, todo.next_serial) == ((0, 1), 2)
-
-
-class TestPaused:
-    @pytest.mark.parametrize("target", [0, 2, 9])
-    def test_nothing_is_created_or_deleted(self, target: int) -> None:
-        wish = spec(target, paused=True, **deleting(*named(0)))
-        todo = plan(wish, seen([0, 1], batches=(Batch(2, 3, EARLIER),)))
-        assert (todo.create, todo.delete) == ((), ())
-        assert todo.next_serial == 4
-
-    def test_what_was_asked_for_stays_asked_for(self) -> None:
-        todo = plan(spec(0, paused=True), seen([0, 2], batches=(Batch(1, 3, EARLIER),)))
-        assert todo.pending == (1, 3)
-        assert todo.batches == (Batch(1, 3, EARLIER),)
-
-    def test_the_target_is_told_all_the_same(self) -> None:
-        assert plan(spec(9, paused=True), seen()).target == Target(9, 9)
+        for target in (0, 2, 9)
+    },
+    "what was asked for stays asked for": (
+        spec(0, paused=True),
+        seen([0, 2], batches=(asked(1, 3),)),
+        does(pending=(1, 3), batches=(asked(1, 3),)),
+    ),
+    "the target is told all the same": (spec(9, paused=True), seen(), does(target=Target(9, 9))),
+}
+WITHOUT_A_TEMPLATE: dict[str, Case] = {
+    "nothing new is asked for": (spec(3), seen([0]), does(pending=(), batches=(), next_serial=1)),
+    "what was asked for is not created and not given up": (
+        spec(3),
+        seen([0], batches=(asked(1, 2),)),
+        does(pending=(1, 2), batches=(asked(1, 2),)),
+    ),
+    "nodes may still go": (spec(1, **deleting(*named(0))), seen(range(3)), does(delete=(0, 2))),
+}
 
 
-class TestWithoutAUsableTemplate:
-    def test_nothing_new_is_asked_for(self) -> None:
-        todo = plan(spec(3), seen([0]), may_create=False)
-        assert (todo.create, todo.pending, todo.batches) == ((), (), ())
-        assert todo.next_serial == 1
-
-    def test_what_was_asked_for_is_not_created_and_not_given_up(self) -> None:
-        todo = plan(spec(3), seen([0], batches=(Batch(1, 2, EARLIER),)), may_create=False)
-        assert (todo.create, todo.pending) == ((), (1, 2))
-        assert todo.batches == (Batch(1, 2, EARLIER),)
-
-    def test_nodes_may_still_go(self) -> None:
-        todo = plan(spec(1, **deleting(*named(0))), seen(range(3)), may_create=False)
-        assert set(todo.delete) == set(named(0, 2))
+@each_row("name case", [*(TOO_FEW | TOO_MANY | NAMED | PAUSED).items()])
+def test_what_is_done(name: str, case: Case) -> None:
+    wish, observed, expected = case
+    assert found(plan(wish, observed), expected) == expected
 
 
-def test_a_large_group_is_planned_as_a_small_one() -> None:
-    grown = plan(spec(10_000), seen())
-    assert len(grown.create) == 10_000
-    assert grown.batches == (Batch(0, 9_999, NOW),)
-    shrunk = plan(spec(1), seen(range(10_000)))
-    assert len(shrunk.delete) == 9_999
+@each_row("name case", WITHOUT_A_TEMPLATE.items())
+def test_what_is_done_without_a_usable_template(name: str, case: Case) -> None:
+    wish, observed, expected = case
+    assert found(plan(wish, observed, may_create=False), expected) == expected
+
+
+@each_row(
+    "order deleted", [(None, (9, 8, 5)), ("NewestFirst", (9, 8, 5)), ("OldestFirst", (1, 2, 5))]
+)
+def test_nodes_go_in_the_order_asked_for(order: str | None, deleted: tuple[int, ...]) -> None:
+    wish = spec(2, scaleDown={"order": order})
+    # Given in disorder: what counts is the serial, which tells the age.
+    assert plan(wish, seen([9, 1, 8, 5, 2])).delete == tuple(named(*deleted))
+    none = spec(0, scaleDown={"order": order})
+    assert sorted(plan(none, seen(range(4))).delete) == named(0, 1, 2, 3)
+    # What has not come is taken back before, the newest first, whatever the order.
+    wish = spec(4, scaleDown={"order": order})
+    expected = does((2, 3), batches=(asked(2, 3),))
+    assert found(plan(wish, seen([0, 1], batches=(asked(2, 6),))), expected) == expected
+
+
+@each_row(
+    "name",
+    ["web", "web-zzzz-000001", NAMES.name(99), NAMES.name(1).replace("000001", "1"), "other"],
+)
+def test_a_name_that_names_nothing_is_reported_and_nothing_is_done(name: str) -> None:
+    expected = does(unknown=(name,), batches=())
+    assert found(plan(spec(3, **deleting(name)), seen(range(3))), expected) == expected
+
+
+def test_serials_not_given_out_yet_are_passed_over() -> None:
+    # Or a node would be created, deleted as named, created again, and so on.
+    todo = plan(spec(5, **deleting(*named(3, 5))), seen(range(3)))
+    assert todo.create == (4, 6)
+    assert todo.next_serial == 7
+    assert {serial for batch in todo.batches for serial in batch} == {4, 6}
+    after = seen([0, 1, 2, 4, 6], batches=todo.batches, next_serial=7)
+    again = plan(spec(5, **deleting(*named(3, 5))), after)
+    assert (again.create, again.delete, again.pending) == ((), (), ())
+
+
+def test_deletes_are_the_same_whatever_the_room() -> None:
+    wish = spec(4, **deleting(*named(1)))
+    plans = [plan(wish, seen(range(6), room=room)) for room in (0, 3, 5, 100)]
+    assert {p.delete for p in plans} == {tuple(named(1, 5))}

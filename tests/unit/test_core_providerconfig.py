@@ -21,6 +21,7 @@ from kwok_operator.core.providerconfig import (
 )
 from kwok_operator.errors import ManifestError
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/kwok-provider-config, key config"
 LABEL = {"fromNodeLabelKey": "pool"}
@@ -138,7 +139,7 @@ def test_both_spellings_of_the_annotation_key(nodegroups: dict[str, Any]) -> Non
 GPU: dict[str, Any] = {"gpuLabelKey": "gpu", "availableGPUTypes": {"k80": {}, "p100": None}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [
         {"nodes": {"gpuConfig": GPU}},
@@ -147,7 +148,6 @@ GPU: dict[str, Any] = {"gpuLabelKey": "gpu", "availableGPUTypes": {"k80": {}, "p
         {"nodes": {"gpuConfig": {"gpuLabelKey": "gpu"}}, "availableGPUTypes": ["k80", "p100"]},
         {"nodes": {"gpuConfig": GPU}, "gpuConfig": GPU},
     ],
-    ids=["in nodes", "at the top", "its keys at the top", "in pieces", "twice alike"],
 )
 def test_gpu_config_wherever_the_samples_have_it(changes: dict[str, Any]) -> None:
     config = read(config_text(**changes))
@@ -164,8 +164,8 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
     assert config.notes == (f"{where}: {said}",)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "sentence"),
+@each_row(
+    "text reason sentence",
     [
         ("", "InvalidYAML", "is empty; it begins with apiVersion: v1alpha1"),
         ("[]", "InvalidYAML", "is no object of keys and values"),
@@ -174,28 +174,15 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
         ("a: 1\na: 2", "InvalidYAML", "line 2, column 1: the key 'a' stands here twice"),
         (config_text(apiVersion=None), "MissingKey", "apiVersion: is missing; write apiVersion"),
         (config_text(apiVersion="v1"), "InvalidValue", "apiVersion: 'v1' is not known; write"),
-        (
-            config_text(readNodesFrom=None),
-            "MissingKey",
-            "readNodesFrom: is missing; it is one of configmap, cluster, both",
-        ),
-        (
-            config_text(readNodesFrom="configMap"),
-            "InvalidValue",
-            "readNodesFrom: 'configMap' is none of configmap, cluster, both; did you mean"
-            " configmap?",
-        ),
+        (config_text(readNodesFrom=None), "MissingKey", "readNodesFrom: is missing; it is one of"),
+        (config_text(readNodesFrom="configMap"), "InvalidValue", "did you mean configmap?"),
         (config_text(readNodesFrom=["cluster"]), "InvalidValue", "readNodesFrom: ['cluster'] is"),
-        (
-            config_text(nodegroups=None),
-            "MissingKey",
-            "nodegroups: has no key to group nodes by; give fromNodeLabelKey or",
-        ),
+        (config_text(nodegroups=None), "MissingKey", "nodegroups: has no key to group nodes by"),
         (config_text(nodegroups={}), "MissingKey", "nodegroups: has no key to group nodes by"),
         (
-            config_text(nodegroups=LABEL | {"fromNodeAnnotationKey": "b"}),
+            config_text(nodegroups=LABEL | {"fromNodeAnnotation": "b"}),
             "BothKeys",
-            "remove the other (the sample in cluster-autoscaler's README has both)",
+            "has fromNodeLabelKey and fromNodeAnnotation, and nodes are grouped by one of them",
         ),
         (
             config_text(nodegroups={"fromNodeAnnotation": "a", "fromNodeAnnotationKey": "b"}),
@@ -217,22 +204,14 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
         (config_text(nodegroups="pool"), "InvalidValue", "'pool' must be an object"),
         (config_text(configmap=None), "MissingKey", "configmap.name: is missing; with readNodes"),
         (config_text(configmap={"key": "a"}), "MissingKey", "configmap.name: is missing"),
-        (
-            config_text(readNodesFrom="both", configmap={}),
-            "MissingKey",
-            "with readNodesFrom: both it names the ConfigMap with the Nodes",
-        ),
+        (config_text(readNodesFrom="both", configmap={}), "MissingKey", "with readNodesFrom: both"),
         (config_text(configmap={"name": "A_b"}), "InvalidValue", "'A_b' is not the name of a Conf"),
         (
             config_text(configmap={"name": "a", "key": "b/c"}),
             "InvalidValue",
             "configmap.key: 'b/c' is not a key of a ConfigMap",
         ),
-        (
-            config_text(nodes={"skipTaint": "true"}),
-            "InvalidValue",
-            "nodes.skipTaint: 'true' must be true or false, without quotes",
-        ),
+        (config_text(nodes={"skipTaint": "true"}), "InvalidValue", "nodes.skipTaint: 'true' must"),
         (config_text(prune="no"), "InvalidValue", "prune: 'no' must be true or false"),
         (config_text(kwok=[]), "InvalidValue", "kwok: [] must be an object of keys and values"),
         (
@@ -268,45 +247,34 @@ def test_what_is_wrong_is_told_once(text: str, reason: str, sentence: str) -> No
     assert sentence in message
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@each_row(
+    "text key remedy",
     [
-        (
-            config_text(readNodesFrom=None) + "readNodeFrom: cluster\n",
-            "readNodeFrom: there is no such key; did you mean readNodesFrom?",
-        ),
+        (config_text() + "readNodeFrom: a\n", "readNodeFrom", "did you mean readNodesFrom?"),
         (
             config_text(nodegroups={"fromNodeLabel": "a"}),
-            "nodegroups.fromNodeLabel: there is no such key; did you mean fromNodeLabelKey?",
+            "nodegroups.fromNodeLabel",
+            "did you mean fromNodeLabelKey?",
+        ),
+        (config_text() + "configMap: {name: a}\n", "configMap", "did you mean configmap?"),
+        (config_text() + "skipTaint: true\n", "skipTaint", "write nodes.skipTaint"),
+        (config_text() + "fromNodeLabelKey: a\n", "fromNodeLabelKey", "write nodegroups.fromNode"),
+        (config_text(nodes={"prune": 1}), "nodes.prune", "prune stands at the top level"),
+        (
+            config_text(nodes={"gpuLabelKey": 1}),
+            "nodes.gpuLabelKey",
+            "write nodes.gpuConfig.gpuLab",
         ),
         (
-            config_text(configmap=None) + "configMap: {name: a}\n",
-            "configMap: there is no such key; did you mean configmap?",
-        ),
-        (
-            config_text() + "skipTaint: true\n",
-            "skipTaint: there is no such key; write nodes.skipTaint",
-        ),
-        (
-            config_text(nodegroups=None) + "fromNodeLabelKey: a\n",
-            "fromNodeLabelKey: there is no such key; write nodegroups.fromNodeLabelKey",
-        ),
-        (
-            config_text(nodes={"prune": True}),
-            "nodes.prune: there is no such key; prune stands at the top level",
-        ),
-        (
-            config_text(nodes={"gpuLabelKey": "a"}),
-            "nodes.gpuLabelKey: there is no such key; write nodes.gpuConfig.gpuLabelKey",
-        ),
-        (
-            config_text(nodes={"gpuConfig": GPU | {"x": 1}}),
-            "nodes.gpuConfig.x: there is no such key; known here: gpuLabelKey, availableGPUTypes",
+            config_text(nodes={"gpuConfig": {"x": 1}}),
+            "nodes.gpuConfig.x",
+            "known here: gpuLabelKey, ",
         ),
     ],
 )
-def test_the_right_key_is_named(text: str, sentence: str) -> None:
-    assert ("UnknownKey", sentence) in problems(text)
+def test_the_right_key_is_named(text: str, key: str, remedy: str) -> None:
+    start = f"{key}: there is no such key; {remedy}"
+    assert any(reason == "UnknownKey" and said.startswith(start) for reason, said in problems(text))
 
 
 def test_a_misspelt_key_is_not_missing_as_well() -> None:
@@ -325,8 +293,8 @@ def test_sentences_stay_short() -> None:
     assert all(len(sentence) <= 800 for _, sentence in problems(text))
 
 
-@pytest.mark.parametrize(
-    ("key", "present", "read_key"),
+@each_row(
+    "key present read_key",
     [
         (None, {"config"}, "config"),
         (None, {"templates"}, "templates"),
@@ -377,7 +345,7 @@ configs = st.fixed_dictionaries(
 
 
 @given(text=configs.map(yaml.safe_dump) | values.map(yaml.safe_dump) | st.text())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_any_text_is_a_config_or_has_problems(text: str) -> None:
     try:
         config = read(text)

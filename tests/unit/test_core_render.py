@@ -52,14 +52,13 @@ def rendered(
     return answer
 
 
-@pytest.mark.parametrize("ready", [False, True], ids=["not-ready", "born-ready"])
 class TestIdentity:
-    def test_it_is_a_node_of_that_name(self, ready: bool) -> None:
-        node = rendered(ready=ready)
+    def test_it_is_a_node_of_that_name(self) -> None:
+        node = rendered()
         assert (node["apiVersion"], node["kind"], node["metadata"]["name"]) == ("v1", "Node", NAME)
 
-    def test_labels(self, ready: bool) -> None:
-        assert rendered(ready=ready)["metadata"]["labels"] == {
+    def test_labels(self) -> None:
+        assert rendered()["metadata"]["labels"] == {
             "beta.kubernetes.io/arch": "amd64",
             "beta.kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
@@ -69,8 +68,8 @@ class TestIdentity:
             "node.kubernetes.io/exclude-from-external-load-balancers": "true",
         }
 
-    def test_annotations(self, ready: bool) -> None:
-        assert rendered(ready=ready)["metadata"]["annotations"] == {
+    def test_annotations(self) -> None:
+        assert rendered()["metadata"]["annotations"] == {
             "cluster-autoscaler.kwok.nodegroup/name": "gpu-b",
             "kwok-operator.io/node-group-uid": UID,
             "kwok-operator.io/requested-at": ASKED,
@@ -80,9 +79,9 @@ class TestIdentity:
             "metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{NAME}/metrics/resource",
         }
 
-    def test_its_group_owns_it_and_is_not_kept_from_going(self, ready: bool) -> None:
+    def test_its_group_owns_it_and_is_not_kept_from_going(self) -> None:
         # blockOwnerDeletion would make a foreground deletion of the group wait for each node.
-        assert rendered(ready=ready)["metadata"]["ownerReferences"] == [
+        assert rendered()["metadata"]["ownerReferences"] == [
             {
                 "apiVersion": "kwok-operator.io/v1alpha1",
                 "kind": "KwokNodeGroup",
@@ -92,23 +91,23 @@ class TestIdentity:
             }
         ]
 
-    def test_nothing_else_is_in_metadata(self, ready: bool) -> None:
-        assert rendered(ready=ready)["metadata"].keys() == {
+    def test_nothing_else_is_in_metadata(self) -> None:
+        assert rendered()["metadata"].keys() == {
             "name", "labels", "annotations", "ownerReferences"
         }  # fmt: skip
 
     @pytest.mark.parametrize("prefix", ["kwok:", "kwok://", "aws:///eu-west-1b/"])
-    def test_provider_id(self, ready: bool, prefix: str) -> None:
-        assert rendered(ready=ready, prefix=prefix)["spec"]["providerID"] == f"{prefix}{NAME}"
+    def test_provider_id(self, prefix: str) -> None:
+        assert rendered(prefix=prefix)["spec"]["providerID"] == f"{prefix}{NAME}"
 
-    def test_what_the_template_says_is_kept(self, ready: bool) -> None:
+    def test_what_the_template_says_is_kept(self) -> None:
         template = resolved({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})
-        node = rendered(template, ready=ready)
+        node = rendered(template)
         assert node["spec"]["taints"] == template["spec"]["taints"]
         assert node["status"].items() >= template["status"].items()
         assert node["status"]["nodeInfo"]["kubeletVersion"] == "fake"
 
-    def test_what_is_a_nodes_own_is_not_the_templates_to_say(self, ready: bool) -> None:
+    def test_what_is_a_nodes_own_is_not_the_templates_to_say(self) -> None:
         # Such a template can't come from `resolve`, but it may have been edited in status.
         template = resolved()
         template["metadata"]["labels"] |= {
@@ -122,8 +121,8 @@ class TestIdentity:
         }
         template["metadata"]["name"] = "other"
         template["spec"]["providerID"] = "other"
-        assert '"other"' not in json.dumps(rendered(template, ready=ready))
-        assert '"real"' not in json.dumps(rendered(template, ready=ready))
+        assert '"other"' not in json.dumps(rendered(template))
+        assert '"real"' not in json.dumps(rendered(template))
 
 
 class TestNotReady:

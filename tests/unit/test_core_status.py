@@ -25,6 +25,7 @@ from kwok_operator.core.words import few_names
 from kwok_operator.models.nodegroup import UpdateStrategyType
 from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
 from tests.fakes.facts import AT_REST
+from tests.fakes.rows import each_row
 
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:09:00Z"
@@ -55,11 +56,7 @@ def status_of(
     now: str = NOW,
 ) -> KwokNodeGroupStatus:
     return make_status(
-        facts,
-        group="web",
-        previous=previous or KwokNodeGroupStatus(),
-        resolved=resolved,
-        now=now,
+        facts, group="web", previous=previous or KwokNodeGroupStatus(), resolved=resolved, now=now
     )
 
 
@@ -114,9 +111,8 @@ def test_the_template_in_use_stays_where_there_is_no_new_one() -> None:
     assert (other.resolved_template, other.template_hash) == ({}, "0000000000")
 
 
-@pytest.mark.parametrize(
-    ("facts", "status", "reason"),
-    [
+VERDICTS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
+    "Ready": [
         ({}, "True", "Ready"),
         (target(0) | {"replicas": 0, "ready": 0}, "True", "Ready"),
         (target(5), "False", "ScalingUp"),
@@ -148,15 +144,7 @@ def test_the_template_in_use_stays_where_there_is_no_new_one() -> None:
         (IN_PLACE | {"refusal": "no"}, "False", "Refused"),
         (ROLLING | {"ready": 2, "kwok_silent": "silent"}, "False", "KwokNotResponding"),
     ],
-    ids=str,
-)
-def test_ready(facts: dict[str, Any], status: str, reason: str) -> None:
-    assert verdict("Ready", **facts) == (status, reason)
-
-
-@pytest.mark.parametrize(
-    ("facts", "status", "reason"),
-    [
+    "Reconciling": [
         ({}, "False", "Settled"),
         (target(5), "True", "ScalingUp"),
         (target(2), "True", "ScalingDown"),
@@ -174,15 +162,7 @@ def test_ready(facts: dict[str, Any], status: str, reason: str) -> None:
         (IN_PLACE, "True", "Updating"),
         (ROLLING | {"ready": 2}, "True", "Updating"),
     ],
-    ids=str,
-)
-def test_reconciling(facts: dict[str, Any], status: str, reason: str) -> None:
-    assert verdict("Reconciling", **facts) == (status, reason)
-
-
-@pytest.mark.parametrize(
-    ("facts", "status", "reason"),
-    [
+    "Stalled": [
         ({}, "False", "Progressing"),
         (target(5), "False", "Progressing"),
         ({"ready": 2}, "False", "Progressing"),
@@ -193,38 +173,37 @@ def test_reconciling(facts: dict[str, Any], status: str, reason: str) -> None:
         ({"template_error": "broken", "refusal": "no"}, "True", "TemplateInvalid"),
         ({"refusal": "no", "kwok_silent": "silent", "ready": 2}, "True", "Refused"),
     ],
-    ids=str,
-)
-def test_stalled(facts: dict[str, Any], status: str, reason: str) -> None:
-    assert verdict("Stalled", **facts) == (status, reason)
+}
+OTHERS = [
+    ("TemplateResolved", {}, "True", "Resolved"),
+    ("TemplateResolved", {"template_error": "broken"}, "False", "TemplateInvalid"),
+    ("ScalingLimited", {}, "False", "WithinLimits"),
+    ("ScalingLimited", target(3, MIN_SIZE), "True", "MinSize"),
+    ("ScalingLimited", target(3, MAX_SIZE), "True", "MaxSize"),
+    ("ScalingLimited", target(3, NODE_LIMIT), "True", "NodeLimit"),
+    ("Paused", {}, "False", "NotPaused"),
+    ("Paused", {"paused": True}, "True", "SpecPaused"),
+    ("ForeignNodes", {}, "False", "NoForeignNodes"),
+    ("ForeignNodes", {"foreign": ["a"]}, "True", "NotOurs"),
+    ("ForeignNodes", {"terminating": ["a"]}, "False", "NoForeignNodes"),
+    ("Reconciling", {"terminating": ["a"]}, "False", "NodesTerminating"),
+    ("Ready", {"terminating": ["a"]}, "True", "Ready"),
+    ("Reconciling", target(5) | {"terminating": ["a"]}, "True", "ScalingUp"),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "facts", "status", "reason"),
-    [
-        ("TemplateResolved", {}, "True", "Resolved"),
-        ("TemplateResolved", {"template_error": "broken"}, "False", "TemplateInvalid"),
-        ("ScalingLimited", {}, "False", "WithinLimits"),
-        ("ScalingLimited", target(3, MIN_SIZE), "True", "MinSize"),
-        ("ScalingLimited", target(3, MAX_SIZE), "True", "MaxSize"),
-        ("ScalingLimited", target(3, NODE_LIMIT), "True", "NodeLimit"),
-        ("Paused", {}, "False", "NotPaused"),
-        ("Paused", {"paused": True}, "True", "SpecPaused"),
-        ("ForeignNodes", {}, "False", "NoForeignNodes"),
-        ("ForeignNodes", {"foreign": ["a"]}, "True", "NotOurs"),
-        ("ForeignNodes", {"terminating": ["a"]}, "False", "NoForeignNodes"),
-        ("Reconciling", {"terminating": ["a"]}, "False", "NodesTerminating"),
-        ("Ready", {"terminating": ["a"]}, "True", "Ready"),
-        ("Reconciling", target(5) | {"terminating": ["a"]}, "True", "ScalingUp"),
-    ],
-    ids=str,
+@each_row(
+    "kind facts status reason",
+    [*((kind, *row) for kind, rows in VERDICTS.items() for row in rows), *OTHERS],
 )
-def test_the_other_conditions(kind: str, facts: dict[str, Any], status: str, reason: str) -> None:
+def test_which_conditions_hold_and_why(
+    kind: str, facts: dict[str, Any], status: str, reason: str
+) -> None:
     assert verdict(kind, **facts) == (status, reason)
 
 
-@pytest.mark.parametrize(
-    ("kind", "facts", "words"),
+@each_row(
+    "kind facts words",
     [
         ("Ready", {}, ["3 of 3 nodes are usable"]),
         ("Ready", target(5), ["3 of 5 nodes are usable"]),
@@ -243,7 +222,6 @@ def test_the_other_conditions(kind: str, facts: dict[str, Any], status: str, rea
         ("ForeignNodes", {"foreign": ["b", "a"]}, ["a, b", "Remove the label", "delete it"]),
         ("Reconciling", {"terminating": ["c"]}, ["c", "finalizer", "not counted"]),
     ],
-    ids=str,
 )
 def test_a_sentence_says_why_and_what_to_do(
     kind: str, facts: dict[str, Any], words: list[str]
@@ -368,7 +346,7 @@ def test_batches_come_back_from_the_api_server_as_they_were(
     assert batches_of(KwokNodeGroupStatus.model_validate(status.dump())) == tuple(batches)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "record",
     [
         {"first": 5, "last": 4},
@@ -378,7 +356,6 @@ def test_batches_come_back_from_the_api_server_as_they_were(
         {"first": 0, "last": 9, "except": "3,2"},
         {"first": 0, "last": 9, "except": "0-99999999999999"},
     ],
-    ids=str,
 )
 def test_a_batch_that_we_can_t_have_written_is_left_out(record: dict[str, Any]) -> None:
     good = {"first": 20, "last": 21, "requestedAt": NOW}

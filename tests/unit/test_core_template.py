@@ -4,29 +4,21 @@
 - the shape wins over the node: resources, reserved, gpu, labels, taints, arch, os, zone, type
 - a guard taint unless switched off, never twice; taints of one key and effect are merged
 - bad and negative quantities, and more reserved than there is, name field and value
-- a pasted node of any cloud keeps what its group has in common
 - the hash changes when the node does; the source is told in a word
 
 That any JSON at all is a node or a TemplateError is in test_core_template_any.py.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from kwok_operator.core.template import (
-    MAX_RESOLVED_BYTES,
-    resolve,
-    source,
-    template_hash,
-)
+from kwok_operator.core.template import MAX_RESOLVED_BYTES, resolve, source, template_hash
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
+from tests.fakes.rows import each_row
 
-CORPUS = Path(__file__).parents[1] / "corpus"
 GUARD = GuardTaint()
 NO_GUARD = GuardTaint(enabled=False)
 GUARD_TAINT = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
@@ -83,80 +75,68 @@ def test_with_nothing_given_a_node_is_what_kwokctl_makes() -> None:
     }
 
 
+MACHINE = {
+    "status": {
+        "capacity": {"cpu": "4", "memory": "16Gi", "pods": "58", "example.com/nic": "4"},
+        "allocatable": {"cpu": "3920m", "memory": "15Gi", "pods": "58", "example.com/nic": "4"},
+    }
+}
+RESERVED = {"cpu": "500m", "memory": "2Gi", "ephemeralStorage": "10Gi"}
+
+
 class TestResources:
-    def test_a_default_fills_only_what_nobody_gave(self) -> None:
-        node = {"status": {"capacity": {"cpu": "4", "example.com/fpga": "2"}}}
-        whole = {"cpu": "4", "memory": "256Gi", "pods": "110", "example.com/fpga": "2"}
-        assert resources(node, None) == (whole, whole)
-
-    def test_a_node_that_is_only_part_allocatable_keeps_the_difference(self) -> None:
-        node = {"status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3920m"}}}
-        capacity, allocatable = resources(node, None)
-        assert (capacity["cpu"], allocatable["cpu"]) == ("4", "3920m")
-
-    def test_what_is_only_allocatable_is_the_capacity_too(self) -> None:
-        capacity, allocatable = resources({"status": {"allocatable": {"cpu": "3"}}}, None)
-        assert (capacity["cpu"], allocatable["cpu"]) == ("3", "3")
-
-    def test_the_shape_wins_over_both_amounts_of_the_node(self) -> None:
-        node = {
-            "status": {
-                "capacity": {"cpu": "4", "memory": "16Gi", "pods": "58"},
-                "allocatable": {"cpu": "3920m", "memory": "15Gi", "pods": "58"},
-            }
-        }
-        shape = {"cpu": 8, "memory": "32Gi", "ephemeralStorage": "100Gi", "maxPods": 250}
-        want = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "250"}
-        assert resources(node, shape) == (want, want)
-
-    def test_a_shape_of_zero_is_something_given(self) -> None:
-        capacity, _ = resources({"status": {"capacity": {"pods": "58"}}}, {"maxPods": 0})
-        assert capacity["pods"] == "0"
-
-    def test_gpus_and_further_resources_are_added_to_those_of_the_node(self) -> None:
-        node = {"status": {"capacity": {"example.com/fpga": "1", "example.com/nic": "4"}}}
-        shape = {
-            "gpu": {"count": 8},
-            "resources": {"example.com/fpga": 2, "hugepages-2Mi": "1Gi"},
-        }
+    @each_row(
+        "node shape expected",
+        [
+            # Each with what there is and what pods get of it.
+            ({"status": {"capacity": {"cpu": "4"}}}, {}, {"cpu": ("4", "4"), "pods": ("110",) * 2}),
+            ({"status": {"allocatable": {"cpu": "3"}}}, {}, {"cpu": ("3", "3")}),
+            (MACHINE, {}, {"cpu": ("4", "3920m"), "memory": ("16Gi", "15Gi"), "pods": ("58",) * 2}),
+            (MACHINE, {"cpu": 8}, {"cpu": ("8", "8"), "memory": ("16Gi", "15Gi")}),
+            (MACHINE, {"maxPods": 0}, {"pods": ("0", "0")}),
+            (MACHINE, {"resources": {"example.com/nic": 2}}, {"example.com/nic": ("2", "2")}),
+            (MACHINE, {"gpu": {"count": 8}}, {"nvidia.com/gpu": ("8",) * 2, "cpu": ("4", "3920m")}),
+            (MACHINE, {"reserved": {"cpu": 1}}, {"cpu": ("4", "3"), "memory": ("16Gi", "15Gi")}),
+            (
+                {},
+                {"cpu": 4, "memory": "16Gi", "ephemeralStorage": "100Gi", "reserved": RESERVED},
+                {
+                    "cpu": ("4", "3500m"),
+                    "memory": ("16Gi", "14Gi"),
+                    "ephemeral-storage": ("100Gi", "90Gi"),
+                    "pods": ("110", "110"),
+                },
+            ),
+            ({}, {"reserved": {"memory": "6Gi"}}, {"memory": ("256Gi", "250Gi")}),
+            ({}, {"cpu": 4, "reserved": {"cpu": "4000m"}}, {"cpu": ("4", "0")}),
+            (
+                {},
+                {"gpu": {"type": "amd.com/gpu", "count": 1}, "resources": {"hugepages-2Mi": "1Gi"}},
+                {"amd.com/gpu": ("1", "1"), "hugepages-2Mi": ("1Gi", "1Gi")},
+            ),
+            # Beyond all machines, and reckoned with.
+            (
+                {},
+                {"memory": "9" * 29 + "Gi", "reserved": {"memory": "1Gi"}},
+                {"memory": ("9" * 29 + "Gi", "9" * 28 + "8Gi")},
+            ),
+        ],
+    )
+    def test_the_shape_goes_over_the_node_and_that_over_the_defaults(
+        self, node: dict[str, Any], shape: dict[str, Any], expected: dict[str, Any]
+    ) -> None:
         capacity, allocatable = resources(node, shape)
-        assert capacity == allocatable
-        assert capacity["nvidia.com/gpu"] == "8"
-        assert (capacity["example.com/fpga"], capacity["example.com/nic"]) == ("2", "4")
-        assert capacity["hugepages-2Mi"] == "1Gi"
+        assert {name: (capacity[name], allocatable[name]) for name in expected} == expected
+        assert capacity.keys() == allocatable.keys()
 
-    def test_a_gpu_of_another_make(self) -> None:
+    def test_what_a_node_does_not_have_is_not_there(self) -> None:
         capacity, _ = resources(None, {"gpu": {"type": "amd.com/gpu", "count": 1}})
-        assert capacity["amd.com/gpu"] == "1"
         assert "nvidia.com/gpu" not in capacity
+        for amounts in resources(None, {"reserved": {"ephemeralStorage": "0"}}):
+            assert "ephemeral-storage" not in amounts
 
-    def test_what_is_reserved_is_capacity_that_pods_do_not_get(self) -> None:
-        reserved = {"cpu": "500m", "memory": "2Gi", "ephemeralStorage": "10Gi"}
-        shape = {"cpu": 4, "memory": "16Gi", "ephemeralStorage": "100Gi", "reserved": reserved}
-        capacity, allocatable = resources(None, shape)
-        assert capacity == {
-            "cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "110"
-        }  # fmt: skip
-        assert allocatable == {
-            "cpu": "3500m", "memory": "14Gi", "ephemeral-storage": "90Gi", "pods": "110"
-        }  # fmt: skip
-
-    def test_reserved_takes_from_the_nodes_capacity_and_from_the_defaults(self) -> None:
-        node = {"status": {"capacity": {"cpu": 4}, "allocatable": {"cpu": "3920m"}}}
-        _, allocatable = resources(node, {"reserved": {"cpu": 1, "memory": "6Gi"}})
-        assert (allocatable["cpu"], allocatable["memory"]) == ("3", "250Gi")
-
-    def test_all_of_it_may_be_reserved(self) -> None:
-        _, allocatable = resources(None, {"cpu": 4, "reserved": {"cpu": "4000m"}})
-        assert allocatable["cpu"] == "0"
-
-    def test_nothing_reserved_of_what_a_node_does_not_have_is_nothing(self) -> None:
-        capacity, allocatable = resources(None, {"reserved": {"ephemeralStorage": "0"}})
-        assert "ephemeral-storage" not in capacity
-        assert "ephemeral-storage" not in allocatable
-
-    @pytest.mark.parametrize(
-        ("shape", "field", "value"),
+    @each_row(
+        "shape field value",
         [
             ({"cpu": 1, "reserved": {"cpu": "1001m"}}, "cpu", "1001m"),
             ({"reserved": {"cpu": 33}}, "cpu", "33"),
@@ -173,9 +153,9 @@ class TestResources:
         assert refused.value.value == value
         assert refused.value.remedy
 
-    @pytest.mark.parametrize("where", ["capacity", "allocatable"])
-    @pytest.mark.parametrize(
-        ("value", "problem"),
+    @each_row("where", ["capacity", "allocatable"])
+    @each_row(
+        "value problem",
         [
             ("10Gib", "is not a quantity"),
             ("", "is not a quantity"),
@@ -185,7 +165,6 @@ class TestResources:
             (None, "is not a number or a string"),
             ({}, "is not a number or a string"),
         ],
-        ids=repr,
     )
     def test_a_bad_quantity_names_field_and_value(
         self, where: str, value: object, problem: str
@@ -194,9 +173,12 @@ class TestResources:
             resolved({"status": {where: {"memory": value}}})
         assert refused.value.field == f"spec.template.node.status.{where}.memory"
         assert refused.value.value == value
+        with pytest.raises(TemplateError) as refused:
+            resolved({"status": {where: [{"cpu": "4"}]}})
+        assert refused.value.field == f"spec.template.node.status.{where}"
 
-    @pytest.mark.parametrize(
-        ("shape", "field"),
+    @each_row(
+        "shape field",
         [
             ({"cpu": "1e100"}, "cpu"),
             ({"ephemeralStorage": "1e100"}, "ephemeralStorage"),
@@ -212,89 +194,56 @@ class TestResources:
             resolved(None, shape)
         assert refused.value.field == f"spec.template.shape.{field}"
 
-    @pytest.mark.parametrize("where", ["capacity", "allocatable"])
-    def test_resources_that_are_no_object_are_an_error(self, where: str) -> None:
-        with pytest.raises(TemplateError) as refused:
-            resolved({"status": {where: [{"cpu": "4"}]}})
-        assert refused.value.field == f"spec.template.node.status.{where}"
-
-    def test_quantities_beyond_all_machines_are_reckoned_with(self) -> None:
-        shape = {"memory": "9" * 29 + "Gi", "reserved": {"memory": "1Gi"}}
-        _, allocatable = resources(None, shape)
-        assert allocatable["memory"] == "9" * 28 + "8Gi"
-
 
 class TestLabels:
-    def test_arch_and_os_are_label_and_node_info_alike(self) -> None:
-        node = resolved(None, {"arch": "arm64", "os": "windows"})
-        assert (
-            node["metadata"]["labels"].items()
-            >= {
-                "kubernetes.io/arch": "arm64",
-                "kubernetes.io/os": "windows",
-            }.items()
-        )
-        info = node["status"]["nodeInfo"]
-        assert (info["architecture"], info["operatingSystem"]) == ("arm64", "windows")
-
-    @pytest.mark.parametrize(
-        "node",
+    @each_row(
+        "node shape",
         [
-            {"metadata": {"labels": {"kubernetes.io/arch": "arm64"}}},
-            {"status": {"nodeInfo": {"architecture": "arm64"}}},
-            {
-                "metadata": {"labels": {"kubernetes.io/arch": "arm64"}},
-                "status": {"nodeInfo": {"architecture": "s390x"}},
-            },
+            ({}, {"arch": "arm64"}),
+            ({"metadata": {"labels": {"kubernetes.io/arch": "arm64"}}}, {}),
+            ({"status": {"nodeInfo": {"architecture": "arm64"}}}, {}),
+            (
+                {
+                    "metadata": {"labels": {"kubernetes.io/arch": "arm64"}},
+                    "status": {"nodeInfo": {"architecture": "s390x"}},
+                },
+                {"os": "linux"},
+            ),
         ],
-        ids=["label", "node-info", "label-first"],
     )
-    def test_an_arch_of_the_node_is_taken_over(self, node: dict[str, Any]) -> None:
-        answer = resolved(node)
-        assert answer["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"
-        assert answer["status"]["nodeInfo"]["architecture"] == "arm64"
+    def test_arch_and_os_are_label_and_node_info_alike(
+        self, node: dict[str, Any], shape: dict[str, Any]
+    ) -> None:
+        answer = resolved(node, {"os": "windows", **shape})
+        labels, info = answer["metadata"]["labels"], answer["status"]["nodeInfo"]
+        assert labels["kubernetes.io/arch"] == info["architecture"] == "arm64"
+        wanted = shape.get("os", "windows")
+        assert labels["kubernetes.io/os"] == info["operatingSystem"] == wanted
 
     def test_the_shape_wins_over_the_nodes_labels(self) -> None:
-        node = {
-            "metadata": {
-                "labels": {
-                    "kubernetes.io/arch": "amd64",
-                    "topology.kubernetes.io/zone": "a",
-                    "node.kubernetes.io/instance-type": "small",
-                    "example.com/pool": "a",
-                    "example.com/kept": "yes",
-                }
-            }
-        }
+        arch, zone = "kubernetes.io/arch", "topology.kubernetes.io/zone"
+        kind, pool = "node.kubernetes.io/instance-type", "example.com/pool"
+        own = {arch: "amd64", zone: "a", kind: "small", pool: "a", "example.com/kept": "yes"}
+        assert zone not in labels(None, {"cpu": 1})
         shape = {
             "arch": "arm64",
             "zone": "b",
             "instanceType": "large",
-            "labels": {"example.com/pool": "b", "example.com/empty": ""},
+            "labels": {pool: "b", "example.com/empty": "", zone: "x"},
         }
-        assert labels(node, shape) == {
-            "kubernetes.io/arch": "arm64",
+        assert labels({"metadata": {"labels": own}}, shape) == {
             "kubernetes.io/os": "linux",
-            "topology.kubernetes.io/zone": "b",
-            "node.kubernetes.io/instance-type": "large",
-            "example.com/pool": "b",
+            "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        } | {arch: "arm64", zone: "b", kind: "large", pool: "b"} | {
             "example.com/kept": "yes",
             "example.com/empty": "",
-            "node.kubernetes.io/exclude-from-external-load-balancers": "true",
         }
 
-    def test_a_field_of_the_shape_wins_over_its_label_in_the_shape(self) -> None:
-        shape = {"zone": "b", "labels": {"topology.kubernetes.io/zone": "a"}}
-        assert labels(None, shape)["topology.kubernetes.io/zone"] == "b"
-
-    def test_without_a_zone_there_is_no_label_for_one(self) -> None:
-        assert "topology.kubernetes.io/zone" not in labels(None, {"cpu": 1})
-
-    @pytest.mark.parametrize("value", ["", "false"])
-    def test_no_load_balancer_ever_sends_traffic_there(self, value: str) -> None:
+    def test_no_load_balancer_ever_sends_traffic_there(self) -> None:
         key = "node.kubernetes.io/exclude-from-external-load-balancers"
-        assert labels({"metadata": {"labels": {key: value}}}, None)[key] == "true"
-        assert labels(None, {"labels": {key: value}})[key] == "true"
+        for value in ("", "false"):
+            assert labels({"metadata": {"labels": {key: value}}}, None)[key] == "true"
+            assert labels(None, {"labels": {key: value}})[key] == "true"
 
     def test_the_kubelet_is_fake_whatever_was_pasted(self) -> None:
         node = resolved({"status": {"nodeInfo": {"kubeletVersion": "v1.34.2"}}})
@@ -352,29 +301,6 @@ class TestTaints:
         assert self.taints(node, shape, NO_GUARD) == shape["taints"]
 
 
-@pytest.mark.parametrize(
-    ("cloud", "zone", "capacity"),
-    [
-        ("eks-karpenter-disrupted", "eu-west-1b", {"cpu": "48", "nvidia.com/gpu": "4"}),
-        ("gke-scaling-down", "us-central1-c", {"cpu": "8", "memory": "32880772Ki"}),
-        ("aks-spot-starting", "westeurope-2", {"cpu": "4", "pods": "250"}),
-        ("kubeadm-control-plane", "rack4", {"cpu": "16", "hugepages-1Gi": "8Gi"}),
-    ],
-)
-def test_a_pasted_node_of_a_cloud_is_a_template(
-    cloud: str, zone: str, capacity: dict[str, str]
-) -> None:
-    node = yaml.safe_load((CORPUS / f"{cloud}.yaml").read_text())
-    answer = resolved(node)
-    assert answer["status"]["capacity"].items() >= capacity.items()
-    assert answer["status"]["allocatable"] == node["status"]["allocatable"]
-    assert answer["metadata"]["labels"]["topology.kubernetes.io/zone"] == zone
-    assert answer["spec"]["taints"][-1] == GUARD_TAINT
-    # No condition, address or name: those belong to each node that is made of it.
-    assert answer["status"].keys().isdisjoint({"conditions", "addresses", "daemonEndpoints"})
-    assert "name" not in answer["metadata"]
-
-
 def test_a_node_that_is_too_large_for_status_is_refused() -> None:
     annotations = {"example.com/large": "x" * MAX_RESOLVED_BYTES}
     with pytest.raises(TemplateError, match="are too many") as refused:
@@ -403,8 +329,8 @@ def test_the_hash_changes_with_the_node(shape: dict[str, Any]) -> None:
     assert template_hash(resolved(guard=NO_GUARD)) != template_hash(resolved())
 
 
-@pytest.mark.parametrize(
-    ("template", "word"),
+@each_row(
+    "template word",
     [
         ({}, "Default"),
         ({"node": {}, "shape": {}}, "Default"),

@@ -72,7 +72,7 @@ shapes = st.fixed_dictionaries(
 
 
 @given(node=nodes | st.dictionaries(st.text(max_size=6), anything, max_size=4), shape=shapes)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_any_json_is_a_node_or_an_error_that_names_a_field(node: Any, shape: Any) -> None:
     try:
         given = node if isinstance(node, dict) else {"metadata": node}

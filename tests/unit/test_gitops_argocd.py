@@ -12,17 +12,11 @@ object on its way out.
 
 from typing import Any
 
-import pytest
 from lupa.lua51 import LuaRuntime
 
 from kwok_operator.constants import API_GROUP, KIND
-from tests.fakes.gitops import (
-    SITUATIONS,
-    Object,
-    Situation,
-    every_group,
-    manifests_in_the_docs,
-)
+from tests.fakes.gitops import SITUATIONS, Object, Situation, every_group, manifests_in_the_docs
+from tests.fakes.rows import each_row
 from tests.manifests import group
 
 KEY = f"resource.customizations.health.{API_GROUP}_{KIND}"
@@ -60,7 +54,7 @@ def holds(live: Object, kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in conditions)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.words)
+@each_row("situation", SITUATIONS)
 def test_each_situation_has_its_word_and_a_sentence(situation: Situation) -> None:
     word, sentence = health(situation.live)
     assert word == situation.argocd
@@ -84,7 +78,7 @@ def test_the_words_mean_the_same_whatever_happens() -> None:
         assert (word == "Healthy") == (holds(live, "Ready") and not paused and not stalled), live
 
 
-@pytest.mark.parametrize(
+@each_row(
     "status",
     [
         {},
@@ -96,7 +90,6 @@ def test_the_words_mean_the_same_whatever_happens() -> None:
         {"observedGeneration": 0, "conditions": [{"type": "Ready", "status": "True"}]},
         {"conditions": [{"type": "Ready", "status": "True"}]},
     ],
-    ids=str,
 )
 def test_what_it_does_not_know_is_progressing(status: dict[str, Any]) -> None:
     word, sentence = health({**group({}, generation=1), "status": status})

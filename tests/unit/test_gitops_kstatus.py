@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from kwok_operator.constants import API_GROUP, API_VERSION, KIND
 from tests.fakes.gitops import (
     DOC,
@@ -24,6 +22,7 @@ from tests.fakes.gitops import (
     every_group,
     manifests_in_the_docs,
 )
+from tests.fakes.rows import each_row
 
 
 def kstatus(live: Object) -> tuple[str, str]:
@@ -52,7 +51,7 @@ def holds(live: Object, kind: str) -> bool:
     return any((c["type"], c["status"]) == (kind, "True") for c in conditions)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.words)
+@each_row("situation", SITUATIONS)
 def test_each_situation_has_its_word(situation: Situation) -> None:
     assert kstatus(situation.live)[0] == situation.flux
 

@@ -61,9 +61,9 @@ async def test_bytes_go_as_they_are(server: FakeApiServer, client: KubeClient) -
     assert json.loads(answer)["metadata"]["labels"] == {"x": "y"}
 
 
-async def test_json_text_and_selectors(server: FakeApiServer, client: KubeClient) -> None:
+async def test_json_bytes_and_selectors(server: FakeApiServer, client: KubeClient) -> None:
     assert await client.get_json("/version") == {"gitVersion": "v1.34.0"}
-    assert await client.get_text("/readyz") == "ok"
+    assert await client.request("GET", "/readyz", accept="*/*") == b"ok"
     assert [seen.headers["Accept"] for seen in server.seen] == ["application/json", "*/*"]
     for name, group in (("a", "g"), ("b", "h")):
         server.create(NODES, {"metadata": {"name": name, "labels": {"x.io/group": group}}})
@@ -210,14 +210,14 @@ async def test_pool_is_bounded_and_watches_stand_apart(server: FakeApiServer) ->
     async with KubeClient(connection=server.connection(), max_connections=1) as client:
         slow = asyncio.create_task(client.get_json(NODES))
         await until(lambda: server.seen)
-        queued = asyncio.create_task(client.get_text("/readyz"))
+        queued = asyncio.create_task(client.request("GET", "/readyz"))
         server.create(NODES, NODE)
         async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
             assert b'"ADDED"' in await anext(lines)
         assert not queued.done()
         assert server.calls["get", "/readyz"] == 0
         held.set()
-        assert await queued == "ok"
+        assert await queued == b"ok"
         await slow
 
 
@@ -246,9 +246,9 @@ async def test_everything_is_observed(server: FakeApiServer) -> None:
 
 
 async def test_closed_client_opens_again(client: KubeClient) -> None:
-    assert await client.get_text("/readyz") == "ok"
+    assert await client.request("GET", "/readyz") == b"ok"
     await client.close()
-    assert await client.get_text("/readyz") == "ok"
+    assert await client.request("GET", "/readyz") == b"ok"
 
 
 @given(

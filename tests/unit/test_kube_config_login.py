@@ -21,7 +21,7 @@ from tests.fakes.kubeconfigs import EXEC_V1, authorization, kubeconfig, load
 
 async def ask(connection: ApiConnection) -> str:
     async with KubeClient(connection=connection) as client:
-        return await client.get_text("/readyz")
+        return (await client.request("GET", "/readyz")).decode()
 
 
 @pytest.mark.parametrize("form", ["data", "files", "both"])

@@ -18,7 +18,7 @@ import pytest
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.connection import ApiConnection, Endpoint
-from kwok_operator.kube.fence import GuardedBody
+from kwok_operator.kube.fence import FencedBody
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.waiting import until
 
@@ -50,7 +50,7 @@ def guard() -> Guard:
 @pytest.fixture
 async def client(server: FakeApiServer, guard: Guard) -> AsyncIterator[KubeClient]:
     async with KubeClient(
-        connection=server.connection(), guard=guard, max_connections=1, draw=lambda: 0.0
+        connection=server.connection(), fence=guard, max_connections=1, draw=lambda: 0.0
     ) as client:
         yield client
 
@@ -122,7 +122,7 @@ async def test_so_is_one_that_waits_for_a_token(server: FakeApiServer) -> None:
             guard.after = 0
             return {}
 
-    async with KubeClient(connection=SlowLogin(Endpoint(server=server.url)), guard=guard) as client:
+    async with KubeClient(connection=SlowLogin(Endpoint(server=server.url)), fence=guard) as client:
         with pytest.raises(NotNowError):
             await write(client, "POST")
     assert server.seen == []
@@ -162,7 +162,7 @@ async def test_both_ways_in_which_a_body_is_written_ask() -> None:
         raise NotNowError
 
     writer: Any = Writer()
-    body = GuardedBody(b"body", allow=forbid)
+    body = FencedBody(b"body", allow=forbid)
     assert isinstance(body, aiohttp.BytesPayload)
     with pytest.raises(NotNowError):
         await body.write(writer)

@@ -276,24 +276,19 @@ def test_a_pass_that_fails_is_counted_and_raised() -> None:
     assert value("kwok_operator_reconcile_duration_seconds_sum") == 2.0
 
 
-@pytest.mark.parametrize(
-    ("path", "resource"),
-    [
-        ("/api/v1/nodes", "nodes"),
-        ("/api/v1/nodes/web-1", "nodes"),
-        ("/api/v1/namespaces/default/events/web.1", "events"),
-        ("/api/v1/namespaces/default/pods", "pods"),
-        ("/api/v1/namespaces/default", "namespaces"),
-        ("/apis/kwok-operator.io/v1alpha1/kwoknodegroups/web/status", "kwoknodegroups"),
-        ("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "leases"),
-        ("/apis/example.com/v1/namespaces/x/anything/y", "other"),
-        ("/readyz", "other"),
-        ("/", "other"),
-        ("/apis", "other"),
-    ],
-)
-def test_the_resource_of_a_path(path: str, resource: str) -> None:
-    assert resource_of(path) == resource
+def test_the_resource_of_a_path() -> None:
+    resources = {
+        "/api/v1/nodes": "nodes",
+        "/api/v1/nodes/web-1": "nodes",
+        "/api/v1/namespaces/default/events/web.1": "events",
+        "/api/v1/namespaces/default/pods": "pods",
+        "/api/v1/namespaces/default": "namespaces",
+        "/apis/kwok-operator.io/v1alpha1/kwoknodegroups/web/status": "kwoknodegroups",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n": "leases",
+        **dict.fromkeys(("/apis/example.com/v1/namespaces/x/anything/y", "/readyz"), "other"),
+        **dict.fromkeys(("/", "/apis"), "other"),
+    }
+    assert {path: resource_of(path) for path in resources} == resources
 
 
 def test_the_limit_of_memory(tmp_path: Path) -> None:

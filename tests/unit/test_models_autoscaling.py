@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from kwok_operator.models.autoscaling import Autoscaling, AutoscalingOptions, Price
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from tests.fakes.rows import each_row
 
 OPTIONS: dict[str, Any] = {
     "scaleDownUtilizationThreshold": "0.5",
@@ -58,7 +59,7 @@ def test_an_option_that_is_not_set_is_none() -> None:
     assert found.model_fields_set == set()
 
 
-@pytest.mark.parametrize("share", ["0", "1", "0.5", "0.123456", "1.0", "1.000000"])
+@each_row("share", ["0", "1", "0.5", "0.123456", "1.0", "1.000000"])
 def test_shares(share: str) -> None:
     AutoscalingOptions(scale_down_utilization_threshold=share)
 
@@ -68,8 +69,8 @@ def test_amounts(amount: str) -> None:
     assert float(Price(hourly=amount).hourly) >= 0
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
+@each_row(
+    "field value",
     [
         *(("scaleDownUtilizationThreshold", bad) for bad in ("", "2", "-0", "50%", ".5", "1.1", 1)),
         *(
@@ -80,14 +81,13 @@ def test_amounts(amount: str) -> None:
         *(("maxNodeProvisionTime", bad) for bad in ("100000h", "1234567m", "s", "1.5h")),
         ("zeroOrMaxNodeScaling", "sometimes"),
     ],
-    ids=repr,
 )
 def test_options_that_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValidationError):
         AutoscalingOptions.model_validate({field: value})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "price", [{}, *({"hourly": bad} for bad in ("", "-1", "1e3", "$3", "1.", ".5", "1" * 10, 3))]
 )
 def test_prices_that_are_refused(price: Any) -> None:
@@ -95,15 +95,16 @@ def test_prices_that_are_refused(price: Any) -> None:
         Price.model_validate(price)
 
 
-@pytest.mark.parametrize("label", ["", "a b", "a/b/c", "-a", "a/"])
-def test_gpu_labels_that_are_refused(label: str) -> None:
-    with pytest.raises(ValidationError):
-        Autoscaling(gpu_label=label)
-
-
-@pytest.mark.parametrize(
-    "types", [[""], ["a b"], ["x" * 64], [7], "k80", [f"t{n}" for n in range(101)]], ids=repr
+@each_row(
+    "field value",
+    [
+        *(("gpuLabel", bad) for bad in ("", "a b", "a/b/c", "-a", "a/")),
+        *(
+            ("gpuTypes", bad)
+            for bad in ([""], ["a b"], ["x" * 64], [7], "k80", [*map(str, range(101))])
+        ),
+    ],
 )
-def test_gpu_types_that_are_refused(types: Any) -> None:
+def test_gpus_that_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValidationError):
-        Autoscaling(gpu_types=types)
+        Autoscaling.model_validate({field: value})

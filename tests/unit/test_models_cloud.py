@@ -2,8 +2,6 @@
 
 - with nothing given, the cloud is perfect; everything can be written and is read
 - what the API server refuses by pattern or number is refused here too
-- the schemas are structural, described and bounded, as the CRDs need them
-- every rule that is more than a pattern has a plain message, and is said again in Python
 """
 
 from typing import Any
@@ -11,14 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.core.cloud.checks import CLOUD_RULES
-from kwok_operator.models.base import ApiModel
-from kwok_operator.models.capacitypool import KwokCapacityPoolSpec, KwokCapacityPoolStatus
+from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
 from kwok_operator.models.cloud import Cloud, ErrorClass, Interruptions
-from kwok_operator.models.cloudstatus import CloudStatus
-from kwok_operator.models.crd import structural_schema
 from kwok_operator.models.delay import Delay
-from tests.fakes.schema import nodes
+from tests.fakes.rows import each_row
 
 EVERYTHING: dict[str, Any] = {
     "seed": "run-1",
@@ -105,30 +99,14 @@ def test_a_pool() -> None:
     assert KwokCapacityPoolSpec().instances is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         *({"provisioningDelay": {"fixed": bad}} for bad in ("", "5", "5m\n", "-1s", "1.5h", 300)),
-        {"provisioningDelay": {"samples": []}},
-        {"provisioningDelay": {"samples": ["1s"] * 101}},
-        {"provisioningDelay": {"uniform": {"min": "1s"}}},
         *({"retryAfter": bad} for bad in ("", "never", "5 m", "Never ", "Never5m")),
         *({"failures": {"neverReady": {"probability": bad}}} for bad in ("1.1", "50%", 1, "nan")),
         *({"failures": {"neverReady": {"serials": bad}}} for bad in ("", "1-", "a", "1, 2", "1;2")),
-        {"failures": {"creation": [{"probability": "1", "class": "Sometimes"}]}},
-        {"failures": {"creation": [{"probability": "1", "code": ""}]}},
-        {"failures": {"creation": [{"probability": "1", "code": "two words"}]}},
-        {"failures": {"creation": [{"probability": "1", "message": "x" * 129}]}},
-        {"failures": {"creation": [{"probability": "1"}] * 9}},
-        {"stock": -1},
-        {"capacityPools": ["Not_A_Name"]},
-        {"seed": ""},
-        {"seed": "x" * 65},
-        {"lateResources": [{"name": "gpu", "after": {"fixed": "1s"}}]},
-        {"interruptions": {"atATime": -1}},
-        {"flapping": {}},
     ],
-    ids=str,
 )
 def test_what_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
@@ -139,102 +117,3 @@ def test_what_is_stored_is_read_even_where_it_breaks_a_rule() -> None:
     assert Delay.model_validate({}) == Delay()
     odd = {"uniform": {"min": "2m", "max": "1m"}, "fixed": "3s"}
     assert Delay.model_validate(odd).dump() == odd
-
-
-MODELS: list[type[ApiModel]] = [
-    Cloud,
-    CloudStatus,
-    KwokCapacityPoolSpec,
-    KwokCapacityPoolStatus,
-]
-
-# What a v1 CRD may contain in a schema; the API server refuses or drops anything else.
-_ALLOWED = frozenset(
-    """
-    additionalProperties description enum format items maxItems maxLength maxProperties maximum
-    minItems minLength minimum nullable properties required type x-kubernetes-int-or-string
-    x-kubernetes-list-map-keys x-kubernetes-list-type x-kubernetes-preserve-unknown-fields
-    x-kubernetes-validations
-    """.split()
-)
-
-
-ALL = {
-    path: node for model in MODELS for path, node in nodes(structural_schema(model), model.__name__)
-}
-SPEC = {path: node for path, node in ALL.items() if "Status" not in path.partition(".")[0]}
-RULES = [
-    (path, rule) for path, node in ALL.items() for rule in node.get("x-kubernetes-validations", ())
-]
-
-
-def test_the_schemas_are_structural() -> None:
-    for path, node in ALL.items():
-        assert set(node) <= _ALLOWED, path
-        assert ("type" in node) != ("x-kubernetes-int-or-string" in node), path
-        assert ("items" in node) == (node.get("type") == "array"), path
-        assert not ("properties" in node and "additionalProperties" in node), path
-
-
-def test_every_field_is_described() -> None:
-    fields = {p: node for p, node in ALL.items() if "." in p and not p.endswith("[]")}
-    assert len(fields) > 100
-    for path, node in fields.items():
-        text = node["description"]
-        assert text[0].isupper() and text.rstrip('"').endswith((".", "}")), path
-        assert len(text) < 400, path
-        parent, _, name = path.rpartition(".")
-        optional = name not in ALL[parent].get("required", ())
-        if optional and path in SPEC and node.get("type") != "object":
-            assert "Default: " in text, path
-
-
-def test_what_rules_read_is_bounded() -> None:
-    for path, node in SPEC.items():
-        if node.get("type") == "string" and "enum" not in node:
-            assert node["maxLength"] <= 317, path
-        if node.get("type") == "array":
-            assert node["maxItems"] <= 100, path
-            assert node["x-kubernetes-list-type"] in ("atomic", "map"), path
-        if "additionalProperties" in node:
-            assert node["maxProperties"] <= 64, path
-        if node.get("type") == "integer":
-            assert node["minimum"] == 0, path
-            assert node["maximum"] <= 1_000_000, path
-
-
-def test_every_rule_has_a_plain_message_and_is_said_again_in_python() -> None:
-    assert len(RULES) > 50
-    for path, rule in RULES:
-        assert "must" in rule["message"], path
-        assert "self." not in rule["message"], path
-        mirrored = [words for words in CLOUD_RULES if rule["message"].startswith(words)]
-        is_pattern = rule["rule"].startswith(("self.matches(", "isQuantity("))
-        assert len(mirrored) == (0 if is_pattern else 1), rule["message"]
-
-
-@pytest.mark.parametrize(
-    ("words", "kept", "broken"),
-    [
-        ("uniform.min", {"min": "1s", "max": "1s"}, {"min": "2m", "max": "119s"}),
-        ("lognormal.p50 must not", {"p50": "1s", "p99": "2s"}, {"p50": "2s", "p99": "1s"}),
-        ("lognormal.p50 must be", {"p50": "1s", "p99": "2s"}, {"p50": "0s", "p99": "1s"}),
-        ("must have exactly one of fixed", {"fixed": "1s"}, {"fixed": "1s", "samples": ["1s"]}),
-        ("must have exactly one of fixed", {"samples": ["1s"]}, {}),
-        ("must have probability", {"serials": "1"}, {"class": "Other"}),
-        ("interruptions must", {"maxLifetime": "1h"}, {"lifetime": {}, "hourlyRate": "0.1"}),
-        ("resources:", {"resources": {"cpu": 1}}, {"resources": {"no such thing": 1}}),
-    ],
-)
-def test_rules_in_python(words: str, kept: dict[str, Any], broken: dict[str, Any]) -> None:
-    ((_, keeps),) = [
-        (known, rule) for known, rule in CLOUD_RULES.items() if known.startswith(words)
-    ]
-    assert keeps(kept)
-    assert not keeps(broken)
-
-
-@pytest.mark.parametrize("part", [{}, {"min": "x", "max": "1s"}, {"min": 5, "max": "1s"}], ids=str)
-def test_a_rule_lets_pass_what_another_reports(part: dict[str, Any]) -> None:
-    assert CLOUD_RULES["uniform.min must not"](part)
-    assert CLOUD_RULES["lognormal.p50 must be longer"](part)

@@ -57,31 +57,16 @@ def test_a_legend_is_text() -> None:
     assert '<script>"&' in texts(svg)
 
 
-@pytest.mark.parametrize(
-    ("largest", "top"), [(0, 1), (0.003, 0.004), (1, 1), (7, 8), (41, 50), (200, 200), (1001, 2000)]
-)
-def test_an_axis_ends_at_a_round_number(largest: float, top: float) -> None:
-    ticks = scale(largest)
-    assert ticks[0] == 0
-    assert ticks[-1] == pytest.approx(top)
+def test_an_axis_begins_at_zero_and_ends_at_a_round_number() -> None:
+    tops = {0: 1, 0.003: 0.004, 1: 1, 7: 8, 41: 50, 200: 200, 1001: 2000}
+    assert {largest: scale(largest)[-1] for largest in tops} == pytest.approx(tops)
+    assert {scale(largest)[0] for largest in tops} == {0}
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (0.0042, "s", "4.2 ms"),
-        (2.5, "s", "2.5 s"),
-        (12_500, "short", "12.5k"),
-        (0.3, "percentunit", "30 %"),
-        (120 * 2**20, "bytes", "120 MiB"),
-        (0, "reqps", "0"),
-    ],
-)
-def test_values_are_printed_with_their_unit(value: float, unit: str, text: str) -> None:
-    assert number(value, unit) == text
-
-
-def test_times_are_minutes_and_seconds() -> None:
+def test_values_are_printed_with_their_unit() -> None:
+    amounts = [(0.0042, "s"), (2.5, "s"), (12_500, "short"), (0.3, "percentunit"), (0, "reqps")]
+    texts = [number(value, unit) for value, unit in [*amounts, (120 * 2**20, "bytes")]]
+    assert texts == ["4.2 ms", "2.5 s", "12.5k", "30 %", "0", "120 MiB"]
     assert clock(185) == "3:05"
 
 

@@ -9,12 +9,12 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from kwok_operator.controller.runtime.preflight import NEEDED, NEEDED_FOR_ELECTION
 from tests.e2e.grants import DEPLOY, FILES, granted
 from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM
+from tests.fakes.rows import each_row
 
 GRANTS = granted()
 ALL_FILES = [file for files in FILES.values() for file in files]
@@ -65,7 +65,7 @@ def test_the_shim_writes_groups_and_no_nodes() -> None:
     assert writes == {("kwoknodegroups", "patch")}
 
 
-@pytest.mark.parametrize("file", ALL_FILES)
+@each_row("file", ALL_FILES)
 def test_what_is_bound_is_ours(file: str) -> None:
     objects: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / file).read_text()))
     roles = {

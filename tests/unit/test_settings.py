@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import ENV_PREFIX, RunSettings, add_run_flags, run_settings
+from tests.fakes.rows import each_row
 
 DEFAULTS = RunSettings(
     kubeconfig=None,
@@ -60,59 +61,22 @@ GOOD: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
     "log-format": (("json", "json"), ("text", "text")),
     "log-level": (("debug", "debug"), ("error", "error")),
 }
-BAD = [
-    ("max-total-nodes", "many"),
-    ("max-total-nodes", "-1"),
-    ("max-total-nodes", "1e4"),
-    ("max-total-nodes", "1.5"),
-    ("max-total-nodes", " 5 "),
-    ("provider-id-prefix", " "),
-    ("node-concurrency", "0"),
-    ("node-concurrency", "-1"),
-    ("node-concurrency", "257"),
-    ("node-concurrency", "1" * 5_000),
-    ("node-concurrency", "many"),
-    ("max-qps", "-1"),
-    ("max-qps", "0.001"),
-    ("max-qps", "1e6"),
-    ("max-qps", "nan"),
-    ("max-qps", "inf"),
-    ("max-qps", "50/s"),
-    ("listen", "8080"),
-    ("listen", "localhost"),
-    ("listen", ":0"),
-    ("listen", ":65536"),
-    ("listen", ":http"),
-    ("listen", "127.0.0.1:"),
-    ("listen", ":-1"),
-    ("resync-interval", "5m"),
-    ("resync-interval", "0"),
-    ("resync-interval", "0.5"),
-    ("resync-interval", "-300"),
-    ("resync-interval", "nan"),
-    ("resync-interval", "inf"),
-    ("resync-interval", "86401"),
-    ("leader-elect", "perhaps"),
-    ("leader-elect-lease-duration", "7"),
-    ("leader-elect-lease-duration", "0"),
-    ("leader-elect-lease-duration", "10.5"),
-    ("leader-elect-lease-duration", "10m"),
-    ("leader-elect-lease-duration", "3601"),
-    ("leader-elect-lease-duration", "1" * 5_000),
-    ("leader-elect-renew-deadline", "10"),
-    ("leader-elect-renew-deadline", "2.4"),
-    ("leader-elect-renew-deadline", "nan"),
-    ("leader-elect-retry-period", "6"),
-    ("leader-elect-retry-period", "0"),
-    ("leader-elect-retry-period", "-2"),
-    ("leader-elect-retry-period", "inf"),
-    ("leader-elect-resource-name", "Lead"),
-    ("leader-elect-resource-name", "../lead"),
-    ("leader-elect-resource-namespace", "a.b"),
-    ("log-format", "yaml"),
-    ("log-level", "loud"),
-    ("log-level", "in\nfo"),
-]
+BAD: dict[str, list[str]] = {
+    "max-total-nodes": ["many", "-1", "1e4", "1.5", " 5 "],
+    "provider-id-prefix": [" "],
+    "node-concurrency": ["0", "-1", "257", "1" * 5_000, "many"],
+    "max-qps": ["-1", "0.001", "1e6", "nan", "inf", "50/s"],
+    "listen": ["8080", "localhost", ":0", ":65536", ":http", "127.0.0.1:", ":-1"],
+    "resync-interval": ["5m", "0", "0.5", "-300", "nan", "inf", "86401"],
+    "leader-elect": ["perhaps"],
+    "leader-elect-lease-duration": ["7", "0", "10.5", "10m", "3601", "1" * 5_000],
+    "leader-elect-renew-deadline": ["10", "2.4", "nan"],
+    "leader-elect-retry-period": ["6", "0", "-2", "inf"],
+    "leader-elect-resource-name": ["Lead", "../lead"],
+    "leader-elect-resource-namespace": ["a.b"],
+    "log-format": ["yaml"],
+    "log-level": ["loud", "in\nfo"],
+}
 
 
 def parse(*arguments: str, **environ: str) -> RunSettings:
@@ -139,12 +103,10 @@ def test_two_settings_are_variables_only_and_belong_to_others() -> None:
     assert (settings.namespace, settings.provider_config) == ("ops", "mine")
 
 
-@pytest.mark.parametrize("variable", ["POD_NAMESPACE", "KWOK_PROVIDER_CONFIGMAP"])
-def test_a_name_that_is_none_is_refused(variable: str) -> None:
-    with pytest.raises(SettingsError, match=f"{variable}: '../secrets' is not the name of a"):
-        run_settings(
-            argparse.Namespace(**dict.fromkeys(map(field, GOOD))), {variable: "../secrets"}
-        )
+@each_row("name", ["POD_NAMESPACE", "KWOK_PROVIDER_CONFIGMAP"])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: '../secrets' is not the name of a"):
+        run_settings(argparse.Namespace(**dict.fromkeys(map(field, GOOD))), {name: "../secrets"})
 
 
 def test_every_setting_is_tried_here() -> None:
@@ -152,28 +114,13 @@ def test_every_setting_is_tried_here() -> None:
     assert {field(flag) for flag in GOOD} | {"namespace", "provider_config"} == settings
 
 
-@pytest.mark.parametrize("flag", GOOD)
-def test_a_flag_sets_its_setting_and_no_other(flag: str) -> None:
-    for text, value in GOOD[flag]:
+@each_row("flag values", GOOD.items())
+def test_a_flag_and_its_variable_set_one_setting(flag: str, values: Any) -> None:
+    for text, value in values:
         changed = dataclasses.replace(DEFAULTS, **{field(flag): value})
-        assert parse(f"--{flag}={text}") == changed
-
-
-@pytest.mark.parametrize("flag", GOOD)
-def test_so_does_its_variable(flag: str) -> None:
-    for text, value in GOOD[flag]:
-        changed = dataclasses.replace(DEFAULTS, **{field(flag): value})
-        assert parse(**{variable(flag): text}) == changed
-
-
-@pytest.mark.parametrize("flag", GOOD)
-def test_a_flag_wins_over_its_variable(flag: str) -> None:
-    (text, value), (other, _) = GOOD[flag]
+        assert parse(f"--{flag}={text}") == parse(**{variable(flag): text}) == changed
+    (text, value), (other, _) = values
     assert getattr(parse(f"--{flag}={text}", **{variable(flag): other}), field(flag)) == value
-
-
-@pytest.mark.parametrize("flag", GOOD)
-def test_an_empty_variable_is_none(flag: str) -> None:
     # As in a Deployment whose value was left out.
     assert parse(**{variable(flag): ""}) == DEFAULTS
 
@@ -182,24 +129,20 @@ def test_other_variables_are_nobodys_business() -> None:
     assert parse(KUBECONFIG="/a", LISTEN=":1", KWOK_OPERATOR_OTHER="x") == DEFAULTS
 
 
-@pytest.mark.parametrize(("flag", "text"), BAD, ids=repr)
-def test_a_bad_flag_is_one_line_that_names_it(flag: str, text: str) -> None:
-    with pytest.raises(SettingsError) as refused:
-        parse(f"--{flag}={text}", **{variable(flag): GOOD[flag][0][0]})
-    assert str(refused.value).startswith(f"--{flag}: {text!r} is ")
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("flag", "text"), BAD, ids=repr)
-def test_a_bad_variable_is_one_line_that_names_it(flag: str, text: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+@each_row("flag text", [(flag, text) for flag, texts in BAD.items() for text in texts])
+def test_a_bad_value_is_one_line_that_names_flag_or_variable(flag: str, text: str) -> None:
+    good = {variable(flag): GOOD[flag][0][0]}
+    with pytest.raises(SettingsError) as of_flag:
+        parse(f"--{flag}={text}", **good)
+    with pytest.raises(SettingsError) as of_variable:
         parse(**{variable(flag): text})
-    assert str(refused.value).startswith(f"{variable(flag)}: {text!r} is ")
-    assert "\n" not in str(refused.value)
+    for name, refused in ((f"--{flag}", of_flag), (variable(flag), of_variable)):
+        assert str(refused.value).startswith(f"{name}: {text!r} is ")
+        assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("flag", "remedy"),
+@each_row(
+    "flag remedy",
     [
         ("max-total-nodes", "such as 10000"),
         ("provider-id-prefix", 'such as "kwok:"'),
@@ -227,36 +170,18 @@ def test_a_flag_alone_turns_the_election_on() -> None:
     assert not parse("--leader-elect=false", KWOK_OPERATOR_LEADER_ELECT="true").leader_elect
 
 
-TIMES: dict[str, tuple[list[str], str]] = {
-    "duration": (
-        ["--leader-elect-lease-duration=7"],
-        "--leader-elect-lease-duration: '7' is not longer than --leader-elect-renew-deadline, 7 s: "
-        "a leader has to stop before its Lease ends",
-    ),
-    "deadline": (
-        ["--leader-elect-renew-deadline=12s"],
-        "--leader-elect-renew-deadline: '12s' is not shorter than --leader-elect-lease-duration, "
-        "10 s: a leader has to stop before its Lease ends",
-    ),
-    "deadline-and-period": (
-        ["--leader-elect-renew-deadline=2.4"],
-        "--leader-elect-renew-deadline: '2.4' is not enough for --leader-elect-retry-period, 2 s: "
-        "a leader has to try again in time, and may be late by a factor of 1.2",
-    ),
-    "period": (
-        ["--leader-elect-retry-period=6"],
-        "--leader-elect-retry-period: '6' is not short enough for --leader-elect-renew-deadline, "
-        "7 s: a leader has to try again in time, and may be late by a factor of 1.2",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", TIMES)
-def test_times_of_the_election_that_do_not_go_together_are_one_sentence(case: str) -> None:
-    flags, sentence = TIMES[case]
-    with pytest.raises(SettingsError) as refused:
-        parse(*flags)
-    assert str(refused.value) == sentence
+@each_row(
+    "flag text problem",
+    [
+        ("lease-duration", "7", "not longer than --leader-elect-renew-deadline, 7 s"),
+        ("renew-deadline", "12s", "not shorter than --leader-elect-lease-duration, 10 s"),
+        ("renew-deadline", "2.4", "not enough for --leader-elect-retry-period, 2 s"),
+        ("retry-period", "6", "not short enough for --leader-elect-renew-deadline, 7 s"),
+    ],
+)
+def test_times_of_the_election_that_do_not_go_together(flag: str, text: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=f"^--leader-elect-{flag}: '{text}' is {problem}: a "):
+        parse(f"--leader-elect-{flag}={text}")
 
 
 def test_times_of_the_election_can_be_changed_together() -> None:
@@ -269,13 +194,12 @@ def test_times_of_the_election_can_be_changed_together() -> None:
     assert (slow.leader_elect_renew_deadline, slow.leader_elect_retry_period) == (40, 10)
 
 
-@pytest.mark.parametrize("flag", ["kubeconfig", "context"])
-def test_an_empty_name_is_the_default(flag: str) -> None:
-    assert parse(f"--{flag}=") == DEFAULTS
+def test_an_empty_name_is_the_default() -> None:
+    assert parse("--kubeconfig=", "--context=") == DEFAULTS
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
+@each_row(
+    "text address",
     [
         (":8080", ("0.0.0.0", 8080)),
         ("0.0.0.0:1", ("0.0.0.0", 1)),
@@ -289,9 +213,11 @@ def test_addresses(text: str, address: tuple[str, int] | None) -> None:
     assert parse(f"--listen={text}").listen == address
 
 
-@pytest.mark.parametrize(("text", "level"), [("INFO", "info"), ("Warning", "warning")])
-def test_choices_may_be_in_capitals(text: str, level: str) -> None:
-    assert parse(f"--log-level={text}").log_level == level
+def test_choices_may_be_in_capitals() -> None:
+    assert [parse(f"--log-level={text}").log_level for text in ("INFO", "Error")] == [
+        "info",
+        "error",
+    ]
 
 
 @given(flag=st.sampled_from(list(GOOD)), text=st.text(max_size=30))

@@ -145,14 +145,14 @@ class Clouds:
         known.stuck = _stuck(group, seen, observed, known=known.stuck)
         tally = counts(phases.values())
         states = self._states(tally, seen, observed)
-        told: dict[str, Any] = {"instances": rows(phases | known.stuck)}
+        shown: dict[str, Any] = {"instances": rows(phases | known.stuck)}
         if group.spec.cloud is not None:
-            told["counts"] = instance_counts(states)
+            shown["counts"] = instance_counts(states)
         times = [next_look(phases.values()), observed.nodes.until, *_ends(seen)]
         return CloudDecision(
             observed=observed,
             plan=plan,
-            status=settled.record.dump().model_copy(update=told),
+            status=settled.record.dump().model_copy(update=shown),
             provisioned=provisioned(phases),
             states=states,
             failed=tally.get(State.FAILED, 0),

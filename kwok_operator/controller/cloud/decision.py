@@ -1,4 +1,4 @@
-"""What the simulated cloud adds to a pass: what is known before a plan is made, and after.
+"""What the simulated cloud adds to a pass: what it has seen before the plan, and what it decides.
 
 Values only; `clouds` makes them.
 """

@@ -230,7 +230,7 @@ class NodeCache:
         endpoint = new.endpoint if new.owner and new.ready else None
         if endpoint is not None and (old is None or old.endpoint != endpoint):
             self._initialised(new.name, endpoint, first_sight=old is None)
-        if old is None or _told(old) != _told(new):
+        if old is None or _news(old) != _news(new):
             self._changed(new.group)
 
     def _remove(self, name: str, *, version: int = 0) -> None:
@@ -251,7 +251,7 @@ def _forget_version(record: NodeRecord) -> None:
     record.resource_version, record.deleting = 0, False
 
 
-def _told(record: NodeRecord) -> tuple[object, ...]:
+def _news(record: NodeRecord) -> tuple[object, ...]:
     return (
         record.ready,
         record.tainted,

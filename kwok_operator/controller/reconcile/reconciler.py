@@ -12,32 +12,23 @@ Nodes and status are written from here alone; what is decided comes from the cor
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kwok_operator.controller.cloud.clouds import Clouds
 from kwok_operator.controller.cloud.decision import CloudDecision
-from kwok_operator.controller.cloud.hold import HoldLink
-from kwok_operator.controller.cloud.kwok import KwokLink
-from kwok_operator.controller.observed.groupstore import GroupStore
-from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
+from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
-from kwok_operator.controller.reconcile.actions import Execution, Work, deletes_pods
+from kwok_operator.controller.reconcile.actions import Execution, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
-from kwok_operator.controller.reconcile.budget import NodeBudget
-from kwok_operator.controller.reconcile.clock import Clock
-from kwok_operator.controller.reconcile.reporting import PassResult, Reporter, progress_interval
-from kwok_operator.controller.sources.templates import Resolution, Templates
-from kwok_operator.controller.writers.events import Recorder
-from kwok_operator.controller.writers.executor import Executor
-from kwok_operator.controller.writers.nodewriter import NodeWriter
-from kwok_operator.controller.writers.statuswriter import GroupGoneError, StatusWriter
+from kwok_operator.controller.reconcile.parts import Parts, PassResult
+from kwok_operator.controller.reconcile.reporting import Reporter, progress_interval
+from kwok_operator.controller.sources.templates import Resolution
+from kwok_operator.controller.writers.statuswriter import GroupGoneError
 from kwok_operator.core.autoscalable import disagreement
 from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.plan import Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
 from kwok_operator.kube.groups import Group
-from kwok_operator.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -46,26 +37,6 @@ LEFTOVER_RECHECK = 1.0
 
 _REFUSED = (BadRequestError, InvalidError, ForbiddenError)
 _VERBS = {"DELETE": "delete", "PATCH": "update"}
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the reconciler works with."""
-
-    store: GroupStore
-    cache: NodeCache
-    writer: NodeWriter
-    templates: Templates
-    kwok: KwokLink
-    recorder: Recorder
-    executor: Executor
-    budget: NodeBudget
-    status: StatusWriter
-    metrics: Metrics
-    clock: Clock
-    clouds: Clouds
-    hold: HoldLink
-    provider_id_prefix: str
 
 
 class Reconciler:
@@ -80,26 +51,8 @@ class Reconciler:
         self._closing = False
         self._at_work = 0
         """How many groups have nodes created, deleted or patched."""
-        self._execution = Execution(
-            writer=parts.writer,
-            executor=parts.executor,
-            kwok=parts.kwok,
-            metrics=parts.metrics,
-            now=parts.clock.now,
-            clock=parts.clock.monotonic,
-            nodes=lambda: parts.budget.granted,
-            provider_id_prefix=parts.provider_id_prefix,
-        )
-        self._reporter = Reporter(
-            store=parts.store,
-            kwok=parts.kwok,
-            hold=parts.hold,
-            recorder=parts.recorder,
-            writer=parts.status,
-            metrics=parts.metrics,
-            clock=parts.clock,
-            provider_id_prefix=parts.provider_id_prefix,
-        )
+        self._execution = Execution(parts)
+        self._reporter = Reporter(parts)
 
     def close(self) -> None:
         """Start no write any more; what is in flight ends."""
@@ -167,7 +120,7 @@ class Reconciler:
         if decision is not None:
             self._look_after(group, seen, decision)
         if writes:
-            await self._execute(found, opening, hold)
+            await self._execute(found, opening)
             self._wake(group.name, 0.0)
         elif postponed is not None:
             self._wake(group.name, postponed)
@@ -250,7 +203,7 @@ class Reconciler:
             )
             plan = decision.plan
         await asyncio.sleep(0)
-        return PassResult(group, memory, seen, plan, resolution, decision, now)
+        return PassResult(group, memory, seen, plan, resolution, decision, hold, now)
 
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
         """With the plan, before others make theirs: they have the room that it leaves."""
@@ -264,25 +217,16 @@ class Reconciler:
             wants_more=waits or (rollout is not None and rollout.held),
         )
 
-    async def _execute(self, found: PassResult, opening: list[NodeRecord], hold: Hold) -> None:
+    async def _execute(self, found: PassResult, opening: list[NodeRecord]) -> None:
         """Carries the plan out while counts are reported; stops when the group changes."""
         group, memory = found.group, found.memory
         done = asyncio.Event()
         self._at_work += 1
-        progress = asyncio.create_task(self._report_progress(found, hold, done))
-        work = Work(
-            group,
-            memory,
-            found.plan,
-            found.seen,
-            found.resolution.node,
-            stop=lambda: self._interrupted(group),
-            opening=opening,
-            decision=found.decision,
-            hold=hold,
-        )
+        progress = asyncio.create_task(self._report_progress(found, done))
         try:
-            await self._execution.carry_out(work)
+            await self._execution.carry_out(
+                found, opening=opening, stop=lambda: self._interrupted(group)
+            )
             memory.refusal = None
         except _REFUSED as error:
             what = _VERBS.get(error.method, "create")
@@ -303,7 +247,7 @@ class Reconciler:
             != (group.uid, group.generation, group.deleting)
         )
 
-    async def _report_progress(self, found: PassResult, hold: Hold, done: asyncio.Event) -> None:
+    async def _report_progress(self, found: PassResult, done: asyncio.Event) -> None:
         """Writes the counts now and then until `done`, without asking for anything new."""
         group, throttled = found.group, False
         while not done.is_set():
@@ -317,7 +261,9 @@ class Reconciler:
                 announce_slowness(self._parts.recorder, group)
             if self._interrupted(group):
                 continue
-            now = await self._find(group, found.memory, found.resolution, hold, reporting=True)
+            now = await self._find(
+                group, found.memory, found.resolution, found.hold, reporting=True
+            )
             try:
                 await self._reporter.publish(now, self._reporter.status(now))
             except Exception as error:

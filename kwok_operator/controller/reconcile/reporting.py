@@ -7,19 +7,12 @@ What must not wait, because somebody creates nodes by it, is written at once; co
 turns.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from kwok_operator.controller.cloud.decision import CloudDecision
-from kwok_operator.controller.cloud.hold import HoldLink
-from kwok_operator.controller.cloud.kwok import KwokLink
-from kwok_operator.controller.observed.groupstore import GroupStore
-from kwok_operator.controller.observed.observation import Memory, Observation
+from kwok_operator.controller.observed.observation import Observation
 from kwok_operator.controller.reconcile.announcements import announce
-from kwok_operator.controller.reconcile.clock import Clock
-from kwok_operator.controller.sources.templates import Resolution
-from kwok_operator.controller.writers.events import Recorder
-from kwok_operator.controller.writers.statuswriter import StatusWriter
+from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.core.autoscalable import hindrance
 from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.plan import Plan
@@ -27,7 +20,6 @@ from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.status import ConditionType, KwokNodeGroupStatus
-from kwok_operator.observability.metrics import Metrics
 
 STATUS_INTERVAL: Final = 1.0
 """Seconds between two writes of counts."""
@@ -41,42 +33,12 @@ def progress_interval(groups: int) -> float:
     return min(LONGEST_INTERVAL, max(STATUS_INTERVAL, groups / PROGRESS_WRITES))
 
 
-@dataclass(frozen=True, slots=True)
-class PassResult:
-    """What a pass found and decided; `decision` is that of a simulated cloud, `now` RFC 3339."""
-
-    group: Group
-    memory: Memory
-    seen: Observation
-    plan: Plan
-    resolution: Resolution
-    decision: CloudDecision | None
-    now: str
-
-
 class Reporter:
     """Makes and writes statuses."""
 
-    def __init__(
-        self,
-        *,
-        store: GroupStore,
-        kwok: KwokLink,
-        hold: HoldLink,
-        recorder: Recorder,
-        writer: StatusWriter,
-        metrics: Metrics,
-        clock: Clock,
-        provider_id_prefix: str,
-    ) -> None:
-        self._store = store
-        self._kwok = kwok
-        self._hold = hold
-        self._recorder = recorder
-        self._writer = writer
-        self._metrics = metrics
-        self._clock = clock
-        self._prefix = provider_id_prefix
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._metrics = parts.metrics
 
     def status(self, found: PassResult) -> KwokNodeGroupStatus:
         """The status of the group as found; its metrics are set, too."""
@@ -104,7 +66,7 @@ class Reporter:
             template_reason=resolution.reason,
             template_origin=resolution.origin,
             last_template=resolution.why_last,
-            kwok_silent=self._kwok.silent,
+            kwok_silent=self._parts.kwok.silent,
             refusal=found.memory.refusal,
             rollout=plan.rollout,
             autoscaled=group.spec.autoscaling is not None,
@@ -139,29 +101,29 @@ class Reporter:
         group, memory = found.group, found.memory
         before = memory.status
         if status != before:
-            since = self._clock.monotonic() - memory.written_at
+            since = self._parts.clock.monotonic() - memory.written_at
             urgent = status.next_serial != before.next_serial or _verdicts(status) != _verdicts(
                 before
             )
             if since < STATUS_INTERVAL and not urgent:
                 return STATUS_INTERVAL - since
-            memory.status_version = await self._writer.write(group, status)
+            memory.status_version = await self._parts.status.write(group, status)
             memory.status = status
-            memory.written_at = self._clock.monotonic()
-        announce(self._recorder, group, before=before, after=status, plan=found.plan)
+            memory.written_at = self._parts.clock.monotonic()
+        announce(self._parts.recorder, group, before=before, after=status, plan=found.plan)
         return None
 
     def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
         """Why cluster-autoscaler can't drive the group, if it may and can't."""
         if group.spec.autoscaling is None:
             return None
-        longest = f"{self._prefix}{seen.names.name(plan.next_serial)}"
+        longest = f"{self._parts.provider_id_prefix}{seen.names.name(plan.next_serial)}"
         return hindrance(
             group=group.name,
             paused=group.spec.paused,
             instances=len(seen.records) + len(seen.terminating) + len(plan.pending),
             id_length=len(longest),
-            gpu_labels=self._store.gpu_labels,
+            gpu_labels=self._parts.store.gpu_labels,
         )
 
     def _cloud_verdicts(
@@ -179,7 +141,7 @@ class Reporter:
         return {
             **provisioned,
             ConditionType.OUTAGE: decision.observed.outage,
-            ConditionType.CLOUD_SIMULATED: self._hold.condition(wanted=boots or lasting),
+            ConditionType.CLOUD_SIMULATED: self._parts.hold.condition(wanted=boots or lasting),
         }
 
 

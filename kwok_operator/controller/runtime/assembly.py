@@ -26,10 +26,10 @@ from kwok_operator.controller.cloud.pools import POOLS, Pools
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord
 from kwok_operator.controller.reconcile.budget import NodeBudget
-from kwok_operator.controller.reconcile.clock import Clock
 from kwok_operator.controller.reconcile.intake import Intake
+from kwok_operator.controller.reconcile.parts import Clock, Parts
 from kwok_operator.controller.reconcile.queue import WorkQueue
-from kwok_operator.controller.reconcile.reconciler import NOT_READY_RECHECK, Parts, Reconciler
+from kwok_operator.controller.reconcile.reconciler import NOT_READY_RECHECK, Reconciler
 from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMaps
 from kwok_operator.controller.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.controller.sources.livenodes import NodeLink

@@ -1,7 +1,7 @@
 """Several replicas, one of which works: the Lease is taken, renewed and released here.
 
     Elector ──GET, PUT──> Lease          core/election.py says what may be done, and when
-       └──> Fence ──(guard of all clients but the Lease's own)──> writes pass, or don't
+       └──> Fence ──(asked by all clients but the Lease's own)──> writes pass, or don't
 
 A standby looks at the Lease twice a second, which is how soon it sees that it was released. The
 leader renews it in time, and if it can't, the fence refuses every write from before the Lease ends,
@@ -114,7 +114,7 @@ class Elector:
         self._sleep = sleep
         self._candidate = Candidate(identity, terms)
         self._path = f"/apis/{API_VERSION}/namespaces/{namespace}/leases"
-        self._told = ""
+        self._logged = ""
         self._trouble = ""
 
     @property
@@ -198,8 +198,8 @@ class Elector:
     async def _take(self) -> bool:
         await self._look()
         if self._candidate.wait(self._clock()) > 0:
-            if self._told != self.holder:
-                self._told = self.holder
+            if self._logged != self.holder:
+                self._logged = self.holder
                 logger.info("standby: lease=%s leader=%s", self._in_words, self.holder)
             return False
         await self._claim()

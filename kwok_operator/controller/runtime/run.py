@@ -61,18 +61,18 @@ async def run(settings: RunSettings) -> None:
     metrics = Metrics()
     watch_turns(asyncio.get_running_loop(), metrics.loop_turn)
     fence = Fence()
-    guard = fence.check if settings.leader_elect else None
+    check = fence.check if settings.leader_elect else None
     async with AsyncExitStack() as stack:
         # The third is fenced by nobody, and waits behind nobody for a connection.
         groups, nodes, own = [
             await stack.enter_async_context(
                 KubeClient(
-                    connection=connection, observe=metrics.request, guard=each, max_connections=most
+                    connection=connection, observe=metrics.request, fence=each, max_connections=most
                 )
             )
             for each, most in (
-                (guard, CONNECTIONS),
-                (guard, CONNECTIONS + settings.node_concurrency),
+                (check, CONNECTIONS),
+                (check, CONNECTIONS + settings.node_concurrency),
                 (None, CONNECTIONS),
             )
         ]

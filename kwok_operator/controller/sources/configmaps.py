@@ -14,6 +14,7 @@ from typing import Any
 
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.documents import NodeDocuments, read_nodes
+from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import ManifestError
 from kwok_operator.kube.decode import OBJECTS
 
@@ -114,9 +115,7 @@ class ConfigMaps:
         where = f"ConfigMap {configmap.namespace}/{configmap.name}, key {key}"
         documents = await asyncio.to_thread(read_nodes, configmap.data[key], where=where)
         if documents.others:
-            shown = ", ".join(documents.others[:NAMES_SHOWN])
-            more = len(documents.others) - NAMES_SHOWN
-            shown += f" and {more} more" if more > 0 else ""
+            shown = names_in_words(documents.others, most=NAMES_SHOWN)
             message = f"key {key} holds what is no Node, and is left out: {shown}."
             self._recorder.emit(configmap, "Warning", "NotANode", message)
         return documents

@@ -49,7 +49,7 @@ class LiveNodes:
     def __init__(self, *, place: str, changed: Changed) -> None:
         self.synced = asyncio.Event()
         self._place = place
-        self._told_of_nameless = False
+        self._nameless_seen = False
         self._changed = changed
         self._nodes: dict[str, LiveNode] = {}
         self._leftovers: dict[str, LiveNode] = {}
@@ -86,7 +86,7 @@ class LiveNodes:
         before = self._nodes.get(item.name) or self._leftovers.get(item.name)
         self._put(item)
         after = self._nodes.get(item.name) or self._leftovers.get(item.name)
-        if _told(before) != _told(after):
+        if _news(before) != _news(after):
             self._changed([node for node in (before, after) if node is not None])
 
     def remove(self, item: LiveNode) -> None:
@@ -98,16 +98,16 @@ class LiveNodes:
         self._nodes.pop(item.name, None)
         self._leftovers.pop(item.name, None)
         if not item.name:
-            if not self._told_of_nameless:
+            if not self._nameless_seen:
                 logger.warning("skipped a node that has no name: cluster=%s", self._place)
-            self._told_of_nameless = True
+            self._nameless_seen = True
         elif is_leftover(item):
             self._leftovers[item.name] = item
         elif not item.fake:
             self._nodes[item.name] = item
 
 
-def _told(node: LiveNode | None) -> tuple[object, ...]:
+def _news(node: LiveNode | None) -> tuple[object, ...]:
     if node is None:
         return ()
     return (node.uid, node.usable, node.fake, node.labels, node.annotations, node.digest)

@@ -95,7 +95,7 @@ class Provider:
         self._owner = f"{configmaps.namespace}/{name}"
         self._dirty = asyncio.Event()
         self._templates = ""
-        self._told: frozenset[tuple[str, Problem]] = frozenset()
+        self._reported: frozenset[tuple[str, Problem]] = frozenset()
         self._written: dict[str, _Written] = {}
         self._not_ours: set[str] = set()
         """Names that somebody else's groups have, or groups on their way out."""
@@ -302,17 +302,17 @@ class Provider:
         """Says what is new; sets the metric to what there is."""
         uid = configmap.uid if configmap else ""
         there = frozenset((uid, problem) for problem in problems)
-        new = sorted(problem for _, problem in there - self._told)
+        new = sorted(problem for _, problem in there - self._reported)
         if configmap is not None:
             for problem in new[:MAX_TOLD]:
                 self._recorder.emit(configmap, "Warning", problem.reason, f"{problem.message}.")
             if len(new) > MAX_TOLD:
                 message = f"{len(new) - MAX_TOLD} more: `kwok-operator validate` lists them all."
                 self._recorder.emit(configmap, "Warning", "ManyProblems", message)
-        if self._told and not there and configmap is not None:
+        if self._reported and not there and configmap is not None:
             message = "Nothing is wrong with the provider config any more."
             self._recorder.emit(configmap, "Normal", "ProviderConfigValid", message)
-        self._told = there
+        self._reported = there
         self._metrics.provider_problems(Counter(problem.reason for _, problem in there))
 
     def _note(self, configmap: ConfigMap, config: ProviderConfig) -> None:

@@ -63,7 +63,7 @@ class Subject(Protocol):
 
 
 @dataclass(slots=True)
-class _Told:
+class _Record:
     """One Event: what it says, how often, and whether the API server has it (`posted`).
 
     `before` is how often it had been said before this process first did, `said` is when it last did
@@ -95,7 +95,7 @@ class _Story:
     dated: datetime = _NEVER
     """The time that was given to the last Event."""
     budget: float = BURST
-    told: dict[str, _Told] = field(default_factory=dict)
+    records: dict[str, _Record] = field(default_factory=dict)
 
     def spend(self, now: float) -> bool:
         """Takes one write from the budget, if there is one."""
@@ -114,9 +114,9 @@ class _Story:
         return self.dated
 
     def drop_old(self, now: float) -> None:
-        old = [name for name, told in self.told.items() if now - told.said >= REPEATS_WITHIN]
+        old = [name for name, record in self.records.items() if now - record.said >= REPEATS_WITHIN]
         for name in old:
-            del self.told[name]
+            del self.records[name]
 
 
 class Recorder:
@@ -132,7 +132,7 @@ class Recorder:
         self._clock = clock
         self._wall = wall
         self._stories: OrderedDict[str, _Story] = OrderedDict()
-        self._waiting: OrderedDict[str, _Told] = OrderedDict()
+        self._waiting: OrderedDict[str, _Record] = OrderedDict()
         self._work = asyncio.Event()
 
     def emit(self, subject: Subject, kind: EventType, reason: str, message: str) -> None:
@@ -143,24 +143,28 @@ class Recorder:
         now = self._clock()
         story = self._story(reference["uid"], now)
         moment = story.date(self._wall())
-        told = self._told(story, reference, kind, reason, message[:_MAX_MESSAGE], now=moment)
-        told.count += 1
-        told.last, told.said = moment, now
-        story.told[told.name] = story.told.pop(told.name)  # what was said last stands last
-        if told.name in self._waiting:
+        record = self._record_for(
+            story, reference, kind, reason, message[:_MAX_MESSAGE], now=moment
+        )
+        record.count += 1
+        record.last, record.said = moment, now
+        story.records[record.name] = story.records.pop(
+            record.name
+        )  # what was said last stands last
+        if record.name in self._waiting:
             return
         if len(self._waiting) >= _MAX_WAITING or not story.spend(now):
             logger.debug("event not posted now: %s=%s reason=%s", what, subject.name, reason)
             return
-        self._waiting[told.name] = told
+        self._waiting[record.name] = record
         self._work.set()
 
     def last_said(self, subject: Subject, reasons: Collection[str]) -> str | None:
         """Which of these reasons an object was told last; None where this process told it none of
         them in the last hour."""
         story = self._stories.get(subject.reference["uid"])
-        told = reversed(story.told.values()) if story is not None else ()
-        return next((each.reason for each in told if each.reason in reasons), None)
+        record = reversed(story.records.values()) if story is not None else ()
+        return next((each.reason for each in record if each.reason in reasons), None)
 
     def emit_for_node(self, name: str, kind: EventType, reason: str, message: str) -> bool:
         """Says something about a node that is told in the Event of its group too.
@@ -173,8 +177,8 @@ class Recorder:
         # As the kubelet refers to its node: kubectl looks for that too.
         reference = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
         event, now = event_name(reference, kind, reason, message), self._wall()
-        told = _Told(reference, event, kind, reason, message[:_MAX_MESSAGE], now, now, count=1)
-        self._waiting[event] = told
+        record = _Record(reference, event, kind, reason, message[:_MAX_MESSAGE], now, now, count=1)
+        self._waiting[event] = record
         self._work.set()
         return True
 
@@ -187,8 +191,8 @@ class Recorder:
     async def flush(self) -> None:
         """Posts what waits."""
         while self._waiting:
-            _, told = self._waiting.popitem(last=False)
-            await self._post(told)
+            _, record = self._waiting.popitem(last=False)
+            await self._post(record)
         self._work.clear()
 
     def _story(self, uid: str, now: float) -> _Story:
@@ -200,7 +204,7 @@ class Recorder:
         return story
 
     @staticmethod
-    def _told(
+    def _record_for(
         story: _Story,
         reference: dict[str, str],
         kind: EventType,
@@ -208,56 +212,58 @@ class Recorder:
         message: str,
         *,
         now: datetime,
-    ) -> _Told:
+    ) -> _Record:
         """The Event that says this, or the one that stands for all that are like it."""
         said = message
         name = event_name(reference, kind, reason, said)
-        if name not in story.told:
-            similar = sum((t.kind, t.reason) == (kind, reason) for t in story.told.values())
+        if name not in story.records:
+            similar = sum((t.kind, t.reason) == (kind, reason) for t in story.records.values())
             if similar >= SIMILAR:
                 message, said = f"{COMBINED}{message}"[:_MAX_MESSAGE], COMBINED
                 name = event_name(reference, kind, reason, said)
-        told = story.told.get(name)
-        if told is None:
-            told = _Told(reference, name, kind, reason, message, first=now, last=now)
-            story.told[name] = told
-        told.message = message
-        return told
+        record = story.records.get(name)
+        if record is None:
+            record = _Record(reference, name, kind, reason, message, first=now, last=now)
+            story.records[name] = record
+        record.message = message
+        return record
 
-    async def _post(self, told: _Told) -> None:
+    async def _post(self, record: _Record) -> None:
         try:
-            if not told.posted or not await self._count(told):
-                await self._create(told)
+            if not record.posted or not await self._count(record):
+                await self._create(record)
         except NotFoundError:
-            logger.debug("event dropped: namespace %s does not exist", told.namespace)
+            logger.debug("event dropped: namespace %s does not exist", record.namespace)
         except KwokOperatorError as error:
-            logger.debug("event dropped: reason=%s error=%s", told.reason, error)
+            logger.debug("event dropped: reason=%s error=%s", record.reason, error)
 
-    async def _create(self, told: _Told) -> None:
-        path = f"/api/v1/namespaces/{told.namespace}/events"
+    async def _create(self, record: _Record) -> None:
+        path = f"/api/v1/namespaces/{record.namespace}/events"
         try:
             await self._client.request(
-                "POST", path, body=_event(told), accept=ACCEPT_METADATA, retries=1
+                "POST", path, body=_event(record), accept=ACCEPT_METADATA, retries=1
             )
-            told.posted = True
+            record.posted = True
         except ConflictError:
             # An operator before this one has said it: how often, the answer to a patch tells.
-            answer = json.loads(await self._patch(told, {}, accept=JSON))
-            told.before, told.posted = int(answer.get("count") or 0), True
-            await self._count(told)
+            answer = json.loads(await self._patch(record, {}, accept=JSON))
+            record.before, record.posted = int(answer.get("count") or 0), True
+            await self._count(record)
 
-    async def _count(self, told: _Told) -> bool:
+    async def _count(self, record: _Record) -> bool:
         """Says that it was said again; False where the API server has dropped the Event."""
         try:
-            await self._patch(told, {"count": told.before + told.count}, accept=ACCEPT_METADATA)
+            await self._patch(
+                record, {"count": record.before + record.count}, accept=ACCEPT_METADATA
+            )
         except NotFoundError:
-            told.posted, told.before, told.count, told.first = False, 0, 1, told.last
+            record.posted, record.before, record.count, record.first = False, 0, 1, record.last
             return False
         return True
 
-    async def _patch(self, told: _Told, changes: dict[str, Any], *, accept: str) -> bytes:
-        path = f"/api/v1/namespaces/{told.namespace}/events/{told.name}"
-        body = {"lastTimestamp": _time(told.last), "message": told.message, **changes}
+    async def _patch(self, record: _Record, changes: dict[str, Any], *, accept: str) -> bytes:
+        path = f"/api/v1/namespaces/{record.namespace}/events/{record.name}"
+        body = {"lastTimestamp": _time(record.last), "message": record.message, **changes}
         return await self._client.request(
             "PATCH", path, body=body, content_type=MERGE_PATCH, accept=accept, retries=1
         )
@@ -269,20 +275,20 @@ def event_name(reference: dict[str, str], kind: str, reason: str, message: str) 
     return f"{reference['name'][:200]}.{sha256(said.encode()).hexdigest()[:16]}"
 
 
-def _event(told: _Told) -> dict[str, Any]:
+def _event(record: _Record) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": told.name, "namespace": told.namespace},
-        "involvedObject": told.reference,
-        "type": told.kind,
-        "reason": told.reason,
-        "message": told.message,
+        "metadata": {"name": record.name, "namespace": record.namespace},
+        "involvedObject": record.reference,
+        "type": record.kind,
+        "reason": record.reason,
+        "message": record.message,
         "source": {"component": _REPORTER},
         "reportingComponent": _REPORTER,
-        "firstTimestamp": _time(told.first),
-        "lastTimestamp": _time(told.last),
-        "count": told.count,
+        "firstTimestamp": _time(record.first),
+        "lastTimestamp": _time(record.last),
+        "count": record.count,
     }
 
 

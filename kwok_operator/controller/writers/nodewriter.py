@@ -17,7 +17,7 @@ second POST only finds the first's node, as the name tells; a second DELETE find
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kwok_operator import constants
 from kwok_operator.constants import NODES_PATH
@@ -47,6 +47,13 @@ _RETRIES = 4
 """Of requests that stand alone."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
+
+
+class Stored(NamedTuple):
+    """A node as the API server answered with it, and what is read of it."""
+
+    body: bytes
+    node: NodeView
 
 
 class NodeWriter:
@@ -81,40 +88,38 @@ class NodeWriter:
         except ConflictError:
             return  # the name is taken, which is only found out after the node was found valid
 
-    async def create(self, name: str, body: bytes, *, group: str, uid: str) -> bytes | None:
-        """Creates a node and returns it; None where its name is held by one that is not the
-        group's own.
-        """
-        answer: bytes | None
+    async def create(self, name: str, body: bytes, *, group: str, uid: str) -> Stored | None:
+        """Creates a node; None where its name is held by one that is not the group's own."""
+        stored: Stored | None
         try:
             answer = await self._client.request(
                 "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
             )
         except ConflictError:
             self._spend()
-            answer = await self._read(name)
-            if answer is None or not _belongs(NODES.one(answer), uid=uid):
+            stored = await self._read(name)
+            if stored is None or not _belongs(stored.node, uid=uid):
                 logger.info("name is taken: group=%s node=%s", group, name)
                 return None
-        self._cache.created(group, record_of(NODES.one(answer)))
-        return answer
+        else:
+            stored = Stored(answer, NODES.one(answer))
+        self._cache.created(group, record_of(stored.node))
+        return stored
 
     async def let_pods_on(
-        self, name: str, *, uid: str, answer: bytes | None = None
+        self, name: str, *, uid: str, stored: Stored | None = None
     ) -> ApiError | None:
         """Takes the taint of new nodes off one that is Ready, and the group's.
 
-        `answer` is the node, where it was read a moment ago; where it has changed since, what is
+        `stored` is the node, where it was read a moment ago; where it has changed since, what is
         done is decided anew. Returns the error where the API server refuses it, which stops nobody:
         Kubernetes takes the taint off, too, only later.
         """
         refusal: ApiError | None = None
         try:
-            if answer is None:
-                answer = await self._get(name)
+            body, node = stored or await self._get(name)
             for _ in range(_UPDATE_TRIES):
-                node = NODES.one(answer)
-                patch = untaint(decode_dict(answer)) if _belongs(node, uid=uid) else None
+                patch = untaint(decode_dict(body)) if _belongs(node, uid=uid) else None
                 if patch is None:
                     self._cache.upsert(record_of(node))
                     return None
@@ -124,7 +129,7 @@ class NodeWriter:
                 except (ConflictError, InvalidError) as error:
                     refusal = error
                     self._spend()
-                    answer = await self._get(name)
+                    body, node = await self._get(name)
                 else:
                     self._cache.updated(record_of(patched), ready=True, tainted=False)
                     return None
@@ -172,13 +177,13 @@ class NodeWriter:
         except (ConflictError, InvalidError):
             # A uid can't be patched: that is how the API server refuses another node of this name.
             self._spend()
-            node = await self._view(record.name)
-            if node is not None and node.uid == record.uid:
-                raise
-            if node is not None:
-                self._cache.upsert(record_of(node))
-            else:
+            stored = await self._read(record.name)
+            if stored is None:
                 self._cache.deleted(record.name, gone=True)
+            elif stored.node.uid == record.uid:
+                raise
+            else:
+                self._cache.upsert(record_of(stored.node))
 
     async def _revise(
         self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
@@ -186,13 +191,12 @@ class NodeWriter:
         """Patches a node as the API server holds it; anew where that has changed meanwhile."""
         try:
             for attempt in range(1, _UPDATE_TRIES + 1):
-                live = await self._get(record.name)
-                node = NODES.one(live)
+                body, node = await self._get(record.name)
                 if node.uid != record.uid or not _belongs(node, uid=uid):
                     self._cache.upsert(record_of(node))
                     return False
                 try:
-                    patches = tuple(patches_for(decode_dict(live)))
+                    patches = tuple(patches_for(decode_dict(body)))
                     patched = await self._patch(node, patches)
                 except ConflictError:
                     if attempt == _UPDATE_TRIES:
@@ -251,10 +255,12 @@ class NodeWriter:
                     await self._pods.remove(record.name, group=record.group)
                 return
             self._spend()
-            node = await self._view(record.name)
-            if node is None or node.uid != record.uid or owner not in node.owner_uids:
+            stored = await self._read(record.name)
+            if stored is None or stored.node.uid != record.uid:
                 return
-            version = str(node.resource_version)
+            if owner not in stored.node.owner_uids:
+                return
+            version = str(stored.node.resource_version)
 
     async def _delete(self, record: NodeRecord, preconditions: Mapping[str, str]) -> bool:
         try:
@@ -272,21 +278,18 @@ class NodeWriter:
             self._cache.deleted(record.name)
         return True
 
-    async def _view(self, name: str) -> NodeView | None:
-        answer = await self._read(name)
-        return None if answer is None else NODES.one(answer)
+    async def exists(self, name: str) -> bool:
+        return await self._read(name, retries=_RETRIES) is not None
 
-    async def _read(self, name: str, *, retries: int = 0) -> bytes | None:
+    async def _read(self, name: str, *, retries: int = 0) -> Stored | None:
         try:
             return await self._get(name, retries=retries)
         except NotFoundError:
             return None
 
-    async def _get(self, name: str, *, retries: int = 0) -> bytes:
-        return await self._client.request("GET", f"{NODES_PATH}/{name}", retries=retries)
-
-    async def exists(self, name: str) -> bool:
-        return await self._read(name, retries=_RETRIES) is not None
+    async def _get(self, name: str, *, retries: int = 0) -> Stored:
+        body = await self._client.request("GET", f"{NODES_PATH}/{name}", retries=retries)
+        return Stored(body, NODES.one(body))
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:

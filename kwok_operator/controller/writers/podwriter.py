@@ -4,7 +4,7 @@
                                 └── 403 ──> told once for each group; the node goes all the same
 
 The right to delete pods is not among the operator's own: whoever wants it adds a component of
-deploy/. Each request is made once, as those of nodes.py.
+deploy/. Each request is made once, as those of nodewriter.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,15 +31,15 @@ class PodRemover:
         self._client = client
         self._spend = spend
         self._refused = refused
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def remove(self, node: str, *, group: str) -> None:
         """Deletes the pods of a node, or says why not. Raises ApiError other than 403."""
         try:
             await self._remove(node)
         except ForbiddenError as error:
-            if group not in self._told:
-                self._told.add(group)
+            if group not in self._reported:
+                self._reported.add(group)
                 self._refused(group, _in_words(error))
 
     async def _remove(self, node: str) -> None:

@@ -22,6 +22,14 @@ from kwok_operator.core.cloud.draws import LONGEST
 from kwok_operator.core.cloud.life import ComingResource, End, Life, PassingTaint, Spells
 from kwok_operator.core.times import format_exact_time, parse_time
 
+CLOUD_ANNOTATIONS: Final = (
+    constants.LIFE_ANNOTATION,
+    constants.SHOWN_ANNOTATION,
+    constants.NOTICED_AT_ANNOTATION,
+    constants.DELETE_AT_ANNOTATION,
+)
+PERFECT: Final = Life(born=0)
+_KEYS = frozenset(CLOUD_ANNOTATIONS)
 _MAX_LENGTH = 64 * 1024
 _Span = Annotated[int, Field(ge=0, le=10 * LONGEST, strict=True)]
 _Text = Annotated[str, Field(max_length=317, strict=True)]
@@ -103,17 +111,6 @@ def _fields(part: Any) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__slots__}
 
 
-_KEYS = frozenset(
-    {
-        constants.LIFE_ANNOTATION,
-        constants.SHOWN_ANNOTATION,
-        constants.NOTICED_AT_ANNOTATION,
-        constants.DELETE_AT_ANNOTATION,
-    }
-)
-PERFECT: Final = Life(born=0)
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """`life` is None on a Node of a perfect cloud; times are milliseconds.
@@ -143,7 +140,7 @@ def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mar
     if not hold and _KEYS.isdisjoint(annotations):
         return None
     return Mark(
-        life=_life(annotations.get(constants.LIFE_ANNOTATION)),
+        life=read_life(annotations),
         shown=annotations.get(constants.SHOWN_ANNOTATION, ""),
         noticed_at=_time(annotations.get(constants.NOTICED_AT_ANNOTATION)),
         delete_at=_time(annotations.get(constants.DELETE_AT_ANNOTATION)),
@@ -151,10 +148,10 @@ def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mar
     )
 
 
-def _life(text: str | None) -> Life | None:
-    if text is not None:
-        with suppress(ValueError):
-            return load_life(text)
+def read_life(annotations: Mapping[str, Any]) -> Life | None:
+    """The life in a Node's annotations, if there is one and it can be read."""
+    with suppress(KeyError, ValueError):
+        return load_life(annotations[constants.LIFE_ANNOTATION])
     return None
 
 

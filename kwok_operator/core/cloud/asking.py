@@ -1,8 +1,8 @@
 """The instances of a group that have no Node: who asks, what is decided, what is recorded.
 
-    Asked (plan) + CloudRecord + pools and who holds what  --settle-->  Outcome
+    Asked (plan) + CloudRecord + pools and who holds what  --settle-->  SettledRequests
 
-What is in the outcome has to be written before anything is created. Nobody has to remember it: with
+What comes out has to be written before anything is created. Nobody has to remember it: with
 nothing new to decide, the same comes out again.
 """
 

@@ -1,6 +1,6 @@
 """The Nodes of a group in the simulated cloud: how each should be now, and which are to go.
 
-    marks of the Nodes + outage + now  --Upkeep.look-->  DesiredNodes
+    marks of the Nodes + outage + now  --Upkeep.find-->  DesiredNodes
     Nodes whose notice is due + how many are under notice  --give_notice-->  who gets it
 
 What is desired holds until a time, and thousands of nodes are looked at in each pass; so
@@ -18,8 +18,8 @@ from kwok_operator.core.cloud.life import DesiredNode, Life
 
 @dataclass(frozen=True, slots=True)
 class DesiredNodes:
-    """`views` are those of nodes about which there is something to tell, by serial, and `lives` the
-    lives that they are of, where something was decided; `ended` the serials that are to go.
+    """`desired` are nodes about which there is something to tell, by serial, and `lives` the lives
+    that they lead, where something was decided; `ended` the serials that are to go.
 
     `noticed` is when notice was given to those that had to wait for others, and whose Nodes don't
     say so yet. `until` (milliseconds) is when to look again, None for never.
@@ -42,7 +42,7 @@ class _Known:
 
 
 class Upkeep:
-    """The views of one group's nodes, as found last."""
+    """How one group's nodes should be, as found last."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}

@@ -13,7 +13,7 @@ distribution at all is no delay.
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -28,6 +28,13 @@ _DOMAIN = b"kwok-operator/draw/1"
 _BITS = 52
 """A number with half a step added still has an exact float, so no draw is 0 or 1."""
 _RANGE: Final = float(2**_BITS)
+SECOND: Final = 1_000
+HOUR: Final = 3_600 * SECOND
+LONGEST: Final = MAX_HOURS * HOUR
+
+_STANDARD = NormalDist()
+_Z99 = _STANDARD.inv_cdf(0.99)
+_SHORTEST_MEDIAN = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +70,6 @@ def _known_part(seed: str, group: str) -> bytes:
     return _DOMAIN + _field(seed) + _field(group)
 
 
-SECOND: Final = 1_000
-HOUR: Final = 3_600 * SECOND
-LONGEST: Final = MAX_HOURS * HOUR
-
-_STANDARD = NormalDist()
-_Z99 = _STANDARD.inv_cdf(0.99)
-_SHORTEST_MEDIAN = 0.001
-
-
 def milliseconds(text: str) -> int:
     """A time as it stands in a spec, such as 90s; at most 720 h."""
     return min(parse_duration(text) * SECOND, LONGEST)
@@ -104,57 +102,29 @@ def _within(seconds: float) -> int:
 @lru_cache(maxsize=256)
 def _inverse(delay: Delay) -> Callable[[float], float]:
     """Seconds by draw."""
-    makers: Mapping[str, Callable[[Delay], Callable[[float], float]]] = {
-        "fixed": _fixed,
-        "uniform": _uniform,
-        "normal": _normal,
-        "lognormal": _lognormal,
-        "exponential": _exponential,
-        "samples": _samples,
-    }
-    for kind, make in makers.items():
-        if getattr(delay, kind):
-            return make(delay)
+    if delay.fixed:
+        seconds = _seconds(delay.fixed)
+        return lambda draw: seconds
+    if delay.uniform:
+        low, high = sorted((_seconds(delay.uniform.min), _seconds(delay.uniform.max)))
+        return lambda draw: low + draw * (high - low)
+    if delay.normal:
+        mean, deviation = _seconds(delay.normal.mean), _seconds(delay.normal.stddev)
+        return lambda draw: mean + deviation * _STANDARD.inv_cdf(draw)
+    if delay.lognormal:
+        ends = sorted((_seconds(delay.lognormal.p50), _seconds(delay.lognormal.p99)))
+        median, high = (max(end, _SHORTEST_MEDIAN) for end in ends)
+        sigma, middle = math.log(high / median) / _Z99, math.log(median)
+        # Beyond what is ever within bounds, exp() would overflow.
+        most = math.log(LONGEST)
+        return lambda draw: math.exp(min(middle + sigma * _STANDARD.inv_cdf(draw), most))
+    if delay.exponential:
+        scale = _seconds(delay.exponential.mean)
+        return lambda draw: -scale * math.log1p(-draw)
+    if delay.samples:
+        measured = sorted(_seconds(text) for text in delay.samples)
+        return lambda draw: measured[math.ceil(draw * len(measured)) - 1]
     return lambda draw: 0.0
-
-
-def _fixed(delay: Delay) -> Callable[[float], float]:
-    seconds = _seconds(delay.fixed)
-    return lambda draw: seconds
-
-
-def _uniform(delay: Delay) -> Callable[[float], float]:
-    assert delay.uniform is not None
-    low, high = sorted((_seconds(delay.uniform.min), _seconds(delay.uniform.max)))
-    return lambda draw: low + draw * (high - low)
-
-
-def _normal(delay: Delay) -> Callable[[float], float]:
-    assert delay.normal is not None
-    mean, deviation = _seconds(delay.normal.mean), _seconds(delay.normal.stddev)
-    return lambda draw: mean + deviation * _STANDARD.inv_cdf(draw)
-
-
-def _lognormal(delay: Delay) -> Callable[[float], float]:
-    assert delay.lognormal is not None
-    ends = sorted((_seconds(delay.lognormal.p50), _seconds(delay.lognormal.p99)))
-    median, high = (max(end, _SHORTEST_MEDIAN) for end in ends)
-    sigma = math.log(high / median) / _Z99
-    # Beyond what is ever within bounds, exp() would overflow.
-    most = math.log(LONGEST)
-    middle = math.log(median)
-    return lambda draw: math.exp(min(middle + sigma * _STANDARD.inv_cdf(draw), most))
-
-
-def _exponential(delay: Delay) -> Callable[[float], float]:
-    assert delay.exponential is not None
-    mean = _seconds(delay.exponential.mean)
-    return lambda draw: -mean * math.log1p(-draw)
-
-
-def _samples(delay: Delay) -> Callable[[float], float]:
-    measured = sorted(_seconds(text) for text in delay.samples or ())
-    return lambda draw: measured[math.ceil(draw * len(measured)) - 1]
 
 
 def _seconds(text: str | None) -> float:

@@ -1,7 +1,7 @@
 """From the Node's first moment to its end: decided when the Node is made, and written on it.
 
     spec.cloud + instance + when it is born  --draw_life-->  Life  --dump_life-->  an annotation
-    Life + now  --view-->  how the Node should be, and when to look again
+    Life + now  --desired-->  how the Node should be, and when to look again
 
 The annotation goes into the write that creates the Node. So what was decided about a Node stays
 with it, whatever is edited and whoever is restarted, and costs status nothing. A Node of a perfect

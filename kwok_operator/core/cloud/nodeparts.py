@@ -7,7 +7,7 @@ which order they are written, is for `shaping` to say. Nothing is changed in pla
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from kwok_operator.core.cleaning import Node
+from kwok_operator.core.cleaning import Node, part_of
 from kwok_operator.core.cloud.life import DesiredNode, Life
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.times import format_time
@@ -29,16 +29,8 @@ TaintKey = tuple[str, str]
 """Key and effect: the API server refuses two taints that have both in common."""
 
 
-def part(node: Node, *path: str) -> Mapping[str, Any]:
-    """A map, empty where there is none."""
-    found: Any = node
-    for step in path:
-        found = found.get(step) or {}
-    return found  # type: ignore[no-any-return]
-
-
 def conditions_of(node: Node) -> list[Condition]:
-    return list(part(node, "status").get("conditions") or ())
+    return list(part_of(node, "status").get("conditions") or ())
 
 
 def ready_status(node: Node) -> str:
@@ -97,7 +89,7 @@ def is_amount(text: str) -> bool:
 
 
 def taints_of(node: Node) -> list[Mapping[str, Any]]:
-    return list(part(node, "spec").get("taints") or ())
+    return list(part_of(node, "spec").get("taints") or ())
 
 
 def taint_key(taint: Mapping[str, Any]) -> TaintKey:

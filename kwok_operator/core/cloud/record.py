@@ -106,13 +106,13 @@ class CloudRecord:
         """With what was decided now for this group; `wanted` are all serials asked for and not
         there, others are forgotten. Those undecided stay so since they first were.
         """
-        told = [
+        decided = [
             Refusal(frozenset(r.serials) & wanted, now, r.pool, r.reason, r.fault) for r in refused
         ]
-        heard = {s for part in granted for s in part.serials}.union(*(r.serials for r in told))
+        heard = {s for part in granted for s in part.serials}.union(*(r.serials for r in decided))
         kept = [replace(r, serials=(r.serials & wanted) - heard) for r in self.refusals]
         waited = [(r.since, r.serials) for r in self.refusals if r.fault is None]
-        new = [part for r in told for part in _since_before(r, waited)]
+        new = [part for r in decided for part in _since_before(r, waited)]
         return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
 
     def phase_of(
@@ -141,8 +141,8 @@ class CloudRecord:
         """Of phases that were found with the record before, those that this one leaves as known."""
         if before.history != self.history:
             return {}
-        told = before.refused | self.refused
-        return {serial: phase for serial, phase in phases.items() if serial not in told}
+        doubted = before.refused | self.refused
+        return {serial: phase for serial, phase in phases.items() if serial not in doubted}
 
     def _refused(self, refusal: Refusal) -> Phase:
         state = State.WAITING if refusal.fault is None else State.FAILED

@@ -1,8 +1,8 @@
 """What a Node of a simulated cloud looks like: at its birth, and when its life goes on.
 
-    what a template makes + Life, View  --born-->           the Node that begins its life
-    Mark + View                         --needs_shaping-->  whether there is anything to write
-    live Node + Shape                   --changes-->        merge patches, in order
+    template's Node + Life, DesiredNode --born-->           the Node that begins its life
+    Mark + DesiredNode                  --needs_shaping-->  whether there is something to write
+    live Node + DesiredShape            --changes-->        merge patches, in order
     live Node + an edited template      --carried_over-->   the edit, without undoing its life
 
 What was shown last stands in an annotation, so that most passes need no look at the Node. It is in
@@ -13,14 +13,13 @@ the next pass. Foreign taints, labels and conditions stay as they are.
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.cleaning import Node
-from kwok_operator.core.cloud.annotations import Mark, dump_life, load_life
+from kwok_operator.core.cleaning import Node, part_of
+from kwok_operator.core.cloud.annotations import CLOUD_ANNOTATIONS, Mark, dump_life, read_life
 from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.life import DesiredNode, Life, born_at, draw_life
 from kwok_operator.core.cloud.nodeparts import (
@@ -32,7 +31,6 @@ from kwok_operator.core.cloud.nodeparts import (
     not_ready,
     notice,
     notice_taints,
-    part,
     ready_status,
     taint_key,
     taint_of,
@@ -52,12 +50,6 @@ _NOT_READY: Final = "NotReady"
 _NOTICE: Final = "notice"
 _MAX_SHOWN: Final = 200
 _RESOURCES: Final = ("capacity", "allocatable")
-_OURS: Final = (
-    constants.LIFE_ANNOTATION,
-    constants.SHOWN_ANNOTATION,
-    constants.NOTICED_AT_ANNOTATION,
-    constants.DELETE_AT_ANNOTATION,
-)
 
 
 class Hold(StrEnum):
@@ -71,8 +63,8 @@ class Hold(StrEnum):
 class DesiredShape:
     """What a live Node is to be brought to show.
 
-    `life` is the one that `view` is of, None on a Node that nothing was decided about. `taint` is
-    that of notice; `now` is RFC 3339; `noticed_at` (milliseconds) is written on the Node.
+    `life` is that of `desired`, None on a Node that nothing was decided about. `taint` is that of
+    notice; `now` is RFC 3339; `noticed_at` (milliseconds) is written on the Node.
     `kwok_alive` says whether a Node that is made Ready stays so, and may take pods.
     """
 
@@ -127,7 +119,7 @@ def born(
     """The JSON of a Node as its life begins, of that which its template makes.
 
     `body` may have what it takes to be Ready, or not; if it has, the Node can be made Ready without
-    kwok later on. `life` is as drawn, `view` is of the time of the write, `now` is RFC 3339.
+    kwok later on. `life` is as drawn, `desired` is of the time of the write, `now` is RFC 3339.
     """
     shown = _will_show(desired, hold)
     if life.is_perfect and shown == READY and desired.ready:
@@ -160,10 +152,10 @@ def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
 
     Lists are written whole: the patches hold for the version that `live` is of, and no other.
     """
-    labelled = constants.HOLD_LABEL in part(live, "metadata", "labels")
+    labelled = constants.HOLD_LABEL in part_of(live, "metadata", "labels")
     label = shape.hold is Hold.STAGE and not shape.desired.ready
     status = _resource_changes(live, shape) | _condition_changes(live, shape)
-    becomes_ready = ready_status({"status": {**part(live, "status"), **status}}) == "True"
+    becomes_ready = ready_status({"status": {**part_of(live, "status"), **status}}) == "True"
     metadata = _annotation_changes(live, shape)
     if labelled is not label:
         metadata["labels"] = {constants.HOLD_LABEL: constants.HOLD_LABEL_VALUE if label else None}
@@ -202,14 +194,14 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
     says; those that the template has no more don't come.
     """
     node: Node = {**wanted, "metadata": {**wanted["metadata"]}, "status": {**wanted["status"]}}
-    given, labels = part(live, "metadata", "annotations"), part(live, "metadata", "labels")
+    given, labels = part_of(live, "metadata", "annotations"), part_of(live, "metadata", "labels")
     metadata, status = node["metadata"], node["status"]
-    metadata["annotations"] = {**part(wanted, "metadata", "annotations")}
-    metadata["annotations"].update({key: given[key] for key in _OURS if key in given})
+    metadata["annotations"] = {**part_of(wanted, "metadata", "annotations")}
+    metadata["annotations"].update({key: given[key] for key in CLOUD_ANNOTATIONS if key in given})
     if constants.HOLD_LABEL in labels:
         held = {constants.HOLD_LABEL: labels[constants.HOLD_LABEL]}
-        metadata["labels"] = {**part(wanted, "metadata", "labels"), **held}
-    life, capacity = _life_of(given), part(wanted, "status", "capacity")
+        metadata["labels"] = {**part_of(wanted, "metadata", "labels"), **held}
+    life, capacity = read_life(given), part_of(wanted, "status", "capacity")
     if life is not None and life.resources:
         coming = tuple(
             replace(resource, amount=str(capacity[resource.name]))
@@ -220,7 +212,7 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
             life = replace(life, resources=coming)
             metadata["annotations"][constants.LIFE_ANNOTATION] = dump_life(life)
     for kind in _RESOURCES:
-        resources = part(wanted, "status", kind)
+        resources = part_of(wanted, "status", kind)
         status[kind] = {name: value for name, value in resources.items() if name not in missing}
     return node
 
@@ -250,8 +242,7 @@ def _condition_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
     now, ready = conditions_of(live), _ready_condition(live, shape)
     conditions = now if ready is None else with_condition(now, ready, now=shape.now)
     if shape.desired.noticed:
-        told = notice(shape.desired, shape.life)
-        conditions = with_condition(conditions, told, now=shape.now)
+        conditions = with_condition(conditions, notice(shape.desired, shape.life), now=shape.now)
     return {} if conditions == now else {"conditions": conditions}
 
 
@@ -263,9 +254,9 @@ def _ready_condition(live: Node, shape: DesiredShape) -> Condition | None:
     status = ready_status(live)
     if holds(shape.desired, shape.hold):
         return None if status == "Unknown" else not_ready(shape.desired)
-    shown = str(part(live, "metadata", "annotations").get(constants.SHOWN_ANNOTATION, ""))
-    held = constants.HOLD_LABEL in part(live, "metadata", "labels")
-    initialised = part(live, "status", "daemonEndpoints", "kubeletEndpoint").get("Port")
+    shown = str(part_of(live, "metadata", "annotations").get(constants.SHOWN_ANNOTATION, ""))
+    held = constants.HOLD_LABEL in part_of(live, "metadata", "labels")
+    initialised = part_of(live, "status", "daemonEndpoints", "kubeletEndpoint").get("Port")
     if shape.desired.ready and status == "False" and initialised:
         return is_ready() if held or shown.startswith(_NOT_READY) else None
     return None
@@ -276,7 +267,7 @@ def _resource_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
     changed: dict[str, dict[str, Any]] = {kind: {} for kind in _RESOURCES}
     for resource in shape.life.resources if shape.life else ():
         for kind in _RESOURCES:
-            there = resource.name in part(live, "status", kind)
+            there = resource.name in part_of(live, "status", kind)
             if there and resource.name in missing:
                 changed[kind][resource.name] = None
             elif not there and resource.name not in missing and is_amount(resource.amount):
@@ -285,7 +276,7 @@ def _resource_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
 
 
 def _taint_changes(live: Node, shape: DesiredShape, *, lets_pods_on: bool) -> dict[str, Any]:
-    now, given = taints_of(live), part(live, "metadata", "annotations")
+    now, given = taints_of(live), part_of(live, "metadata", "annotations")
     of_template = str(given.get(constants.TEMPLATE_TAINTS_ANNOTATION, "")).split(",")
     still = {(taint.key, taint.effect) for taint in shape.desired.taints}
     passed = {(t.key, t.effect) for t in (shape.life.taints if shape.life else ())} - still
@@ -300,7 +291,7 @@ def _taint_changes(live: Node, shape: DesiredShape, *, lets_pods_on: bool) -> di
 
 
 def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
-    given = part(live, "metadata", "annotations")
+    given = part_of(live, "metadata", "annotations")
     # A Node that nothing was decided about shows that it is Ready, without saying so.
     if constants.LIFE_ANNOTATION not in given:
         given = {constants.SHOWN_ANNOTATION: READY, **given}
@@ -311,15 +302,9 @@ def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
     return {"annotations": changed} if changed else {}
 
 
-def _life_of(annotations: Mapping[str, Any]) -> Life | None:
-    with suppress(KeyError, ValueError):
-        return load_life(annotations[constants.LIFE_ANNOTATION])
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """`view` is how the Node is to be in its first write."""
+    """`desired` is how the Node is to be in its first write."""
 
     life: Life
     desired: DesiredNode

@@ -38,7 +38,7 @@ class InstanceState(StrEnum):
     DELETING = "Deleting"
 
 
-_TOLD: Final[Mapping[State, InstanceState]] = {
+_AUTOSCALER_STATES: Final[Mapping[State, InstanceState]] = {
     State.WAITING: InstanceState.CREATING,
     State.CREATING: InstanceState.CREATING,
     # It reacts to errors of instances that are being created, and to no others.
@@ -52,7 +52,9 @@ _TOLD: Final[Mapping[State, InstanceState]] = {
 
 def autoscaler_state(state: State, fault: Fault | None) -> tuple[InstanceState, Fault | None]:
     """What cluster-autoscaler is told; a fault only while the instance is failed."""
-    return _TOLD.get(state, InstanceState.RUNNING), fault if state is State.FAILED else None
+    return _AUTOSCALER_STATES.get(
+        state, InstanceState.RUNNING
+    ), fault if state is State.FAILED else None
 
 
 def counts(phases: Iterable[Phase]) -> dict[State, int]:

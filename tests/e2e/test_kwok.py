@@ -1,22 +1,28 @@
-"""The kubelet API of the nodes: kwok's, whoever made a node Ready.
+"""What the kwok controller does for nodes, and what becomes of them without it.
 
 - all but the first node of a group are Ready in their first write; after a quiet time, all
 - what they carry is what kwok writes into a node that it initialises itself, here one made by hand
 - `kubectl logs` and `kubectl exec` get the same answers on all of them, and from kwok: refusals
   where it has nothing to show, lines and output where it has
 - what a kubelet of somebody else writes into a node with our label is never copied
+- without kube-controller-manager nodes take pods all the same
+- a cluster that never had kwok: nodes are made, none claims to be Ready, the conditions say what is
+  missing, after a restart of the operator too; kwok comes later, and all is well
+- kwok stops: nodes made once it has not been heard of for a while claim nothing, even before the
+  Leases have run out; then the conditions tell since when, and an Event does, once; after that
+  nothing is written any more; it goes on, and the condition clears
 - a kwok that comes back on another port: nodes made from then on have that one
 - a kwok that serves no kubelet API is as good as any other for everything else
 
-The port changes as it does in life: kwok is killed, and started again with its own arguments but
-for the port. That cluster's kwok manages all nodes, as kwokctl starts it by default; the other
-one's only those with its annotation.
+Where kwok is harmed, it is that of a cluster whose Leases last 10 s, and it manages all nodes, as
+kwokctl starts it by default; elsewhere it manages only those with its annotation.
 """
 
 import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,7 +30,9 @@ import pytest
 from kwok_operator.constants import KWOK_NODE_ANNOTATION, NODE_GROUP_LABEL
 from tests.e2e.groups import (
     apply_group,
+    condition,
     events_of,
+    is_ready,
     names_of,
     nodes_of,
     scale,
@@ -34,7 +42,11 @@ from tests.e2e.groups import (
 from tests.e2e.kubectl import Kubectl, KubectlError, eventually
 from tests.e2e.operator import Harness
 from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster, born_ready, own_cluster
+from tests.e2e.test_quiet import looks, settled, traces
 
+REASON = "KwokNotResponding"
+LEASE = 10
+SLOW = 60
 FAKE = {KWOK_NODE_ANNOTATION: "fake"}
 NO_CONNECTION = ("dial tcp", "connection refused", "no preferred addresses", "proxy error", "EOF")
 LINE = "a line that kwok shows"
@@ -185,6 +197,117 @@ def test_a_kubelet_that_is_not_kwoks(kubectl: Kubectl, harness: Harness, group_n
         scout, *others = [endpoint(node) for node in ours]
         assert "192.0.2." not in json.dumps(scout)
         assert others == [scout] * 5
+
+
+def renewed_last(kubectl: Kubectl, node: str) -> datetime:
+    lease = kubectl.json("get", "lease", node, "--namespace=kube-node-lease")
+    return datetime.fromisoformat(lease["spec"]["renewTime"])
+
+
+def never_claimed(node: dict[str, Any]) -> bool:
+    """Whether no Ready condition was ever written by anybody who keeps the node.
+
+    After a while the node controller adds one to a node that has none, and says so; what it makes
+    of one that was there has another reason.
+    """
+    ready = [c for c in node["status"].get("conditions", ()) if c["type"] == "Ready"]
+    return not ready or [c["reason"] for c in ready] == ["NodeStatusNeverUpdated"]
+
+
+def made_without_claim(kubectl: Kubectl, name: str, *, count: int) -> list[str]:
+    """Waits for so many nodes that never claimed to be Ready; returns their names."""
+
+    def enough() -> list[str]:
+        return [n["metadata"]["name"] for n in nodes_of(kubectl, name) if never_claimed(n)]
+
+    return eventually(
+        enough,
+        lambda names: len(names) == count,
+        describe=f"{count} nodes are made and claim nothing",
+        timeout=SLOW,
+    )
+
+
+def stalled_message(kubectl: Kubectl, name: str) -> str:
+    stalled, ready = (condition(kubectl, name, kind) for kind in ("Stalled", "Ready"))
+    assert (stalled["status"], stalled["reason"]) == ("True", REASON)
+    assert (ready["status"], ready["reason"]) == ("False", REASON)
+    assert ready["message"] == stalled["message"]
+    message: str = stalled["message"]
+    return message
+
+
+def assert_all_well(kubectl: Kubectl, name: str) -> None:
+    wait_ready(kubectl, name)
+    assert condition(kubectl, name, "Stalled")["status"] == "False"
+    assert all(map(is_ready, nodes_of(kubectl, name)))
+
+
+def test_nodes_take_pods_without_kube_controller_manager(own: OwnCluster) -> None:
+    kubectl, name = own.kubectl, "by-the-operator-alone"
+    own.harness.ensure()
+    with own.stopped("kube-controller-manager"):
+        apply_group(kubectl, name, targetSize=20)
+        wait_ready(kubectl, name)
+        taints = [node["spec"]["taints"] for node in nodes_of(kubectl, name)]
+    assert [[t["key"] for t in each] for each in taints] == [["kwok-provider"]] * 20
+    kubectl("delete", "kng", name)
+
+
+def test_a_cluster_that_never_had_kwok(own: OwnCluster) -> None:
+    kubectl, name = own.kubectl, "never-had-kwok"
+    with own.kwok_killed():
+        for size in (3, 4):
+            own.harness.start()
+            apply_group(kubectl, name, targetSize=size)
+            wait_condition(kubectl, name, "Stalled")
+            nodes = made_without_claim(kubectl, name, count=size)
+            eventually(
+                lambda: stalled_message(kubectl, name),
+                lambda message: nodes[0] in message,  # noqa: B023 - read at once
+                describe="the first node that waits is named",
+                timeout=SLOW,
+            )
+
+    assert_all_well(kubectl, name)
+    scale(kubectl, name, 5)
+    wait_ready(kubectl, name)
+    assert born_ready(kubectl, names_of(kubectl, name)[-1])
+    kubectl("delete", "kng", name)
+
+
+def test_kwok_stops_and_goes_on(own: OwnCluster) -> None:
+    kubectl, name = own.kubectl, "kwok-stops"
+    operator = own.harness.ensure()
+    apply_group(kubectl, name, targetSize=3)
+    wait_ready(kubectl, name)
+    old = names_of(kubectl, name)
+
+    with own.kwok_stopped():
+        eventually(
+            lambda: max(renewed_last(kubectl, node) for node in old),
+            lambda renewed: (datetime.now(UTC) - renewed).total_seconds() > 0.8 * LEASE,
+            describe="kwok has been silent for a while",
+        )
+        scale(kubectl, name, 5)
+        made_without_claim(kubectl, name, count=2)
+        since = [renewed_last(kubectl, node).strftime("%Y-%m-%dT%H:%M:%SZ") for node in old]
+        eventually(
+            lambda: stalled_message(kubectl, name),
+            lambda message: any(time in message for time in since),
+            describe="the condition tells when a Lease that has run out was renewed last",
+            timeout=SLOW,
+        )
+        before, looked = settled(kubectl, operator), looks(operator)
+        eventually(lambda: looks(operator) >= looked + 2, describe="it has looked twice")
+        assert traces(kubectl, operator) == before, "nothing is written while nothing happens"
+
+    assert_all_well(kubectl, name)
+    assert [e["type"] for e in events_of(kubectl, name) if e["reason"] == REASON] == ["Warning"]
+    scale(kubectl, name, 7)
+    wait_ready(kubectl, name)
+    assert born_ready(kubectl, names_of(kubectl, name)[-1])
+    kubectl("delete", "kng", name)
 
 
 def test_all_nodes_are_kwoks(own: OwnCluster) -> None:

@@ -1,0 +1,45 @@
+"""What holds for all tests: their order, how long each may take, how much is drawn.
+
+Unit tests come first and faults last: what is wrong with a module alone is told at once. All unit
+tests are core, a part of `make test`. A test that hangs fails. What hypothesis draws is the same in
+every run, so that no commit fails for a draw; `--hypothesis-profile=search` draws anew.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from hack.controlplane.settings import KUBECONFIG_VARIABLE
+
+SECONDS = {"unit": 120, "e2e": 600, "chaos": 900}
+"""What a test of a folder may take, on a busy machine and with the cluster that it makes."""
+
+_HERE = Path(__file__).parent
+_FOLDERS = list(SECONDS)
+
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("search"), derandomize=True)
+settings.load_profile("same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Ctrl-C lets fixtures clean up and SIGTERM doesn't: treat them alike.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if hasattr(config, "workerinput") and os.environ.get(KUBECONFIG_VARIABLE):
+        raise pytest.UsageError(f"{KUBECONFIG_VARIABLE} is one cluster, and no two tests share it")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    def folder(item: pytest.Item) -> str:
+        return item.path.relative_to(_HERE).parts[0]
+
+    items.sort(key=lambda item: _FOLDERS.index(folder(item)))
+    for item in items:
+        if folder(item) == "unit":
+            item.add_marker(pytest.mark.core)
+        if config.getoption("timeout") is None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS[folder(item)]))

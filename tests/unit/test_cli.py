@@ -1,0 +1,40 @@
+"""The command line: --version, --help, and what a wrong flag or variable ends with."""
+
+import pytest
+
+from kwok_operator import __version__
+from kwok_operator.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["--version"], f"kwok-operator {__version__}\n"),
+        (["--help"], "run the operator"),
+        (["run", "--help"], "KWOK_OPERATOR_MAX_TOTAL_NODES"),
+    ],
+)
+def test_what_is_asked_for_is_printed(
+    arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 0
+    assert printed in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"]])
+def test_what_is_no_command_is_exit_code_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+
+
+def test_a_wrong_setting_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KWOK_OPERATOR_LISTEN", "8080")
+    for arguments, name in ((["--listen=x"], "--listen"), ([], "KWOK_OPERATOR_LISTEN")):
+        assert main(["run", *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"kwok-operator: {name}: ")
