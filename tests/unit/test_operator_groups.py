@@ -8,38 +8,27 @@
 - signals stay ours, and a watch that has ended leaves nothing behind
 """
 
-import argparse
 import asyncio
 import json
 import os
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from kwok_operator.controller.observed.observation import Memory
 from kwok_operator.controller.runtime import handlers, login
-from kwok_operator.controller.runtime.assembly import Assembly
-from kwok_operator.controller.runtime.run import Operator
-from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.session import Following
 from kwok_operator.models.status import KwokNodeGroupStatus
-from kwok_operator.observability.metrics import Metrics
-from kwok_operator.settings import add_run_flags, run_settings
-from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.apiserver import GROUPS
+from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.discovery import serve_discovery
 from tests.fakes.waiting import until
 
 
-@dataclass
-class World:
+class World(Assembled):
     """An operator that hears of groups, and works on none."""
-
-    server: FakeApiServer
-    parts: Assembly
-    operator: Operator
 
     def make(self, name: str, **spec: Any) -> None:
         self.server.create(GROUPS, {"metadata": {"name": name}, "spec": {"targetSize": 1} | spec})
@@ -65,30 +54,16 @@ class World:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(handlers, "WATCH_CHECK_INTERVAL", 0.1)
     monkeypatch.setattr(login, "backoff", lambda *_, **__: 0.0)
-    parser = argparse.ArgumentParser()
-    add_run_flags(parser)
-    settings = run_settings(parser.parse_args(["--listen=0"]), {"POD_NAMESPACE": "ops"})
-    async with (
-        FakeApiServer() as server,
-        KubeClient(connection=server.connection()) as client,
-    ):
-        serve_discovery(server)
-        metrics = Metrics()
-        parts = Assembly(settings, metrics, namespace="ops", groups=client, nodes=client)
-        operator = Operator(
-            settings, client.connection, metrics, client=client, parts=parts, elector=None
-        )
-        world = World(server, parts, operator)
+    async with assembled() as parts:
+        serve_discovery(parts.server)
+        world = World(**vars(parts))
         world.make("web")
         world.make("batch")
-        operator._keep("resync", parts.resync)
-        operator._watch_groups()
+        world.operator._keep("resync", world.parts.resync)
+        world.operator._watch_groups()
         await world.watched()
         await world.knows("web", "batch")
         yield world
-        for task in operator._background:
-            task.cancel()
-        await asyncio.wait(operator._background)
 
 
 @pytest.mark.parametrize(

@@ -5,29 +5,18 @@
 - until it begins, whatever is told to it wakes no group; nor afterwards, while all has to be listed
 """
 
-import argparse
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.controller.runtime.assembly import Assembly
-from kwok_operator.controller.runtime.run import Operator
-from kwok_operator.kube.client import KubeClient
-from kwok_operator.observability.metrics import Metrics
-from kwok_operator.settings import add_run_flags, run_settings
-from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.apiserver import NODES
+from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.waiting import until
 
 
-@dataclass
-class Standby:
+class Standby(Assembled):
     """An operator that has its nodes, and waits."""
-
-    server: FakeApiServer
-    parts: Assembly
-    operator: Operator
 
     def make(self, *names: str) -> None:
         for name in names:
@@ -44,27 +33,13 @@ class Standby:
 
 @pytest.fixture
 async def standby() -> AsyncIterator[Standby]:
-    parser = argparse.ArgumentParser()
-    add_run_flags(parser)
-    settings = run_settings(parser.parse_args(["--listen=0"]), {"POD_NAMESPACE": "ops"})
-    async with (
-        FakeApiServer() as server,
-        KubeClient(connection=server.connection()) as client,
-    ):
-        metrics = Metrics()
-        parts = Assembly(settings, metrics, namespace="ops", groups=client, nodes=client)
-        operator = Operator(
-            settings, client.connection, metrics, client=client, parts=parts, elector=None
-        )
-        standby = Standby(server, parts, operator)
+    async with assembled() as parts:
+        standby = Standby(**vars(parts))
         standby.make("web-0")
-        operator._spawn("watch nodes", parts.node_reflector.run())
-        await until(lambda: server.watchers)
+        standby.operator._spawn("watch nodes", standby.parts.node_reflector.run())
+        await until(lambda: standby.server.watchers)
         assert standby.known() == {"web-0"}
         yield standby
-        for task in operator._background:
-            task.cancel()
-        await until(lambda: all(task.done() for task in operator._background))
 
 
 async def test_a_watch_that_is_cut_without_a_sign_is_begun_anew(standby: Standby) -> None:
