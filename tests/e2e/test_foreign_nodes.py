@@ -2,7 +2,6 @@
 
 - our label without all the rest: the uid in the annotation, and the ownerReference with that uid
 - a node of another group, relabelled; a node as a real kubelet registers it
-- nodes that a former group of the same name left behind (`--cascade=orphan`)
 - a node that somebody else made under the name that the group would use next: the serial is spent
 - the condition names them and goes when they go; one Event tells of them, a restart tells no other
 """
@@ -191,32 +190,6 @@ def test_node_of_another_group_is_foreign_when_it_is_relabelled(
     scale(kubectl, group_name, 0)
     wait_ready(kubectl, group_name)
     assert names_of(kubectl, group_name) == [moved]
-
-
-def test_orphans_of_a_former_group_are_foreign_to_the_next_of_its_name(
-    kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    apply_group(kubectl, group_name, targetSize=4)
-    wait_ready(kubectl, group_name)
-    kubectl("delete", "kng", group_name, "--cascade=orphan")
-    orphans = {n["metadata"]["name"]: n["metadata"]["uid"] for n in nodes_of(kubectl, group_name)}
-    assert len(orphans) == 4
-    try:
-        apply_group(kubectl, group_name, targetSize=3)
-        wait_ready(kubectl, group_name)
-        wait_reported(kubectl, group_name, *orphans)
-        assert status_of(kubectl, group_name)["replicas"] == 3
-        assert not set(own_names(kubectl, group_name)) & set(orphans)
-
-        scale(kubectl, group_name, 1)
-        wait_ready(kubectl, group_name)
-        left = {n["metadata"]["name"]: n["metadata"]["uid"] for n in nodes_of(kubectl, group_name)}
-        assert {name: left.get(name) for name in orphans} == orphans
-        assert len(left) == 4 + 1
-    finally:
-        kubectl("delete", "nodes", *orphans)
-    wait_not_reported(kubectl, group_name)
-    assert status_of(kubectl, group_name)["replicas"] == 1
 
 
 def test_names_that_are_taken_cost_their_serials_and_no_node(

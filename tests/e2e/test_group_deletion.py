@@ -1,7 +1,8 @@
 """What is left when groups go, and what is not.
 
 - with the operator, which is quicker than the garbage collector, and without it
-- `--cascade=orphan` leaves the nodes, `--cascade=foreground` waits for them
+- `--cascade=orphan` leaves the nodes, which are foreign to the next group of the name;
+  `--cascade=foreground` waits for them
 - a group of the same name starts over: names of its own, its full size, nothing of the old one
 - a group on its way out creates nothing, however long it is held there
 - a CRD that is away is waited for, and groups work again when it is back; not so that of pools
@@ -157,6 +158,15 @@ def test_orphaned_nodes_stay(
         after = nodes_of(kubectl, group_name)
         assert [kept(node) for node in after] == before
         assert not any(node["metadata"].get("ownerReferences") for node in after)
+        # To the next group of that name they are foreign.
+        for size in (3, 1):
+            apply_group(kubectl, group_name, targetSize=size)
+            wait_ready(kubectl, group_name)
+            assert status_of(kubectl, group_name)["replicas"] == size
+        assert condition(kubectl, group_name, "ForeignNodes")["status"] == "True"
+        left = [kept(node) for node in nodes_of(kubectl, group_name)]
+        assert [node for node in left if node in before] == before
+        assert len(left) == len(before) + 1
     finally:
         kubectl("delete", "nodes", f"-l{NODE_GROUP_LABEL}={group_name}")
 

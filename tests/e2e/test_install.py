@@ -21,13 +21,14 @@ from hack.controlplane import Cluster
 from hack.manifests import EXAMPLES, OVERLAYS, ROOT, generate, stale
 from kwok_operator.cli.install_settings import overlays
 from kwok_operator.cli.main import main
-from kwok_operator.core.manifests import identity
+from tests.e2e.api import NODES, path_of
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.groups import apply_group, wait_ready
-from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.kubectl import Kubectl, as_text, eventually
 from tests.e2e.operator import PROGRAM, Harness
 from tests.e2e.rights import kubeconfig_of
 
+NAMESPACES = path_of("namespaces")
 PASSING = ("events", "leases", "endpoints", "endpointslices", "podmetrics", "nodemetrics")
 """What others write at any time."""
 NAMES = "--output=jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} {end}"
@@ -109,10 +110,8 @@ def test_installing_twice_changes_nothing(clean: Own) -> None:
     versions = "--output=jsonpath={.items[*].metadata.resourceVersion}"
     kinds = "clusterroles,deployments,services,crds"
     first = clean.told("install", "--apply", "--overlay=ha")
-    there = clean.objects()
-    for item in printed(clean, "--overlay=ha"):
-        _, kind, namespace, name = identity(item)
-        assert f"{kind}/{namespace}/{name}" in there
+    items = {"apiVersion": "v1", "kind": "List", "items": printed(clean, "--overlay=ha")}
+    clean.kubectl("get", "--filename=-", stdin=as_text(items))  # fails where one is missing
     ours = ("get", kinds, "--all-namespaces", "--selector=app.kubernetes.io/part-of=kwok-operator")
     before = clean.kubectl(*ours, versions)
     assert clean.told("install", "--apply", "--overlay=ha") == first
@@ -152,11 +151,18 @@ def test_uninstall_leaves_the_cluster_as_it_was(
     harness = Harness(kubeconfig=kubeconfig, directory=tmp_path)
     request.addfinalizer(harness.stop)
     harness.start()
-    apply_group(own.kubectl, "uninstalled", targetSize=100)
+    apply_group(own.kubectl, "uninstalled", targetSize=20)
     wait_ready(own.kubectl, "uninstalled")
 
+    assert len(own.kubectl.api.names(NODES)) == 20
     assert "namespace/kwok-operator deleted" in own.told("uninstall", "--apply")
     harness.stop()
+    eventually(
+        lambda: (own.kubectl.api.names(NODES), own.kubectl.api.names(NAMESPACES)),
+        lambda left: not left[0] and "kwok-operator" not in left[1],
+        describe="nodes and namespace are gone",
+        timeout=120,
+    )
     eventually(own.objects, lambda left: left <= before, describe="nothing is left", timeout=120)
     assert own.told("uninstall", "--apply") == []
 

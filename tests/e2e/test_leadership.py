@@ -26,8 +26,8 @@ from tests.e2e.test_crash import assert_exactly, watched_names
 from tests.e2e.test_quiet import served
 
 LEASE = "kwok-operator"
-MANY = 300
-SLOWLY = "--max-qps=60"
+MANY = 100
+SLOWLY = "--max-qps=30"
 """So that it is in the midst of them, however fast the machine."""
 
 Start = Callable[..., Process]

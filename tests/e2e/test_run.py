@@ -47,7 +47,7 @@ Samples = list[tuple[Mapping[str, str], float]]
 AT_ONCE = 120
 """Seconds for some processes that start together."""
 FEW_LINES = 100
-"""Of the log, for 600 nodes that come and go."""
+"""Of the log, for 150 nodes that come, most of which go."""
 
 
 @pytest.fixture
@@ -66,10 +66,9 @@ def kubeconfig(crds: None, operator_kubeconfig: Path, tmp_path: Path) -> Write:
 
 
 @pytest.mark.core
-def test_what_cannot_work_is_one_line(kubectl: Kubectl, kubeconfig: Write, tmp_path: Path) -> None:
+def test_what_cannot_work_is_one_line(kubectl: Kubectl, kubeconfig: Write) -> None:
     """All of them at once, as most of it is the start of Python."""
     nobody = kubectl("create", "token", "default", "--namespace=default").strip()
-    missing = str(tmp_path / "missing")
     unchanged = kubeconfig(lambda cluster, user: None)
     known = json.loads(unchanged.read_text())["contexts"][0]["name"]
 
@@ -79,45 +78,28 @@ def test_what_cannot_work_is_one_line(kubectl: Kubectl, kubeconfig: Write, tmp_p
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         cases: dict[str, tuple[list[str], Mapping[str, str], list[str]]] = {
-            "nobody listens": (
-                of(lambda cluster, user: cluster.update(server="https://127.0.0.1:1")),
-                {},
-                ["https://127.0.0.1:1", "refused"],
-            ),
-            "not trusted": (
-                of(lambda cluster, user: cluster.pop("certificate-authority-data")),
-                {},
-                ["certificate"],
-            ),
             "refused token": (of(lambda cluster, user: user.update(token="no")), {}, ["401"]),
             "no rights": (
-                of(lambda cluster, user: user.update(token=nobody)),
+                [
+                    *of(lambda cluster, user: user.update(token=nobody)),
+                    "--leader-elect",
+                    "--leader-elect-resource-namespace=kube-system",
+                ],
                 {},
-                ["create nodes", "watch kwoknodegroups.kwok-operator.io", "deploy/"],
+                ["create nodes", "leases.coordination.k8s.io in namespace kube-system", "deploy/"],
             ),
             "port in use": (
                 [f"--kubeconfig={unchanged}", f"--listen={address}"],
                 {},
                 [f"--listen {address}"],
             ),
-            "no rights to its Lease": (
-                [
-                    f"--kubeconfig={unchanged}",
-                    "--listen=0",
-                    "--leader-elect",
-                    "--leader-elect-resource-namespace=kube-system",
-                ],
-                {},
-                ["update leases.coordination.k8s.io in namespace kube-system"],
-            ),
-            "no file, by variable": (
-                [],
-                {"KWOK_OPERATOR_KUBECONFIG": missing, "KWOK_OPERATOR_LISTEN": "0"},
-                [missing],
-            ),
             "no context, by variable": (
-                ["--listen=0"],
-                {"KWOK_OPERATOR_KUBECONFIG": str(unchanged), "KWOK_OPERATOR_CONTEXT": "nowhere"},
+                [],
+                {
+                    "KWOK_OPERATOR_KUBECONFIG": str(unchanged),
+                    "KWOK_OPERATOR_CONTEXT": "nowhere",
+                    "KWOK_OPERATOR_LISTEN": "0",
+                },
                 ["'nowhere'", known],
             ),
         }
@@ -220,7 +202,7 @@ def test_probes_and_metrics_tell_the_truth_and_logs_are_short(
     assert operator.get("/readyz") == (200, "ok\n")
 
     before = len(operator.log().splitlines())
-    for size in (300, 4):
+    for size in (150, 4):
         apply_group(kubectl, group_name, targetSize=size)
         wait_ready(kubectl, group_name)
     assert len(operator.log().splitlines()) - before < FEW_LINES, operator.log()
@@ -235,8 +217,8 @@ def test_probes_and_metrics_tell_the_truth_and_logs_are_short(
         describe="the sizes are told",
     )
     assert ({"group": group_name}, 4) in found["kwok_operator_group_target_nodes"]
-    assert written(found["kwok_operator_nodes_created"], group_name) == [300]
-    assert written(found["kwok_operator_nodes_deleted"], group_name) == [296]
+    assert written(found["kwok_operator_nodes_created"], group_name) == [150]
+    assert written(found["kwok_operator_nodes_deleted"], group_name) == [146]
     answers = found["kwok_operator_api_request_duration_seconds"]
     codes = {(s["method"], s["code"]) for s, _ in answers if s["resource"] != "other"}
     assert {("POST", "201"), ("DELETE", "200"), ("PATCH", "200"), ("WATCH", "200")} <= codes
