@@ -18,6 +18,7 @@ STORMS = {
     "410-on-watch": [Fault("history-gone", WATCHES)],
 }
 
+CUTS = 10
 HITS = 5
 """Requests that meet a storm before the target changes."""
 
@@ -30,13 +31,11 @@ def wired(world: World) -> Iterator[None]:
 
 
 def test_watches_are_cut_again_and_again(world: World) -> None:
-    deadline = time.monotonic() + world.scope.outage / 2
     cut = 0
     with world.scaling(to=world.scope.nodes):
-        while time.monotonic() < deadline:
+        while cut <= CUTS:
             cut += world.wire.cut_watches()
             time.sleep(world.draw.uniform(0, 0.5))
-    assert cut > 3
     world.converges()
     # Nothing was missed: what happens now is seen.
     world.scale(to=3)
@@ -44,14 +43,13 @@ def test_watches_are_cut_again_and_again(world: World) -> None:
 
 
 def test_all_connections_are_cut_again_and_again(world: World) -> None:
-    deadline = time.monotonic() + world.scope.outage / 2
+    before = world.wire.cutter.connections
     with world.scaling(to=world.scope.nodes):
-        while time.monotonic() < deadline:
+        while world.wire.cutter.connections - before <= CUTS:
             world.ledger.crashed()
             world.wire.cut()
             time.sleep(world.draw.uniform(0, 1))
     world.converges()
-    assert world.wire.cutter.connections > 10
 
 
 def test_network_is_away(world: World) -> None:
