@@ -130,7 +130,7 @@ def _is_initializing(mark: Mark | None, *, now: float) -> bool:
     """
     if mark is None or mark.life is None:
         return False
-    shown = mark.life.view(int(now * 1_000))
+    shown = mark.life.desired(int(now * 1_000))
     return bool(shown.taints or shown.missing)
 
 
