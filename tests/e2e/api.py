@@ -20,13 +20,13 @@ import aiohttp
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import load_kube_config
 
-from kwok_operator.constants import GROUPS_PATH as GROUPS
-from kwok_operator.constants import NODES_PATH as NODES
-from kwok_operator.constants import PLURAL, POOL_PLURAL
-from kwok_operator.constants import POOLS_PATH as POOLS
+from kwok_operator.constants import GROUPS_PATH, NODES_PATH, PLURAL, POOL_PLURAL, POOLS_PATH
 
 T = TypeVar("T")
 
+GROUPS: Final = GROUPS_PATH
+NODES: Final = NODES_PATH
+POOLS: Final = POOLS_PATH
 EVENTS: Final = "/api/v1/events"
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -34,7 +34,7 @@ JSON: Final = "application/json-patch+json"
 
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_SECONDS: Final = 30.0
+_LIMITS: Final = aiohttp.ClientTimeout(total=30)
 
 _CLUSTER_SCOPED: Final = {
     "kng": GROUPS,
@@ -144,7 +144,7 @@ class Api:
         return json.loads(await self._ask(method, path, **how))
 
     async def _ask(self, method: str, path: str, **how: Any) -> str:
-        async with self.opened(method, path, seconds=_SECONDS, **how) as answer:
+        async with self.opened(method, path, limits=_LIMITS, **how) as answer:
             return await answer.text()
 
     @asynccontextmanager
@@ -153,7 +153,7 @@ class Api:
         method: str,
         path: str,
         *,
-        seconds: float | tuple[float, float],
+        limits: aiohttp.ClientTimeout,
         params: Mapping[str, str] | None = None,
         body: Any = None,
         accept: str = "application/json",
@@ -169,7 +169,7 @@ class Api:
                 body=body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,
-                _request_timeout=seconds,
+                _request_timeout=limits,
             )
             async with answer:
                 if answer.status >= 400:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Self
 
+import aiohttp
+
 from tests.e2e.api import METADATA, Api, ApiError, Refused, Unreachable, loop
 
 _AGAIN_AFTER: Final = 0.3
-_SILENCE: Final = 75.0
-"""A bookmark comes each minute."""
+_LIMITS: Final = aiohttp.ClientTimeout(connect=30, sock_read=75)  # a bookmark comes each minute
 
 
 class Watch:
@@ -97,7 +98,7 @@ class Watch:
         if self._selector:
             params["labelSelector"] = self._selector
         accept = METADATA if self._metadata else "application/json"
-        how: dict[str, Any] = {"params": params, "accept": accept, "seconds": (30.0, _SILENCE)}
+        how: dict[str, Any] = {"params": params, "accept": accept, "limits": _LIMITS}
         async with self._api.opened("GET", self._path, **how) as answer:
             async for line in answer.content:
                 kind, found = _read(line)
