@@ -176,7 +176,7 @@ class CloudProvider:
         group = self._group(messages.read(pb.NodeGroupNodesRequest, request).id)
         fleet = self._store.fleet(group)
         refused, obstacle = _failure(group), _obstacle(group)
-        told = self._arrivals.autoscaler_state(group)
+        told = self._arrivals.told(group)
         found = [
             Instance(
                 self._provider_id(group, s),

@@ -1,17 +1,17 @@
 """All of an operator but kopf, on an API server that can be made to fail, with a kwok controller.
 
-    World.run ──> watches on groups and nodes ──> queue ──> Reconciler ──> writes
-                                     ^── nodes get Ready, as the kwok controller would make them
+    World.running() ──> watches on groups and nodes ──> queue ──> Reconciler ──> writes
+              nodes get Ready, as the kwok ──^ controller would make them
 
 Waits are asked for and not taken, so that a storm of errors lasts a moment.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.controller.cloud.clouds import Clouds
@@ -75,8 +75,8 @@ class GroupFeed:
 class World:
     """An API server, a kwok controller that is quick, and all of an operator but kopf."""
 
-    def __init__(self, server: FakeApiServer, *, limit: int = 1000) -> None:
-        self.server = server
+    def __init__(self, *, limit: int = 1000) -> None:
+        self.server = FakeApiServer()
         self._limit = limit
         self.naps = Naps()
         """The waits between requests: asked for, but not taken."""
@@ -85,15 +85,33 @@ class World:
         self.later = 0.0
         """Seconds by which the operator's clocks are ahead of the test's."""
 
-    async def run(self, stack: AsyncExitStack) -> None:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        async with (
+            self.server,
+            KubeClient(
+                connection=self.server.connection(), sleep=self.naps, draw=lambda: 0.5
+            ) as client,
+        ):
+            self._assemble(client)
+            tasks = [asyncio.create_task(self._be_kwok())]
+            for reflector in self._reflectors:
+                tasks.append(asyncio.create_task(reflector.run()))
+                await reflector.synced.wait()
+            yield self
+            await self._queue.close(grace=1.0)
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
+
+    def _assemble(self, client: KubeClient) -> None:
         metrics = Metrics()
-        client = KubeClient(connection=self.server.connection(), sleep=self.naps, draw=lambda: 0.5)
-        await stack.enter_async_context(client)
         clock = Clock(
             lambda: time.monotonic() + self.later,
             lambda: datetime.now(UTC) + timedelta(seconds=self.later),
         )
-        store = GroupStore(clock=time.monotonic)
+        store = self.store = GroupStore(clock=time.monotonic)
         kwok = KwokLink(client=client, clock=clock.monotonic)
         cache = NodeCache(changed=self._wake, initialised=kwok.initialised)
         writer = NodeWriter(client=client, cache=cache)
@@ -131,9 +149,10 @@ class World:
             provider_id_prefix="kwok:",
         )
         # The draw makes a hundredth of the waits before a failed pass is tried again.
-        self._queue = WorkQueue(Reconciler(parts, wake=self._wake).reconcile, draw=lambda: -0.98)
+        self._reconciler = Reconciler(parts, wake=self._wake)
+        self._queue = WorkQueue(self._reconcile, draw=lambda: -0.98)
         options: Json = {"client": client, "sleep": self.naps, "draw": lambda: 0.5}
-        nodes = Reflector(
+        nodes: Reflector[Any] = Reflector(
             path=NODES,
             params={"labelSelector": NODE_GROUP_LABEL},
             decoder=RECORDS,
@@ -142,21 +161,20 @@ class World:
             **options,
         )
         feed = GroupFeed(store, self._wake)
-        groups = Reflector(
+        groups: Reflector[Any] = Reflector(
             path=GROUPS, decoder=GROUP_DECODER, sink=feed, on_restored=feed.restored, **options
         )
-        tasks = [asyncio.create_task(self._be_kwok())]
-        for reflector in (nodes, groups):
-            tasks.append(asyncio.create_task(reflector.run()))
-            await reflector.synced.wait()
-        stack.push_async_callback(self._stop, tasks)
+        self._reflectors = nodes, groups
 
-    async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
-        await self._queue.close(grace=1.0)
-        for task in tasks:
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
+    def missed(self) -> bool:
+        """Whether both watches know that the server is away, and all has to be listed."""
+        return not any(reflector.version for reflector in self._reflectors)
+
+    async def _reconcile(self, name: str) -> None:
+        if all(reflector.version for reflector in self._reflectors):
+            await self._reconciler.reconcile(name)
+        else:  # groups and nodes may be of another time, as assembly.py has it
+            self._wake(name, 0.01)
 
     def _wake(self, name: str, delay: float = 0.0) -> None:
         self._queue.add(name, delay=delay)
@@ -200,6 +218,15 @@ class World:
         names = NodeNames.of(NAME, self.group["metadata"]["uid"])
         return [names.serial(name) for name in sorted(self.server.objects(NODES))]
 
+    async def heard(self) -> None:
+        """Until the operator knows of the last edit."""
+
+        def known() -> bool:
+            group = self.store.get(NAME)
+            return group is not None and group.generation == self.group["metadata"]["generation"]
+
+        await until(known)
+
     async def settled(self, size: int) -> None:
         """Until the group has exactly so many nodes, and says so."""
 
@@ -216,4 +243,4 @@ class World:
                 and not self.status.get("pending")
             )
 
-        await until(told, seconds=20)
+        await until(told)
