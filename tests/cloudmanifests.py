@@ -59,7 +59,7 @@ GOOD: dict[str, Manifest] = {
         },
         retryAfter="Never",
     ),
-    "no failures": cloud(failures={"creation": []}, retryAfter="1h30m"),
+    "no failures": cloud(failures={"creation": []}, retryAfter="5s"),
     "a small cloud": cloud(stock=0, capacityPools=["zone-b", "quota.gpu"]),
     "a spot market": cloud(
         interruptions={"hourlyRate": "0.05", "maxLifetime": "24h", "notice": "0s", "atATime": 0}

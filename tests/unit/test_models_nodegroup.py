@@ -113,6 +113,12 @@ READABLE = """
 """What the API server alone refuses: names, unknown fields, text for numbers, rules over fields."""
 
 
+@each_row("name manifest", [*(manifests.GOOD | cloudmanifests.GOOD).items()])
+def test_the_models_read_what_the_api_server_takes(name: str, manifest: Any) -> None:
+    model = KwokCapacityPoolSpec if manifest["kind"] == POOL_KIND else KwokNodeGroupSpec
+    model.model_validate(manifest.get("spec"))
+
+
 def test_the_models_refuse_what_one_field_says_wrong() -> None:
     """What several fields say together may be stored: bounds can be moved past a target."""
     read = set()
