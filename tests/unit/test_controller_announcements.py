@@ -372,6 +372,7 @@ def test_what_goes_badly_together_is_told_when_it_is_new() -> None:
             target=Target(3, 3), pending=(), create=(), delete=(), batches=(), next_serial=3
         )
         announce(cast(Recorder, events), group, before=before, after=after, plan=plan)
+        assert len(events.told) == 1
     ((kind, reason, message),) = events.told
     assert (kind, reason) == ("Warning", "Caution")
     assert "cloud.readinessDelay" in message
