@@ -133,7 +133,10 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "pods below none": (shape(maxPods=-1), "spec.template.shape.maxPods"),
     "quantity that is a list": (shape(cpu=[]), "spec.template.shape.cpu"),
     "reserved above capacity": (shape(cpu=2, reserved={"cpu": "2001m"}), "shape.reserved.cpu must"),
-    "reserved memory": (shape(memory="1G", reserved={"memory": "1Gi"}), "shape.reserved.memory"),
+    "reserved memory": (
+        shape(memory="1G", reserved={"memory": "1Gi"}),
+        "shape.reserved.memory must",
+    ),
     "reserved disk": (
         shape(ephemeralStorage=1, reserved={"ephemeralStorage": 2}),
         "shape.reserved.ephemeralStorage must not be greater",

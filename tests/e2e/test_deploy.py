@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import standins
+from tests.e2e.api import NODES
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.deploying import (
     COMPONENTS,
@@ -199,6 +200,11 @@ def test_the_operator_works_as_deployed(
                 describe="Events about a group are in the namespace default",
             )
             remove(empty, DEPLOY / "samples")
+            # Once the CRD is gone, nobody knows any more whose the nodes are that are left.
+            eventually(
+                lambda: not empty.api.names(NODES, selector="kwok-operator.io/node-group"),
+                describe="the nodes of the samples are gone",
+            )
         finally:
             process.terminate()
             empty("delete", "node", "real-1")
