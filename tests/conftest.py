@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from hack.controlplane.settings import KUBECONFIG_VARIABLE
+from hack.controlplane.settings import KUBECONFIG_VARIABLE, PORTS_VARIABLE
 
 SECONDS = {"unit": 120, "e2e": 600, "chaos": 900}
 """What a test of a folder may take, on a busy machine and with the cluster that it makes."""
@@ -28,8 +28,12 @@ settings.load_profile("same")
 def pytest_configure(config: pytest.Config) -> None:
     # Ctrl-C lets fixtures clean up and SIGTERM doesn't: treat them alike.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if hasattr(config, "workerinput") and os.environ.get(KUBECONFIG_VARIABLE):
-        raise pytest.UsageError(f"{KUBECONFIG_VARIABLE} is one cluster, and no two tests share it")
+    if hasattr(config, "workerinput"):
+        if os.environ.get(KUBECONFIG_VARIABLE):
+            raise pytest.UsageError(f"{KUBECONFIG_VARIABLE} is one cluster, no two tests share it")
+        # Tests stop components for a while, and nobody may have taken their ports meanwhile.
+        worker = int(config.workerinput["workerid"].removeprefix("gw"))
+        os.environ[PORTS_VARIABLE] = str(20_000 + 1000 * worker)
 
 
 @pytest.hookimpl(tryfirst=True)

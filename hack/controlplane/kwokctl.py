@@ -9,7 +9,9 @@ not on a terminal, JSON; `_complaints` finds in it what a person needs.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,16 +55,45 @@ _RAISED_KWOK_LIMITS = {
 }
 
 
-def configuration(*, manage_all_nodes: bool, raised_limits: bool) -> str:
+_PORTS = (
+    "etcdPeerPort",
+    "etcdPort",
+    "kubeApiserverPort",
+    "kubeControllerManagerPort",
+    "kubeSchedulerPort",
+    "kwokControllerPort",
+)
+
+
+def _free_ports(first: int) -> dict[str, int]:
+    """Return a port for each component, none of them taken, from `first` upwards."""
+    with ExitStack() as stack:
+        found: list[int] = []
+        for port in range(first, first + 1000):
+            try:
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            found.append(port)
+            if len(found) == len(_PORTS):
+                return dict(zip(_PORTS, found, strict=True))
+    raise ClusterError(f"looking for free ports: there are not {len(_PORTS)} from {first} upwards")
+
+
+def configuration(
+    *, manage_all_nodes: bool, raised_limits: bool, first_port: int | None = None
+) -> str:
     """Return the configuration of a cluster, for kwokctl and for kwok.
 
     With `raised_limits` nobody waits for what Kubernetes' clients allow themselves by default: 20
-    requests a second of each controller, 50 of the scheduler, four pods at a time of kwok.
+    requests a second of each controller, 50 of the scheduler, four pods at a time of kwok. With
+    `first_port` the components' ports are the first free ones from there on, else kwokctl chooses.
     """
     patches = []
     if not manage_all_nodes:
         patches.append(_patch("kwok-controller", _MANAGE_ANNOTATED_NODES))
-    documents = [_CONFIGURATION | {"componentsPatches": patches}]
+    options = _CONFIGURATION["options"] | (_free_ports(first_port) if first_port else {})
+    documents = [_CONFIGURATION | {"options": options, "componentsPatches": patches}]
     if raised_limits:
         clients = ("kube-controller-manager", "kube-scheduler")
         patches += [_patch(component, _RAISED_CLIENT_LIMITS) for component in clients]

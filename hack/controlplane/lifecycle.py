@@ -61,11 +61,11 @@ def create(
     _check_name(name)
     reporter = Reporter(sys.stderr)
     tools = find_tools(settings, reporter=reporter)
+    chosen = {"manage_all_nodes": manage_all_nodes, "raised_limits": raised_limits}
     options = {
         "kubernetes": tools.versions["kubernetes"],
         "kwok": tools.versions["kwok"],
-        "manage_all_nodes": manage_all_nodes,
-        "raised_limits": raised_limits,
+        **chosen,
         "extra_args": list(extra_args),
     }
     try:
@@ -77,7 +77,7 @@ def create(
             home = _home(name, settings=settings)
             home.mkdir(parents=True)
             config = home / "kwokctl.yaml"
-            text = configuration(manage_all_nodes=manage_all_nodes, raised_limits=raised_limits)
+            text = configuration(**chosen, first_port=settings.first_port)
             config.write_text(text, encoding="utf-8")
             paths = {"kwokctl": str(tools["kwokctl"]), "kubectl": str(tools["kubectl"])}
             state = json.dumps({"options": options, **paths}, indent=2)

@@ -24,6 +24,12 @@ DEFAULT_KUBERNETES_VERSION = "1.36"
 CACHE_VARIABLE = "KWOK_OPERATOR_CACHE"
 KUBECONFIG_VARIABLE = "KWOK_OPERATOR_TEST_KUBECONFIG"
 VERSION_VARIABLE = "KUBERNETES_VERSION"
+PORTS_VARIABLE = "KWOK_OPERATOR_PORTS_FROM"
+"""The lowest port that a cluster may take; for programs that make clusters side by side.
+
+Else kwokctl takes what is free, which is also the port of a component that somebody stopped for a
+moment.
+"""
 
 SETS_DIRECTORY = Path(__file__).resolve().parent.parent / "tools"
 
@@ -36,6 +42,7 @@ class Settings:
     kubernetes_version: str = DEFAULT_KUBERNETES_VERSION
     search_path: tuple[Path, ...] = ()
     borrowed_kubeconfig: Path | None = None
+    first_port: int | None = None
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sets_directory: Path = SETS_DIRECTORY
 
@@ -51,6 +58,7 @@ class Settings:
             kubernetes_version=environ.get(VERSION_VARIABLE) or DEFAULT_KUBERNETES_VERSION,
             search_path=tuple(Path(place) for place in places if place),
             borrowed_kubeconfig=Path(borrowed).expanduser().absolute() if borrowed else None,
+            first_port=int(environ[PORTS_VARIABLE]) if environ.get(PORTS_VARIABLE) else None,
             environ=dict(environ),
         )
 

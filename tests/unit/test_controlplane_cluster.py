@@ -12,6 +12,7 @@
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,15 @@ def test_limits_are_raised_and_kwok_manages_its_nodes_alone(settings: Settings, 
     for component in ("kube-controller-manager", "kube-scheduler"):
         assert (flags.get(component) == {"kube-api-qps", "kube-api-burst"}) is ours
     assert [each["kind"] for each in others] == ["KwokConfiguration"] * ours
+
+
+def test_ports_are_free_ones_from_the_first_that_is_given(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first: int = taken.getsockname()[1]
+        cluster = create("one", settings=dataclasses.replace(settings, first_port=first))
+    kwokctl, *_ = yaml.safe_load_all(cluster.kubeconfig.read_text(encoding="utf-8"))
+    ports = [value for key, value in kwokctl["options"].items() if key.endswith("Port")]
+    assert len(set(ports)) == 6 and all(first < port < first + 1000 for port in ports)
 
 
 def test_reuse(settings: Settings) -> None:
