@@ -30,7 +30,7 @@ class Course:
         return cls(cloud, instance_seed(cloud, group=group, serial=serial), requested_at)
 
     def at(self, now: int) -> Phase | DesiredNode:
-        """A Phase before there is a Node, a View after."""
+        """A Phase before there is a Node, a DesiredNode after."""
         phase = waiting_phase(
             History.always(self.cloud), self.who, requested_at=self.requested_at, now=now
         )

@@ -49,10 +49,6 @@ from kwok_operator.kube.config import load_connection
 MANAGER: Final = "kwok-operator-install"
 """Who `kubectl get --show-managed-fields` says it was."""
 
-_BY_FORCE: Final = (
-    "; `kwok-operator install --dry-run | kubectl apply --filename=- --server-side "
-    f"--field-manager={MANAGER} --force-conflicts` takes these fields over"
-)
 _CRD: Final = "CustomResourceDefinition"
 _POLL: Final = 0.5
 _RETRIES: Final = 3
@@ -110,7 +106,10 @@ async def _client(settings: InstallSettings) -> KubeClient:
 
 def _installer(settings: InstallSettings, client: KubeClient) -> "Installer":
     return Installer(
-        client=client, say=lambda line: print(line, flush=True), timeout=settings.timeout
+        client=client,
+        say=lambda line: print(line, flush=True),
+        timeout=settings.timeout,
+        force=settings.force,
     )
 
 
@@ -135,11 +134,13 @@ class Installer:
         client: KubeClient,
         say: Callable[[str], None],
         timeout: float,
+        force: bool = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._say = say
         self._timeout = timeout
+        self._force = force
         self._sleep = sleep
         self._known: dict[str, dict[str, _Resource]] = {}
 
@@ -168,7 +169,7 @@ class Installer:
             if before is not None and not applied_by(before, MANAGER):
                 self._say(f"{reference(manifest)} left as it is: it was there before")
                 return
-        params = {"fieldManager": MANAGER}
+        params = {"fieldManager": MANAGER} | ({"force": "true"} if self._force else {})
         await self._ask(
             "PATCH", manifest, "applying", params=params, body=manifest, content_type=APPLY
         )
@@ -282,7 +283,7 @@ class Installer:
                 raise InstallError(f"{what}: there is no namespace {place}; create it") from None
             raise
         except ConflictError as error:
-            remedy = _BY_FORCE if method == "PATCH" else ""
+            remedy = "; --force-conflicts takes these fields over" if method == "PATCH" else ""
             raise InstallError(f"{what}: {error.message}{remedy}") from error
         except ForbiddenError as error:
             raise InstallError(

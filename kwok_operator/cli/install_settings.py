@@ -40,6 +40,7 @@ class InstallSettings:
     """None means the one in the manifests."""
     kubeconfig: str | None
     context: str | None
+    force: bool
     wait: bool
     timeout: float
     """Seconds, for each thing that is waited for."""
@@ -76,6 +77,11 @@ def add_install_flags(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGE",
         help="image to run, where the cluster's nodes find it, such as "
         "registry.example.com/kwok-operator:1.2.3",
+    )
+    parser.add_argument(
+        "--force-conflicts",
+        action="store_true",
+        help="take over fields that others have changed since",
     )
     parser.add_argument(
         "--wait", action="store_true", help="return when the Deployments are available"
@@ -115,6 +121,7 @@ def install_settings(
         image=read("image", INSTALL_IMAGE, _image) if other_image else None,
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
+        force=getattr(flags, "force_conflicts", False),
         wait=getattr(flags, "wait", False),
         timeout=read("timeout", str(DEFAULT_TIMEOUT), _seconds),
     )

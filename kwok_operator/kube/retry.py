@@ -52,6 +52,23 @@ def retry_delay(
     return backoff(attempt, draw=draw, base=base, cap=cap)
 
 
+def patient_delay(
+    attempt: int,
+    error: BaseException,
+    *,
+    draw: Callable[[], float],
+    base: float = BASE_DELAY,
+    cap: float = MAX_DELAY,
+) -> float:
+    """As `backoff`, but no sooner than the server asked for; at most `cap` all the same.
+
+    For what is tried for ever: an API server that says one second to everybody, hour after hour,
+    must see less and less of it.
+    """
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return max(min(asked or 0.0, cap), backoff(attempt, draw=draw, base=base, cap=cap))
+
+
 async def call_with_retries(
     call: Callable[[], Awaitable[T]],
     *,

@@ -135,6 +135,11 @@ def test_what_somebody_else_set_is_left(clean: Own) -> None:
     (line,) = done.stderr.splitlines()
     assert "applying deployment.apps/kwok-operator in kwok-operator" in line
     assert ".spec.replicas" in line
+    clean.told("install", "--apply", "--force-conflicts")
+    deployment = clean.kubectl.json(
+        "get", "deployment", "kwok-operator", "--namespace=kwok-operator"
+    )
+    assert deployment["spec"]["replicas"] == 1
 
 
 @pytest.mark.core

@@ -57,7 +57,7 @@ class ApplyingApiServer(FakeApiServer):
         body: dict[str, Any] = json.loads(seen.body)
         applied = {"manager": seen.query["fieldManager"], "operation": "Apply"}
         body["metadata"]["managedFields"] = [applied]
-        if seen.name in self.others:
+        if seen.name in self.others and seen.query.get("force") != "true":
             other = self.others[seen.name]
             raise Refused(409, "Conflict", f'conflict with "{other}": .spec.replicas')
         if seen.name in collection.objects:

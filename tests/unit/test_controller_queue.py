@@ -173,10 +173,18 @@ class TestErrors:
     @virtual
     async def test_an_api_server_that_asks_to_wait_is_obeyed(self) -> None:
         work = Work(fails=lambda: len(work.begun) == 1)
-        work.error = TooManyRequestsError("later", status=429, retry_after=90.0)
+        work.error = TooManyRequestsError("later", status=429, retry_after=20.0)
         queue_of(work).add("a")
         await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 0.0), ("a", 90.5)]
+        assert work.begun == [("a", 0.0), ("a", 20.0)]
+
+    @virtual
+    async def test_one_that_asks_for_a_second_again_and_again_is_asked_less_and_less(self) -> None:
+        work = Work(fails=lambda: True)
+        work.error = TooManyRequestsError("later", status=429, retry_after=1.0)
+        queue_of(work).add("a")
+        await asyncio.sleep(600.0)
+        assert len(work.begun) <= 20
 
     @virtual
     async def test_a_success_forgets_the_failures(self) -> None:

@@ -72,17 +72,19 @@ NAMES = [reference(manifest) for manifest in WANTED]
 class Said(list[str]):
     """The lines, and an installer that says them; it waits without taking time."""
 
-    def installer(self, client: KubeClient) -> Installer:
+    def installer(self, client: KubeClient, *, force: bool = False) -> Installer:
         async def sleep(_: float) -> None:
             await asyncio.sleep(0)
 
-        return Installer(client=client, say=self.append, timeout=2, sleep=sleep)
+        return Installer(client=client, say=self.append, timeout=2, force=force, sleep=sleep)
 
 
-async def applied(server: ApplyingApiServer, wanted: Sequence[Manifest] = WANTED) -> Said:
+async def applied(
+    server: ApplyingApiServer, wanted: Sequence[Manifest] = WANTED, *, force: bool = False
+) -> Said:
     said = Said()
     async with KubeClient(connection=server.connection()) as client:
-        await said.installer(client).apply(wanted)
+        await said.installer(client, force=force).apply(wanted)
     return said
 
 
@@ -217,7 +219,8 @@ async def test_what_is_refused_is_told_with_a_remedy() -> None:
         server.others = {"it": "kubectl-edit"}
         with pytest.raises(InstallError, match=f"applying {NAMES[2]} in ops: .*kubectl-edit") as no:
             await applied(server)
-        assert f"--field-manager={MANAGER} --force-conflicts" in str(no.value)
+        assert "--force-conflicts" in str(no.value)
+        assert await applied(server, force=True) == [f"{name} applied" for name in NAMES]
         server.fail(403, verb="patch", reason="Forbidden", message="you may not")
         with pytest.raises(InstallError, match=f"applying {NAMES[0]}: you may not; use an account"):
             await applied(server)

@@ -162,7 +162,7 @@ async def test_time_out_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr(exec_plugin, "TIMEOUT", 0.2)
     pid = tmp_path / "pid"
-    spec = plugin(tmp_path, f"echo $$ > {pid}; exec sleep 60")
+    spec = plugin(tmp_path, f"echo $$ > {pid}; exec sleep 600")
     while not (pid.exists() and pid.read_text().strip()):  # a busy machine may not come so far
         with pytest.raises(ConnectionConfigError, match=r"no answer within 0\.2 s"):
             await run(spec)
@@ -171,7 +171,7 @@ async def test_time_out_leaves_nothing_behind(
 
 
 async def test_cancelling_leaves_nothing_behind(tmp_path: Path) -> None:
-    spec = plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    spec = plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
     task = asyncio.create_task(run(spec))
     pid = tmp_path / "pid"
     await until(lambda: pid.exists() and pid.read_text().strip())

@@ -166,6 +166,13 @@ async def test_too_long_a_message(channel: grpc.aio.Channel) -> None:
     assert len(await unary(channel, "Echo")(bytes(4 * 2**20))) == 4 * 2**20
 
 
+async def test_compression_is_refused(serving: Serving) -> None:
+    gzip = grpc.Compression.Gzip
+    async with grpc.aio.insecure_channel(serving.target, compression=gzip) as channel:
+        code, _ = await status_of(unary(channel, "Echo")(b"x" * 1000))
+    assert code == grpc.StatusCode.UNIMPLEMENTED
+
+
 async def test_many_calls_at_once(channel: grpc.aio.Channel) -> None:
     for name, size in (("Echo", 10), ("Later", 70_000)):
         sent = [bytes([number % 256]) * size for number in range(300)]

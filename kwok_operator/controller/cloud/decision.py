@@ -34,7 +34,7 @@ class CloudDecision:
     `plan` creates only what is due, and deletes only what is not put off. `due` is since when what
     is created is due, by serial; `reshape` has the nodes that don't show what they should,
     `postpone` those whose deletion is put off until a time. `look_again` is in seconds. `failures`
-    are the tries that have failed since the turn before, by the class of the error.
+    are the tries that have failed since the pass before, by the class of the error.
     """
 
     observed: ObservedCloud

@@ -7,8 +7,8 @@ it is (level-triggered). A key is never handled twice at once: added while it ru
 afterwards. Keys don't wait for each other: there is a task for each that is due, because a group
 of 10,000 nodes takes half a minute; what bounds the load on the API server is the executor.
 
-A handler that raises is tried again with a growing delay, or when the API server has asked for it;
-the first success forgets it.
+A handler that raises is tried again with a growing delay, and no sooner than the API server asked
+for; the first success forgets it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.kube.retry import retry_delay
+from kwok_operator.kube.retry import patient_delay
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class WorkQueue:
     def _retry(self, key: str, error: Exception) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         half_drawn = 0.5 + self._draw() / 2
-        delay = retry_delay(
+        delay = patient_delay(
             failures - 1, error, draw=lambda: half_drawn, base=FIRST_RETRY, cap=LAST_RETRY
         )
         expected = isinstance(error, KwokOperatorError)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.kube.retry import retry_delay
+from kwok_operator.kube.retry import patient_delay
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ async def keep_running(
         except Exception as error:
             if clock() - begun >= GOOD_AFTER:
                 failures = 0
-            delay = retry_delay(failures, error, draw=draw, cap=LONGEST_PAUSE)
+            delay = patient_delay(failures, error, draw=draw, cap=LONGEST_PAUSE)
             failures += 1
             expected = isinstance(error, KwokOperatorError)
             logger.warning(

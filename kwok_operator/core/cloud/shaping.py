@@ -148,7 +148,7 @@ def born(
 
 
 def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
-    """What makes a Node, as the API server holds it, show its view; () where it does.
+    """What makes a Node, as the API server holds it, show what is desired; () where it does.
 
     Lists are written whole: the patches hold for the version that `live` is of, and no other.
     """

@@ -48,7 +48,7 @@ class RequestReceived(NamedTuple):
 
 
 class DataReceived(NamedTuple):
-    """Part of the body. What has been dealt with goes to `Connection.consumed`."""
+    """Part of the body. What has been dealt with goes to `Http2Connection.consumed`."""
 
     stream_id: int
     data: bytes
