@@ -59,6 +59,14 @@ async def test_a_pod_that_is_gone_is_no_error(world: World) -> None:
     assert world.told == []
 
 
+async def test_another_pod_that_took_the_name_stays(world: World) -> None:
+    for path in (PODS_PATH, NAMESPACED):
+        world.server.create(path, {"metadata": {"name": "a", "namespace": "default", "uid": path}})
+    await world.remover.remove("web-1", group="web")
+    assert "a" in world.server.objects(NAMESPACED)
+    assert world.told == []
+
+
 @pytest.mark.parametrize("verb", ["list", "delete"])
 async def test_a_refusal_is_told_once_for_each_group(world: World, verb: str) -> None:
     world.pod("a")
