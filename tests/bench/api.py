@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.bench import prometheus
-
 _TIMEOUT = 120.0
 _CHUNK = 1 << 18
 
@@ -70,13 +68,6 @@ class Api:
     def metrics(self) -> str:
         """What the API server tells of itself."""
         return self.request("GET", "/metrics").decode()
-
-    def requests_of(self, flow: str) -> float:
-        """Requests that the API server has let in for a service account, by its flow schema."""
-        text = self.metrics()
-        return prometheus.total(
-            text, "apiserver_flowcontrol_dispatched_requests_total", flow_schema=flow
-        )
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """The answer as it arrives, for a watch; ends when the API server ends it."""

@@ -164,15 +164,8 @@ class RealNodes:
         self.names: list[str] = []
 
     def add(self, name: str, **how: Any) -> None:
-        self._post(real_node(name, **how))
-
-    def add_many(self, nodes: Sequence[dict[str, Any]]) -> None:
-        for node in nodes:
-            self._post(node)
-
-    def _post(self, node: dict[str, Any]) -> None:
-        self._api.create(NODES, node)
-        self.names.append(node["metadata"]["name"])
+        self._api.create(NODES, real_node(name, **how))
+        self.names.append(name)
 
     def status(self, name: str, patch: Mapping[str, Any]) -> None:
         """What the node's kubelet would write."""
