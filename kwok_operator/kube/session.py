@@ -159,7 +159,11 @@ async def _exchange(
     started, status = time.perf_counter(), 0
     try:
         response = await handler(request)
+        if not watches:
+            await response.read()
         status = response.status
+    except aiohttp.ClientPayloadError as error:
+        raise aiohttp.ClientConnectionError(f"half an answer: {error}") from error
     finally:
         method, took = "WATCH" if watches else request.method, time.perf_counter() - started
         observe(method, request.url.path, status, took)

@@ -4,12 +4,16 @@
 - a watch that is begun anew is told, the first one isn't
 - a session that is closed while a request of it waits says so as aiohttp does, which kopf knows
 - a watch that was cut, or could not be opened, is begun from a version that is gone
+- an answer of which half comes is none: kopf tries again what has no answer, and nothing else
 - lists and watches of one path are begun at most once a second; nothing else waits, nor a next page
 """
+
+import asyncio
 
 import aiohttp
 import pytest
 
+from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.session import FIRST_VERSION, PAUSE, open_session
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
@@ -35,6 +39,20 @@ async def test_what_is_asked_is_observed() -> None:
                 await session.post(f"{connection.server}{NODES}", json={})
     watches = [("WATCH", NODES, 200)] * 2
     assert observed == [("GET", NODES, 200), *watches, ("POST", NODES, 0)]
+
+
+async def test_half_an_answer_is_none() -> None:
+    async def half(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        writer.close()
+
+    async with await asyncio.start_server(half, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connection = ApiConnection(Endpoint(server=f"http://127.0.0.1:{port}"))
+        async with open_session(connection, sleep=Naps()) as session:
+            for path in ("/apis", f"{NODES}?limit=5"):
+                with pytest.raises(aiohttp.ClientConnectionError):
+                    await session.get(f"{connection.server}{path}")
 
 
 async def test_what_breaks_off_again_and_again_is_begun_once_a_second() -> None:
