@@ -50,6 +50,21 @@ PROVIDER_CONFIG_SOURCE_ANNOTATION: Final = "kwok-operator.io/provider-config-sou
 NOT_DERIVED_SINCE_ANNOTATION: Final = "kwok-operator.io/not-derived-since"
 DESIRED_COUNT_ANNOTATION: Final = "kwok-operator.io/desired-count-applied"
 
+CAPI_ANNOTATION: Final = "kwok-operator.io/clusterapi"
+"""On groups that Cluster API made: Kind/namespace/name of the object, the mark of ownership."""
+CAPI_SOURCE_ANNOTATION: Final = "kwok-operator.io/clusterapi-source"
+"""Where that object is: the API group and the server. What isn't there is gone nowhere else."""
+CAPI_NAMESPACE_ANNOTATION: Final = "kwok-operator.io/clusterapi-namespace"
+CAPI_CLUSTER_ANNOTATION: Final = "kwok-operator.io/clusterapi-cluster"
+CAPI_REPLICAS_ANNOTATION: Final = "kwok-operator.io/clusterapi-replicas"
+CAPI_FOLLOWED_ANNOTATION: Final = "kwok-operator.io/clusterapi-replicas-followed"
+"""The replicas that the object has, and those that its group was last given."""
+FROM_ZERO_ANNOTATION: Final = "kwok-operator.io/from-zero"
+"""What cluster-autoscaler's template of the group has other than its nodes, while it has none."""
+
+MACHINES_ANNOTATION: Final = "kwok-operator.io/machines"
+"""On groups whose nodes have Machines: Cluster API's group, a slash, the Machines' namespace."""
+
 KWOK_NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
 """Makes the kwok controller adopt a node; it must be there when kwok first sees the node."""
 KWOK_NODE_ANNOTATION_VALUE: Final = "fake"

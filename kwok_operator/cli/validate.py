@@ -1,15 +1,19 @@
-"""`kwok-operator validate FILE...`: what would be wrong, before anything is applied.
+"""`kwok-operator validate FILE...` and `convert FILE...`: what files would mean, without a cluster.
 
 Owns reading the files and printing: groups on standard output, problems and notes on standard
-error. What is right or wrong is the core's to say.
+error. What is right or wrong, and what comes of it, is the core's to say.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
+import yaml
+
+from kwok_operator.core.clusterapi.offline import Terms, convert
+from kwok_operator.core.files import Files, Finding
 from kwok_operator.core.validation import Report, Row, validate
 from kwok_operator.errors import KwokOperatorError
 
@@ -22,25 +26,53 @@ class UnreadableError(KwokOperatorError):
     """A file can't be read."""
 
 
-def run(names: Sequence[str]) -> int:
+def run(names: Sequence[str], terms: Terms) -> int:
     """Checks files, prints what there is to say and returns the exit code."""
-    try:
-        texts = [(name, text) for given in names for name, text in _read(given)]
-    except UnreadableError as error:
-        _complain(f"kwok-operator: {error}")
+    texts = _texts(names)
+    if texts is None:
         return 2
-    report = validate(texts)
+    report = validate(texts, terms)
     for line in table(report.rows):
         print(line)
-    for finding in report.findings:
-        _complain(str(finding))
-    for note in report.notes:
-        _complain(f"note: {note}")
+    _tell(report.findings, report.notes)
     if not report.recognised:
         _complain("kwok-operator: nothing in these files is for the operator")
         return 2
     _complain(_summary(report))
     return 1 if report.findings else 0
+
+
+def run_convert(names: Sequence[str], terms: Terms) -> int:
+    """Prints the groups that come of Cluster API's objects; returns the exit code."""
+    texts = _texts(names)
+    if texts is None:
+        return 2
+    files = Files.read(texts)
+    converted = convert(files.others, terms)
+    if converted.manifests:
+        sys.stdout.write(yaml.safe_dump_all(converted.manifests, sort_keys=False))
+    findings = [*files.findings, *converted.findings]
+    _tell(findings, converted.notes)
+    if not converted.looked_at and not findings:
+        _complain("kwok-operator: nothing in these files is Cluster API's: MachineDeployment, ...")
+        return 2
+    return 1 if findings else 0
+
+
+def _texts(names: Sequence[str]) -> list[tuple[str, str]] | None:
+    """Name and text of each file; None where one can't be read, which is told."""
+    try:
+        return [(name, text) for given in names for name, text in _read(given)]
+    except UnreadableError as error:
+        _complain(f"kwok-operator: {error}")
+        return None
+
+
+def _tell(findings: Iterable[Finding], notes: Iterable[str]) -> None:
+    for finding in findings:
+        _complain(str(finding))
+    for note in notes:
+        _complain(f"note: {note}")
 
 
 def table(rows: Sequence[Row]) -> list[str]:

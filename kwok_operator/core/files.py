@@ -125,7 +125,7 @@ class Files:
     groups: list[FoundObject] = field(default_factory=list)
     pools: list[FoundObject] = field(default_factory=list)
     nodes: list[FoundObject] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    others: list[FoundObject] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @classmethod
@@ -168,7 +168,7 @@ class Files:
         elif kind is None and _is_config(value):
             self.configs.append(replace(found, config=value))
         elif isinstance(kind, str) and "apiVersion" in value:
-            self.others.append(found.label)
+            self.others.append(found)
         else:
             line = _line(document, (*prefix, next(iter(value), "")))
             self.findings.append(Finding(file, line, f"is no object: {_lacking(value)}"))

@@ -12,6 +12,7 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node
+from kwok_operator.core.clusterapi.offline import Converted, Terms, convert
 from kwok_operator.core.derive import ConfigMapTemplates, DerivedGroup, derive
 from kwok_operator.core.documents import NodeDocuments, node_name, nodes_of, pick
 from kwok_operator.core.files import Files, Finding, FoundObject, nodes_in_configmap
@@ -55,15 +56,16 @@ class Report:
     """How many KwokCapacityPools there are without a mistake."""
 
 
-def validate(texts: Sequence[tuple[str, str]]) -> Report:
+def validate(texts: Sequence[tuple[str, str]], terms: Terms | None = None) -> Report:
     """Looks at files, given as name and text, together: a config finds its templates in another."""
-    checker = _Checker(Files.read(texts))
+    checker = _Checker(Files.read(texts), terms or Terms())
     return checker.run()
 
 
 class _Checker:
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, terms: Terms) -> None:
         self._files = files
+        self._terms = terms
         self._findings: list[Finding] = list(files.findings)
         self._notes: list[str] = []
         self._rows: list[Row] = []
@@ -80,9 +82,18 @@ class _Checker:
             self._check_nodes(files.nodes[0], nodes=[found.value for found in files.nodes])
         for configmap in files.configmaps:
             self._configmap(configmap)
-        if files.others:
-            self._notes.append(f"not looked at: {names_in_words(sorted(set(files.others)))}")
-        known = (files.configs, files.groups, files.pools, files.nodes, self._looked_at)
+        converted = self._clusterapi()
+        seen = {id(found) for found in converted.looked_at}
+        if others := {found.label for found in files.others if id(found) not in seen}:
+            self._notes.append(f"not looked at: {names_in_words(sorted(others))}")
+        known = (
+            converted.looked_at,
+            files.configs,
+            files.groups,
+            files.pools,
+            files.nodes,
+            self._looked_at,
+        )
         return Report(
             findings=tuple(sorted(set(self._findings), key=_place)),
             notes=tuple(dict.fromkeys(self._notes)),
@@ -90,6 +101,29 @@ class _Checker:
             recognised=sum(map(len, known)) + len(files.findings),
             pools=len(sound),
         )
+
+    def _clusterapi(self) -> Converted:
+        converted = convert(self._files.others, self._terms)
+        self._findings += converted.findings
+        self._notes += converted.notes
+        for group, manifest in zip(converted.groups, converted.manifests, strict=True):
+            shape, bounds = (
+                manifest["spec"]["template"]["shape"],
+                manifest["spec"].get("autoscaling"),
+            )
+            self._rows.append(
+                Row(
+                    group=group.name,
+                    value=group.scalable.id,
+                    min=_text(bounds and group.min_size),
+                    max=_text(bounds and group.max_size),
+                    desired=_text(manifest["spec"]["targetSize"]),
+                    source=group.scalable.kind,
+                    cpu=_text(shape.get("cpu")),
+                    memory=_text(shape.get("memory")),
+                )
+            )
+        return converted
 
     def _find(self, found: FoundObject, message: str, path: tuple[str | int, ...] = ()) -> None:
         self._findings.append(found.finding(message, path))

@@ -1,0 +1,73 @@
+"""Names of labels and annotations that cluster-autoscaler and Cluster API rely on.
+
+Most of them move with the API group (CAPI_GROUP), some don't.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_GROUP: Final = "cluster.x-k8s.io"
+PAUSED: Final = "cluster.x-k8s.io/paused"
+DEPLOYMENT_NAME: Final = "cluster.x-k8s.io/deployment-name"
+SET_NAME: Final = "cluster.x-k8s.io/set-name"
+REVISION: Final = "machinedeployment.clusters.x-k8s.io/revision"
+
+CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
+CPU: Final = f"{CAPACITY}cpu"
+MEMORY: Final = f"{CAPACITY}memory"
+DISK: Final = f"{CAPACITY}ephemeral-disk"
+GPU_TYPE: Final = f"{CAPACITY}gpu-type"
+GPU_COUNT: Final = f"{CAPACITY}gpu-count"
+MAX_PODS: Final = f"{CAPACITY}maxPods"
+LABELS: Final = f"{CAPACITY}labels"
+TAINTS: Final = f"{CAPACITY}taints"
+DRA_DRIVER: Final = f"{CAPACITY}dra-driver"
+CSI_DRIVER: Final = f"{CAPACITY}csi-driver"
+
+_MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The names that begin with the API group."""
+
+    group: str = DEFAULT_GROUP
+
+    @property
+    def min_size(self) -> str:
+        return f"{self.group}/cluster-api-autoscaler-node-group-min-size"
+
+    @property
+    def max_size(self) -> str:
+        return f"{self.group}/cluster-api-autoscaler-node-group-max-size"
+
+    @property
+    def options(self) -> str:
+        """What the keys of the autoscaling options begin with."""
+        return f"{self.group}/autoscaling-options-"
+
+    @property
+    def machine(self) -> str:
+        """On a Node: the name of its Machine."""
+        return f"{self.group}/machine"
+
+    @property
+    def cluster_namespace(self) -> str:
+        """On a Node: the namespace of its Machine."""
+        return f"{self.group}/cluster-namespace"
+
+    @property
+    def delete_machine(self) -> str:
+        return f"{self.group}/delete-machine"
+
+    @property
+    def cluster_name(self) -> str:
+        return f"{self.group}/cluster-name"
+
+
+def is_managed(label: str) -> bool:
+    """Whether Cluster API brings a label of a Machine to its Node."""
+    domain = label.partition("/")[0]
+    if domain == "node-role.kubernetes.io":
+        return True
+    return any(domain == each or domain.endswith(f".{each}") for each in _MANAGED_DOMAINS)

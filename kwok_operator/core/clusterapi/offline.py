@@ -1,0 +1,241 @@
+"""Cluster API's objects in files, as groups: what a cluster would make of them, without one.
+
+FoundObjects  --convert-->  groups, findings at lines, notes, and which objects it looked at
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.core.clusterapi.capacity import DEFAULT_ARCH
+from kwok_operator.core.clusterapi.derive import CapiGroup, Templates, derive
+from kwok_operator.core.clusterapi.discovery import Discovery
+from kwok_operator.core.clusterapi.findings import Path
+from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable
+from kwok_operator.core.clusterapi.topology import class_name, is_patched, planned
+from kwok_operator.core.files import Finding, FoundObject
+from kwok_operator.core.manifests import group_of
+from kwok_operator.errors import ManifestError
+
+_CLUSTER: Final = "Cluster"
+_CLASS: Final = "ClusterClass"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """As which cluster-autoscaler the objects are looked at."""
+
+    keys: Keys = field(default_factory=Keys)
+    discoveries: Sequence[Discovery] = ()
+    default_arch: str = DEFAULT_ARCH
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """`manifests` are the groups as they can be applied, `groups` the same before."""
+
+    groups: tuple[CapiGroup, ...]
+    manifests: tuple[dict[str, Any], ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    looked_at: tuple[FoundObject, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a scalable stands: in an object of its own, or at `path` of a Cluster, whose class has
+    its templates in `templates_in`.
+    """
+
+    found: FoundObject
+    path: Path = ()
+    templates_in: str = ""
+
+    def finding(self, message: str, path: Path) -> Finding:
+        if not self.path:
+            return self.found.finding(message, path)
+        inner = path if path[:1] == ("metadata",) else ()
+        return self.found.finding(message, (*self.path, *inner))
+
+
+def convert(objects: Iterable[FoundObject], terms: Terms) -> Converted:
+    """The groups of all scalables among objects of any kind."""
+    return _Converter(terms, list(objects)).run()
+
+
+@dataclass(slots=True)
+class _Converter:
+    _terms: Terms
+    _objects: list[FoundObject]
+    _scalables: dict[str, tuple[Scalable, _Place]] = field(default_factory=dict)
+    _findings: list[Finding] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
+    _looked_at: list[FoundObject] = field(default_factory=list)
+
+    def run(self) -> Converted:
+        classes = {found.identity: found for found in self._of_kind(_CLASS)}
+        for kind in Kind:
+            for found in self._of_kind(kind):
+                self._add(found.value, _Place(found))
+        for found in self._of_kind(_CLUSTER):
+            self._cluster(found, classes)
+        scalables = [scalable for scalable, _ in self._scalables.values()]
+        fleet = derive(
+            scalables,
+            self._templates(scalables),
+            keys=self._terms.keys,
+            discoveries=self._terms.discoveries,
+            default_arch=self._terms.default_arch,
+        )
+        for finding in fleet.findings:
+            place = self._scalables[finding.about][1]
+            told = place.finding(finding.message, finding.path or ("metadata", "name"))
+            if finding.note:
+                self._notes.append(f"{finding.about}: {finding.message}")
+            else:
+                self._findings.append(replace(told, message=_named(finding.about, told.message)))
+        return Converted(
+            groups=fleet.groups,
+            manifests=tuple(map(_manifest, fleet.groups)),
+            findings=tuple(self._findings),
+            notes=tuple(dict.fromkeys(self._notes)),
+            looked_at=tuple(self._looked_at),
+        )
+
+    def _of_kind(self, kind: str) -> list[FoundObject]:
+        found = [
+            each
+            for each in self._objects
+            if each.value.get("kind") == kind and group_of(each.value) == self._terms.keys.group
+        ]
+        self._looked_at += found
+        return found
+
+    def _add(self, body: Mapping[str, Any], place: _Place) -> None:
+        metadata = body.get("metadata")
+        if isinstance(metadata, Mapping) and metadata.get("ownerReferences"):
+            self._notes.append(
+                "ownerReferences name objects of the cluster that they come from: what is applied"
+                " with them in another is deleted there at once; take them out before"
+            )
+        try:
+            scalable = read_scalable(body, self._terms.keys)
+        except ManifestError as error:
+            self._findings.append(place.finding(str(error), ("metadata",)))
+            return
+        for path in _no_texts(body):
+            message = f"{scalable.id}: {'.'.join(path)} must be text; put it in quotes"
+            self._findings.append(place.finding(message, path))
+        known = self._scalables.setdefault(scalable.id, (scalable, place))
+        if known[1] is not place:
+            message = f"{scalable.id} stands in {known[1].found.file} already"
+            self._findings.append(place.finding(message, ("metadata", "name")))
+
+    def _cluster(self, found: FoundObject, classes: Mapping[tuple[str, str], FoundObject]) -> None:
+        wanted = class_name(found.value)
+        if wanted is None:
+            return
+        its_class = classes.get(wanted)
+        if its_class is None:
+            message = f"its ClusterClass {'/'.join(wanted)} is not among the files: add it"
+            path = ("spec", "topology")
+            self._findings.append(found.finding(f"{found.label}: {message}", path))
+            return
+        self._notes.append(
+            f"{found.label}: the names of its MachineDeployments end in characters that Cluster API"
+            " draws; their groups go without"
+        )
+        if is_patched(found.value, its_class.value):
+            self._notes.append(
+                f"{found.label}: what the patches of {its_class.label} and the topology's variables"
+                " change is known to Cluster API alone, and is not looked at"
+            )
+        for each in planned(found.value, its_class.value, self._terms.keys):
+            place = _Place(found, each.path, templates_in=wanted[0])
+            if each.known:
+                self._add(each.body, place)
+            else:
+                message = f"{its_class.label} has no such class: correct it"
+                self._findings.append(found.finding(message, (*each.path, "class")))
+
+    def _templates(self, scalables: Iterable[Scalable]) -> Templates:
+        by_name = {
+            (group_of(each.value), each.value["kind"], *each.identity): each
+            for each in self._objects
+        }
+        served = self._served()
+        found: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
+        trouble: dict[InfrastructureRef, str] = {}
+        for scalable in scalables:
+            ref = scalable.infrastructure
+            if ref is None:
+                continue
+            namespace = self._scalables[scalable.id][1].templates_in or scalable.namespace
+            template = by_name.get((ref.group, ref.kind, namespace, ref.name))
+            plurals = served.get(ref.group)
+            if plurals is not None and plurals.get(ref.kind) != ref.resource:
+                trouble[ref] = _not_served(ref, plurals.get(ref.kind))
+            elif template is not None:
+                self._looked_at.append(template)
+                found[scalable.namespace, ref] = template.value
+            else:
+                self._notes.append(
+                    f"{scalable.id}: {ref.kind} {namespace}/{ref.name} is not among the"
+                    " files; what its status says is not known"
+                )
+        return Templates(found, trouble)
+
+    def _served(self) -> dict[str, dict[str, str]]:
+        """By API group and kind the resource, as CRDs among the files say."""
+        served: dict[str, dict[str, str]] = {}
+        for found in self._objects:
+            spec = found.value.get("spec")
+            if found.value.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
+                continue
+            names = spec.get("names")
+            if isinstance(names, dict):
+                kinds = served.setdefault(str(spec.get("group")), {})
+                kinds[str(names.get("kind"))] = str(names.get("plural"))
+        return served
+
+
+def _no_texts(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Labels and annotations for which the API server refuses an object."""
+    for path in (
+        ("metadata", "labels"),
+        ("metadata", "annotations"),
+        ("spec", "template", "metadata", "labels"),
+    ):
+        part: Any = body
+        for step in path:
+            part = part.get(step) if isinstance(part, Mapping) else None
+        for key, value in part.items() if isinstance(part, Mapping) else ():
+            if value is not None and not isinstance(value, str):
+                yield (*path, key)
+
+
+def _not_served(ref: InfrastructureRef, plural: str | None) -> str:
+    waits = "cluster-autoscaler waits for it without an end"
+    if plural is not None:
+        return f"is served as {plural}; CA asks for {ref.resource}: {waits}"
+    if not ref.version:
+        waits = f"{waits} before 1.35.1, and later goes without it"
+    return f"is not among the CRDs of its API group: {waits}; correct the reference"
+
+
+def _named(about: str, message: str) -> str:
+    return message if about in message else f"{about}: {message}"
+
+
+def _manifest(group: CapiGroup) -> dict[str, Any]:
+    """Of a group that is its user's: nothing says that it follows an object."""
+    size = group.size if group.size is not None else group.default_size
+    manifest = group.manifest(target=size)
+    del manifest["metadata"]["labels"][constants.DERIVED_LABEL]
+    del manifest["metadata"]["annotations"][constants.CAPI_ANNOTATION]
+    if not manifest["metadata"]["labels"]:
+        del manifest["metadata"]["labels"]
+    manifest["spec"]["targetSize"] = size
+    return manifest
