@@ -1,4 +1,4 @@
-"""Writing groups that a provider config derives: server-side apply, never forced.
+"""Writing groups that are derived from something: server-side apply, never forced.
 
 A field that somebody else owns is theirs: the API server refuses the whole write and names the
 fields, they are left out, and the rest is written. The first target size goes under a manager of
@@ -34,10 +34,11 @@ class Applied:
 
 
 class DerivedGroupWriter:
-    """Writes whole groups; the status is not touched here."""
+    """Writes whole groups as a field `manager`; the status is not touched here."""
 
-    def __init__(self, *, client: KubeClient) -> None:
+    def __init__(self, *, client: KubeClient, manager: str = DERIVED_MANAGER) -> None:
         self._client = client
+        self._manager = manager
 
     async def read(self, name: str) -> dict[str, Any] | None:
         """The group as the API server has it now; None where there is none."""
@@ -64,7 +65,7 @@ class DerivedGroupWriter:
                 answer = await self._client.request(
                     "PATCH",
                     f"{GROUPS_PATH}/{name}",
-                    params={"fieldManager": DERIVED_MANAGER, "fieldValidation": "Strict"},
+                    params={"fieldManager": self._manager, "fieldValidation": "Strict"},
                     body=wanted,
                     content_type=APPLY,
                     retries=_RETRIES,
@@ -82,13 +83,22 @@ class DerivedGroupWriter:
 
     async def set_first_target(self, name: str, *, uid: str, size: int) -> None:
         """Sets spec.targetSize of a group that has none, once in its life."""
-        annotations = "/metadata/annotations"
-        mark = constants.DESIRED_COUNT_ANNOTATION.replace("/", "~1")
+        unset = {"op": "test", "path": "/spec/targetSize", "value": None}
+        await self._set_target(name, uid, size, constants.DESIRED_COUNT_ANNOTATION, unset)
+
+    async def set_target(self, name: str, *, uid: str, size: int, mark: str) -> None:
+        """Sets spec.targetSize, and remembers in the annotation `mark` which one it was."""
+        await self._set_target(name, uid, size, mark)
+
+    async def _set_target(
+        self, name: str, uid: str, size: int, mark: str, *tests: Mapping[str, Any]
+    ) -> None:
+        path = f"/metadata/annotations/{mark.replace('/', '~1')}"
         patch = [
             {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "test", "path": "/spec/targetSize", "value": None},
+            *tests,
             {"op": "add", "path": "/spec/targetSize", "value": size},
-            {"op": "add", "path": f"{annotations}/{mark}", "value": str(size)},
+            {"op": "add", "path": path, "value": str(size)},
         ]
         try:
             await self._client.request(

@@ -9,30 +9,23 @@ never touches a group that somebody made by hand.
 """
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
+from kwok_operator.controller.sources.derivedgroups import DerivedGroups
 from kwok_operator.controller.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.controller.sources.livenodes import NodeLink
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
 from kwok_operator.core.words import Problem, few_names
-from kwok_operator.errors import (
-    BadRequestError,
-    ConflictError,
-    ForbiddenError,
-    InvalidError,
-    ManifestError,
-)
+from kwok_operator.errors import ManifestError
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.providerconfig import ProviderConfig
 from kwok_operator.observability.metrics import Metrics
@@ -44,24 +37,6 @@ SETTLE: Final = 0.5
 """Seconds in which several changes make one pass."""
 MAX_TOLD: Final = 25
 """Most problems of one pass that are told one by one: 1 MiB of templates can have thousands."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What was applied to a group last, and what of it is ours to look at: the same needs no write.
-
-    Who scales the group, or sets another field, is none of our concern.
-    """
-
-    manifest: str
-    ours: tuple[object, ...]
-    problems: tuple[Problem, ...] = ()
-
-    @classmethod
-    def of(cls, manifest: str, group: Group, problems: tuple[Problem, ...] = ()) -> "_Written":
-        spec, marks = group.spec, sorted(group.annotations.items())
-        ours = (group.uid, spec.template, spec.autoscaling, spec.guard_taint, *marks)
-        return cls(manifest, ours, problems)
 
 
 class Provider:
@@ -96,9 +71,13 @@ class Provider:
         self._dirty = asyncio.Event()
         self._templates = ""
         self._reported: frozenset[tuple[str, Problem]] = frozenset()
-        self._written: dict[str, _Written] = {}
-        self._not_ours: set[str] = set()
-        """Names that somebody else's groups have, or groups on their way out."""
+        self._derived = DerivedGroups(
+            groups=groups,
+            writer=writer,
+            mark=constants.PROVIDER_CONFIG_ANNOTATION,
+            maker="the provider config",
+            changed=self.changed,
+        )
         self._notes: tuple[str, ...] = ()
         self._summary = ""
 
@@ -112,18 +91,11 @@ class Provider:
 
     def group_changed(self, name: str) -> None:
         """A group was written or has gone, by us or by somebody else."""
-        group = self._groups.get(name)
-        written = self._written.get(name)
-        if group is None:
-            self._written.pop(name, None)
-            if written is not None or name in self._not_ours:
-                self.changed()
-        elif written is not None and written.ours != _Written.of("", group).ours:
-            self.changed()
+        self._derived.group_changed(name)
 
     def recheck(self) -> None:
         """Applies everything once more: who owns which field can change without a trace."""
-        self._written.clear()
+        self._derived.forget()
         self.changed()
 
     async def run(self) -> None:
@@ -152,7 +124,7 @@ class Provider:
             return
         self._note(configmap, config)
         self._link.start()
-        self._not_ours.clear()
+        self._derived.begin()
         derivation = await self._derive(config, problems)
         problems += derivation.problems
         for group in derivation.groups:
@@ -207,38 +179,12 @@ class Provider:
 
     async def _apply(self, derived: DerivedGroup) -> list[Problem]:
         """Makes a group what the config says, if it is ours to make; tells what it can't."""
-        known = self._groups.get(derived.name)
-        if known is not None and known.deleting:
-            self._not_ours.add(derived.name)
-            return []
-        manifest, written = json.dumps(derived.manifest), self._written.get(derived.name)
-        if known is not None and written is not None:
-            now = _Written.of(manifest, known)
-            if (now.manifest, now.ours) == (written.manifest, written.ours):
-                return list(written.problems)
-        current = await self._writer.read(derived.name)
-        if current is not None and _owner(current) != self._owner:
-            self._not_ours.add(derived.name)
-            return [self._taken(derived, _owner(current))]
-        uid = current["metadata"]["uid"] if current else None
-        try:
-            applied = await self._writer.apply(derived.manifest, uid=uid)
-        except ConflictError as error:
-            logger.info("group has changed meanwhile: group=%s error=%s", derived.name, error)
-            self.changed()
-            return []
-        except (BadRequestError, ForbiddenError, InvalidError) as error:
-            message = f"group {derived.name}: the API server refuses it: {error.message}"
-            return [Problem("GroupRefused", message)]
-        body = applied.body
-        if current is None:
-            logger.info("derived: group=%s value=%s", derived.name, derived.value)
-        await self._complete(derived, body)
-        problems = tuple(self._conflict(derived, conflict) for conflict in applied.conflicts)
-        # One that only another version's CRD allows can't be read, and is applied each time.
-        with suppress(ValueError):
-            self._written[derived.name] = _Written.of(manifest, Group.parse(body), problems)
-        return list(problems)
+        return await self._derived.apply(
+            derived.manifest,
+            owner=self._owner,
+            value=derived.value,
+            complete=partial(self._complete, derived),
+        )
 
     async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:
         """What is no part of the apply: the first target, and the end of a mark."""
@@ -286,18 +232,6 @@ class Provider:
         )
         return [Problem("LeftoverNodes", message, blocks=False)]
 
-    def _taken(self, derived: DerivedGroup, owner: str) -> Problem:
-        made = f"is of the provider config {owner}" if owner else "was made by somebody else"
-        message = (
-            f"group {derived.name}, which {derived.value!r} stands for, {made} and is left alone; "
-            "delete or rename it, or set another value"
-        )
-        return Problem("NameTaken", message, blocks=False)
-
-    def _conflict(self, derived: DerivedGroup, conflict: str) -> Problem:
-        message = f"group {derived.name}, {conflict}: that value stays, the provider config's waits"
-        return Problem("FieldOwned", message, blocks=False)
-
     def _tell(self, configmap: ConfigMap | None, problems: Iterable[Problem]) -> None:
         """Says what is new; sets the metric to what there is."""
         uid = configmap.uid if configmap else ""
@@ -328,8 +262,3 @@ class Provider:
         if summary != self._summary:
             self._summary = summary
             logger.info("provider config: configmap=%s %s", self._owner, summary)
-
-
-def _owner(body: Mapping[str, Any]) -> str:
-    annotations = body["metadata"].get("annotations") or {}
-    return str(annotations.get(constants.PROVIDER_CONFIG_ANNOTATION) or "")
