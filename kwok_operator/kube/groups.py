@@ -9,7 +9,7 @@ it is neither worked on nor gone. Nobody else's group is lost with it.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -103,6 +103,28 @@ def _reference(name: str, uid: str) -> dict[str, str]:
         "name": name,
         "uid": uid,
     }
+
+
+def scaling_patch(
+    group: Group, *, target: int | None, names: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """A JSON Patch of spec.targetSize and spec.scaleDown.nodesToDelete (None: as it is), for the
+    group as it was seen; empty where nothing changes.
+
+    It tests the generation, which writes of status don't change.
+    """
+    patch: list[dict[str, Any]] = []
+    if target != group.spec.target_size:
+        patch.append({"op": "add", "path": "/spec/targetSize", "value": target})
+    if names is not None and frozenset(names) != group.spec.scale_down.nodes_to_delete:
+        if not group.has_scale_down:
+            patch.append({"op": "add", "path": "/spec/scaleDown", "value": {}})
+        patch.append({"op": "add", "path": "/spec/scaleDown/nodesToDelete", "value": sorted(names)})
+    tests: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": group.uid},
+        {"op": "test", "path": "/metadata/generation", "value": group.generation},
+    ]
+    return [*tests, *patch] if patch else []
 
 
 def read_group(body: Mapping[str, Any]) -> Group | Unreadable:

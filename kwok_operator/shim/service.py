@@ -11,7 +11,11 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
+from kwok_operator.constants import (
+    CA_NODE_GROUP_ANNOTATION,
+    CAPI_NAMESPACE_ANNOTATION,
+    FROM_ZERO_ANNOTATION,
+)
 from kwok_operator.core.autoscalable import (
     MAX_ANSWER,
     gpu_label_in_use,
@@ -27,7 +31,13 @@ from kwok_operator.core.autoscaler import (
 )
 from kwok_operator.core.cloud.checks import cautions
 from kwok_operator.core.words import few_names
-from kwok_operator.errors import ForbiddenError, InvalidError, KwokOperatorError, TemplateError
+from kwok_operator.errors import (
+    ForbiddenError,
+    InvalidError,
+    KwokOperatorError,
+    TemplateError,
+    one_line,
+)
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import ConditionType
 from kwok_operator.shim import messages
@@ -50,10 +60,13 @@ from kwok_operator.shim.options import (
 )
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.template import template_node
+from kwok_operator.shim.template import NOTHING, FromZero, read_from_zero, template_node
 from kwok_operator.shim.writer import BusyError, Decide, NotServedError, TargetWriter
 
 logger = logging.getLogger(__name__)
+
+_TEMPLATE_MARKS: Final = (CAPI_NAMESPACE_ANNOTATION, FROM_ZERO_ANNOTATION)
+"""Annotations of a group that change what CA is told of its template."""
 
 SERVICE: Final = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
 FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -79,7 +92,7 @@ class CloudProvider:
         self._writer = writer
         self._arrivals = Arrivals(store)
         self._for_node: dict[str, tuple[Group, bytes]] = {}
-        self._templates: dict[str, tuple[str, bytes]] = {}
+        self._templates: dict[str, tuple[tuple[str, bool], bytes]] = {}
         self._told: dict[str, str] = {}
         """The template that cluster-autoscaler may remember of each group, by hash."""
         self._hidden: frozenset[str] = frozenset()
@@ -118,7 +131,7 @@ class CloudProvider:
         hidden = set()
         told: dict[str, str] = {}
         for group in self._store.all_served():
-            current = group.status.template_hash or ""
+            current = _template_hash(group)
             unknown = self._first_loop and group.status.next_serial > 0
             known = self._told.get(group.uid, "" if unknown else current)
             self._warn(group)
@@ -207,22 +220,29 @@ class CloudProvider:
 
     def template_node_info(self, request: bytes) -> bytes:
         group = self._group(messages.read(pb.NodeGroupTemplateNodeInfoRequest, request).id)
-        resolved, node_hash = group.status.resolved_template, group.status.template_hash or ""
+        resolved, node_hash = group.status.resolved_template, _template_hash(group)
         if resolved is None:
             said = group.condition(ConditionType.TEMPLATE_RESOLVED)
             raise _no_template(group, said.message if said else "it is new")
+        has_node = self._has_node(group)
         known = self._templates.get(group.uid)
-        if known is None or known[0] != node_hash:
+        if known is None or known[0] != (node_hash, has_node):
+            from_zero = _from_zero(group)
             try:
                 node = template_node(
                     resolved,
                     group=group.name,
                     uid=group.uid,
                     provider_id_prefix=self._store.provider_id_prefix,
+                    from_zero=from_zero.with_a_node() if has_node else from_zero,
+                    clusterapi=bool(group.annotations.get(CAPI_NAMESPACE_ANNOTATION)),
                 )
             except TemplateError as error:
                 raise _no_template(group, str(error)) from error
-            known = self._templates[group.uid] = (node_hash, messages.template(node))
+            known = self._templates[group.uid] = (
+                (node_hash, has_node),
+                messages.template(node),
+            )
         # With nodes, cluster-autoscaler goes on copying one of them.
         if self._is_empty(group):
             self._told[group.uid] = node_hash
@@ -333,6 +353,10 @@ class CloudProvider:
     def _state(self, group: Group, serial: int) -> pb.InstanceStatus.InstanceState:
         return RUNNING if self._store.is_running(group, serial) else CREATING
 
+    def _has_node(self, group: Group) -> bool:
+        """Whether that makes a difference to the template, and there is one."""
+        return FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
+
     def _is_empty(self, group: Group) -> bool:
         fleet = self._store.fleet(group)
         return not (fleet.target or fleet.present or fleet.leaving or fleet.pending)
@@ -374,6 +398,28 @@ def _unusable_template(group: Group) -> str | None:
     """Why the group's template makes no nodes at present, if that is so."""
     resolved = group.condition(ConditionType.TEMPLATE_RESOLVED)
     return resolved.message if resolved is not None and resolved.status == "False" else None
+
+
+def _template_hash(group: Group) -> str:
+    """Another one where cluster-autoscaler would be told another template."""
+    marks = (group.annotations.get(key, "") for key in _TEMPLATE_MARKS)
+    return "".join((group.status.template_hash or "", *marks))
+
+
+def _from_zero(group: Group) -> FromZero:
+    text = group.annotations.get(FROM_ZERO_ANNOTATION)
+    if text is None:
+        return NOTHING
+    try:
+        return read_from_zero(text)
+    except ValueError as error:
+        logger.warning(
+            "its annotation is ignored: group=%s annotation=%s reason=%s",
+            group.name,
+            FROM_ZERO_ANNOTATION,
+            one_line(error, limit=300),
+        )
+        return NOTHING
 
 
 def _no_template(group: Group, why: str) -> RpcError:

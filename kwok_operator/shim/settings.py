@@ -6,14 +6,19 @@ What a flag means stands in its help text, and nowhere else.
 import argparse
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.constants import (
+    CAPI_CLUSTER_ANNOTATION,
+    CAPI_NAMESPACE_ANNOTATION,
+    NODE_GROUP_LABEL,
+)
+from kwok_operator.core.clusterapi.discovery import Discovery, namespace_watched, parse_discovery
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import (
     DEFAULT_PROVIDER_ID_PREFIX,
@@ -41,7 +46,8 @@ _CLOUD_CONFIG: Final = f"""\
 # Without the last one, --balance-similar-node-groups finds no two groups alike: each node carries
 # the name of its group.
 """
-_DISCOVERY_PREFIXES = ("kwok:", "clusterapi:")
+_KWOK: Final = "kwok:"
+_CLUSTERAPI: Final = "clusterapi:"
 _LABEL = re.compile(r"[^=:,\s]+=[^=,\s]*")
 
 
@@ -80,13 +86,17 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Labels of the groups that are served: all of them, of one of the alternatives."""
+    """Which groups are served: those that fit one of the alternatives, all if there are none."""
 
-    alternatives: tuple[Mapping[str, str], ...] = ()
+    alternatives: tuple[Discovery, ...] = ()
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
         return not self.alternatives or any(
-            all(labels.get(key) == value for key, value in wanted.items())
+            wanted.matches(
+                namespace=annotations.get(CAPI_NAMESPACE_ANNOTATION, ""),
+                cluster_name=annotations.get(CAPI_CLUSTER_ANNOTATION, ""),
+                labels=labels,
+            )
             for wanted in self.alternatives
         )
 
@@ -130,7 +140,9 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
         metavar="kwok:LABEL=VALUE,...",
         action="append",
         help="serve the groups with these labels only; several flags are alternatives (default: "
-        "all groups with spec.autoscaling)",
+        "all groups with spec.autoscaling). As for the provider clusterapi, "
+        "clusterapi:namespace=NAME,clusterName=NAME,LABEL=VALUE asks for groups that Cluster API's "
+        "objects gave",
     )
     cluster.add_argument(
         "--provider-id-prefix",
@@ -199,7 +211,7 @@ def shim_settings(
         context=values.read("context", "", str) or None,
         listen=where,
         certificates=certificates,
-        selector=Selector(tuple(_labels(text) for text in discovery)),
+        selector=_selector(discovery),
         provider_id_prefix=values.read(
             "provider-id-prefix", DEFAULT_PROVIDER_ID_PREFIX, provider_id_prefix
         ),
@@ -257,13 +269,25 @@ def _plan(path: str) -> "TroublePlan | None":
     return read_plan(path)
 
 
+def _selector(texts: Sequence[str]) -> Selector:
+    plain = [Discovery(labels=_labels(text)) for text in texts if not text.startswith(_CLUSTERAPI)]
+    found = [_discovery(text) for text in texts if text.startswith(_CLUSTERAPI)]
+    # CA looks at no other namespace than that of the first flag with one.
+    watched = namespace_watched(found)
+    seen = [replace(d, namespace=watched) for d in found if d.namespace in ("", watched)]
+    return Selector((*plain, *seen))
+
+
+def _discovery(text: str) -> Discovery:
+    try:
+        return parse_discovery(text)
+    except ValueError as error:
+        raise SettingsError(f"--node-group-auto-discovery: {text!r} {error}") from error
+
+
 def _labels(text: str) -> Mapping[str, str]:
-    """`kwok:team=a,stage=b`, in the syntax of cluster-autoscaler's Cluster API provider."""
-    for prefix in _DISCOVERY_PREFIXES:
-        text_of_labels = text.removeprefix(prefix)
-        if text_of_labels != text:
-            break
-    pairs = text_of_labels.split(",")
+    """`kwok:team=a,stage=b`."""
+    pairs = text.removeprefix(_KWOK).split(",")
     if not all(_LABEL.fullmatch(pair) for pair in pairs):
         raise SettingsError(
             f"--node-group-auto-discovery: {text!r} is not a list of labels such as "

@@ -115,6 +115,10 @@ class Store:
         nodes = self._nodes.get(group.uid)
         return nodes.there.get(serial) if nodes else None
 
+    def has_node(self, group: Group) -> bool:
+        nodes = self._nodes.get(group.uid)
+        return nodes is not None and bool(nodes.there)
+
     def node_of(self, group: Group, provider_id: str) -> str | None:
         """The name of the instance that has this providerID, with a Node or without."""
         found = self._group_of.get(provider_id)
@@ -298,7 +302,7 @@ class Store:
             group.spec.autoscaling is not None
             and not group.spec.paused
             and not group.deleting
-            and self._selector.matches(group.labels)
+            and self._selector.matches(group.labels, group.annotations)
         )
 
     def _next_serial(self, group: Group) -> int:

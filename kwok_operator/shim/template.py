@@ -2,6 +2,7 @@
 
     resolved template --core.template.render--> JSON of a Node --encode_node--> bytes
     bytes --decode_node--> the same in JSON
+    annotation of the group --read_from_zero--> FromZero, which is laid over the Node
 
 What a node of a group looks like is for core.template to say. Here is only how JSON becomes
 protobuf, for any kind of object in kubernetes.proto: fields are called alike in both, so the
@@ -16,19 +17,21 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import section, taint_list
-from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.core.template import KubeletEndpoint, render
 from kwok_operator.errors import DecodeError, TemplateError
+from kwok_operator.models.base import Quantity
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 
 _Field = Any
@@ -40,19 +43,78 @@ _NO_TIME: Final = "1970-01-01T00:00:00Z"
 """A Time of zero seconds is none at all to who reads it, and a template has no age."""
 _NO_ENDPOINT: Final = KubeletEndpoint(addresses=(), port=0)
 """With one, a node is rendered Ready; a template's has nobody to talk to."""
+_UNKNOWN_TO_CLUSTERAPI: Final = frozenset({constants.BETA_ARCH_LABEL, constants.BETA_OS_LABEL})
+_SEEN_ON_A_NODE: Final = frozenset(
+    {
+        constants.ARCH_LABEL,
+        constants.OS_LABEL,
+        constants.INSTANCE_TYPE_LABEL,
+        "beta.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+    }
+)
+_KUBE_PROXY: Final = {"cpu": Fraction(1, 10), "pods": Fraction(1)}
 _MOST: Final = Fraction(2**63 - 1)
 _DECIMAL_UNITS: Final = {-3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _EXPONENT: Final = re.compile(r"[eE][+-]?[0-9]+$")
 
 
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Taint(_Strict):
+    """With whatever key, value and effect a Node could not have."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class FromZero(_Strict):
+    """What the template has other than the group's nodes: labels (None: it has none), all of its
+    taints, and amounts, all of them allocatable.
+    """
+
+    labels: dict[str, str | None] = {}
+    taints: tuple[Taint, ...] | None = None
+    capacity: dict[str, Quantity] = {}
+
+    def with_a_node(self) -> "FromZero":
+        """CA's provider clusterapi takes a few labels from a node as soon as there is one."""
+        labels = {k: v for k, v in self.labels.items() if k not in _SEEN_ON_A_NODE}
+        return self.model_copy(update={"labels": labels})
+
+
+NOTHING: Final = FromZero()
+
+
+def read_from_zero(text: str) -> FromZero:
+    """Raises ValueError with what is wrong."""
+    try:
+        return FromZero.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+
+
 def template_node(
-    resolved: Mapping[str, Any], *, group: str, uid: str, provider_id_prefix: str
+    resolved: Mapping[str, Any],
+    *,
+    group: str,
+    uid: str,
+    provider_id_prefix: str,
+    from_zero: FromZero = NOTHING,
+    clusterapi: bool = False,
 ) -> bytes:
     """The bytes of a Ready node of the group, called `template-<group>`; never empty.
 
-    `uid` is the group's. The same template gives the same bytes. Raises TemplateError where the
-    template can't be a Node.
+    `uid` is the group's. With `clusterapi` it is what CA's provider of that name would show. The
+    same template gives the same bytes. Raises TemplateError where the template can't be a Node.
     """
     node = copy.deepcopy(dict(resolved))
     metadata = section(node, "metadata", field=FIELD)
@@ -67,6 +129,12 @@ def template_node(
     body = rendered.body(f"template-{group}", requested_at=_NO_TIME, now=_NO_TIME, ready=True)
     manifest = json.loads(body)
     del manifest["metadata"]["annotations"][constants.REQUESTED_AT_ANNOTATION]
+    if clusterapi:
+        for key in _UNKNOWN_TO_CLUSTERAPI - metadata["labels"].keys():
+            manifest["metadata"]["labels"].pop(key, None)
+    _lay_over(manifest, from_zero)
+    if clusterapi:
+        _make_room_for_kube_proxy(manifest)
     return encode_node(manifest)
 
 
@@ -114,6 +182,37 @@ def canonical_quantity(value: object) -> str:
     if with_exponent:
         return f"{sign * number}e{exponent}" if exponent else str(sign * number)
     return f"{sign * number}{_DECIMAL_UNITS[exponent]}"
+
+
+def _lay_over(node: dict[str, Any], from_zero: FromZero) -> None:
+    labels = node["metadata"]["labels"]
+    for key, value in from_zero.labels.items():
+        if value is None:
+            labels.pop(key, None)
+        else:
+            labels[key] = value
+    if from_zero.taints is not None:
+        node["spec"]["taints"] = [taint.model_dump() for taint in from_zero.taints]
+    if from_zero.capacity:
+        for part in ("capacity", "allocatable"):
+            node["status"][part] = {**_amounts(node, part), **from_zero.capacity}
+
+
+def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
+    """CA's provider clusterapi has that pod in its template; in externalgrpc's are none."""
+    allocatable = dict(_amounts(node, "allocatable"))
+    for name, taken in _KUBE_PROXY.items():
+        with suppress(KeyError, ValueError):  # what is no amount is told when it is encoded
+            left = max(Fraction(0), parse_quantity(allocatable[name]) - taken)
+            allocatable[name] = format_quantity(left, like=allocatable[name])
+    node["status"]["allocatable"] = allocatable
+
+
+def _amounts(node: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _typed(
+        node["status"].get(part) or {}, Mapping, f"{FIELD}.status.{part}"
+    )
+    return found
 
 
 def _fill(message: Message, value: Any, path: str) -> None:

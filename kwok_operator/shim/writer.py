@@ -24,8 +24,7 @@ from kwok_operator.errors import (
     NotFoundError,
 )
 from kwok_operator.kube.client import JSON_PATCH, KubeClient
-from kwok_operator.kube.groups import GROUPS, Group
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.kube.groups import GROUPS, Group, scaling_patch
 from kwok_operator.shim.store import Store
 
 logger = logging.getLogger(__name__)
@@ -124,7 +123,11 @@ class TargetWriter:
                 raise NotServedError(f"there is no group {name} that may be scaled")
             fleet = self._store.fleet(group)
             accepted, after = _decide(fleet, [ask for ask in asks if not ask.done.done()])
-            patch = _patch(group, after.spec)
+            patch = scaling_patch(
+                group,
+                target=after.spec.target_size,
+                names=after.spec.scale_down.nodes_to_delete,
+            )
             refusal = await self._patch(group, patch, until=give_up) if patch else None
             if refusal is None:
                 for ask, change in accepted:
@@ -144,16 +147,12 @@ class TargetWriter:
         self, group: Group, patch: list[dict[str, Any]], *, until: float
     ) -> InvalidError | None:
         """What the API server has against it: mostly that the group is not as it was any more."""
-        tests = [
-            {"op": "test", "path": "/metadata/uid", "value": group.uid},
-            {"op": "test", "path": "/metadata/generation", "value": group.generation},
-        ]
         try:
             answer = await self._client.request(
                 "PATCH",
                 f"{GROUPS_PATH}/{group.name}",
                 params={"fieldManager": FIELD_MANAGER},
-                body=[*tests, *patch],
+                body=patch,
                 content_type=JSON_PATCH,
                 timeout=self._left(until),
                 # A second one would find its own change, take it for another's, and add to it.
@@ -204,19 +203,6 @@ def _changed(fleet: Fleet, change: Change) -> Fleet:
         scale_down = spec.scale_down.model_copy(update={"nodes_to_delete": change.names})
         spec = spec.model_copy(update={"scale_down": scale_down})
     return replace(fleet, spec=spec)
-
-
-def _patch(group: Group, spec: KwokNodeGroupSpec) -> list[dict[str, Any]]:
-    """The difference in the two fields that are ours to write."""
-    patch: list[dict[str, Any]] = []
-    if spec.target_size != group.spec.target_size:
-        patch.append({"op": "add", "path": "/spec/targetSize", "value": spec.target_size})
-    names = spec.scale_down.nodes_to_delete
-    if names != group.spec.scale_down.nodes_to_delete:
-        if not group.has_scale_down:
-            patch.append({"op": "add", "path": "/spec/scaleDown", "value": {}})
-        patch.append({"op": "add", "path": "/spec/scaleDown/nodesToDelete", "value": sorted(names)})
-    return patch
 
 
 def _tell_failure(task: asyncio.Task[None]) -> None:

@@ -20,6 +20,7 @@ def group_of(
     uid: str = "",
     version: int = 0,
     labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
     status: Mapping[str, Any] | None = None,
     deleting: bool = False,
     **spec: Any,
@@ -32,6 +33,7 @@ def group_of(
         "resourceVersion": str(version or next(_versions)),
         "generation": 1,
         "labels": dict(labels or {}),
+        "annotations": dict(annotations or {}),
     }
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-02T03:04:05Z"

@@ -1,6 +1,7 @@
 """What cluster-autoscaler (CA) is told of a single group: its template, its options, prices, GPUs.
 
-- TemplateNodeInfo is never empty, and stands in the field of each generation
+- TemplateNodeInfo is never empty, and stands in the field of each generation; what differs from it
+  while there are no nodes is laid over it, and whatever can't be read there is told and ignored
 - GetOptions keeps CA's defaults, and is unimplemented where nothing is set
 - it gives way to CA's own flags while a node of the group is starting: CA 1.35 and later give nodes
   no time to become Ready as soon as they are told any options. Starting is what isn't Ready, or is
@@ -12,6 +13,7 @@
 The bytes of each version of CA are in test_shim_traps.py.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from kwok_operator.constants import CAPI_NAMESPACE_ANNOTATION, FROM_ZERO_ANNOTATION
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim.groupnodes import STARTUP_TIME
 from kwok_operator.shim.grpcwire import RpcError
@@ -65,6 +68,103 @@ class TestTemplateNodeInfo:
         ):
             code, sentence = code_of(Shim(group_of(status=status)).template)
             assert (code, why in sentence) == ("FAILED_PRECONDITION", True)
+
+
+class TestFromZero:
+    def shim(self, annotation: str) -> Shim:
+        group = with_template("one", annotations={FROM_ZERO_ANNOTATION: annotation})
+        return Shim(group)
+
+    def node(self, overlay: Any) -> dict[str, Any]:
+        return decode_node(self.shim(json.dumps(overlay)).template().nodeBytes)
+
+    def test_labels_taints_and_amounts_are_laid_over_the_node(self) -> None:
+        plain = self.node({})
+        taint = {"key": "a", "value": "", "effect": "Odd"}
+        found = self.node(
+            {
+                "labels": {"kubernetes.io/os": "", "kubernetes.io/arch": None, "new": "x"},
+                "taints": [taint],
+                "capacity": {"cpu": "9", "pods": "110"},
+            }
+        )
+        labels = {**plain["metadata"]["labels"], "kubernetes.io/os": "", "new": "x"}
+        del labels["kubernetes.io/arch"]
+        assert found["metadata"]["labels"] == labels
+        assert found["spec"]["taints"] == [{"key": "a", "effect": "Odd"}]
+        assert found["status"]["capacity"]["cpu"] == "9"
+        assert found["status"]["allocatable"]["cpu"] == "9"
+        assert found["status"]["allocatable"]["pods"] == "110"
+        assert "taints" not in self.node({"taints": []})["spec"]
+
+    def test_labels_that_the_provider_reads_from_a_node_are_the_nodes_once_there_is_one(
+        self,
+    ) -> None:
+        wrong = {"kubernetes.io/arch": "", "new": "x"}
+        group = with_template(
+            "one", annotations={FROM_ZERO_ANNOTATION: json.dumps({"labels": wrong})}
+        )
+        shim = Shim(group)
+        labels = decode_node(shim.template().nodeBytes)["metadata"]["labels"]
+        assert (labels["kubernetes.io/arch"], labels["new"]) == ("", "x")
+        node = node_of(group, 0)
+        shim.store.put_node(node)
+        labels = decode_node(shim.template().nodeBytes)["metadata"]["labels"]
+        assert (labels["kubernetes.io/arch"], labels["new"]) == ("amd64", "x")
+        shim.store.drop_node(node)
+        labels = decode_node(shim.template().nodeBytes)["metadata"]["labels"]
+        assert labels["kubernetes.io/arch"] == ""
+
+    def test_a_change_of_it_is_a_new_template(self) -> None:
+        shim = self.shim("{}")
+        shim.template()
+        overlay = json.dumps({"labels": {"new": "x"}})
+        shim.store.put_group(with_template("one", annotations={FROM_ZERO_ANNOTATION: overlay}))
+        assert decode_node(shim.template().nodeBytes)["metadata"]["labels"]["new"] == "x"
+
+    def test_of_cluster_apis_objects_it_is_what_cas_own_provider_shows(self) -> None:
+        """With kube-proxy on it, and without the labels that Kubernetes adds to each node."""
+        mark = {CAPI_NAMESPACE_ANNOTATION: "a"}
+        shim = Shim(with_template("one"))
+        plain = decode_node(shim.template().nodeBytes)
+        shim.store.put_group(with_template("one", annotations=mark))
+        found = decode_node(shim.template().nodeBytes)
+        assert plain["status"]["allocatable"]["cpu"] == "7"
+        assert found["status"]["allocatable"]["cpu"] == "6900m"
+        assert found["status"]["capacity"] == plain["status"]["capacity"]
+        gone = plain["metadata"]["labels"].keys() - found["metadata"]["labels"].keys()
+        assert gone == {"beta.kubernetes.io/arch"}, "the template names no operating system"
+        overlay = json.dumps({"capacity": {"cpu": "50m", "pods": "1"}})
+        annotations = mark | {FROM_ZERO_ANNOTATION: overlay}
+        shim.store.put_group(with_template("one", annotations=annotations))
+        amounts = decode_node(shim.template().nodeBytes)["status"]["allocatable"]
+        assert (amounts["cpu"], amounts["pods"]) == ("0", "0")
+
+    @pytest.mark.parametrize(
+        "annotation",
+        [
+            "",
+            "nonsense",
+            "[]",
+            "[" * 100_000,
+            '{"labels": {"a": 5}}',
+            '{"labels": ["a"]}',
+            '{"labels": {"a": "\\ud800"}}',
+            '{"taints": [{"value": "no key"}]}',
+            '{"taints": {"key": "a"}}',
+            '{"capacity": {"cpu": "many"}}',
+            '{"capacity": {"cpu": "-1"}}',
+            '{"lables": {}}',
+        ],
+    )
+    def test_what_cannot_be_read_is_told_once_and_ignored(
+        self, annotation: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        shim = self.shim(annotation)
+        found = [shim.template().nodeBytes for _ in range(2)]
+        assert found == 2 * [Shim(with_template("one")).template().nodeBytes]
+        (told,) = [record.getMessage() for record in caplog.records]
+        assert f"group=web annotation={FROM_ZERO_ANNOTATION} reason=" in told
 
 
 class TestGetOptions:

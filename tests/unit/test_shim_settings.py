@@ -6,6 +6,7 @@
   is meant
 - trouble of the cloud's API is read from a file, and what is wrong with that is told
 - labels of groups: one flag is a set, several are alternatives; what is no list of labels is told
+- groups of Cluster API's objects, by namespace and cluster, as its own provider selects these
 """
 
 import argparse
@@ -19,7 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main as cli
-from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.constants import (
+    CAPI_CLUSTER_ANNOTATION,
+    CAPI_NAMESPACE_ANNOTATION,
+    NODE_GROUP_LABEL,
+)
+from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.errors import SettingsError
 from kwok_operator.shim.settings import (
     Address,
@@ -59,8 +65,8 @@ GOOD: list[tuple[str, str, tuple[str, Any], tuple[str, Any]]] = [
     (
         "node-group-auto-discovery",
         "selector",
-        ("kwok:team=a", Selector(({"team": "a"},))),
-        ("kwok:b=", Selector(({"b": ""},))),
+        ("kwok:team=a", Selector((Discovery(labels={"team": "a"}),))),
+        ("clusterapi:namespace=b", Selector((Discovery(namespace="b"),))),
     ),
     ("provider-id-prefix", "provider_id_prefix", ("kwok://", "kwok://"), ("a:", "a:")),
     ("metrics-listen", "metrics_listen", ("127.0.0.1:9000", ("127.0.0.1", 9000)), ("0", None)),
@@ -228,13 +234,15 @@ class TestDiscovery:
 
     def test_one_flag_is_a_set_of_labels_and_several_are_alternatives(self) -> None:
         selector = self.discover("kwok:team=a,example.com/stage=test", "clusterapi:team=b")
-        assert selector.matches({"team": "a", "example.com/stage": "test", "more": ""})
-        assert selector.matches({"team": "b"})
-        assert not selector.matches({"team": "a"})
-        assert not selector.matches({})
+        assert selector.matches({"team": "a", "example.com/stage": "test", "more": ""}, {})
+        assert selector.matches({"team": "b"}, {})
+        assert not selector.matches({"team": "a"}, {})
+        assert not selector.matches({}, {})
 
     def test_without_any_all_groups_are_meant(self) -> None:
-        assert self.discover().matches({})
+        for selector in (self.discover(), self.discover("clusterapi:")):
+            assert selector.matches({}, {})
+            assert selector.matches({}, derived("a", "b"))
 
     def test_in_the_variable_they_are_apart_by_blanks(self) -> None:
         given_text = " kwok:team=a,stage=test  kwok:team=b "
@@ -242,13 +250,43 @@ class TestDiscovery:
         assert found == self.discover("kwok:team=a,stage=test", "kwok:team=b")
 
     def test_an_empty_value_is_a_value(self) -> None:
-        assert self.discover("kwok:team=").matches({"team": ""})
-        assert not self.discover("kwok:team=").matches({})
+        assert self.discover("kwok:team=").matches({"team": ""}, {})
+        assert not self.discover("kwok:team=").matches({}, {})
 
     def test_what_is_no_list_of_labels(self) -> None:
         for text in ("", "kwok:", "kwok:team", "kwok:=a", "kwok:a=b,", "gce:a=b", "kwok:a=b=c"):
             sentence = refused(f"--node-group-auto-discovery={text}")
             assert sentence.startswith(f"--node-group-auto-discovery: {text!r} is not a list")
+
+    def test_what_the_provider_clusterapi_would_not_read(self) -> None:
+        for text in ("clusterapi:a=b:c", "clusterapi:team", "clusterapi:team=a=b"):
+            sentence = refused(f"--node-group-auto-discovery={text}")
+            assert sentence.startswith(f"--node-group-auto-discovery: {text!r} ")
+
+    def test_namespace_and_cluster_are_those_of_the_object_behind_the_group(self) -> None:
+        selector = self.discover("clusterapi:namespace=prod,clusterName=east,team=a")
+        assert selector.matches({"team": "a"}, derived("prod", "east"))
+        for labels, annotations in (
+            ({"team": "b"}, derived("prod", "east")),
+            ({"team": "a"}, derived("prod", "west")),
+            ({"team": "a"}, derived("test", "east")),
+            ({"team": "a", "namespace": "prod", "clusterName": "east"}, {}),
+        ):
+            assert not selector.matches(labels, annotations)
+        assert self.discover("kwok:namespace=prod").matches({"namespace": "prod"}, {})
+
+    def test_no_other_namespace_is_looked_at_than_the_first_one(self) -> None:
+        selector = self.discover(
+            "kwok:team=c", "clusterapi:team=a", "clusterapi:namespace=b", "clusterapi:namespace=c"
+        )
+        assert selector.matches({}, derived("b", ""))
+        assert selector.matches({"team": "c"}, {})
+        assert not selector.matches({}, derived("c", ""))
+        assert not selector.matches({"team": "a"}, derived("c", ""))
+
+
+def derived(namespace: str, cluster: str) -> dict[str, str]:
+    return {CAPI_NAMESPACE_ANNOTATION: namespace, CAPI_CLUSTER_ANNOTATION: cluster}
 
 
 def test_other_values_that_cannot_be_used() -> None:

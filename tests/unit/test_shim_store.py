@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
@@ -330,7 +331,7 @@ class TestServed:
         }.items():
             team = {} if "label" in what else {"team": "a"}
             group = replace(group, labels={**group.labels, **team})
-            store = store_of(group, selector=Selector(({"team": "a"},)))
+            store = store_of(group, selector=Selector((Discovery(labels={"team": "a"}),)))
             store.put_node(node_of(group, 0))
             assert store.served("web") is None, what
             assert list(store.all_served()) == []
@@ -339,7 +340,8 @@ class TestServed:
         assert store_of(group_of(autoscaling={})).served("web"), "an empty consent is one"
 
     def test_labels_are_alternatives_of_sets(self) -> None:
-        selector = Selector(({"team": "a", "stage": "test"}, {"team": "b"}))
+        wanted = ({"team": "a", "stage": "test"}, {"team": "b"})
+        selector = Selector(tuple(Discovery(labels=labels) for labels in wanted))
         groups = [
             group_of("a", labels={"team": "a", "stage": "test", "more": "x"}),
             group_of("b", labels={"team": "b"}),
