@@ -1,6 +1,7 @@
 """`kwok-operator install` and `uninstall`: manifests printed, into a cluster, and out again.
 
     manifests/crds.yaml + manifests/OVERLAY.yaml --> core/manifests.py --> objects
+    --clusterapi-crds --> core/clusterapi/crds.py --> objects
     objects --as_yaml--> standard output
     objects --apply-->   server-side apply as MANAGER; one line for each
     objects --remove-->  those in which MANAGER has a part go: the CRDs first, while an operator is
@@ -22,6 +23,7 @@ import yaml
 
 from kwok_operator.cli.install_settings import CRDS, DIRECTORY, InstallSettings, overlays
 from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
+from kwok_operator.core.clusterapi.crds import emulated_crds, is_marked
 from kwok_operator.core.manifests import (
     Manifest,
     applied_by,
@@ -57,7 +59,10 @@ _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 async def install(settings: InstallSettings) -> None:
     """Prints the manifests or applies them; raises KwokOperatorError."""
-    wanted = manifests(settings.overlay, image=settings.image)
+    if settings.clusterapi_group is not None:
+        wanted = emulated_crds(settings.clusterapi_group)
+    else:
+        wanted = manifests(settings.overlay, image=settings.image)
     if not settings.apply:
         sys.stdout.write(as_yaml(wanted))
         return
@@ -70,8 +75,10 @@ async def install(settings: InstallSettings) -> None:
 
 async def uninstall(settings: InstallSettings) -> None:
     """Deletes what `install` applied; raises KwokOperatorError."""
+    group = settings.clusterapi_group
     async with await _client(settings) as client:
-        await _installer(settings, client).remove(all_manifests())
+        wanted = all_manifests() if group is None else emulated_crds(group)
+        await _installer(settings, client).remove(wanted)
 
 
 def manifests(overlay: str, *, image: str | None = None) -> list[Manifest]:
@@ -154,6 +161,8 @@ class Installer:
                 "what brings it, or choose another --overlay; nothing was changed"
             )
         for manifest in manifests:
+            await self._spare_clusterapi(manifest)
+        for manifest in manifests:
             await self._apply(manifest)
         for manifest in manifests:
             if manifest["kind"] == _CRD:
@@ -162,6 +171,18 @@ class Installer:
                     lambda found: found is not None and condition_is_true(found, "Established"),
                     "is not served",
                 )
+
+    async def _spare_clusterapi(self, manifest: Manifest) -> None:
+        """Not even by force: machines that cost money may stand behind a CRD that isn't ours."""
+        if not is_marked(manifest):
+            return
+        found = await self._get(manifest)
+        if found is not None and not is_marked(found):
+            raise InstallError(
+                f"applying {reference(manifest)}: one is there that `kwok-operator install` did not"
+                " bring, as with a real Cluster API; use another cluster, or another group with"
+                " --clusterapi-crds=GROUP and CAPI_GROUP; nothing was changed"
+            )
 
     async def _apply(self, manifest: Manifest) -> None:
         if manifest["kind"] == "Namespace":

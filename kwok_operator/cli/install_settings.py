@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from kwok_operator.constants import INSTALL_IMAGE
+from kwok_operator.core.clusterapi.crds import is_api_group
+from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import ENV_PREFIX, Values, add_cluster_flags
 
@@ -44,6 +46,8 @@ class InstallSettings:
     wait: bool
     timeout: float
     """Seconds, for each thing that is waited for."""
+    clusterapi_group: str | None = None
+    """Then only the CRDs of this group that emulation needs are installed."""
 
 
 def overlays() -> list[str]:
@@ -86,13 +90,26 @@ def add_install_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", action="store_true", help="return when the Deployments are available"
     )
+    _add_clusterapi_flag(parser, "install")
     _add_common_flags(parser)
 
 
 def add_uninstall_flags(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `uninstall`."""
     parser.add_argument("--apply", action="store_true", help="do it; nobody is asked")
+    _add_clusterapi_flag(parser, "delete")
     _add_common_flags(parser)
+
+
+def _add_clusterapi_flag(parser: argparse.ArgumentParser, verb: str) -> None:
+    parser.add_argument(
+        "--clusterapi-crds",
+        metavar="GROUP",
+        nargs="?",
+        const=DEFAULT_GROUP,
+        help=f"{verb} nothing but the CRDs of Cluster API that `run --clusterapi emulate` needs; "
+        f"those of a real Cluster API are left alone (default: {DEFAULT_GROUP})",
+    )
 
 
 def _add_common_flags(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +141,14 @@ def install_settings(
         force=getattr(flags, "force_conflicts", False),
         wait=getattr(flags, "wait", False),
         timeout=read("timeout", str(DEFAULT_TIMEOUT), _seconds),
+        clusterapi_group=_api_group(flags.clusterapi_crds),
     )
+
+
+def _api_group(text: str | None) -> str | None:
+    if text is not None and not is_api_group(text):
+        raise SettingsError(f"--clusterapi-crds: {text!r} is no API group, such as {DEFAULT_GROUP}")
+    return text
 
 
 def _overlay(text: str) -> str:

@@ -1,5 +1,5 @@
-"""The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `install` and
-`uninstall`.
+"""The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `convert`, `install`
+and `uninstall`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
 flag is exit code 2.
@@ -36,8 +36,8 @@ Checks files as the operator and the API server would, without a cluster.
 
 FILEs are looked at together: a provider config finds its templates in another file. Known are
 ConfigMaps (a provider config, templates), KwokNodeGroups, KwokCapacityPools, and plain Nodes, which
-are taken for the templates of the config. A directory means every .yaml, .yml and .json file in it,
-- means standard input.
+are taken for the templates of the config; and what `kwok-operator convert` knows. A directory means
+every .yaml, .yml and .json file in it, - means standard input.
 
 The groups that would come out are printed; problems go to standard error, as FILE:LINE: SENTENCE.
 Exit code 0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to
@@ -47,6 +47,22 @@ check.
   kubectl get configmaps -o yaml kwok-provider-config templates | kwok-operator validate -
 """
 
+
+_CONVERT_HELP = """\
+Prints the KwokNodeGroups that come of Cluster API's objects, as cluster-autoscaler would see them.
+
+FILEs are looked at together, as `kubectl get -o yaml` or Git has them: MachineDeployments,
+MachineSets and MachinePools, the infrastructure templates that they name, Clusters with their
+ClusterClasses, and CRDs of infrastructure providers. A directory means every .yaml, .yml and .json
+file in it, - means standard input.
+
+What cluster-autoscaler would stumble over goes to standard error, as FILE:LINE: SENTENCE. Exit code
+0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to convert.
+$CAPI_GROUP and $CAPI_SCALE_ZERO_DEFAULT_ARCH mean what they do for cluster-autoscaler.
+
+  kubectl get -A -o yaml machinedeployments,machinepools,awsmachinetemplates > fleet.yaml
+  kwok-operator convert fleet.yaml | kubectl apply -f -
+"""
 
 _SHIM_HELP = """\
 Serves cluster-autoscaler's externalgrpc protocol for the groups that have spec.autoscaling.
@@ -94,6 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "shim": _shim,
         "cloud-config": _cloud_config,
         "validate": _validate,
+        "convert": _validate,
         "install": _install,
         "uninstall": _install,
     }
@@ -105,13 +122,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _validate(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli.validate import run
+    from kwok_operator.cli.validate import run, run_convert
+    from kwok_operator.controller.clusterapi.settings import terms
 
-    return run(flags.files)
+    command = run if flags.command == "validate" else run_convert
+    return command(flags.files, terms(flags))
 
 
 def _run(flags: argparse.Namespace) -> int:
-    settings = run_settings(flags)
+    from kwok_operator.controller.clusterapi.settings import clusterapi_settings
+
+    settings, clusterapi = run_settings(flags), clusterapi_settings(flags)
     logs.configure(log_format=settings.log_format, level=settings.log_level)
     # Imported late: --help and wrong flags need not wait for what the operator is made of.
     from kwok_operator.controller.runtime.run import run
@@ -120,7 +141,7 @@ def _run(flags: argparse.Namespace) -> int:
     # then, and the event loop stands still for 20 ms and more.
     gc.collect()
     gc.freeze()
-    return _until_it_ends(run(settings), asyncio.new_event_loop)
+    return _until_it_ends(run(settings, clusterapi), asyncio.new_event_loop)
 
 
 def _shim(flags: argparse.Namespace) -> int:
@@ -179,6 +200,10 @@ def _until_it_ends(
 def _parser() -> argparse.ArgumentParser:
     # Late: the flags of a command are known to its own module alone.
     from kwok_operator.cli import install_settings as installing
+    from kwok_operator.controller.clusterapi.settings import (
+        add_clusterapi_flags,
+        add_discovery_flag,
+    )
     from kwok_operator.shim import settings as shim
 
     parser = argparse.ArgumentParser(
@@ -204,13 +229,18 @@ def _parser() -> argparse.ArgumentParser:
     overlays = installing.overlays_in_words()
     of_install = "print the manifests of the operator, or apply them to a cluster"
     config = "print the file for cluster-autoscaler's --cloud-config"
-    add_run_flags(command("run", "run the operator", _RUN_HELP, of_run))
+    run = command("run", "run the operator", _RUN_HELP, of_run)
+    add_run_flags(run)
+    add_clusterapi_flags(run)
     shim.add_shim_flags(
         command("shim", "let cluster-autoscaler drive the groups", _SHIM_HELP, of_shim)
     )
     shim.add_listen_flags(command("cloud-config", config, _CLOUD_CONFIG_HELP))
     check = command("validate", "check files before they are applied", _VALIDATE_HELP)
-    check.add_argument("files", metavar="FILE", nargs="+", help="file, directory, or - for stdin")
+    convert = command("convert", "make groups of Cluster API's objects", _CONVERT_HELP)
+    for each in (check, convert):
+        each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
+        add_discovery_flag(each)
     installing.add_install_flags(command("install", of_install, _INSTALL_HELP, overlays))
     installing.add_uninstall_flags(
         command("uninstall", "delete what install applied", _UNINSTALL_HELP)

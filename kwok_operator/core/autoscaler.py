@@ -183,7 +183,7 @@ def increase(fleet: Fleet, delta: int) -> Change:
             f"group {fleet.group} has a target of {fleet.target} and a maximum of "
             f"{fleet.max_size}: {delta} more are too many",
         )
-    pruned = _with_names(fleet, ())
+    pruned = with_names(fleet, ())
     return Change(target, pruned if pruned != fleet.named else None)
 
 
@@ -204,7 +204,7 @@ def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
             f"{fleet.min_size}: {healthy} fewer are too few",
         )
     target = max(fleet.min_size, fleet.target - len(fewer))
-    return Change(target, _with_names(fleet, new))
+    return Change(target, with_names(fleet, new))
 
 
 def decrease(fleet: Fleet, delta: int) -> Change | None:
@@ -220,7 +220,7 @@ def decrease(fleet: Fleet, delta: int) -> Change | None:
         return None
     taken_back = fleet.waiting[target - fleet.staying :]
     given_out = {fleet.names.name(s) for s in taken_back if s < fleet.next_serial}
-    return Change(target, _with_names(fleet, given_out) if given_out else None)
+    return Change(target, with_names(fleet, given_out) if given_out else None)
 
 
 def _goes(fleet: Fleet, victim: Victim) -> bool:
@@ -235,7 +235,7 @@ def _goes(fleet: Fleet, victim: Victim) -> bool:
     return there and victim.name not in fleet.named
 
 
-def _with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
+def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
     """The names to delete, without those that are gone."""
     kept = {name for name in fleet.named if _is_known(fleet, name)}
     names = kept | set(going)

@@ -21,7 +21,10 @@ import yaml
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
+from kwok_operator.core.clusterapi.crds import is_api_group
+from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.merge import merge_nodes
+from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.core.usable import annotations_of_every_node, labels_of_every_node
 from kwok_operator.errors import TemplateError
@@ -271,9 +274,11 @@ def render(
     provider_id_prefix: str,
     endpoint: KubeletEndpoint | None,
     nodes: int | None = None,
+    machines: str = "",
 ) -> NodeTemplate:
     """Serialises a group's Node once, as one of so many `nodes` in its cluster.
 
+    `machines` is the group's annotation that says where the nodes' Machines are, if they have any.
     With `endpoint`, nodes can be born Ready: they get the addresses, the port and the conditions
     that kwok would have filled in. kwok leaves a node that is Ready already as it is.
     """
@@ -281,12 +286,22 @@ def render(
     node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)
     if nodes is not None:
         node["metadata"]["annotations"].update(annotations_of_every_node(nodes))
+    node["metadata"]["annotations"].update(_machine_annotations(machines, marker))
     parts = _split(node, marker)
     ready_parts = parts
     if endpoint is not None:
         node["status"].update(_born_ready(endpoint, now=f"{marker}now{marker}"))
         ready_parts = _split(node, marker)
     return NodeTemplate(hash=template_hash(resolved), _parts=parts, _ready_parts=ready_parts)
+
+
+def _machine_annotations(machines: str, marker: str) -> dict[str, str]:
+    """By which cluster-autoscaler finds the Machine of a Node; it has the Node's name."""
+    api_group, slash, namespace = machines.partition("/")
+    if not (is_api_group(api_group) and slash and is_object_name(namespace)):
+        return {}
+    keys = Keys(api_group)
+    return {keys.machine: f"{marker}name{marker}", keys.cluster_namespace: namespace}
 
 
 def _unused_marker(texts: object) -> str:

@@ -35,12 +35,15 @@ async def load_connection(
     *,
     kubeconfig: str | None = None,
     context: str | None = None,
+    in_cluster: bool = False,
+    flag: str = "--kubeconfig",
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
     clock: Callable[[], float] = time.time,
 ) -> ApiConnection:
-    """Find the API server that is meant, and log in there.
+    """Find the API server that is meant, and log in there; `in_cluster`, that of this pod.
 
+    `flag` is the one that named the file.
     Raises ConnectionConfigError with one line: what was looked for, and what to do.
     """
     env = os.environ if environ is None else environ
@@ -49,10 +52,15 @@ async def load_connection(
     local = env.get("KWOK_PROVIDER_MODE") == "local"
     told = kubeconfig or context or env.get("KUBECONFIG") or local
     host = env.get("KUBERNETES_SERVICE_HOST")
-    if not told and host and (service_account / "token").is_file():
+    in_pod = bool(host) and (service_account / "token").is_file()
+    if in_cluster and not in_pod:
+        raise ConnectionConfigError(
+            f"this is no pod: no KUBERNETES_SERVICE_HOST, or no token in {service_account}"
+        )
+    if in_cluster or (not told and in_pod):
         load = functools.partial(_from_pod, service_account, env)
     else:
-        load = functools.partial(_from_files, _paths(kubeconfig, env), context, env)
+        load = functools.partial(_from_files, _paths(kubeconfig, env, flag), context, env)
     return ApiConnection(await load(), load=load, clock=clock)
 
 
@@ -82,10 +90,10 @@ def own_namespace(connection: ApiConnection, *, service_account: Path = SERVICE_
     return _pod_namespace(path) if path.is_file() else connection.namespace
 
 
-def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
+def _paths(kubeconfig: str | None, env: Mapping[str, str], flag: str) -> list[Path]:
     """The files that kubectl would merge; at least one of them exists."""
     if kubeconfig:
-        wanted, remedy = [kubeconfig], "check --kubeconfig"
+        wanted, remedy = [kubeconfig], f"check {flag}"
     elif env.get("KUBECONFIG"):
         wanted, remedy = env["KUBECONFIG"].split(os.pathsep), "check KUBECONFIG"
     else:

@@ -13,7 +13,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,11 @@ FILES = {
     ),
     SHIM: ("components/shim-rbac/rbac.yaml",),
 }
+CLUSTERAPI = (
+    "components/clusterapi-emulate/rbac.yaml",
+    "components/clusterapi-mirror/rbac.yaml",
+)
+"""The operator's too, where Cluster API is: tried in test_clusterapi_*.py."""
 METHODS = {
     "create": "POST",
     "patch": "PATCH",
@@ -132,8 +137,8 @@ class Grant:
             yield {**rule, "verbs": verbs}
 
 
-def granted() -> list[Grant]:
-    """All that the operator and the shim may do, as the files say."""
+def granted(files_of: Mapping[str, tuple[str, ...]] = FILES) -> list[Grant]:
+    """All that accounts may do, as files say; by default the operator and the shim."""
     return [
         Grant(
             account=account,
@@ -143,7 +148,7 @@ def granted() -> list[Grant]:
             resource=resource,
             verb=verb,
         )
-        for account, files in FILES.items()
+        for account, files in files_of.items()
         for file in files
         for role in yaml.safe_load_all((DEPLOY / file).read_text())
         for rule in role.get("rules", ())

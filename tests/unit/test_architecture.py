@@ -37,12 +37,18 @@ KNOWS: dict[str, frozenset[str]] = {
     "controller.writers": _BELOW | {"controller.observed"},
     "controller.sources": _BELOW | _ROOMS,
     "controller.cloud": _BELOW | _ROOMS,
+    "controller.clusterapi": _BELOW | _ROOMS | {"controller.sources"},
     "controller.reconcile": _BELOW | _ROOMS | {"controller.sources", "controller.cloud"},
     "controller.runtime": _BELOW
     | _ROOMS
-    | {"controller.sources", "controller.cloud", "controller.reconcile"},
+    | {
+        "controller.sources",
+        "controller.cloud",
+        "controller.clusterapi",
+        "controller.reconcile",
+    },
     "shim": _BELOW,
-    "cli": _BELOW | {"controller.runtime", "shim"},
+    "cli": _BELOW | {"controller.runtime", "controller.clusterapi", "shim"},
     "__main__": frozenset({"cli"}),
 }
 

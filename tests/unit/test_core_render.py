@@ -1,5 +1,6 @@
 """The bytes of a Node: everything that the contract's section on nodes promises of them.
 
+- a node of a group with Machines says which one is its own
 - identity: name, own hostname label, providerID, group label, annotations, owner without a lock
 - cluster-autoscaler, kwok and metrics-server find the names that they look for
 - not Ready: no condition, no address, no port; kwok fills them in
@@ -39,6 +40,7 @@ def rendered(
     ready: bool = False,
     endpoint: KubeletEndpoint | None = ENDPOINT,
     prefix: str = "kwok:",
+    machines: str = "",
 ) -> dict[str, Any]:
     template = render(
         resolved() if node is None else node,
@@ -46,6 +48,7 @@ def rendered(
         uid=UID,
         provider_id_prefix=prefix,
         endpoint=endpoint,
+        machines=machines,
     )
     answer = json.loads(template.body(name, requested_at=ASKED, now=NOW, ready=ready))
     assert isinstance(answer, dict)
@@ -53,6 +56,15 @@ def rendered(
 
 
 class TestIdentity:
+    def test_a_node_with_a_machine_names_it(self) -> None:
+        plain = rendered()["metadata"]["annotations"]
+        named = rendered(machines="example.com/ns")["metadata"]["annotations"]
+        # The hash of its template is among those that stay.
+        expected = {"example.com/machine": NAME, "example.com/cluster-namespace": "ns"}
+        assert named == plain | expected
+        for odd in ("example.com", "/ns", "example.com/", "Example.com/ns", "a.b/<<0>>", "a/b/c"):
+            assert rendered(machines=odd)["metadata"]["annotations"] == plain
+
     def test_it_is_a_node_of_that_name(self) -> None:
         node = rendered()
         assert (node["apiVersion"], node["kind"], node["metadata"]["name"]) == ("v1", "Node", NAME)

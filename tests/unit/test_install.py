@@ -33,6 +33,7 @@ from kwok_operator.cli.install_settings import (
 )
 from kwok_operator.cli.main import main as cli
 from kwok_operator.constants import INSTALL_IMAGE
+from kwok_operator.core.clusterapi.crds import emulated_crds
 from kwok_operator.core.manifests import Manifest, image_name, reference
 from kwok_operator.errors import SettingsError
 from kwok_operator.kube.client import KubeClient
@@ -275,3 +276,26 @@ async def test_remove_waits_for_the_nodes_but_not_for_ever() -> None:
             "nodes are still there: the cluster's garbage collector goes on",
         ]
         assert said[-1] == f"{NAMES[0]} deleted"
+
+
+def test_the_crds_of_cluster_api_come_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["install", "--dry-run", "--clusterapi-crds=capi.example.com"]) == 0
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert printed == emulated_crds("capi.example.com")
+    assert settings("--apply", "--clusterapi-crds").clusterapi_group == "cluster.x-k8s.io"
+    for bad in ("", "nodot", "Upper.case"):
+        with pytest.raises(SettingsError, match="--clusterapi-crds"):
+            settings("--apply", f"--clusterapi-crds={bad}")
+
+
+async def test_crds_of_a_real_cluster_api_are_not_overwritten_even_by_force() -> None:
+    async with ApplyingApiServer() as server:
+        crds = emulated_crds()
+        await applied(server, crds)
+        await applied(server, crds)
+        real = server.store.collections[CRDS].objects["machines.cluster.x-k8s.io"]
+        del real["metadata"]["annotations"]
+        before = len(writes(server))
+        with pytest.raises(InstallError, match=r"machines\.cluster\.x-k8s\.io"):
+            await applied(server, crds, force=True)
+        assert len(writes(server)) == before

@@ -3,6 +3,7 @@
 - what the operator checks when it starts is what the base grants, but for Events
 - no wildcards; no right that could become another: to grant, to impersonate, to run in a pod
 - what only an option needs is not in the base; Secrets are read by name, in the own namespace
+- Cluster API is read by mirroring, written only by emulation
 - every role that is bound is ours, and bound to ours
 """
 
@@ -11,13 +12,19 @@ from typing import Any
 
 import yaml
 
-from kwok_operator.controller.runtime.preflight import NEEDED, NEEDED_FOR_ELECTION
-from tests.e2e.grants import DEPLOY, FILES, granted
+from kwok_operator.controller.runtime.preflight import (
+    NEEDED,
+    NEEDED_FOR_ELECTION,
+    needed_for_emulation,
+)
+from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP
+from tests.e2e.grants import CLUSTERAPI, DEPLOY, FILES, granted
 from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM
 from tests.fakes.rows import each_row
 
-GRANTS = granted()
-ALL_FILES = [file for files in FILES.values() for file in files]
+GRANTS = granted() + granted({OPERATOR: CLUSTERAPI})
+ALL_FILES = [*(file for files in FILES.values() for file in files), *CLUSTERAPI]
+EMULATE, MIRROR = "kwok-operator-clusterapi-emulate", "kwok-operator-clusterapi-mirror"
 OBJECTS = [item for file in ALL_FILES for item in yaml.safe_load_all((DEPLOY / file).read_text())]
 
 
@@ -43,12 +50,25 @@ def test_no_right_becomes_another() -> None:
 
 
 def test_what_only_an_option_needs_is_a_component() -> None:
-    optional = {g.role: (g.resource, g.namespace) for g in GRANTS if g.role not in (OPERATOR, SHIM)}
+    apart = (OPERATOR, SHIM, EMULATE, MIRROR)
+    optional = {g.role: (g.resource, g.namespace) for g in GRANTS if g.role not in apart}
     assert optional == {
         "kwok-operator-delete-pods": ("pods", ""),
         "kwok-operator-hold-stage": ("stages", ""),
         "kwok-operator-remote-templates": ("secrets", NAMESPACE),
     }
+
+
+def test_emulation_may_do_what_is_checked_and_mirroring_may_read() -> None:
+    emulate = {(g.group, g.resource, g.verb) for g in GRANTS if g.role == EMULATE}
+    assert emulate == set(needed_for_emulation(DEFAULT_GROUP))
+    mirror = {g for g in GRANTS if g.role == MIRROR}
+    assert {g.verb for g in mirror} == {"get", "list", "watch"}
+    scalables = {"machinedeployments", "machinesets", "machinepools"}
+    assert {g.resource for g in mirror if g.group == DEFAULT_GROUP} == scalables
+    templates = {(g.group, g.resource) for g in mirror if g.group != DEFAULT_GROUP}
+    for group, resource in templates:
+        assert (group, resource[-16:]) == (f"infrastructure.{DEFAULT_GROUP}", "machinetemplates")
 
 
 def test_secrets_are_read_by_name_in_the_own_namespace() -> None:

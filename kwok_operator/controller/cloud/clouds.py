@@ -82,6 +82,11 @@ class Clouds:
         if known is not None and known.holding is not None:
             self.pools.touched(known.holding.pools)
 
+    def phases(self, name: str) -> Mapping[int, Phase]:
+        """Of a group's instances that have no Node, by serial, as of its last pass."""
+        known = self._known.get(name)
+        return known.phases if known is not None else {}
+
     def observe(
         self, group: Group, memory: Memory, seen: Observation, *, now: int
     ) -> ObservedCloud | None:

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 
+from kwok_operator import constants
 from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Observation
@@ -185,6 +186,7 @@ class Execution:
             provider_id_prefix=self._parts.provider_id_prefix,
             endpoint=endpoint,
             nodes=self._parts.budget.granted,
+            machines=group.annotations.get(constants.MACHINES_ANNOTATION, ""),
         )
 
     async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:

@@ -23,6 +23,9 @@ from kwok_operator.controller.cloud.clouds import Clouds
 from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
 from kwok_operator.controller.cloud.pools import POOLS, Pools
+from kwok_operator.controller.clusterapi.emulate import Terms
+from kwok_operator.controller.clusterapi.mirror import Mirror
+from kwok_operator.controller.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord
 from kwok_operator.controller.reconcile.budget import NodeBudget
@@ -30,6 +33,7 @@ from kwok_operator.controller.reconcile.intake import Intake
 from kwok_operator.controller.reconcile.parts import Clock, Parts
 from kwok_operator.controller.reconcile.queue import WorkQueue
 from kwok_operator.controller.reconcile.reconciler import NOT_READY_RECHECK, Reconciler
+from kwok_operator.controller.runtime.playing import Playing
 from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMaps
 from kwok_operator.controller.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.controller.sources.livenodes import NodeLink
@@ -41,6 +45,7 @@ from kwok_operator.controller.writers.executor import Executor
 from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.controller.writers.pacing import Pace
 from kwok_operator.controller.writers.statuswriter import StatusWriter
+from kwok_operator.core.clusterapi.crds import VERSIONS
 from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
@@ -76,7 +81,10 @@ class Assembly:
     ) -> None:
         self._settings = settings
         self._namespace = namespace
+        self._groups = groups
         self._nodes = nodes
+        self.mirror: Mirror | None = None
+        self.playing: Playing | None = None
         self._metrics = metrics
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
@@ -84,7 +92,7 @@ class Assembly:
         self.kwok = KwokLink(client=nodes, clock=clock.monotonic)
         self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
-        executor = Executor(pace, metrics=metrics)
+        executor = self._executor = Executor(pace, metrics=metrics)
         spend, refused = executor.spend, self._pods_refused
         self._set_up_clouds(groups=groups, metrics=metrics, clock=clock)
         writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
@@ -118,6 +126,32 @@ class Assembly:
         self.node_reflector = self._node_reflector(nodes)
         self._tell(metrics)
 
+    def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:
+        """Groups of Cluster API's objects; `management` is who reads those."""
+        self.mirror = Mirror(
+            settings,
+            management=management,
+            groups=self.store,
+            client=self._groups,
+            recorder=self.recorder,
+        )
+        if settings.mode is Mode.EMULATE:
+            self.playing = Playing(
+                Terms(
+                    keys=settings.keys,
+                    version=settings.version or VERSIONS[-1],
+                    style=settings.failures,
+                    provider_id_prefix=self._settings.provider_id_prefix,
+                ),
+                client=self._groups,
+                store=self.store,
+                cache=self.cache,
+                clouds=self.clouds,
+                executor=self._executor,
+                recorder=self.recorder,
+                group_seen=self.group_seen,
+            )
+
     def begin(self) -> None:
         """From now on groups are worked on; those that are known, at once."""
         self.begun = True
@@ -135,6 +169,9 @@ class Assembly:
             name = body["metadata"]["name"]
             self.wake(name)
             self.provider.group_changed(name)
+            for part in (self.mirror, self.playing):
+                if part is not None:
+                    part.group_changed(name)
 
     def resync_soon(self) -> None:
         """A watch may have missed something."""
@@ -169,6 +206,8 @@ class Assembly:
             await self.reconciler.recheck_taken(name)
         await self.sources.keep_only(self.store.names())
         self.provider.recheck()
+        if self.mirror is not None:
+            self.mirror.recheck()
 
     def _node_reflector(self, nodes: KubeClient) -> Reflector[NodeRecord]:
         return Reflector(
@@ -287,6 +326,8 @@ class Assembly:
 
     def _nodes_changed(self, group: str) -> None:
         self.wake(group, WAKE_COALESCING)
+        if self.playing is not None:
+            self.playing.nodes_changed(group)
 
     def _configmap_changed(self, name: str) -> None:
         self.sources.configmap_changed(name)

@@ -10,13 +10,20 @@ from typing import NamedTuple
 
 from kwok_operator import constants
 from kwok_operator.controller.writers.statuswriter import StatusWriter
-from kwok_operator.errors import PreflightError, UnauthorizedError
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    PreflightError,
+    UnauthorizedError,
+)
 from kwok_operator.kube.client import KubeClient
 
 logger = logging.getLogger(__name__)
 
 _REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _CRD_POLL = 2.0
+_ANSWERS_WITHIN = 5.0
+"""Seconds for a management cluster: the groups that are there already don't need it."""
 
 _GROUP_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
@@ -39,6 +46,27 @@ NEEDED_FOR_ELECTION = tuple(
     ("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")
 )
 
+_EMULATED = (
+    *(("machinedeployments", verb) for verb in ("list", "watch", "patch")),
+    *(("machinesets", verb) for verb in ("get", "list", "watch", "create", "patch")),
+    *(("machines", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    *((f"{kind}/status", "patch") for kind in ("machinedeployments", "machinesets", "machines")),
+)
+"""What deploy/components/clusterapi-emulate/rbac.yaml grants."""
+
+
+def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
+    """API group, resource and verb, where machines of an API group are emulated."""
+    return tuple((group, resource, verb) for resource, verb in _EMULATED)
+
+
+_MIRRORED = tuple(
+    (kind, verb)
+    for kind in ("machinedeployments", "machinesets", "machinepools")
+    for verb in ("list", "watch")
+)
+"""Of what deploy/components/clusterapi-mirror/rbac.yaml grants, what each mirror needs."""
+
 
 class _Right(NamedTuple):
     group: str
@@ -56,21 +84,61 @@ class _Right(NamedTuple):
 
 
 async def check_permissions(
-    client: KubeClient, *, namespace: str, lease: tuple[str, str] | None = None
+    client: KubeClient,
+    *,
+    namespace: str,
+    lease: tuple[str, str] | None = None,
+    more: tuple[tuple[str, str, str], ...] = (),
 ) -> None:
     """Raises PreflightError that names every permission that is missing.
 
     ConfigMaps are read in `namespace`. `lease` is that of the leader, namespace and name, where
-    there is an election.
+    there is an election. `more` are rights besides, in all namespaces.
     """
     places = {"leases": "kube-node-lease", "configmaps": namespace}
     rights = [_Right(*rule, namespace=places.get(rule[1], "")) for rule in NEEDED]
+    rights += [_Right(*rule) for rule in more]
     if lease is not None:
         place, name = lease
         for rule in NEEDED_FOR_ELECTION:
             # A right to create can't be given for one name.
             named = "" if rule[-1] == "create" else name
             rights.append(_Right(*rule, namespace=place, name=named))
+    if missing := await _missing(client, rights):
+        rules = ", ".join(map(str, missing))
+        elsewhere = ""
+        if any(right.resource == "configmaps" for right in missing):
+            elsewhere = ", or name another namespace in POD_NAMESPACE"
+        if any(rule[:2] == right[:2] for right in missing for rule in more):
+            elsewhere += " and deploy/components/clusterapi-emulate/rbac.yaml"
+        raise PreflightError(
+            f"this account may not: {rules}. Bind it to the roles in deploy/base/rbac.yaml"
+            f"{elsewhere}"
+        )
+
+
+async def check_reading(client: KubeClient, *, group: str, namespace: str) -> None:
+    """Raises PreflightError where Cluster API's objects may not be read, in all namespaces or one.
+
+    A management cluster that doesn't answer is waited for by whoever reads it.
+    """
+    rights = [_Right(group, *rule, namespace=namespace) for rule in _MIRRORED]
+    try:
+        async with asyncio.timeout(_ANSWERS_WITHIN):
+            missing = await _missing(client, rights)
+    except (TimeoutError, ApiError, ApiUnreachableError) as error:
+        server = client.connection.server
+        logger.warning("management cluster: server=%s error=%s", server, str(error) or "no answer")
+        return
+    if missing:
+        rules = ", ".join(map(str, missing))
+        raise PreflightError(
+            f"the account for the management cluster may not: {rules}. Bind it there to the role in"
+            " deploy/components/clusterapi-mirror/rbac.yaml"
+        )
+
+
+async def _missing(client: KubeClient, rights: list[_Right]) -> list[_Right]:
     try:
         answers = await asyncio.gather(*(_allowed(client, right) for right in rights))
     except UnauthorizedError as error:
@@ -78,16 +146,7 @@ async def check_permissions(
             f"{client.connection.server} does not know this account (401 {error.message}): "
             "renew the credentials (token, certificate or exec plugin)"
         ) from error
-    missing = [right for right, allowed in zip(rights, answers, strict=True) if not allowed]
-    if missing:
-        rules = ", ".join(map(str, missing))
-        elsewhere = ""
-        if any(right.resource == "configmaps" for right in missing):
-            elsewhere = ", or name another namespace in POD_NAMESPACE"
-        raise PreflightError(
-            f"this account may not: {rules}. Bind it to the roles in deploy/base/rbac.yaml"
-            f"{elsewhere}"
-        )
+    return [right for right, allowed in zip(rights, answers, strict=True) if not allowed]
 
 
 async def wait_for_crd(status: StatusWriter) -> None:

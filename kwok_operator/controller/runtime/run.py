@@ -18,6 +18,8 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from kwok_operator import __version__, constants
+from kwok_operator.controller.clusterapi.management import management_connection
+from kwok_operator.controller.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.controller.runtime import handlers, preflight
 from kwok_operator.controller.runtime.assembly import Assembly
 from kwok_operator.controller.runtime.keeping import keep_running
@@ -28,6 +30,7 @@ from kwok_operator.controller.runtime.leadership import (
     make_identity,
 )
 from kwok_operator.controller.runtime.login import Login
+from kwok_operator.core.clusterapi.discovery import namespace_watched
 from kwok_operator.core.election import LeaseTerms
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube import tlsbuffers
@@ -53,7 +56,7 @@ QUIET = 0.2
 """Seconds without news after which a watch that was begun anew has told what it had missed."""
 
 
-async def run(settings: RunSettings) -> None:
+async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = None) -> None:
     """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
     tlsbuffers.make_small()
     connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
@@ -77,6 +80,16 @@ async def run(settings: RunSettings) -> None:
             )
         ]
         parts = Assembly(settings, metrics, namespace=namespace, groups=groups, nodes=nodes)
+        if clusterapi is not None:
+            management = await management_connection(clusterapi, workload=connection)
+            client = await stack.enter_async_context(
+                KubeClient(connection=management, observe=metrics.request)
+            )
+            parts.set_up_clusterapi(clusterapi, client)
+            if clusterapi.mode is Mode.MIRROR:
+                place = namespace_watched(clusterapi.discoveries)
+                group = clusterapi.keys.group
+                await preflight.check_reading(client, group=group, namespace=place)
         elector = None
         if settings.leader_elect:
             elector = _make_elector(settings, client=own, namespace=namespace, fence=fence)
@@ -167,13 +180,19 @@ class Operator:
 
     async def _start(self) -> None:
         """All parts in order."""
-        parts = self._parts
+        parts, playing = self._parts, self._parts.playing
         await preflight.check_permissions(
             self._client,
             namespace=parts.configmaps.namespace,
             lease=self._elector.lease if self._elector else None,
+            more=preflight.needed_for_emulation(playing.api_group) if playing is not None else (),
         )
         await preflight.wait_for_crd(parts.status)
+        if playing is not None:
+            await playing.consent.check()
+            self._spawn("consent to emulation", playing.consent.keep())
+            for name, part in playing.watches:
+                self._keep(name, part)
         watch = self._spawn("watch nodes", parts.node_reflector.run())
         self._spawn("watch configmaps", parts.configmap_reflector.run())
         self._spawn("watch pools", parts.pool_reflector.run())
@@ -192,6 +211,11 @@ class Operator:
         self._keep("resync", parts.resync)
         self._keep("tell of pools", parts.pools.run)
         self._keep("provider config", parts.provider.run)
+        if playing is not None:
+            await playing.begin()
+        if parts.mirror is not None:
+            self._keep("read Cluster API", parts.mirror.follow)
+            self._keep("groups of Cluster API", parts.mirror.run)
         self._watch_groups()
 
     async def _catch_up(self, watch: asyncio.Task[None]) -> None:
@@ -239,6 +263,8 @@ class Operator:
         grace = SHUTDOWN_GRACE
         if self._elector is not None:
             grace = HANDOVER_GRACE if self._elector.leading else 0.0
+        if self._parts.playing is not None:
+            await self._parts.playing.close()
         await self._parts.queue.close(grace=grace)
         tasks = [*main, *self._background]
         for task in tasks:

@@ -1,0 +1,1 @@
+"""Cluster API: its objects as groups, and Machines that are played."""

@@ -1,0 +1,203 @@
+"""The flags of `kwok-operator run` that are about Cluster API, as values.
+
+They are called as those of cluster-autoscaler (CA) and mean the same; what a flag means stands in
+its help text.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kwok_operator.core.clusterapi.capacity import ARCHITECTURES, DEFAULT_ARCH
+from kwok_operator.core.clusterapi.crds import VERSIONS, is_api_group
+from kwok_operator.core.clusterapi.discovery import EXAMPLE, Discovery, parse_discovery
+from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP, Keys
+from kwok_operator.core.clusterapi.machines import FailureStyle
+from kwok_operator.core.clusterapi.offline import Terms
+from kwok_operator.errors import SettingsError
+from kwok_operator.settings import ENV_PREFIX, Values, one_of
+
+GROUP_VARIABLE = "CAPI_GROUP"
+VERSION_VARIABLE = "CAPI_VERSION"
+ARCH_VARIABLE = "CAPI_SCALE_ZERO_DEFAULT_ARCH"
+
+
+class Mode(StrEnum):
+    MIRROR = "mirror"
+    EMULATE = "emulate"
+
+
+class Replicas(StrEnum):
+    """What becomes of the replicas of a mirrored object: its group's first size, or always."""
+
+    ONCE = "once"
+    FOLLOW = "follow"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterApiSettings:
+    """What `run --clusterapi` was asked for. `version` is empty where discovery is to say."""
+
+    mode: Mode
+    keys: Keys
+    version: str
+    default_arch: str
+    discoveries: tuple[Discovery, ...]
+    cloud_config: str | None
+    authoritative: bool
+    replicas: Replicas
+    failures: FailureStyle
+
+
+def add_clusterapi_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags. Values are checked by `clusterapi_settings`."""
+    group = parser.add_argument_group("Cluster API")
+    group.add_argument(
+        "--clusterapi",
+        metavar="off|mirror|emulate",
+        help="make groups of MachineDeployments, MachineSets and MachinePools: mirror follows those"
+        " of a management cluster and writes nothing there; emulate plays the machines of"
+        " MachineDeployments and MachineSets, where the CRDs are those of `install"
+        f" --clusterapi-crds` (default off). ${GROUP_VARIABLE}, ${VERSION_VARIABLE} and"
+        f" ${ARCH_VARIABLE} mean what they do for cluster-autoscaler",
+    )
+    add_discovery_flag(group)
+    group.add_argument(
+        "--cloud-config",
+        metavar="FILE",
+        help="kubeconfig of the management cluster, where Cluster API's objects are; groups and"
+        " nodes are where --kubeconfig says (default: that cluster is the management cluster, too)",
+    )
+    group.add_argument(
+        "--clusterapi-cloud-config-authoritative",
+        nargs="?",
+        const="true",
+        metavar="true|false",
+        help="without --cloud-config the management cluster is the one that this pod runs in,"
+        " whatever --kubeconfig says (default false)",
+    )
+    group.add_argument(
+        "--clusterapi-replicas",
+        metavar="once|follow",
+        help="mirror: replicas are a group's first size, or its size whenever they change (default"
+        " follow)",
+    )
+    group.add_argument(
+        "--clusterapi-failures",
+        metavar="v1beta1|v1beta2",
+        help="emulate: a machine that fails has status.failureMessage and the phase Failed, or only"
+        " a condition, as with Cluster API 1.11 and later (default v1beta2)",
+    )
+
+
+def add_discovery_flag(group: argparse._ActionsContainer) -> None:
+    """Declares which of Cluster API's objects are meant."""
+    group.add_argument(
+        "--node-group-auto-discovery",
+        metavar="clusterapi:KEY=VALUE,...",
+        action="append",
+        help="only those with this namespace, clusterName and labels; several flags are"
+        f" alternatives, as in cluster-autoscaler (default: all). Example: {EXAMPLE}",
+    )
+
+
+def terms(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Terms:
+    """As whom files are looked at. Raises SettingsError."""
+    values = Values(flags, environ)
+    return Terms(
+        keys=Keys(values.variable(GROUP_VARIABLE, DEFAULT_GROUP, _api_group)),
+        discoveries=_discoveries(flags, environ),
+        default_arch=_architecture(environ.get(ARCH_VARIABLE)),
+    )
+
+
+def clusterapi_settings(
+    flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> ClusterApiSettings | None:
+    """None where it is off. Raises SettingsError naming flag, value, remedy."""
+    values = Values(flags, environ)
+    mode = values.read("clusterapi", "off", one_of("off", *Mode))
+    discoveries = _discoveries(flags, environ)
+    if mode == "off":
+        wrong = [name for name in _OTHERS if values.given(name)]
+        if flags.node_group_auto_discovery is not None:
+            wrong.append("node-group-auto-discovery")
+        for name in wrong:
+            raise SettingsError(
+                f"--{name}: has no effect without --clusterapi; add --clusterapi=mirror"
+            )
+        return None
+    for name, only in (("clusterapi-replicas", "mirror"), ("clusterapi-failures", "emulate")):
+        if mode != only and values.given(name):
+            raise values.refusal(name, f"goes with --clusterapi={only} only")
+    if mode == Mode.EMULATE:
+        for name in ("cloud-config", "clusterapi-cloud-config-authoritative"):
+            if values.given(name):
+                why = "goes with --clusterapi=mirror only: machines are where their nodes are"
+                raise values.refusal(name, why)
+    version = values.variable(VERSION_VARIABLE, "", _version)
+    if mode == Mode.EMULATE and version not in ("", *VERSIONS):
+        known = " or ".join(VERSIONS)
+        raise SettingsError(
+            f"{VERSION_VARIABLE}: {version!r} is not emulated; set it to {known}, or not at all"
+        )
+    return ClusterApiSettings(
+        mode=Mode(mode),
+        keys=Keys(values.variable(GROUP_VARIABLE, DEFAULT_GROUP, _api_group)),
+        version=version,
+        default_arch=_architecture(environ.get(ARCH_VARIABLE)),
+        discoveries=discoveries,
+        cloud_config=values.read("cloud-config", "", str) or None,
+        authoritative=values.read(
+            "clusterapi-cloud-config-authoritative", "false", one_of("true", "false")
+        )
+        == "true",
+        replicas=Replicas(values.read("clusterapi-replicas", "follow", one_of(*Replicas))),
+        failures=FailureStyle(
+            values.read("clusterapi-failures", FailureStyle.V1BETA2, one_of(*FailureStyle))
+        ),
+    )
+
+
+_OTHERS = (
+    "cloud-config",
+    "clusterapi-cloud-config-authoritative",
+    "clusterapi-replicas",
+    "clusterapi-failures",
+)
+
+
+def _discoveries(flags: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Discovery, ...]:
+    """Of the flags, or else of the variable, which has one of them or several with blanks."""
+    variable = f"{ENV_PREFIX}NODE_GROUP_AUTO_DISCOVERY"
+    source, texts = "--node-group-auto-discovery", flags.node_group_auto_discovery
+    if texts is None:
+        source, texts = variable, environ.get(variable, "").split()
+    return tuple(_parsed(source, text, parse_discovery) for text in texts)
+
+
+def _parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {text!r} {error}") from error
+
+
+def _architecture(text: str | None) -> str:
+    """As cluster-autoscaler: what it doesn't know is amd64."""
+    return text if text in ARCHITECTURES else DEFAULT_ARCH
+
+
+def _api_group(text: str) -> str:
+    if not is_api_group(text):
+        raise ValueError(f"is not the name of an API group, such as {DEFAULT_GROUP}")
+    return text
+
+
+def _version(text: str) -> str:
+    if text and not text.isalnum():
+        raise ValueError("is not a version, such as v1beta2")
+    return text

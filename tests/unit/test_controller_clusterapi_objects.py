@@ -1,0 +1,147 @@
+"""Machines and MachineDeployments as the watches tell of them.
+
+- news of a Machine that is gone, or older ones, change nothing; a loss is told once
+- a full listing finds what was lost while nobody watched; a restored cluster loses nothing
+- anything that somebody has written can be read; whose a Machine is tells its name, not its label
+"""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator import constants
+from kwok_operator.controller.clusterapi.machinewriter import is_ours
+from kwok_operator.controller.clusterapi.playedobjects import (
+    MachineRecord,
+    MachineStore,
+    PlayedStore,
+    machine_record,
+    read_played,
+)
+from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.naming import NodeNames
+
+KEYS = Keys()
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+METADATA = ["name", "namespace", "uid", "resourceVersion", "labels", "annotations"]
+METADATA += ["ownerReferences", "deletionTimestamp", "generation"]
+
+
+def machine(
+    name: str = "m", *, uid: str = "u", version: int = 1, phase: str = "", group: str = "g"
+) -> MachineRecord:
+    metadata = {
+        "name": name,
+        "uid": uid,
+        "resourceVersion": str(version),
+        "labels": {constants.NODE_GROUP_LABEL: group},
+    }
+    return machine_record({"metadata": metadata, "status": {"phase": phase}}, KEYS)
+
+
+class Told:
+    """A store, and what it has told."""
+
+    def __init__(self) -> None:
+        self.changed: list[str] = []
+        self.lost: list[tuple[str, str]] = []
+        self.store = MachineStore(
+            changed=self.changed.append, lost=lambda group, name: self.lost.append((group, name))
+        )
+
+    @property
+    def phases(self) -> dict[str, str]:
+        return {name: record.shown.phase for name, record in self.store.group("g").items()}
+
+
+def test_late_news_change_nothing() -> None:
+    told = Told()
+    told.store.put(machine(version=5, phase="Running"))
+    told.store.upsert(machine(version=4, phase="Pending"))
+    assert told.phases == {"m": "Running"}
+    told.store.remove(machine(version=6))
+    told.store.upsert(machine(version=5, phase="Running"))
+    told.store.remove(machine(version=6))
+    assert (told.phases, told.lost) == ({}, [("g", "m")])
+
+
+def test_another_of_the_same_name_is_another() -> None:
+    told = Told()
+    told.store.put(machine(version=1))
+    told.store.upsert(machine(version=3, uid="v", phase="Running"))
+    told.store.remove(machine(version=2))
+    assert (told.phases, told.lost) == ({"m": "Running"}, [])
+
+
+def test_nothing_is_told_where_nothing_matters() -> None:
+    told = Told()
+    told.store.put(machine(version=1))
+    told.store.upsert(machine(version=2))
+    assert told.changed == ["g"]
+
+
+def test_a_listing_finds_what_was_lost_and_keeps_what_is_newer() -> None:
+    told = Told()
+    told.store.put(machine("a", uid="1", version=1))
+    told.store.put(machine("b", uid="2", version=9))
+    told.store.replace([machine("c", uid="3", version=3)], 5)
+    assert (sorted(told.phases), told.lost) == (["b", "c"], [("g", "a")])
+
+
+def test_a_restored_cluster_has_lost_nothing() -> None:
+    told = Told()
+    told.store.put(machine("a", uid="1", version=7))
+    told.store.forget()
+    told.store.replace([machine("a", uid="1", version=2, phase="Running")], 3)
+    assert (told.phases, told.lost) == ({"a": "Running"}, [])
+
+
+def test_a_deletion_of_ours_is_final() -> None:
+    told = Told()
+    record = machine(version=1)
+    told.store.put(record)
+    told.store.deleted(record)
+    told.store.upsert(machine(version=2))
+    assert [r.deleting for r in told.store.group("g").values()] == [True]
+
+
+def test_whose_a_machine_is_tells_its_name() -> None:
+    names = NodeNames.of("g", "uid-of-g")
+    ours, theirs = machine(names.name(3)), machine("anything")
+    ours.group_uid = theirs.group_uid = "uid-of-g"
+    unmarked = machine(names.name(3))
+    assert (is_ours(ours), is_ours(theirs), is_ours(unmarked)) == (True, False, False)
+
+
+@given(st.dictionaries(st.sampled_from(METADATA), JUNK), JUNK)
+def test_anything_can_be_read(metadata: dict[str, Any], status: Any) -> None:
+    body = {"kind": "MachineSet", "metadata": metadata, "spec": status, "status": status}
+    machine_record(body, KEYS)
+    read_played(body, KEYS)
+
+
+def test_a_scalable_that_is_gone_is_told_also_after_a_restore_and_late_news_are_not() -> None:
+    seen: list[str] = []
+    store = PlayedStore(changed=lambda scalable: seen.append(scalable.name))
+
+    def played(version: int, uid: str = "u") -> Any:
+        metadata = {"name": "d", "namespace": "n", "uid": uid, "resourceVersion": str(version)}
+        return read_played({"kind": "MachineDeployment", "metadata": metadata}, KEYS)
+
+    store.upsert(played(3))
+    store.upsert(played(2))
+    store.remove(played(4, uid="another"))
+    assert store.get("n", "d") is not None and seen == ["d"]
+    store.replace([], 2)
+    assert store.get("n", "d") is not None, "it is newer than the list"
+    store.forget()
+    seen.clear()
+    store.replace([], 2)
+    assert store.get("n", "d") is None and seen == ["d"]

@@ -1,0 +1,292 @@
+"""Machines and MachineSets as they are written, and when something is to be written at all.
+
+- a Machine is found by selector, cluster, owner; a MachineSet has a revision and is another one
+  when its MachineDeployment is made again
+- what is shown, read back, is what was shown: nothing is written twice; failures in both ways
+- one Machine for each instance that there is: those missing come, those left over go, deleted ones
+  don't come back, and a Node that comes at once is waited for
+- replicas that nobody has set; counts in status, with the times of what has not changed
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.cloud.states import Fault, Phase, State
+from kwok_operator.core.clusterapi.keys import DEPLOYMENT_NAME, REVISION, SET_NAME, Keys
+from kwok_operator.core.clusterapi.machines import (
+    Counts,
+    FailureStyle,
+    Owner,
+    Shown,
+    machine_labels,
+    machine_manifest,
+    machine_set,
+    machine_set_name,
+    scalable_status,
+    selector_text,
+    selects,
+    show_leaving,
+    show_node,
+    show_waiting,
+    status_patch,
+)
+from kwok_operator.core.clusterapi.played import Projection, default_replicas, project
+from kwok_operator.core.clusterapi.scalable import Scalable, read_scalable
+from kwok_operator.models.cloud import ErrorClass
+from tests.fakes.rows import each_row
+from tests.unit.test_core_clusterapi_scaling import NAMES, fleet, named
+
+KEYS = Keys()
+NOW = "2026-01-02T03:04:05Z"
+FAULT = Fault(ErrorClass.OUT_OF_RESOURCES, "SoldOut", "there are none left")
+FAILED = Phase(State.FAILED, 0, None, "SoldOut", FAULT, 1)
+
+
+def scalable(kind: str = "MachineDeployment", uid: str = "u1", **spec: Any) -> Scalable:
+    template = {"metadata": {"labels": {"team": "a"}}}
+    given_spec = {"clusterName": "c", "replicas": 3, "template": template, **spec}
+    metadata = {"name": "pool", "namespace": "ns", "uid": uid}
+    return read_scalable({"kind": kind, "metadata": metadata, "spec": given_spec}, KEYS)
+
+
+class TestManifests:
+    def test_a_machine_has_all_by_which_it_is_found(self) -> None:
+        of = scalable(selector={"matchLabels": {"pool": "x"}})
+        body = machine_manifest(
+            "pool-1",
+            of,
+            keys=KEYS,
+            version="v1beta2",
+            owner=Owner("pool-abcd", "set-uid"),
+            group="ns.pool",
+            group_uid="g",
+            provider_id="kwok:pool-1",
+        )
+        labels = body["metadata"]["labels"]
+        expected = {
+            "team": "a",
+            "pool": "x",
+            "cluster.x-k8s.io/cluster-name": "c",
+            DEPLOYMENT_NAME: "pool",
+            SET_NAME: "pool-abcd",
+        }
+        assert expected.items() <= labels.items()
+        (owner,) = body["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == (
+            "MachineSet",
+            "pool-abcd",
+            "set-uid",
+        )
+        assert body["spec"] == {"clusterName": "c", "providerID": "kwok:pool-1"}
+
+    def test_keys_move_with_the_group_and_some_do_not(self) -> None:
+        labels = machine_labels(scalable(), Keys("example.com"), machine_set="s")
+        assert {"example.com/cluster-name", DEPLOYMENT_NAME, SET_NAME} <= labels.keys()
+
+    def test_a_machine_set_of_its_own_names_no_deployment(self) -> None:
+        assert DEPLOYMENT_NAME not in machine_labels(scalable("MachineSet"), KEYS, machine_set="s")
+
+    def test_the_machine_set_of_a_deployment(self) -> None:
+        body = machine_set(scalable(), keys=KEYS, version="v1beta1", group_uid="g")
+        metadata = body["metadata"]
+        assert metadata["annotations"][REVISION] == "1"
+        assert metadata["labels"][DEPLOYMENT_NAME] == "pool"
+        assert metadata["ownerReferences"][0]["uid"] == "u1"
+        assert (body["spec"]["replicas"], body["apiVersion"]) == (3, "cluster.x-k8s.io/v1beta1")
+        again = machine_set_name(scalable(uid="u2"))
+        assert metadata["name"] != again and len(again) < 63
+
+    def test_a_selector_in_one_line(self) -> None:
+        of = scalable(selector={"matchLabels": {"b": "2", "a": "1", "c": 3}})
+        assert selector_text(of, KEYS) == "a=1,b=2"
+
+    def test_a_selector_by_expressions(self) -> None:
+        rules = [
+            {"key": "pool", "operator": "In", "values": ["y", "x"]},
+            {"key": "pool", "operator": "NotIn", "values": ["z"]},
+            {"key": "tier", "operator": "Exists"},
+            {"key": "old", "operator": "DoesNotExist"},
+            {"operator": "In"},
+            "odd",
+        ]
+        of = scalable(selector={"matchLabels": {"a": "1"}, "matchExpressions": rules})
+        assert selector_text(of, KEYS) == "a=1,pool in (x,y),pool notin (z),tier,!old"
+        good = {"a": "1", "pool": "x", "tier": ""}
+        assert selects(of, KEYS, good)
+        wrong: list[dict[str, str]] = [{"a": "2"}, {"pool": "z"}, {"old": ""}]
+        assert not any(selects(of, KEYS, good | each) for each in wrong)
+        assert not selects(of, KEYS, {"a": "1", "pool": "x"})
+        found = machine_set(of, keys=KEYS, version="v1beta2", group_uid="g")["spec"]["selector"]
+        assert found == of.spec["selector"]
+
+
+class TestStatus:
+    @each_row(
+        "shown",
+        [
+            show_node("n", ready=True),
+            show_node("n", ready=False),
+            show_leaving("n"),
+            show_waiting(FAILED, style=FailureStyle.V1BETA1),
+            show_waiting(FAILED, style=FailureStyle.V1BETA2),
+            show_waiting(Phase(State.CREATING, 0, 9, "Delayed"), style=FailureStyle.V1BETA2),
+            show_waiting(Phase(State.UNREGISTERED, 0, None, "x"), style=FailureStyle.V1BETA2),
+        ],
+    )
+    def test_what_is_written_reads_back_as_shown(self, shown: Shown) -> None:
+        status = status_patch(shown, node_uid="u", now=NOW)["status"]
+        assert Shown.read(status) == shown
+        # As the API server keeps it: what is null is away.
+        assert Shown.read({k: v for k, v in status.items() if v is not None}) == shown
+
+    def test_failures_as_either_version_tells_them(self) -> None:
+        old = status_patch(show_waiting(FAILED, style=FailureStyle.V1BETA1), node_uid="", now=NOW)[
+            "status"
+        ]
+        assert (old["phase"], old["failureMessage"]) == ("Failed", FAULT.message)
+        new = status_patch(show_waiting(FAILED, style=FailureStyle.V1BETA2), node_uid="", now=NOW)[
+            "status"
+        ]
+        assert (new["phase"], new["failureMessage"]) == ("Provisioning", None)
+        assert new["conditions"][0]["reason"] == FAULT.code
+
+    @given(
+        st.dictionaries(
+            st.sampled_from(["phase", "nodeRef", "conditions", "failureMessage"]),
+            st.recursive(
+                st.none() | st.integers() | st.text(max_size=3),
+                lambda inner: (
+                    st.lists(inner, max_size=2)
+                    | st.dictionaries(
+                        st.sampled_from(["type", "name", "status"]), inner, max_size=2
+                    )
+                ),
+                max_leaves=5,
+            ),
+        )
+    )
+    def test_whatever_stands_there_can_be_read(self, status: dict[str, Any]) -> None:
+        assert isinstance(Shown.read(status), Shown)
+
+    def test_counts_are_the_same_while_nothing_changes(self) -> None:
+        wanted = {"wanted": 3, "generation": 7, "selector": "a=b"}
+        first = scalable_status(Counts(3, 3, 2), before={}, now=NOW, **wanted)  # type: ignore[arg-type]
+        again = scalable_status(Counts(3, 3, 2), before=first, now="later", **wanted)  # type: ignore[arg-type]
+        assert first == again
+        full = scalable_status(Counts(3, 3, 3), before=first, now="later", **wanted)  # type: ignore[arg-type]
+        times = {c["type"]: c["lastTransitionTime"] for c in full["conditions"]}
+        assert times == {"Available": "later", "ScalingUp": NOW, "ScalingDown": NOW}
+        assert (full["replicas"], full["availableReplicas"], full["phase"]) == (3, 3, "Running")
+
+
+@dataclass
+class FakeMachine:
+    shown: Shown = field(default_factory=Shown)
+    deleting: bool = False
+    owners: tuple[str, ...] = ("set",)
+    labels: Mapping[str, str] = field(default_factory=lambda: {"a": "b"})
+
+
+@dataclass
+class FakeNode:
+    name: str
+    ready: bool = True
+    uid: str = "node-uid"
+
+
+def projected(
+    present: set[int], machines: Mapping[int, FakeMachine], *, waiting: int = 0, **given_in: Any
+) -> Projection:
+    how: dict[str, Any] = {
+        "nodes": {serial: FakeNode(NAMES.name(serial)) for serial in present},
+        "leaving": {},
+        "phases": {},
+        "deleted": set(),
+        "labels": {"a": "b"},
+        "owner_uid": "set",
+        "style": FailureStyle.V1BETA2,
+    }
+    going = given_in.pop("going", None)
+    return project(
+        fleet(present=present, waiting=waiting, named=going),
+        {NAMES.name(serial): machine for serial, machine in machines.items()},
+        **how | given_in,
+    )
+
+
+class TestProjection:
+    @given(st.sets(st.integers(0, 9)), st.integers(0, 3), st.sets(st.integers(0, 12)))
+    def test_one_machine_for_each_instance(
+        self, present: set[int], waiting: int, there: set[int]
+    ) -> None:
+        first = max(present, default=-1) + 1
+        alive = {*present, *range(first, first + waiting)}
+        found = projected(present, dict.fromkeys(there, FakeMachine()), waiting=waiting)
+        assert {*found.create} == named(*(alive - there))
+        assert {*found.delete} == named(*(there - alive))
+        assert not found.relabel
+
+    def test_a_node_is_told_once(self) -> None:
+        (name,) = named(1)
+        shown, uid = projected({1}, {1: FakeMachine()}).show[name]
+        assert (shown.phase, shown.node, uid) == ("Running", name, "node-uid")
+        assert not projected({1}, {1: FakeMachine(shown)}).show
+
+    def test_a_node_that_comes_at_once_is_waited_for(self) -> None:
+        assert not projected(set(), {0: FakeMachine()}, waiting=1).show
+        failed = projected(set(), {0: FakeMachine()}, waiting=1, phases={0: FAILED})
+        assert [shown.reason for shown, _ in failed.show.values()] == [FAULT.code]
+
+    def test_what_goes_gets_no_machine_and_nothing_is_said_of_it(self) -> None:
+        found = projected({1, 2}, {1: FakeMachine()}, going={1, 2})
+        assert (found.create, found.delete, found.show) == ((), (), {})
+
+    def test_a_deleted_machine_does_not_come_back(self) -> None:
+        assert projected({1}, {}, deleted=named(1)).create == ()
+        assert projected(set(), {}, waiting=1, deleted=named(0)).create == ()
+        lost = projected({1}, {1: FakeMachine(owners=("other",))}, deleted=named(1))
+        assert (lost.relabel, lost.show) == ((), {})
+
+    def test_a_slow_deletion_is_shown(self) -> None:
+        node = {1: FakeNode(NAMES.name(1))}
+        found = projected(set(), {1: FakeMachine()}, leaving=node)
+        assert [shown.phase for shown, _ in found.show.values()] == ["Deleting"]
+        assert projected(set(), {}, leaving=node).create == ()
+
+    def test_labels_and_owner_are_put_back_and_other_labels_stay(self) -> None:
+        shown = show_node(NAMES.name(1), ready=True)
+        good = FakeMachine(shown, labels={"a": "b", "theirs": "x"})
+        assert projected({1}, {1: good}).relabel == ()
+        for bad in (FakeMachine(shown, labels={}), FakeMachine(shown, owners=())):
+            assert {*projected({1}, {1: bad}).relabel} == named(1)
+
+
+@each_row(
+    "least most before replicas",
+    [
+        ("2", "5", None, 2),
+        ("2", "5", 9, 5),
+        ("2", "5", 1, 2),
+        ("2", "5", 3, 3),
+        (None, "5", None, 1),
+        ("2", None, 7, 1),
+        (None, None, None, 1),
+        ("two", "5", None, 1),
+        ("-1", "5", None, 1),
+    ],
+)
+def test_replicas_that_nobody_has_set(
+    least: str | None, most: str | None, before: int | None, replicas: int
+) -> None:
+    annotations = {KEYS.min_size: least, KEYS.max_size: most}
+    metadata = {
+        "name": "a",
+        "namespace": "b",
+        "annotations": {k: v for k, v in annotations.items() if v is not None},
+    }
+    of = read_scalable({"kind": "MachineDeployment", "metadata": metadata}, KEYS)
+    assert default_replicas(of, KEYS, before=before) == replicas

@@ -1,0 +1,158 @@
+"""Who goes when a MachineDeployment gets other replicas.
+
+- the target is the replicas; as many go as are too many, whatever is annotated
+- annotated Machines first, then those of no use yet, then by the order of either version
+- a deleted Machine takes its instance with it: counted once, and replaced unless fewer are wanted
+- what has been decided is not decided again; what has no serial yet needs no name
+"""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.autoscaler import Change, Fleet
+from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.clusterapi.scalable import read_scalable
+from kwok_operator.core.clusterapi.scaling import DeletionOrder, Machines, deletion_order, follow
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.serials import Batch
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.status import KwokNodeGroupStatus
+from tests.fakes.rows import each_row
+
+NAMES = NodeNames.of("pool", "uid")
+ASKED = "2026-01-02T03:04:05Z"
+
+
+def fleet(
+    *, present: set[int], waiting: int = 0, target: int | None = None, named: set[int] | None = None
+) -> Fleet:
+    """`waiting` serials follow those that are present."""
+    first = max(present, default=-1) + 1
+    batches = (Batch(first, first + waiting - 1, ASKED),) if waiting else ()
+    size = len(present) + waiting if target is None else target
+    names = [NAMES.name(serial) for serial in named or ()]
+    spec = {"targetSize": size, "scaleDown": {"nodesToDelete": names}}
+    return Fleet(
+        group="pool",
+        names=NAMES,
+        spec=KwokNodeGroupSpec.model_validate(spec),
+        status=KwokNodeGroupStatus(),
+        present={serial: NAMES.name(serial) for serial in present},
+        leaving=frozenset(),
+        batches=batches,
+        next_serial=first + waiting,
+    )
+
+
+def named(*serials: int) -> frozenset[str]:
+    return frozenset(NAMES.name(serial) for serial in serials)
+
+
+def machines(
+    annotated: set[int] | None = None,
+    deleted: set[int] | None = None,
+    usable: set[int] | None = None,
+) -> Machines:
+    return Machines(*(named(*(serials or ())) for serials in (annotated, deleted, usable)))
+
+
+ORDERS = st.sampled_from(DeletionOrder)
+SERIALS = st.sets(st.integers(0, 30), max_size=12)
+
+
+@given(SERIALS, st.integers(0, 5), st.integers(0, 20), SERIALS, SERIALS, SERIALS, ORDERS)
+def test_as_many_go_as_are_too_many_and_the_annotated_first(
+    present: set[int],
+    waiting: int,
+    replicas: int,
+    annotated: set[int],
+    deleted: set[int],
+    usable: set[int],
+    order: DeletionOrder,
+) -> None:
+    before = fleet(present=present, waiting=waiting)
+    alive = {*present, *before.waiting}
+    change = follow(before, replicas, machines(annotated, deleted, usable), order=order)
+    lost = deleted & alive
+    if change is None:
+        assert replicas == len(alive) and not lost
+        return
+    gone = {NAMES.serial(name) for name in change.names or ()}
+    assert change.target == replicas
+    assert lost <= gone <= alive
+    fewer = len(alive) > replicas
+    assert len(gone) == max(len(lost), len(alive) - replicas if fewer else 0)
+    chosen, spared = gone - lost, alive - gone
+    if chosen:
+        # None that was annotated stays while another goes; none of use goes before one of no use.
+        assert not (spared & annotated and chosen - annotated)
+        plain = chosen - annotated
+        assert not (plain & usable and (spared - annotated) - usable)
+
+
+@given(SERIALS, st.integers(0, 12), SERIALS, ORDERS)
+def test_what_was_decided_is_not_decided_again(
+    present: set[int], replicas: int, annotated: set[int], order: DeletionOrder
+) -> None:
+    known = machines(annotated, usable=present)
+    change = follow(fleet(present=present), replicas, known, order=order)
+    if change is not None:
+        gone = {NAMES.serial(name) or 0 for name in change.names or ()}
+        after = fleet(present=present, target=change.target, named=gone)
+        assert follow(after, replicas, known, order=order) is None
+
+
+@each_row(
+    "order going",
+    [
+        (DeletionOrder.RANDOM, (1, 4)),
+        (DeletionOrder.OLDEST, (1, 4)),
+        (DeletionOrder.NEWEST, (9, 7)),
+    ],
+)
+def test_the_order_decides_among_equals(order: DeletionOrder, going: tuple[int, ...]) -> None:
+    before = fleet(present={1, 4, 7, 9})
+    change = follow(before, 2, machines(usable={1, 4, 7, 9}), order=order)
+    assert change == Change(2, named(*going))
+
+
+def test_one_after_the_other_takes_both_annotated_ones() -> None:
+    # Whoever looks late sees both annotations at the first of two steps.
+    known = machines({3, 5}, usable={1, 3, 5, 7})
+    first = follow(fleet(present={1, 3, 5, 7}), 3, known, order=DeletionOrder.NEWEST)
+    assert first == Change(3, named(5))
+    second = follow(
+        fleet(present={1, 3, 5, 7}, target=3, named={5}), 2, known, order=DeletionOrder.NEWEST
+    )
+    assert second == Change(2, named(3, 5))
+
+
+def test_what_has_no_serial_yet_is_not_named() -> None:
+    # Ten are wanted, four are there: the other six have not been asked for.
+    before = fleet(present={0, 1, 2, 3}, target=10)
+    change = follow(before, 5, machines(usable={0, 1, 2, 3}), order=DeletionOrder.RANDOM)
+    assert change == Change(5, None)
+
+
+@each_row(
+    "kind spec order",
+    [
+        ("MachineDeployment", {"deletion": {"order": "Oldest"}}, "Oldest"),
+        (
+            "MachineDeployment",
+            {"strategy": {"rollingUpdate": {"deletePolicy": "Newest"}}},
+            "Newest",
+        ),
+        ("MachineSet", {"deletePolicy": "Newest"}, "Newest"),
+        ("MachineSet", {"deletion": {"order": "Newest"}, "deletePolicy": "Oldest"}, "Newest"),
+        ("MachineDeployment", {"deletePolicy": "Newest"}, "Random"),
+        ("MachineSet", {"deletion": "Newest"}, "Random"),
+        ("MachineDeployment", {"strategy": [1], "deletion": {"order": ["Oldest"]}}, "Random"),
+        ("MachineSet", {}, "Random"),
+    ],
+)
+def test_the_order_of_either_version(kind: str, spec: dict[str, Any], order: str) -> None:
+    body = {"kind": kind, "metadata": {"name": "a", "namespace": "b"}, "spec": spec}
+    assert deletion_order(read_scalable(body, Keys())) == order
