@@ -6,7 +6,18 @@ A case adds measures to its context as it goes; it neither prints nor writes res
 from collections.abc import Callable
 from typing import Final
 
-from tests.bench.cases import autoscaler, calls, changes, memory, one, pods, scale, shim, writes
+from tests.bench.cases import (
+    autoscaler,
+    calls,
+    changes,
+    machines,
+    memory,
+    one,
+    pods,
+    scale,
+    shim,
+    writes,
+)
 from tests.bench.context import Context
 
 CASES: Final[dict[str, tuple[str, Callable[[Context], None]]]] = {
@@ -19,5 +30,6 @@ CASES: Final[dict[str, tuple[str, Callable[[Context], None]]]] = {
     "memory": ("memory and CPU of the operator, idle, start-up", memory.run),
     "shim": ("memory and CPU of the shim, its calls beside a Go server", shim.run),
     "pods": ("pods that wait for nodes: until bound, until they run, as nodes go", pods.run),
+    "machines": ("Cluster API's machines beside as many nodes of a bare group", machines.run),
     "autoscaler": ("the same with cluster-autoscaler, from its start", autoscaler.run),
 }
