@@ -4,11 +4,12 @@ import argparse
 import asyncio
 import math
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kwok_operator.core.importing.ledger import Ledger
+from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.settings import Values, add_cluster_flags
@@ -33,8 +34,6 @@ the same bytes.
 Exit code 0: all went well; 1: something could not be read, the rest is there, and ledger.md says
 what is missing; 2: wrong flags, or no cluster.
 """
-
-_ARCHIVES: Final = (".tar.gz", ".tgz")
 
 
 def add_import_flags(parser: argparse.ArgumentParser) -> None:
@@ -123,22 +122,40 @@ def import_settings(
     )
 
 
-def is_archive(output: Path) -> bool:
-    return output.name.endswith(_ARCHIVES)
-
-
 def run(settings: ImportSettings) -> int:
-    """Imports, and returns the exit code."""
+    """Imports, says what came of it, and returns the exit code."""
+    from kwok_operator.importing.folder import OutputError
     from kwok_operator.importing.importer import run_import
+    from kwok_operator.importing.progress import Progress
 
+    progress = Progress()
     try:
-        return asyncio.run(run_import(settings))
+        ledger = asyncio.run(run_import(settings, progress=progress))
+    except OutputError as error:
+        progress.say(f"kwok-operator: {error}")
+        return 1
     except KwokOperatorError as error:
-        print(f"kwok-operator: {error}", file=sys.stderr)
+        progress.say(f"kwok-operator: {error}")
         return 2
-    except KeyboardInterrupt:
-        print("kwok-operator: stopped; nothing was written", file=sys.stderr)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        progress.say("kwok-operator: stopped; nothing was written")
         return 130
+    for line in summary(ledger, settings.output):
+        print(line)
+    return 1 if ledger.missing else 0
+
+
+def summary(ledger: Ledger, output: Path) -> list[str]:
+    """What to know, and where the rest stands."""
+    written = ", ".join(f"{count:,} {kind}" for kind, count in ledger.written.items())
+    lines = [
+        f"{output}: {written or 'nothing'}",
+        f"left out: {ledger.dropped:,} objects; changed: {ledger.changed:,}; ledger.md says why",
+    ]
+    if ledger.missing:
+        kinds = names_in_words(list(dict.fromkeys(each.kind for each in ledger.missing)))
+        lines.append(f"could not be read, or not all of it: {kinds}")
+    return lines
 
 
 def _names(flag: str, names: Iterable[str]) -> frozenset[str]:

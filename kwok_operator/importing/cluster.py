@@ -167,6 +167,11 @@ class Cluster:
         except KwokOperatorError as error:
             raise _unreadable(path, error, verb=method.lower()) from error
 
+    async def log_in(self) -> None:
+        """Raises ConnectionConfigError."""
+        self._client = await self._login.client()
+        self._logged_in = time.monotonic()
+
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
@@ -231,8 +236,7 @@ class Cluster:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         await self._turn()
         if self._client is None:
-            self._client = await self._login.client()
-            self._logged_in = time.monotonic()
+            await self.log_in()
         try:
             answer = await self._client.call_api(
                 path,
@@ -277,6 +281,7 @@ async def open_cluster(
     """
     login = Login.find(kubeconfig=kubeconfig, context=context)
     cluster = Cluster(login, requests_per_second=requests_per_second, sleep=sleep, tell=tell)
+    await cluster.log_in()
     try:
         yield cluster
     finally:
