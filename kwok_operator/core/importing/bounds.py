@@ -75,7 +75,9 @@ class Bounds:
         if flags is None:
             return
         metadata = _map(body.get("metadata"))
-        ref = Ref(str(body.get("kind")), *(str(metadata.get(k, "")) for k in ("namespace", "name")))
+        # What a list has of a built-in kind doesn't say the kind.
+        kind = str(body.get("kind") or "Deployment")
+        ref = Ref(kind, *(str(metadata.get(k, "")) for k in ("namespace", "name")))
         self._add(*groups_of_flags(flags), ref=ref)
         options, problems = options_of_flags(flags)
         self._options.append(options)
