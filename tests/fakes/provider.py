@@ -271,9 +271,9 @@ class ProviderWorld:
         assert found is not None
         self.configmaps.remove(found)
 
-    def live(self, *nodes: Json) -> None:
-        """Exactly these are the real nodes."""
-        self.link.nodes.replace([live_node(node) for node in nodes], 1)
+    def live(self, *nodes: Json, link: ScriptedLink | None = None) -> None:
+        """Exactly these are the real nodes, of this cluster unless another link is given."""
+        (link or self.link).nodes.replace([live_node(node) for node in nodes], 1)
 
     async def settled(self) -> None:
         """Makes one pass at least, and those that follow from it."""
