@@ -339,3 +339,39 @@ class TestLiveNodes:
             "configMap",
             "nodes",
         }
+
+
+FAR: dict[str, Any] = {
+    "readNodesFrom": "cluster",
+    "cluster": {"secretName": "prod", "copySizes": True},
+}
+
+
+class TestAnotherCluster:
+    async def test_takes_the_place_of_this_one(self, world: ProviderWorld) -> None:
+        world.live(real("here", "web"))
+        world.live(real("a", "batch"), real("b", "batch"), link=world.far)
+        world.configure(config(**FAR))
+        await world.quiet()
+        assert list(world.groups.bodies) == ["batch"]
+        assert world.groups.bodies["batch"]["spec"]["targetSize"] == 2
+
+    async def test_that_can_not_be_read_keeps_everything_as_it_is(
+        self, world: ProviderWorld
+    ) -> None:
+        nodes = real("a", "batch"), real("b", "batch")
+        world.live(*nodes, link=world.far)
+        world.configure(config(**FAR))
+        await world.quiet()
+        world.written()
+        world.far.problem = "Secret ops/prod does not exist"
+        world.live(real("c", "new"), link=world.far)
+        await world.quiet()
+        assert (world.written(), world.problems()) == ([], {"NodesUnreadable": 1})
+        message = world.said("NodesUnreadable")[0].message
+        for part in ("cluster.secretName", "Secret ops/prod does not exist", "groups stay"):
+            assert part in message
+        world.far.problem = None
+        world.live(real("a", "batch", cpu="32"), link=world.far)
+        await world.quiet()
+        assert (world.written(), world.problems()) == ([], {}), "sizes are copied once"
