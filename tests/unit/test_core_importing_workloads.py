@@ -387,7 +387,6 @@ def test_jobs_have_the_rest_to_do() -> None:
     template = {"metadata": {"labels": {"app": "x", "job-name": "old"}}, "spec": {}}
     spec = {"completions": 10, "parallelism": 3, "template": template}
     done = {"conditions": [{"type": "Complete", "status": "True"}]}
-    cron_job = owned_by("CronJob", "nightly")
     result = imported(
         ("CronJob", body_of("nightly", {"schedule": "@daily", "jobTemplate": {"spec": spec}})),
         (
