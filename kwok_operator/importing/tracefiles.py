@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from kwok_operator.core.importing.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
-from kwok_operator.core.importing.recording import Clean
 from kwok_operator.core.importing.trace import Line, decode, encode
+from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.errors import SettingsError, TraceError
 
 _GZIP: Final = 31
@@ -62,7 +62,7 @@ class TraceWriter:
 
     def write(self, lines: Iterable[Line]) -> None:
         text = "".join(f"{encode(line)}\n" for line in lines).encode()
-        if text:
+        if text and self._file is not None:
             self._put(self._zip.compress(text) if self._zip else text)
 
     def flush(self) -> None:
@@ -80,10 +80,15 @@ class TraceWriter:
                     file.write(self._zip.flush())
             self._zip = None
 
+    def discard(self) -> None:
+        """Nothing worth keeping was written; nothing is from now on."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
     def _put(self, data: bytes) -> None:
-        assert self._file is not None
-        self._file.write(data)
-        self.size += len(data)
+        if self._file is not None:
+            self._file.write(data)
+            self.size += len(data)
 
 
 def part_path(path: Path, part: int) -> Path:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.core.importing.recording import Clean, Recorder
+from kwok_operator.core.importing.recording import Recorder
 from kwok_operator.core.importing.trace import (
     KINDS,
     MAX_SECONDS,
@@ -24,6 +24,7 @@ from kwok_operator.core.importing.trace import (
     Stop,
     shape_of,
 )
+from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.errors import TraceError, one_line
 

@@ -12,7 +12,7 @@ is cleaned isn't decided here.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,11 +28,9 @@ from kwok_operator.core.importing.trace import (
     Shape,
     shape_of,
 )
+from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.times import parse_time
-
-Clean = Callable[[str, Any], dict[str, Any] | None]
-"""Kind and body -> what is kept of the object, or nothing of it. Never raises."""
 
 _ENDED: Final = ("Succeeded", "Failed")
 _MADE_BY: Final = {

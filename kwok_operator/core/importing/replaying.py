@@ -11,7 +11,7 @@ here.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -28,6 +28,7 @@ from kwok_operator.core.importing.trace import (
     Shape,
     Stop,
 )
+from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.errors import TraceError
 
 JSON: Final = "application/json"
@@ -37,8 +38,6 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MADE_UP: Final = 5
 _MAX_NAME: Final = 63
 """As the API server makes names up."""
-
-CleanShape = Callable[[str, dict[str, Any]], dict[str, Any] | None]
 
 
 class Verb(StrEnum):
@@ -102,7 +101,7 @@ class Seen:
 class Replay:
     """Plays one trace once."""
 
-    def __init__(self, settings: Settings, *, clean: CleanShape) -> None:
+    def __init__(self, settings: Settings, *, clean: Clean) -> None:
         self.seen = Seen()
         self.header: Header | None = None
         self._settings = settings
