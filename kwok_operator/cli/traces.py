@@ -172,6 +172,7 @@ def run_record(settings: RecordSettings) -> int:
 def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
     """Replays, prints or deletes, and returns the exit code."""
     from kwok_operator.importing import replay
+    from kwok_operator.importing.replayreport import summary
 
     try:
         if dry_run:
@@ -188,7 +189,7 @@ def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
     except KwokOperatorError as error:
         _tell(f"kwok-operator: {error}")
         return 2
-    for line in replay.summary(plan, told, report):
+    for line in summary(plan, told, report):
         print(line)
     if report.interrupted:
         return 130

@@ -1,4 +1,4 @@
-"""What the flags of `record` and `replay` come to, apart from the programs: those cost more to load."""
+"""What `kwok-operator record` and `replay` were asked for."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -111,7 +111,7 @@ class Recorder:
     def happened(self, kind: str, event: Mapping[str, Any], *, at: float) -> Iterator[Line]:
         body, what = event.get("object"), event.get("type")
         uid = _uid(body)
-        if not uid or what not in ("ADDED", "MODIFIED", "DELETED"):
+        if not isinstance(body, dict) or not uid or what not in ("ADDED", "MODIFIED", "DELETED"):
             return
         if what == "DELETED":
             yield from self._gone(kind, uid, at=at)
