@@ -26,6 +26,7 @@ from kwok_operator.core.importing.trace import (
 )
 from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import TraceError, one_line
 
 Placed = tuple[str, Line]
@@ -106,7 +107,10 @@ def simkube_lines(
     ignored = Counter() if ignored is None else ignored
     happenings = sorted(_objects(told, where, ignored), key=lambda each: each.at)
     if not happenings:
-        raise _wrong(where, "events", None, "are missing", "give a trace that has some")
+        kinds = names_in_words([f"{count} {kind}" for kind, count in ignored.items()])
+        problem = f"have nothing that can be replayed{f', but {kinds}' if kinds else ''}"
+        remedy = f"record some of {', '.join(KINDS)}"
+        raise _wrong(where, "events", None, problem, remedy)
     start = happenings[0].at
     happenings = sorted([*happenings, *_ends(told, where)], key=lambda each: each.at)
     happenings = [each for each in happenings if each.at >= start]
