@@ -26,7 +26,7 @@ from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
 from kwok_operator.core.words import Problem, few_names
-from kwok_operator.errors import ManifestError
+from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.providerconfig import ProviderConfig
 from kwok_operator.models.source import RemoteCluster
@@ -272,7 +272,8 @@ class Provider:
 
 
 def _unreadable(link: Link, cluster: RemoteCluster | None) -> Problem:
-    why = f"the nodes of {link.place}: {link.problem or 'they are still being listed'}"
+    problem = one_line(link.problem or "they are still being listed", limit=600)
+    why = f"the nodes of {link.place}: {problem}"
     if cluster is not None:
         why = (
             f"cluster.secretName: {why}; groups stay as they are until the kubeconfig in that"
