@@ -28,6 +28,7 @@ from tests.fakes.provider import (
     documents,
     template,
 )
+from tests.fakes.waiting import until
 
 OWNER = "kwok-operator.io/provider-config"
 NOT_DERIVED_SINCE = "kwok-operator.io/not-derived-since"
@@ -375,3 +376,21 @@ class TestAnotherCluster:
         world.live(real("a", "batch", cpu="32"), link=world.far)
         await world.quiet()
         assert (world.written(), world.problems()) == ([], {}), "sizes are copied once"
+
+    async def test_that_takes_long_to_list_is_no_problem(
+        self, world: ProviderWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waits: list[None] = []
+
+        async def in_vain() -> bool:
+            waits.append(None)
+            return False
+
+        monkeypatch.setattr(world.far.nodes, "wait_synced", in_vain)
+        world.configure(config(**FAR))
+        await until(lambda: waits)
+        world.provider.changed()
+        await until(lambda: len(waits) == 2)
+        assert (world.events.said, world.written()) == ([], [])
+        world.live(real("a", "batch"), link=world.far)
+        await until(lambda: "batch" in world.groups.bodies)

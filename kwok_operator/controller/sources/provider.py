@@ -26,7 +26,7 @@ from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
 from kwok_operator.core.words import Problem, few_names
-from kwok_operator.errors import ManifestError
+from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.providerconfig import ProviderConfig
 from kwok_operator.models.source import RemoteCluster
@@ -129,8 +129,10 @@ class Provider:
             return
         self._note(configmap, config)
         self._local.start()
-        self._derived.begin()
         derivation = await self._derive(config, problems)
+        if derivation is None:
+            return
+        self._derived.begin()
         problems += derivation.problems
         for group in derivation.groups:
             problems += await self._apply(group)
@@ -152,23 +154,29 @@ class Provider:
         self._templates = config.configmap_name or ""
         return config
 
-    async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation:
-        """What comes out, of what can be read; what can't is added to `problems`."""
+    async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation | None:
+        """What comes out, of what can be read; what can't is added to `problems`.
+
+        None while live nodes are being listed: the end of that makes a pass, and so does trouble.
+        """
+        live, link = None, self._fleet(config.cluster)
+        if config.read_nodes_from.live:
+            if link.problem is None:
+                await link.nodes.wait_synced()
+            synced, problem = link.nodes.synced.is_set(), link.problem
+            if not synced and problem is None:
+                return None
+            # An outage of this cluster stops the writes as well, and is told elsewhere.
+            if problem is not None and (config.cluster or not synced):
+                problems.append(_unreadable(link.place, problem, config.cluster))
+            else:
+                live = list(link.nodes)
         templates = None
         if config.read_nodes_from.static:
             try:
                 templates = await self._read_templates(config)
             except ManifestError as error:
                 problems.append(Problem("InvalidTemplates", str(error)))
-        live = None
-        link = self._fleet(config.cluster)
-        if config.read_nodes_from.live:
-            # An outage of this cluster stops the writes as well, and is told elsewhere.
-            known = config.cluster is None or link.problem is None
-            if known and await link.nodes.wait_synced():
-                live = list(link.nodes)
-            else:
-                problems.append(_unreadable(link, config.cluster))
         return await asyncio.to_thread(
             derive, config, owner=self._owner, templates=templates, live=live
         )
@@ -271,8 +279,8 @@ class Provider:
             logger.info("provider config: configmap=%s %s", self._owner, summary)
 
 
-def _unreadable(link: Link, cluster: RemoteCluster | None) -> Problem:
-    why = f"the nodes of {link.place}: {link.problem or 'they are still being listed'}"
+def _unreadable(place: str, problem: str, cluster: RemoteCluster | None) -> Problem:
+    why = f"the nodes of {place}: {one_line(problem, limit=600)}"
     if cluster is not None:
         why = (
             f"cluster.secretName: {why}; groups stay as they are until the kubeconfig in that"
