@@ -144,6 +144,17 @@ class Autoscaler:
         )
         return bytes(answer.nodeBytes)
 
+    def knows(self, group: str) -> bool:
+        """Whether the shim serves the group and has heard of its template, by a watch of its own:
+        what the API server says of the group it may hear a moment later."""
+        if group not in self.loop():
+            return False
+        try:
+            return bool(self.template(group))
+        except grpc.RpcError as error:
+            assert error.code() is grpc.StatusCode.FAILED_PRECONDITION, error
+            return False
+
 
 def as_node(node: dict[str, Any]) -> pb.ExternalGrpcNode:
     """A Node as cluster-autoscaler sends it."""
