@@ -72,10 +72,10 @@ class Shim:
 
 
 class Autoscaler:
-    """The calls of cluster-autoscaler."""
+    """The calls of cluster-autoscaler, to a socket file or to an address as cloud-config has it."""
 
-    def __init__(self, socket: Path) -> None:
-        self._channel = grpc.insecure_channel(f"unix:{socket}")
+    def __init__(self, shim: Path | str) -> None:
+        self._channel = grpc.insecure_channel(f"unix:{shim}" if isinstance(shim, Path) else shim)
 
     def close(self) -> None:
         self._channel.close()
