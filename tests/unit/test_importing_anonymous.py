@@ -8,6 +8,7 @@
 """
 
 import copy
+import ipaddress
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -286,6 +287,35 @@ def test_the_same_name_everywhere() -> None:
     assert fpga in of(renamed, "LimitRange")["spec"]["limits"][0]["max"]
 
 
+@each_row("name", ["nvidia", "spot", "true", "42", "canary"])
+def test_classes_that_are_called_like_a_word(name: str) -> None:
+    terms = [{"scopeName": "PriorityClass", "operator": "In", "values": [name]}]
+    renamed, _ = anonymize(
+        [
+            made("PriorityClass", name=name),
+            made("RuntimeClass", name=name),
+            made("ResourceQuota", spec={"scopeSelector": {"matchExpressions": terms}}),
+            made("Pod", spec={"priorityClassName": name, "runtimeClassName": name}),
+        ],
+        key=KEY,
+    )
+    (new,) = {renamed[0]["metadata"]["name"], renamed[1]["metadata"]["name"]}
+    assert renamed[3]["spec"] == {"priorityClassName": new, "runtimeClassName": new}
+    assert of(renamed, "ResourceQuota")["spec"]["scopeSelector"]["matchExpressions"] == [
+        {**terms[0], "values": [new]}
+    ]
+
+
+@each_row("address", ["192.168.7.9", "203.0.113.8", "2001:db8::7", "fe80::1%canary"])
+def test_addresses_of_machines_become_others(address: str) -> None:
+    ports = [{"hostPort": 1, "hostIP": ip} for ip in (address, "0.0.0.0", "::1", address)]
+    (pod,), _ = anonymize([made("Pod", spec={"containers": [{"ports": ports}]})], key=KEY)
+    found = [port["hostIP"] for port in pod["spec"]["containers"][0]["ports"]]
+    assert found[1:3] == ["0.0.0.0", "::1"]
+    assert found[0] == found[3] != address
+    assert ipaddress.ip_address(found[0]).is_private
+
+
 def test_groups_of_the_corpus_can_be_applied_and_give_nothing_away() -> None:
     groups = corpus_groups()
     renamed, _ = anonymize(groups, key=KEY)
@@ -469,9 +499,10 @@ def test_names_that_every_cluster_has_stay() -> None:
 @each_row(
     "field",
     [
-        *("spec.targetSize", "status.capacity.cpu", "metadata.labels", ""),
+        *("spec.targetSize", "metadata.labels", ""),
         *("spec.template.spec.containers[0].env", "spec.containers[].resources"),
-        *("metadata.labels.nvidia.com/gpu", "metadata.labels.node-role.kubernetes.io/infra"),
+        *("metadata.labels[nvidia.com/gpu]", "metadata.labels[node-role.kubernetes.io/infra]"),
+        *("status.capacity[cpu]", "spec.hard[requests.nvidia.com/gpu]", "spec.limits[].max"),
     ],
 )
 def test_paths_of_notes_stay(field: str) -> None:
@@ -483,6 +514,9 @@ def test_paths_of_notes_stay(field: str) -> None:
     "field",
     [
         "metadata.labels.canary.io/canary",
+        "metadata.labels[canary.io/canary]",
+        "spec.hard[requests.canary.io/fpga]",
+        "spec.limits[].max[canary.io/fpga]",
         "metadata.labels.canary.io/limits.canary",
         "metadata.labels.node-role.kubernetes.io/canary",
         "metadata.annotations.canary",
@@ -499,6 +533,20 @@ def test_names_in_notes_go(field: str) -> None:
     assert "canary" not in str(after).lower()
     assert (after.reason, after.count, after.dropped) == (note.reason, 3, True)
     assert after.field.partition(".")[0] == field.partition(".")[0]
+
+
+@each_row(
+    "reason detail wanted",
+    [
+        (Reason.NOT_SCHEDULING, "containers[].env, volumes", "containers[].env, volumes"),
+        (Reason.OWNER_UNKNOWN, "Rollout", "Rollout"),
+        (Reason.OWNER_UNKNOWN, "Canary", ""),
+        (Reason.NODE_CORDONED, "canary-node", ""),
+    ],
+)
+def test_what_is_said_beside_a_reason(reason: Reason, detail: str, wanted: str) -> None:
+    (note,) = anonymize_notes([Note(Ref("Pod", "a", "b"), reason, detail=detail)], key=KEY)
+    assert note.detail == wanted
 
 
 def test_notes_name_what_the_manifests_name() -> None:

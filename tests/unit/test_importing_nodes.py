@@ -312,9 +312,9 @@ def test_the_template_is_the_most_common_node_and_what_differs_is_told() -> None
     labels = manifest["spec"]["template"]["shape"]["labels"]
     assert labels == {"eks.amazonaws.com/nodegroup": "web", "image": "old"}
     assert told(found, Reason.NODES_DIFFER) == [
-        ("web", "metadata.labels.image", 2),
-        ("web", "metadata.labels.only", 1),
-        ("web", "metadata.labels.rack", 2),
+        ("web", "metadata.labels[image]", 2),
+        ("web", "metadata.labels[only]", 1),
+        ("web", "metadata.labels[rack]", 2),
     ]
 
 
@@ -329,11 +329,11 @@ def test_differences_in_every_part_are_told() -> None:
     )
     found = grouped(in_pool("a"), in_pool("b"), other)
     assert [field for _, field, _ in told(found, Reason.NODES_DIFFER)] == [
-        "metadata.annotations.cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        "metadata.annotations[cluster-autoscaler.kubernetes.io/scale-down-disabled]",
         "spec.taints",
-        "status.allocatable.cpu",
-        "status.allocatable.memory",
-        "status.capacity.cpu",
+        "status.allocatable[cpu]",
+        "status.allocatable[memory]",
+        "status.capacity[cpu]",
     ]  # fmt: skip
 
 
@@ -425,7 +425,7 @@ def test_a_control_plane_that_takes_pods_is_a_node_as_any_other() -> None:
     body = node(labels={role: ""}, taints=[{"key": role, "effect": "PreferNoSchedule"}])
     found = grouped(body)
     assert sizes(found) == {"4cpu-16gi": 1}
-    assert told(found, Reason.LABEL_DROPPED) == [("4cpu-16gi", f"metadata.labels.{role}", 1)]
+    assert told(found, Reason.LABEL_DROPPED) == [("4cpu-16gi", f"metadata.labels[{role}]", 1)]
 
 
 def test_a_node_without_capacity_counts_in_its_pool() -> None:
@@ -441,7 +441,7 @@ def test_a_node_that_is_read_again_takes_the_place_of_the_former() -> None:
 
 def test_labels_that_a_machine_takes_with_it_are_told() -> None:
     found = grouped(in_pool("a", **{"alpha.eksctl.io/instance-id": "i-1"}), in_pool("b"))
-    lost = [("web", "metadata.labels.alpha.eksctl.io/instance-id", 1)]
+    lost = [("web", "metadata.labels[alpha.eksctl.io/instance-id]", 1)]
     assert told(found, Reason.LABEL_DROPPED) == lost
 
 
