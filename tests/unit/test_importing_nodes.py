@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kwok_operator.core.cleaning import clean_node
 from kwok_operator.core.groupcheck import check_group
 from kwok_operator.core.importing.grouping import Grouped, Nodes
-from kwok_operator.core.importing.notes import REASONS, Note, Reason
+from kwok_operator.core.importing.notes import Note, Reason
 from kwok_operator.core.importing.prices import Prices
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.template import resolve
@@ -97,10 +97,6 @@ def is_whole(found: Grouped) -> None:
     assert sum(of_groups.values()) + gone == found.read
     members = list(found.groups_of.values())
     assert {name: members.count(name) for name in members} == of_groups
-
-
-def test_every_reason_has_its_sentence() -> None:
-    assert set(REASONS) == set(Reason)
 
 
 def test_the_corpus_as_one_cluster() -> None:

@@ -20,6 +20,7 @@ from kwok_operator.core.importing.notes import Note, Reason, Ref
 
 _HASH_LENGTH: Final = 12
 """Of base32: 60 bits, so that a million names are still different."""
+_PRIVATE_ADDRESSES: Final = {4: ("10.0.0.0", 24), 6: ("fd00::", 64)}
 _LABELS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "annotations"})
 _RESOURCES: Final = frozenset(
     """requests limits capacity allocatable hard podFixed resources
@@ -146,25 +147,24 @@ class Anonymizer:
             return self.hash(text)
         if found.is_unspecified or found.is_loopback:
             return text
-        digest = base64.b32decode(self.hash(text).removeprefix("n-").upper() + "====")
-        number = int.from_bytes(digest[:7])
-        low, high = (
-            ("10.0.0.1", "10.255.255.254")
-            if found.version == 4
-            else ("fd00::1", "fd00::ffff:ffff:ffff")
-        )
-        first, last = (int(ipaddress.ip_address(end)) for end in (low, high))
-        return str(type(found)(first + number % (last - first)))
+        start, bits = _PRIVATE_ADDRESSES[found.version]
+        number = int.from_bytes(self._digest(text)) % 2**bits
+        other = str(ipaddress.ip_address(start) + number)
+        self.table[other] = text
+        return other
 
     def hash(self, text: str) -> str:
         """The beginning makes a name of it that every kind of object, label and domain may have."""
         found = self._hashes.get(text)
         if found is None:
-            digest = hmac.digest(self.key, text.encode(errors="surrogatepass"), "sha256")
-            found = f"n-{base64.b32encode(digest).decode().lower()[:_HASH_LENGTH]}"
+            digest = base64.b32encode(self._digest(text)).decode().lower()
+            found = f"n-{digest[:_HASH_LENGTH]}"
             self._hashes[text] = found
             self.table[found] = text
         return found
+
+    def _digest(self, text: str) -> bytes:
+        return hmac.digest(self.key, text.encode(errors="surrogatepass"), "sha256")
 
     def _step(self, step: str) -> str:
         return step if _WORD.fullmatch(step) and step not in self._hashes else self.hash(step)
