@@ -62,6 +62,7 @@ CONFINED: dict[str, tuple[str, ...]] = {
         f"{PACKAGE}.observability.health",
         f"{PACKAGE}.importing.cluster",
     ),
+    "msgpack": (f"{PACKAGE}.importing.tracefiles",),
     "grpc": (f"{PACKAGE}.shim",),
     "google": (f"{PACKAGE}.shim",),
     "hpack": (f"{PACKAGE}.shim.http2",),

@@ -41,6 +41,32 @@ class Reason(StrEnum):
     BOUNDS_UNREADABLE = "BoundsUnreadable"
     LIMITS_NOT_KEPT = "LimitsNotKept"
 
+    # Workloads and their pods.
+    TERMINATING = "Terminating"
+    ENDED = "Ended"
+    PENDING = "Pending"
+    OWNER_CAME_OR_WENT = "OwnerCameOrWent"
+    OWNER_UNKNOWN = "OwnerUnknown"
+    STATIC_PODS = "StaticPods"
+    STATIC_PODS_ELSEWHERE = "StaticPodsElsewhere"
+    PARTLY_DONE = "PartlyDone"
+    SUSPENDED = "Suspended"
+    NOT_SCHEDULING = "NotScheduling"
+    INVALID_FIELD = "InvalidField"
+    UNKNOWN_FIELDS = "UnknownFields"
+    RESOURCE_CLAIMS = "ResourceClaims"
+    SCHEDULING_GATES = "SchedulingGates"
+    READINESS_GATES = "ReadinessGates"
+    NO_PRIORITY_CLASS = "NoPriorityClass"
+    NO_RUNTIME_CLASS = "NoRuntimeClass"
+    BOUND_TO_NODE = "BoundToNode"
+    NODE_UNKNOWN = "NodeUnknown"
+    TOO_MANY_PLACES = "TooManyPlaces"
+    VOLUMES_IN_SEVERAL_PLACES = "VolumesInSeveralPlaces"
+    POD_SECURITY = "PodSecurity"
+    QUOTA_UNUSED = "QuotaUnused"
+    NOTHING_LEFT = "NothingLeft"
+
 
 REASONS: Final[Mapping[Reason, str]] = {
     Reason.NO_OBJECT: "it is no object with a name, so nothing can be made of it",
@@ -62,6 +88,36 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.BOUNDS_UNMATCHED: "no imported node is known to belong to this scaling group",
     Reason.BOUNDS_UNREADABLE: "it can't be read, and its bounds are not known",
     Reason.LIMITS_NOT_KEPT: "a NodePool limits resources, and groups limit nodes; set maxSize",
+    Reason.TERMINATING: "it was being deleted",
+    Reason.ENDED: "it had ended",
+    Reason.PENDING: "pods were pending, and will be again",
+    Reason.OWNER_CAME_OR_WENT: "pods whose owner came or went while the cluster was read; import"
+    " again to see them settled",
+    Reason.OWNER_UNKNOWN: "its owner is of a kind that isn't imported; the same number of pods of"
+    " that shape is",
+    Reason.STATIC_PODS: "static pods of nodes; a DaemonSet runs them on the groups of these nodes",
+    Reason.STATIC_PODS_ELSEWHERE: "static pods of nodes that aren't imported",
+    Reason.PARTLY_DONE: "so many pods of the Job had succeeded; only the rest is to do",
+    Reason.SUSPENDED: "it is suspended: it would begin Jobs at times that have nothing to do with"
+    " a rehearsal",
+    Reason.NOT_SCHEDULING: "what doesn't decide where pods are scheduled is never kept",
+    Reason.INVALID_FIELD: "its value is of a type that no API server takes, so it is left out",
+    Reason.UNKNOWN_FIELDS: "it has fields that are not known here, and they are left out",
+    Reason.RESOURCE_CLAIMS: "claims of devices aren't imported; the pods ask for none",
+    Reason.SCHEDULING_GATES: "nobody would open the gates; the pods are scheduled at once",
+    Reason.READINESS_GATES: "nobody would open the gates; the pods are Ready without",
+    Reason.NO_PRIORITY_CLASS: "its PriorityClass could not be read; the pods have no priority",
+    Reason.NO_RUNTIME_CLASS: "its RuntimeClass could not be read; the pods have no overhead",
+    Reason.BOUND_TO_NODE: "it asks for a node by name, and gets the node's group",
+    Reason.NODE_UNKNOWN: "it says something of a node by name that can't be said of a group, or of"
+    " a node that isn't imported; that condition is left out",
+    Reason.TOO_MANY_PLACES: "its volumes and its affinity have too many alternatives together; the"
+    " place of a volume is left out",
+    Reason.VOLUMES_IN_SEVERAL_PLACES: "its pods have volumes in several places; each may now be in"
+    " any of them",
+    Reason.POD_SECURITY: "a label that would refuse pods without a security context is left out",
+    Reason.QUOTA_UNUSED: "no pod uses up what it limits",
+    Reason.NOTHING_LEFT: "nothing of it concerns pods",
 }
 
 
