@@ -5,7 +5,9 @@
     facts      what the cluster's answers say (pure)
     progress   how far a scaling is, as a bar and a rate (pure)
     kubectl    kubectl, as if it was typed
-    operator   the operator as a process that outlives the demo; keeper.py ends it
+    process    a program that the demo starts; keeper.py ends it
+    operator   the operator, which outlives the demo
+    autoscaler cluster-autoscaler, where there is one, and the shim; both end with their step
     screen     how all of it looks on a terminal, and elsewhere
 
 manifests/ holds what is applied. Nothing of it is needed to use the operator.

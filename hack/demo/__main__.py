@@ -26,6 +26,7 @@ from hack.controlplane import (
     delete,
     get,
 )
+from hack.demo.autoscaler import Autoscaler
 from hack.demo.errors import DemoError
 from hack.demo.kubectl import CHECKOUT, Kubectl, on_search_path
 from hack.demo.operator import Operator
@@ -33,6 +34,7 @@ from hack.demo.screen import Screen
 from hack.demo.story import PODS_NAMESPACE, Story, remove_what_is_left
 
 _EPILOG = """\
+CLUSTER_AUTOSCALER names a cluster-autoscaler for the last step; by default it is the one on PATH.
 The environment variables of `python3 -m hack.controlplane --help` hold here, too. With
 KWOK_OPERATOR_TEST_KUBECONFIG, the demo uses that cluster, needs a kwok controller there, and takes
 away what it made when it is told to: the CRD, and the namespace and rights of the operator, stay.
@@ -79,6 +81,7 @@ class _Demo:
         home = settings.cache if cluster.borrowed else cluster.kubeconfig.parent
         self._directory = home / "demo"
         self._operator = Operator(self._directory)
+        self._autoscaler = Autoscaler(self._directory)
         self._kubectl = Kubectl(
             cluster.kubectl,
             kubeconfig=cluster.kubeconfig,
@@ -92,9 +95,14 @@ class _Demo:
         started = time.monotonic()
         self._kubectl.read("get", "--raw", "/readyz")
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._operator.stop()
+        self._stop()
         story = Story(
-            kubectl=self._kubectl, screen=self._screen, operator=self._operator, nodes=nodes
+            kubectl=self._kubectl,
+            screen=self._screen,
+            operator=self._operator,
+            autoscaler=self._autoscaler,
+            nodes=nodes,
+            environ=self._settings.environ,
         )
         story.tell()
         self._screen.say(["", f"That was all, in {time.monotonic() - started:.0f} s."])
@@ -107,9 +115,14 @@ class _Demo:
                 remove_what_is_left(self._kubectl)
                 self._kubectl.read("delete", "namespace", PODS_NAMESPACE, "--ignore-not-found")
         finally:
-            self._operator.stop()
+            self._stop()
             shutil.rmtree(self._directory, ignore_errors=True)
             delete(self._cluster.name, settings=self._settings)
+
+    def _stop(self) -> None:
+        """End what an earlier demo has left, too, if it was killed."""
+        self._autoscaler.stop()
+        self._operator.stop()
 
     def say_how_to_go_on(self) -> None:
         """Tell how to use what is left running, and how to remove it."""

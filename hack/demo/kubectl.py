@@ -70,6 +70,11 @@ class Kubectl:
         """Run a command for the object that it prints with `-o json`."""
         return json.loads(self.read(*arguments, "--output=json"))
 
+    def config(self) -> dict[str, Any]:
+        """Return the kubeconfig in use, with all that it refers to."""
+        config: dict[str, Any] = self.json("config", "view", "--raw", "--minify", "--flatten")
+        return config
+
     @contextmanager
     def watch(self, *arguments: str, seconds: float) -> Iterator[Iterator[str]]:
         """Run a command that goes on printing; give its lines, for some seconds at most."""

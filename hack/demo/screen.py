@@ -44,13 +44,14 @@ class Screen:
         self._steps += 1
         self._write("")
         self._write(self._colour(f"{self._steps}. {title}", _BOLD))
-        for line in textwrap.wrap(explanation, _WIDTH - 3):
+        for line in textwrap.wrap(explanation, _WIDTH - 3, break_on_hyphens=False):
             self._write(f"   {line}")
 
     def command(self, text: str) -> None:
-        """Show a command as it could be typed."""
+        """Show a command as it could be typed; it may have several lines."""
         self._write("")
-        self._write(self._colour(f"   $ {text}", _CYAN))
+        for number, line in enumerate(text.splitlines()):
+            self._write(self._colour(f"   {'  ' if number else '$ '}{line}", _CYAN))
 
     def output(self, lines: Sequence[str]) -> None:
         """Show what a command printed."""

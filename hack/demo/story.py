@@ -1,6 +1,7 @@
 """What the demo shows, step by step, and what must have come of each step.
 
     install -> even and odd -> a refused drain -> spread pods -> 1,000 nodes and back
+            -> nodes that cluster-autoscaler asks for, where there is one
 
 Each step prints the commands that it runs, so that they can be typed again, and ends with a check
 of the cluster's own answers. The first check that fails ends the demo with a `DemoError`.
@@ -11,9 +12,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from hack.demo import facts
+from hack.demo.autoscaler import VARIABLE, Autoscaler, NoAutoscaler, find
 from hack.demo.errors import DemoError
 from hack.demo.kubectl import Kubectl
 from hack.demo.operator import ACCOUNT, NAMESPACE, Operator
@@ -28,18 +32,32 @@ PARITY = "example.com/parity"
 _OURS = "app.kubernetes.io/part-of=kwok-operator-demo"
 _CRD = f"crd/{PLURAL}.{API_GROUP}"
 _BIG = "demo-eks"
+_AUTO = "demo-auto"
+_GUIDE = "docs/rehearse-autoscaling.md"
 _VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget"
 _SCALING_SECONDS = 300.0
+_LOOK_SECONDS = 0.25
 
 
 class Story:
     """The steps, in the order in which `tell` takes them."""
 
-    def __init__(self, *, kubectl: Kubectl, screen: Screen, operator: Operator, nodes: int) -> None:
+    def __init__(
+        self,
+        *,
+        kubectl: Kubectl,
+        screen: Screen,
+        operator: Operator,
+        autoscaler: Autoscaler,
+        nodes: int,
+        environ: Mapping[str, str],
+    ) -> None:
         self._kubectl = kubectl
         self._screen = screen
         self._operator = operator
+        self._autoscaler = autoscaler
         self._nodes = nodes
+        self._environ = environ
 
     def tell(self) -> None:
         """Show everything; raises DemoError where something is not as it should be."""
@@ -48,6 +66,11 @@ class Story:
         self._refused_drain()
         self._spread()
         self._large_group()
+        try:
+            self._autoscaling(find(self._environ))
+        except NoAutoscaler as why:
+            how = f"{_GUIDE} says how to get one, `make demo {VARIABLE}=PATH` uses it"
+            self._screen.say(["", f"No cluster-autoscaler is shown: {why}. {how}."])
 
     def _install(self) -> None:
         kubectl = self._kubectl
@@ -144,6 +167,61 @@ class Story:
         found = facts.traces(pasted, made)
         self._check(not found, "nothing of the pasted machine is on the node", seen=found)
 
+    def _autoscaling(self, program: Path) -> None:
+        kubectl = self._kubectl
+        self._screen.step(
+            "cluster-autoscaler asks for nodes",
+            f"{_AUTO} has no node, and may have ten. Six pods want a node of it each. To "
+            "cluster-autoscaler the shim is a cloud; --namespace is where it writes its status.",
+        )
+        kubectl.show("apply", "-f", f"{MANIFESTS}/autoscaled.yaml")
+        self._wait_until_ready(_AUTO)
+        running = self._autoscaler.running(
+            program, kubectl, self._screen, namespace=PODS_NAMESPACE, groups=_OURS
+        )
+        with running:
+            started = time.monotonic()
+            kubectl.show("apply", "-f", f"{MANIFESTS}/six-pods.yaml")
+            self._wait_for_autoscaler(start=0, end=6)
+            self._wait_for_pods("six")
+            seconds = time.monotonic() - started
+            placed = facts.running_on(self._pods("six"))
+            right = list(placed.values()) == [1] * 6
+            self._check(right, f"six pods run on six new nodes after {seconds:.1f} s")
+            kubectl.show("get", "kng", _AUTO)
+            self._screen.output(self._scale_up_events())
+            started = time.monotonic()
+            kubectl.show("delete", "deployment", "six", "-n", PODS_NAMESPACE)
+            self._wait_for_autoscaler(start=6, end=0)
+            seconds = time.monotonic() - started
+            self._screen.passed(f"it has given the six nodes back after {seconds:.1f} s")
+        self._screen.passed(f"it has ended, and so has the shim; its log is {self._autoscaler.log}")
+
+    def _wait_for_autoscaler(self, *, start: int, end: int) -> None:
+        """Show how far it is from one size of its group to another."""
+        started = time.monotonic()
+        look = ("get", "kng", _AUTO, f"--output=jsonpath={WATCHED}")
+        while True:
+            seconds = time.monotonic() - started
+            self._autoscaler.check()
+            seen = Sighting.parse(self._kubectl.read(*look))
+            if seen is not None:
+                progress = Progress.of(seen.nodes, start=start, end=end, seconds=seconds)
+                if seen.settled and seen.nodes == end:
+                    self._screen.updated(progress.line())
+                    return
+                self._screen.update(progress.line())
+            if seconds > _SCALING_SECONDS:
+                why = f"{self._why_not_ready(_AUTO)} ({self._autoscaler.log})"
+                raise DemoError(f"{_AUTO} is not at {end} nodes in {seconds:.0f} s: {why}")
+            time.sleep(_LOOK_SECONDS)
+
+    def _scale_up_events(self) -> list[str]:
+        """What cluster-autoscaler says of the pods that it got nodes for, each once."""
+        where = ("get", "events", "-n", PODS_NAMESPACE, "--field-selector=reason=TriggeredScaleUp")
+        events = self._kubectl.json(*where)["items"]
+        return sorted({f"Event {event['reason']}: {event['message']}" for event in events})
+
     def _scale(self, *, start: int, end: int) -> None:
         """Scale the large group, and show how far it is until it is there."""
         started = time.monotonic()
@@ -220,8 +298,8 @@ def remove_what_is_left(kubectl: Kubectl) -> None:
     here = ("-n", PODS_NAMESPACE)
     if deployments := kubectl.read("get", "deployments", *here, "-l", _OURS, "-o", "name").split():
         kubectl.read("scale", *deployments, *here, "--replicas=0")
-        pods = "app in (ten,eleven)"
+        pods = "app in (ten,eleven,six)"
         kubectl.read("wait", "pods", "--for=delete", *here, "-l", pods, limit)
     kubectl.read("delete", "kng", "-l", _OURS, "--ignore-not-found", limit)
-    nodes = f"{NODE_GROUP_LABEL} in (demo-even,demo-odd,{_BIG})"
+    nodes = f"{NODE_GROUP_LABEL} in (demo-even,demo-odd,{_BIG},{_AUTO})"
     kubectl.read("wait", "nodes", "--for=delete", "-l", nodes, limit)

@@ -72,10 +72,10 @@ class Shim:
 
 
 class Autoscaler:
-    """The calls of cluster-autoscaler."""
+    """The calls of cluster-autoscaler, to a socket file or to an address as cloud-config has it."""
 
-    def __init__(self, socket: Path) -> None:
-        self._channel = grpc.insecure_channel(f"unix:{socket}")
+    def __init__(self, shim: Path | str) -> None:
+        self._channel = grpc.insecure_channel(f"unix:{shim}" if isinstance(shim, Path) else shim)
 
     def close(self) -> None:
         self._channel.close()
@@ -143,6 +143,17 @@ class Autoscaler:
             "NodeGroupTemplateNodeInfo", request, pb.NodeGroupTemplateNodeInfoResponse
         )
         return bytes(answer.nodeBytes)
+
+    def knows(self, group: str) -> bool:
+        """Whether the shim serves the group and has heard of its template, by a watch of its own:
+        what the API server says of the group it may hear a moment later."""
+        if group not in self.loop():
+            return False
+        try:
+            return bool(self.template(group))
+        except grpc.RpcError as error:
+            assert error.code() is grpc.StatusCode.FAILED_PRECONDITION, error
+            return False
 
 
 def as_node(node: dict[str, Any]) -> pb.ExternalGrpcNode:

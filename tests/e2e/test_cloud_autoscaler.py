@@ -112,7 +112,7 @@ def serve(
     """A group of no nodes that the shim serves."""
     apply_group(kubectl, group, targetSize=0, autoscaling=BOUNDS, cloud=cloud, **spec)
     wait_ready(kubectl, group)
-    eventually(lambda: group in autoscaler.loop(), describe="the shim serves the group")
+    eventually(lambda: autoscaler.knows(group), describe="the shim serves the group")
 
 
 def test_instances_are_creating_until_their_node_is_there(

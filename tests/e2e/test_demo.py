@@ -1,6 +1,8 @@
 """`make demo`, run as a process from the checkout.
 
 - it shows the whole story, checks it, and exits with 0; with --no-keep nothing is left
+- cluster-autoscaler, played by a program of the tests, gets nodes through the shim
+- one that can't be used is one line, and the rest is shown; an interrupt ends it and the shim
 - what it leaves otherwise can be played with: the cluster answers, the operator works
 - a second demo on what the first has left works as well
 - the operator ends when the cluster is deleted, which is what `make cluster-down` does
@@ -10,6 +12,8 @@
 import os
 import re
 import secrets
+import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +27,7 @@ from hack.controlplane import Settings, delete, processes
 from hack.controlplane.kwokctl import cluster_directory
 from hack.controlplane.lifecycle import names
 from hack.controlplane.settings import KUBECONFIG_VARIABLE
+from hack.demo.autoscaler import VARIABLE
 from hack.demo.kubectl import CHECKOUT
 from tests.e2e.kubectl import Kubectl, eventually
 
@@ -41,6 +46,13 @@ def run(module: str, *arguments: str, **environ: str) -> subprocess.CompletedPro
     )
 
 
+def script(file: Path, text: str) -> str:
+    """A program."""
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
 def listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
@@ -50,9 +62,9 @@ def listens(address: str) -> bool:
         return False
 
 
-def operator_address(output: str) -> str:
-    """Where the operator that a demo has started listens."""
-    (address,) = re.findall(r"kwok-operator run .*--listen=(\S+)", output)
+def operator_address(output: str, *, command: str = "run") -> str:
+    """Where the operator, or the shim, that a demo has started listens."""
+    (address,) = re.findall(rf"kwok-operator {command} .*--listen=(\S+)", output)
     return str(address)
 
 
@@ -77,8 +89,12 @@ def name(request: pytest.FixtureRequest) -> Iterator[str]:
         delete(name)
 
 
-def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(name: str) -> None:
-    demo = run("hack.demo", "--name", name, "--no-keep")
+def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(
+    name: str, tmp_path: Path
+) -> None:
+    player = f'exec {shlex.quote(sys.executable)} -m tests.e2e.autoscaler_program "$@"'
+    autoscaler = script(tmp_path / "cluster-autoscaler", player)
+    demo = run("hack.demo", "--name", name, "--no-keep", **{VARIABLE: autoscaler})
 
     assert demo.returncode == 0, demo.stderr + demo.stdout
     for line in (
@@ -89,6 +105,7 @@ def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(name: str) -> 
         "   ok: nothing of the pasted machine is on the node",
         "   $ kubectl scale kng/demo-eks --replicas=0",
         "   ok: none of its nodes is left",
+        "   $ kubectl apply -f hack/demo/manifests/six-pods.yaml",
     ):
         assert line in demo.stdout.splitlines()
     for pattern in (
@@ -98,19 +115,25 @@ def test_it_shows_the_whole_story_and_leaves_nothing_when_told_so(name: str) -> 
         r"\[#+\.*\] 1,000 of 1,000 nodes, \d+ nodes/s",
         r"ok: 1,000 nodes are usable after .* s: \d+ nodes/s",
         r"ok: 1,000 nodes are gone after .* s: \d+ nodes/s",
+        r"ok: six pods run on six new nodes after .* s",
+        r"ok: it has given the six nodes back after .* s",
     ):
         assert re.search(pattern, demo.stdout), pattern
     assert "\x1b" not in demo.stdout and "\r" not in demo.stdout, "it is no terminal"
     assert "go on running" not in demo.stdout
     assert not listens(operator_address(demo.stdout))
+    assert not listens(operator_address(demo.stdout, command="shim"))
     assert what_is_left(name) == []
 
 
 def test_what_it_leaves_works_until_the_cluster_is_deleted(name: str, tmp_path: Path) -> None:
     arguments = ("--name", name, "--nodes", "20")
-    first = run("hack.demo", *arguments)
+    none = {VARIABLE: str(tmp_path / "none")}
+    first = run("hack.demo", *arguments, **none)
     assert first.returncode == 0, first.stderr + first.stdout
-    again = run("hack.demo", *arguments)
+    (line,) = [line for line in first.stdout.splitlines() if none[VARIABLE] in line]
+    assert line.startswith("No cluster-autoscaler is shown: ")
+    again = run("hack.demo", *arguments, **none)
     assert again.returncode == 0, "on what the first has left:\n" + again.stderr + again.stdout
     assert "creating cluster" not in again.stderr
     assert not listens(operator_address(first.stdout)), "its operator has made way"
@@ -130,6 +153,44 @@ def test_what_it_leaves_works_until_the_cluster_is_deleted(name: str, tmp_path: 
     address = operator_address(again.stdout)
     eventually(lambda: not listens(address), describe="the operator has ended")
     assert what_is_left(name) == []
+
+
+def test_an_interrupt_ends_cluster_autoscaler_and_the_shim(name: str, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    answer = '[ "$1" != --help ] || { echo "--cloud-provider: externalgrpc"; exit; }'
+    # It asks for nothing, so the demo waits for its nodes.
+    autoscaler = script(tmp_path / "idle", f"{answer}\necho $$ > {pid}\nexec sleep 600")
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "hack.demo", "--name", name, "--nodes", "5"],
+        cwd=CHECKOUT,
+        env={**os.environ, VARIABLE: autoscaler},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert demo.stdout is not None
+        shown = ""
+        while "0 of 6 nodes" not in shown:
+            line = demo.stdout.readline()
+            assert line, shown
+            shown += line
+        shim = operator_address(shown, command="shim")
+        eventually(lambda: pid.exists() and pid.read_text(), describe="cluster-autoscaler runs")
+        assert listens(shim)
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        rest, errors = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+        demo.communicate()
+
+    assert demo.returncode == 130, errors + rest
+    assert "Traceback" not in errors
+    assert not listens(shim)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert listens(operator_address(shown)), "the operator stays"
 
 
 def test_a_step_that_fails_is_one_line(name: str) -> None:

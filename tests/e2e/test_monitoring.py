@@ -83,7 +83,7 @@ def test_every_query_of_the_dashboard_and_of_the_alerts_is_answered(
     wait_ready(kubectl, group_name)
     scale(kubectl, group_name, 30)
     wait_ready(kubectl, group_name)
-    eventually(lambda: group_name in autoscaler.loop(), describe="the shim serves the group")
+    eventually(lambda: autoscaler.knows(group_name), describe="the shim serves the group")
     simulated = f"{group_name}-cloud"
     apply_group(kubectl, simulated, targetSize=SCARCE + 1, cloud={"capacityPools": [pool]})
     wait_condition(kubectl, simulated, "Provisioned", status="False")

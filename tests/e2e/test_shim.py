@@ -49,7 +49,7 @@ def group(kubectl: Kubectl, operator: Process, autoscaler: Autoscaler, group_nam
     """A group of no nodes that the shim serves."""
     apply_group(kubectl, group_name, targetSize=0, autoscaling=BOUNDS)
     wait_ready(kubectl, group_name)
-    eventually(lambda: group_name in autoscaler.loop(), describe="the shim serves the group")
+    eventually(lambda: autoscaler.knows(group_name), describe="the shim serves the group")
     return group_name
 
 

@@ -101,7 +101,7 @@ async def test_refusals_are_not_asked_again(
 
 async def test_a_list_that_expires_is_begun_again(server: FakeApiServer, opened: Opened) -> None:
     async with opened() as cluster:
-        read = []
+        read: list[str] = []
         async for page in cluster.pages(NODES, 3):
             if not read:
                 server.compact()

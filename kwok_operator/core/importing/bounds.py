@@ -179,7 +179,7 @@ class Bounds:
     def _read_scalables(self) -> list[Note]:
         fleet = derive_scalables(self._scalables.values(), keys=Keys())
         for group in fleet.groups:
-            if group.max_size > 0 and group.scalable.id not in fleet.hidden:
+            if group.max_size > 0:
                 self._one(
                     ScalingGroup(
                         group.scalable.id, group.min_size, group.max_size, dict(group.options)
@@ -233,8 +233,9 @@ def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[Scal
     group has and no maximum below, as long as the sums allow it.
     """
     sizes = [group.size for group in members]
-    least = _deal(scaling.minimum, [0] * len(sizes), sizes)
     most = _deal(scaling.maximum, sizes, [MAX_TARGET_SIZE] * len(sizes))
+    held = sizes if sum(sizes) >= scaling.minimum else most
+    least = _deal(scaling.minimum, [0] * len(sizes), held)
     return [
         ScalingGroup(scaling.name, low, max(low, high), scaling.options)
         for low, high in zip(least, most, strict=True)

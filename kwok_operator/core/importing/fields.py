@@ -80,8 +80,8 @@ TOLD: Final = frozenset(
 )
 """Fields of a pod whose loss is told by name. What else is lost, is told without one."""
 UNTOLD: Final = frozenset(
-    """containers initContainers nodeName dnsPolicy enableServiceLinks automountServiceAccountToken priority
-    serviceAccount overhead""".split()
+    """containers initContainers nodeName dnsPolicy enableServiceLinks priority overhead
+    automountServiceAccountToken serviceAccount""".split()
 )
 """Kept otherwise, or set anew by whoever admits the pod."""
 TOLD_OF_CONTAINERS: Final = frozenset(

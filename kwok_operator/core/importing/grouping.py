@@ -215,12 +215,17 @@ class _Grouping:
         return Pool(_ASKED_FOR, named, tuple(values)) if named else None
 
     def _template(self, members: Sequence[_Node]) -> Kept | None:
-        """What the most common node has: the one whose every part most others have, too."""
+        """What the most common node has: it shares most, parts and gaps, with the others."""
         found = [kept for node in members if (kept := _read(node)) is not None]
+        same = Counter(part for kept in found for part in _parts(kept).items())
+        there = Counter(path for kept in found for path in _parts(kept))
+
+        def in_common(kept: Kept) -> int:
+            gaps = sum(len(found) - there[path] for path in there.keys() - _parts(kept).keys())
+            return gaps + sum(same[part] for part in _parts(kept).items())
+
         texts = sorted({json.dumps(kept, sort_keys=True) for kept in found})
-        count = Counter(part for kept in found for part in _parts(kept).items())
-        candidates = [json.loads(text) for text in texts]
-        candidates.sort(key=lambda kept: -sum(count[part] for part in _parts(kept).items()))
+        candidates = sorted(map(json.loads, texts), key=in_common, reverse=True)
         return next((kept for kept in candidates if template_of(kept) is not None), None)
 
     def _settle(

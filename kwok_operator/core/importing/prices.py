@@ -127,11 +127,13 @@ def _yaml_rows(text: str, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]
         rows = document.value
         if not isinstance(rows, list):
             raise ManifestError(f"{where}:{_line(document)}: is no list; {_FORMS}")
-        for number, row in enumerate(rows):
-            line = _line(document, number)
+        for number, row in enumerate(rows, start=1):
+            line = _line(document, number - 1)
             if not isinstance(row, dict):
                 shown = one_line(repr(row), limit=100)
-                raise ManifestError(f"{where}:{line}: {shown} is no object; {_FORMS}")
+                raise ManifestError(
+                    f"{where}:{line}: entry {number}, {shown}, is no object; {_FORMS}"
+                )
             _check_keys([str(key) for key in row], f"{where}:{line}")
             yield line, row
 

@@ -128,15 +128,15 @@ class Workloads:
 
     def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str | None) -> None:
         self._controllers_read.add(ref.kind)
-        owner = _owner(body)
-        made_by_known = owner is not None and owner.uid in self._owners and ref.kind != "Job"
-        manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
         if uid is not None:
             self._owners.add(uid)
-        if made_by_known:
-            return
-        if ref.kind == "ReplicaSet" and owner is not None and not _replicas(body):
-            return  # one of many that an owner keeps to go back to
+        owner = _owner(body)
+        if owner is not None and ref.kind != "Job":
+            if owner.uid in self._owners:
+                return
+            if ref.kind == "ReplicaSet" and not _replicas(body):
+                return  # one of many that an owner keeps to go back to
+        manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
         if manifest is not None and owner is not None and ref.kind != "Job":
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
         self._notes += notes
