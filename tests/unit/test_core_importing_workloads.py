@@ -53,6 +53,7 @@ SCHEDULING: dict[str, Any] = {
     "runtimeClassName": "kata",
     "resources": {"requests": {"cpu": "3"}},
 }
+CLAIMS = [{"metadata": {"name": "data"}}]
 RESOURCES = {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"memory": "1Gi"}}
 PORT = {"containerPort": 80, "hostPort": 8080, "protocol": "TCP"}
 
@@ -333,7 +334,7 @@ def test_volumes_say_where_pods_are() -> None:
         ("Deployment", body_of("web", {"selector": SELECTOR, "template": template})),
         (
             "StatefulSet",
-            body_of("db", {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}),
+            body_of("db", {"selector": SELECTOR, "volumeClaimTemplates": CLAIMS}),
         ),
         pod("cache", spec=with_claim("local")),
         pod("lost", spec=with_claim("gone")),

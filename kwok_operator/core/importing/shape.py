@@ -41,11 +41,15 @@ def pod_shape(
     on_host = body.get("hostNetwork") is True
     for part, prefix in (("initContainers", "i"), ("containers", "c")):
         containers = body.get(part)
-        if containers is None and part == "initContainers":
+        if not isinstance(containers, list):
+            if containers is not None:
+                kept.unfit.append(part)
             continue
         made = []
-        for index, container in enumerate(containers if isinstance(containers, list) else [{}]):
+        for index, container in enumerate(containers):
             one, problems = _container(container, on_host=on_host, keep_images=keep_images)
+            if part == "containers":
+                one.pop("restartPolicy", None)  # older API servers take it only of sidecars
             made.append({"name": f"{prefix}{index}", **one})
             kept.unfit += [f"{part}[].{path}" for path in problems]
             if isinstance(container, Mapping):
@@ -94,6 +98,8 @@ def _container(
     container: object, *, on_host: bool, keep_images: bool
 ) -> tuple[dict[str, Any], list[str]]:
     kept = keep(container, CONTAINER)
+    if container is None:
+        kept.unfit.append("")
     made: dict[str, Any] = {"image": IMAGE}
     image = container.get("image") if isinstance(container, Mapping) else None
     if keep_images and isinstance(image, str) and image:
@@ -134,9 +140,11 @@ def kept_metadata(
         chosen = {
             key: value
             for key, value in annotations.items()
-            if isinstance(key, str) and isinstance(value, str) and ANNOTATIONS.fullmatch(key)
+            if isinstance(key, str) and ANNOTATIONS.fullmatch(key)
         }
-        if chosen:
+        found = keep({"annotations": chosen}, {"annotations": TEXTS})
+        kept.unfit += found.unfit
+        if chosen and not found.unfit:
             made["annotations"] = chosen
     elif annotations is not None:
         kept.unfit.append("annotations")
@@ -144,9 +152,12 @@ def kept_metadata(
 
 
 def _invalid(ref: Ref, kept: Kept, *, prefix: str) -> list[Note]:
-    notes = [Note(ref, Reason.INVALID_FIELD, field=f"{prefix}{path}") for path in kept.unfit]
-    notes += [Note(ref, Reason.UNKNOWN_FIELDS, field=f"{prefix}{path}") for path in kept.unknown]
-    return notes
+    told = ((Reason.INVALID_FIELD, kept.unfit), (Reason.UNKNOWN_FIELDS, kept.unknown))
+    return [
+        Note(ref, reason, field=f"{prefix}{path}".rstrip("."))
+        for reason, paths in told
+        for path in dict.fromkeys(paths)
+    ]
 
 
 def spec_of(
