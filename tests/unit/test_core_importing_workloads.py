@@ -239,7 +239,10 @@ def test_pods_of_known_controllers_are_not_imported_again() -> None:
         ("Deployment", body_of("web", {"replicas": 2, "selector": SELECTOR})),
         ("ReplicaSet", body_of("web-1", {"replicas": 2}, owner=owned_by("Deployment", "web"))),
         pod("web-1-a", owner=owned_by("ReplicaSet", "web-1")),
-        pod("web-1-b", owner=owned_by("ReplicaSet", "web-1"), phase="Pending"),
+        pod(
+            "web-1-b", owner=owned_by("ReplicaSet", "web-1"), phase="Pending", spec={"nodeName": ""}
+        ),
+        pod("web-1-c", owner=owned_by("ReplicaSet", "web-1"), phase="Pending"),
         pod("came-since", owner=owned_by("ReplicaSet", "web-2")),
     )
     assert [m["kind"] for m in result.manifests] == ["Namespace", "Deployment"]

@@ -47,6 +47,7 @@ class Reason(StrEnum):
     PENDING = "Pending"
     OWNER_CAME_OR_WENT = "OwnerCameOrWent"
     OWNER_UNKNOWN = "OwnerUnknown"
+    LABELS_DIFFER = "LabelsDiffer"
     STATIC_PODS = "StaticPods"
     STATIC_PODS_ELSEWHERE = "StaticPodsElsewhere"
     PARTLY_DONE = "PartlyDone"
@@ -95,6 +96,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     " again to see them settled",
     Reason.OWNER_UNKNOWN: "its owner is of a kind that isn't imported; the same number of pods of"
     " that shape is",
+    Reason.LABELS_DIFFER: "pods of one owner had another value of this label, or none; all go"
+    " without",
     Reason.STATIC_PODS: "static pods of nodes; a DaemonSet runs them on the groups of these nodes",
     Reason.STATIC_PODS_ELSEWHERE: "static pods of nodes that aren't imported",
     Reason.PARTLY_DONE: "so many pods of the Job had succeeded; only the rest is to do",

@@ -6,7 +6,7 @@ A shape is built of what fields.py names; values of anything else are never read
 a node by name is kept, and is bound to that node's group later (binding.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import GUARD_TAINT_EFFECT, GUARD_TAINT_KEY, GUARD_TAINT_VALUE
@@ -37,6 +37,7 @@ def pod_shape(
     body: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
     kept = keep(body, POD)
     shape = kept.found
+    _unmerge(shape)
     lost = _names_of(body, told=TOLD, untold=UNTOLD | POD.keys())
     on_host = body.get("hostNetwork") is True
     for part, prefix in (("initContainers", "i"), ("containers", "c")):
@@ -77,6 +78,25 @@ def pod_shape(
     if lost:
         notes.append(Note(ref, Reason.NOT_SCHEDULING, detail=", ".join(sorted(lost))))
     return shape, notes
+
+
+def _unmerge(shape: Mapping[str, Any]) -> None:
+    """The API server adds `matchLabelKeys` to the selectors of a pod, and refuses a new pod whose
+    selectors have them."""
+    for term in [*shape.get("topologySpreadConstraints", ()), *_pod_terms(shape)]:
+        keys, selector = term.get("matchLabelKeys", ()), term.get("labelSelector", {})
+        asked = selector.get("matchExpressions", ())
+        left = [r for r in asked if r.get("operator") != "In" or r.get("key") not in keys]
+        if len(left) < len(asked):
+            selector["matchExpressions"] = left
+
+
+def _pod_terms(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a shape asks of other pods."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for terms in shape.get("affinity", {}).get(kind, {}).values():
+            for term in terms:
+                yield term.get("podAffinityTerm", term)
 
 
 _TOLD_APART: Final = {
