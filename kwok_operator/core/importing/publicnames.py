@@ -38,7 +38,7 @@ _WORDS: Final = frozenset(
     accelerator workload dedicated CriticalAddonsOnly gpu sku
     worker infra master control-plane etcd controlplane storage ingress egress
     job-name controller-uid pod-template-hash""".split()
-)
+) | {constants.GUARD_TAINT_KEY}
 """Keys without a domain, and roles of nodes, that thousands of clusters have."""
 
 _VALUES: Final = frozenset(
