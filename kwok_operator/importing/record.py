@@ -95,8 +95,12 @@ class Recording:
         self._writer = TraceWriter(settings.output, parts=rotates)
         self._header = Header(start=0)
         self._began = self._part_began = 0.0
+        self._state_size = 0
+        """Bytes of this part that tell what was there when it began."""
         self._away: dict[str, float] = {}
-        """Since when a kind isn't watched."""
+        """Since when a kind isn't watched, until something is heard of it again."""
+        self._open: set[str] = set()
+        """Kinds with a watch that was taken, and so misses nothing."""
 
     @property
     def path(self) -> Path:
@@ -115,6 +119,8 @@ class Recording:
                 self._writer.discard()
                 raise
             if versions:
+                self._writer.flush()
+                self._state_size = self._writer.size
                 self._tell(f"recording {self._cluster.description} into {self.path}")
                 await self._watch_all(stop, versions, flush_seconds=flush_seconds)
         finally:
@@ -123,7 +129,7 @@ class Recording:
     def _finish(self) -> None:
         now = self._now()
         for kind, since in self._away.items():
-            self._gap(kind, since=since, at=now, lost=True)
+            self._gap(kind, since=since, at=now, lost=kind not in self._open)
         try:
             self._writer.write([Stop(now)])
         finally:
@@ -197,7 +203,8 @@ class Recording:
             try:
                 if not version:
                     version = await self._list_again(kind)
-                async for event in self._cluster.watch(path, version):
+                watch = self._cluster.watch(path, version, opened=lambda: self._open.add(kind))
+                async for event in watch:
                     last, pause = self._now(), 0.0
                     self._back(kind, at=last)
                     version = _version(event) or version
@@ -206,6 +213,7 @@ class Recording:
                 last = self._now()
             except Unreadable as error:
                 self._away.setdefault(kind, last)
+                self._open.discard(kind)
                 if error.status == _GONE:
                     version = ""
                 elif error.status in _NOT_FOR_US:
@@ -250,15 +258,20 @@ class Recording:
         while True:
             await asyncio.sleep(seconds)
             self._writer.flush()
-            now = self._now()
-            by_size, by_time = self._settings.rotate_bytes, self._settings.rotate_seconds
-            if (by_size is not None and self._writer.size >= by_size) or (
-                by_time is not None and now - self._part_began >= by_time
-            ):
+            if self._part_is_full():
                 self._writer.open_part()
-                self._part_began = now
+                self._part_began = now = self._now()
                 header = Header(self._header.start, self._writer.part, now, self._header.cluster)
                 self._writer.write(self.recorder.part(header, at=now))
+                self._writer.flush()
+                self._state_size = self._writer.size
+
+    def _part_is_full(self) -> bool:
+        by_size, by_time = self._settings.rotate_bytes, self._settings.rotate_seconds
+        if by_time is not None and self._now() - self._part_began >= by_time:
+            return True
+        # Where the state alone is larger than a part should be, there would be nothing else.
+        return by_size is not None and self._writer.size >= max(by_size, 2 * self._state_size)
 
 
 async def _ended(*tasks: "asyncio.Future[Any]") -> None:
