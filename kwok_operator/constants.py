@@ -65,6 +65,9 @@ FROM_ZERO_ANNOTATION: Final = "kwok-operator.io/from-zero"
 MACHINES_ANNOTATION: Final = "kwok-operator.io/machines"
 """On groups whose nodes have Machines: Cluster API's group, a slash, the Machines' namespace."""
 
+REPLAYED_LABEL: Final = "kwok-operator.io/replayed"
+"""On all that a replay of a trace makes, so that it can be removed."""
+
 KWOK_NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
 """Makes the kwok controller adopt a node; it must be there when kwok first sees the node."""
 KWOK_NODE_ANNOTATION_VALUE: Final = "fake"

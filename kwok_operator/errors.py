@@ -5,6 +5,7 @@ KwokOperatorError
 ├── ConnectionConfigError    no usable kubeconfig or in-cluster configuration
 ├── PreflightError           the cluster lacks what the operator needs (API, permission)
 ├── TemplateError            a template can't become a node: field, value, problem, remedy
+├── TraceError               a line of a trace can't be replayed: where, field, value, remedy
 ├── ManifestError            a text isn't what it should be: not YAML, or not the kind of object
 ├── NotLeadingError          a write of a replica that doesn't lead
 ├── ApiError                 the API server answered with an error status
@@ -74,6 +75,24 @@ class TemplateError(KwokOperatorError):
     def __str__(self) -> str:
         sentence = f"{self.field}: {one_line(repr(self.value), limit=200)} {self.problem}"
         return one_line(f"{sentence}; {self.remedy}" if self.remedy else sentence)
+
+
+class TraceError(KwokOperatorError):
+    """A line of a trace can't be replayed."""
+
+    def __init__(self, *, where: str, field: str, value: object, problem: str, remedy: str) -> None:
+        self.where = where
+        self.field = field
+        self.value = value
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(where, field, problem)
+
+    def __str__(self) -> str:
+        # A list or an object may be as large and as deep as it likes.
+        plain = isinstance(self.value, str | int | float)
+        shown = f" {one_line(repr(self.value), limit=200)}" if plain else ""
+        return one_line(f"{self.where}: {self.field}:{shown} {self.problem}; {self.remedy}")
 
 
 class ManifestError(KwokOperatorError):

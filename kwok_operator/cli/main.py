@@ -1,5 +1,5 @@
-"""The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `convert`, `install`
-and `uninstall`.
+"""The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `convert`, `import`,
+`record`, `replay`, `install` and `uninstall`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
 flag is exit code 2.
@@ -111,6 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "cloud-config": _cloud_config,
         "validate": _validate,
         "convert": _validate,
+        "import": _import,
+        "record": _record,
+        "replay": _replay,
         "install": _install,
         "uninstall": _install,
     }
@@ -167,6 +170,25 @@ def _cloud_config(flags: argparse.Namespace) -> int:
     return 0
 
 
+def _import(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli import importing
+
+    return importing.run(importing.import_settings(flags))
+
+
+def _record(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli import traces
+
+    return traces.run_record(traces.record_settings(flags))
+
+
+def _replay(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli import traces
+
+    settings = traces.replay_settings(flags)
+    return traces.run_replay(settings, dry_run=flags.dry_run, clean=flags.clean)
+
+
 def _install(flags: argparse.Namespace) -> int:
     from kwok_operator.cli.install_settings import install_settings
 
@@ -199,6 +221,7 @@ def _until_it_ends(
 
 def _parser() -> argparse.ArgumentParser:
     # Late: the flags of a command are known to its own module alone.
+    from kwok_operator.cli import importing, traces
     from kwok_operator.cli import install_settings as installing
     from kwok_operator.controller.clusterapi.settings import (
         add_clusterapi_flags,
@@ -241,6 +264,12 @@ def _parser() -> argparse.ArgumentParser:
     for each in (check, convert):
         each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
         add_discovery_flag(each)
+    of_import = "write a cluster's nodes and workloads as files for another cluster"
+    importing.add_import_flags(command("import", of_import, importing.IMPORT_HELP))
+    of_record = "write what happens to a cluster's workloads as a trace"
+    of_replay = "play a trace into a cluster"
+    traces.add_record_flags(command("record", of_record, traces.RECORD_HELP))
+    traces.add_replay_flags(command("replay", of_replay, traces.REPLAY_HELP))
     installing.add_install_flags(command("install", of_install, _INSTALL_HELP, overlays))
     installing.add_uninstall_flags(
         command("uninstall", "delete what install applied", _UNINSTALL_HELP)

@@ -183,6 +183,10 @@ def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False
     return cleaned
 
 
+def is_control_plane_taint(taint: Mapping[str, Any]) -> bool:
+    return _ROLES.fullmatch(str(taint.get("key"))) is not None
+
+
 def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
     """The object at `key`, made where it is missing; TemplateError where it is no object."""
     value = parent.get(key)

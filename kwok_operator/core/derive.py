@@ -8,7 +8,7 @@ is one, stays as it is. Writing, removing and reporting are the controller's.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kwok_operator import constants
@@ -200,7 +200,10 @@ class _Deriver:
         if not found and not others:
             part = "labels" if by_label else "annotations"
             keys = useful_keys([node.labels if by_label else node.annotations for node in live])
-            who = f"none of the {len(live)} real nodes" if live else "there is no real node that"
+            there = self._config.cluster
+            of = f" of the cluster of Secret {there.secret_name}" if there else ""
+            who = f"none of the {len(live)} real nodes" if live else "there is no real node"
+            who += of if live else f"{of} that"
             self._problem(
                 "KeyNotFound",
                 f"nodegroups: {who} has the {self._key_in_words}"
@@ -235,6 +238,8 @@ class _Deriver:
         counts = self._counts(static, newest)
         if counts is None:
             return None
+        if self._config.copy_sizes and live and counts.desired is None:
+            counts = self._sized(value, counts, len(live))
         source: dict[str, Any] = {}
         if static and templates is not None:
             node = {"node": static[0].name} if static[0].name else {}
@@ -276,10 +281,11 @@ class _Deriver:
         return bounds | gpus | ({"gpuTypes": list(types)} if types else {})
 
     def _nodes_source(self, value: str) -> dict[str, Any]:
-        key = self._config.group_key
+        key, there = self._config.group_key, self._config.cluster
+        cluster = {"cluster": there.dump()} if there else {}
         if self._config.key_kind is KeyKind.LABEL:
-            return {"selector": {"matchLabels": {key: value}}}
-        return {"annotation": {"key": key, "value": value}}
+            return {"selector": {"matchLabels": {key: value}}, **cluster}
+        return {"annotation": {"key": key, "value": value}, **cluster}
 
     def _possible(self, value: str, static: Sequence[_Static]) -> bool:
         problem = ""
@@ -326,6 +332,16 @@ class _Deriver:
         for problem in problems:
             self._problem("InvalidCount", problem)
         return counts
+
+    def _sized(self, value: str, counts: Counts, there: int) -> Counts:
+        if there > counts.maximum:
+            self._problem(
+                "InvalidCount",
+                f"{self._key_in_words}={value}: there are {there} nodes, and its group may have"
+                f" {counts.maximum}: raise {constants.CA_MAX_COUNT_ANNOTATION}",
+                blocks=False,
+            )
+        return replace(counts, desired=min(max(there, counts.minimum), counts.maximum))
 
     def _compare(self, value: str, static: Sequence[_Static]) -> None:
         first, paths, names = static[0] if static else None, [], []

@@ -25,17 +25,19 @@ from kwok_operator.models.providerconfig import (
     ProviderConfig,
     ReadNodesFrom,
 )
+from kwok_operator.models.source import RemoteCluster
 
 API_VERSION: Final = "v1alpha1"
 _GPU_KEYS: Final = ("gpuLabelKey", "availableGPUTypes")
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "": (
         *("apiVersion", "readNodesFrom", "nodegroups", "nodes", "configmap", "kwok", "prune"),
-        *("gpuConfig", *_GPU_KEYS),
+        *("cluster", "gpuConfig", *_GPU_KEYS),
     ),
     "nodegroups": ("fromNodeLabelKey", "fromNodeAnnotationKey", "fromNodeAnnotation"),
     "nodes": ("skipTaint", "gpuConfig"),
     "nodes.gpuConfig": _GPU_KEYS,
+    "cluster": ("secretName", "key", "copySizes"),
     "configmap": ("name", "key"),
 }
 _NO_PLACE_FOR: Final = frozenset({"gpuConfig", *_GPU_KEYS})
@@ -125,6 +127,9 @@ class _Reader:
         kind, key = self._group_key(self._section(root, "nodegroups"))
         gpu_label, gpu_types, gpu_notes = self._gpu(nodes)
         name, data_key = self._configmap(self._section(root, "configmap"), source)
+        there = self._section(root, "cluster")
+        secret, secret_key = self._cluster(there, source)
+        copy_sizes = self._boolean(there, "copySizes", at="cluster.")
         self._section(root, "kwok")
         skip_taint = self._boolean(nodes, "skipTaint", at="nodes.")
         prune = self._boolean(root, "prune", at="")
@@ -140,6 +145,8 @@ class _Reader:
             gpu_types=gpu_types,
             configmap_name=name,
             configmap_key=data_key,
+            cluster=RemoteCluster(secret_name=secret, key=secret_key) if secret else None,
+            copy_sizes=copy_sizes,
             prune=prune,
             notes=((KWOK_NOTE,) if root.get("kwok") is not None else ()) + gpu_notes,
         )
@@ -311,12 +318,7 @@ class _Reader:
         return types, (note,) if odd else ()
 
     def _configmap(self, section: Mapping[str, Any], source: str) -> tuple[str | None, str | None]:
-        name = self._text(section, "name", at="configmap.")
-        key = self._text(section, "key", at="configmap.")
-        if name is not None and not is_object_name(name):
-            self._invalid("configmap.name", name, "is not the name of a ConfigMap")
-        if key is not None and (not _DATA_KEY.fullmatch(key) or len(key) > _MAX_NAME):
-            self._invalid("configmap.key", key, "is not a key of a ConfigMap")
+        name, key = self._place(section, "configmap.", "name", "ConfigMap")
         needed = source in (ReadNodesFrom.CONFIGMAP, ReadNodesFrom.BOTH)
         named = self._root.get("configmap") is not None and section.get("name") is not None
         if needed and not named and "configmap" not in self._meant:
@@ -324,6 +326,33 @@ class _Reader:
                 "configmap.name",
                 f"is missing; with readNodesFrom: {source} it names the ConfigMap with the Nodes",
             )
+        return name, key
+
+    def _cluster(self, section: Mapping[str, Any], source: str) -> tuple[str | None, str | None]:
+        name, key = self._place(section, "cluster.", "secretName", "Secret")
+        if isinstance(self._root.get("cluster"), dict) and section.get("secretName") is None:
+            self._missing(
+                "cluster.secretName",
+                "is missing; it names the Secret with the kubeconfig of the other cluster",
+            )
+        if section and source == ReadNodesFrom.CONFIGMAP:
+            self._problem(
+                "InvalidValue",
+                "cluster",
+                f"its nodes are not read with readNodesFrom: {source}; write readNodesFrom:"
+                f" {ReadNodesFrom.CLUSTER} or {ReadNodesFrom.BOTH}, or remove it",
+            )
+        return name, key
+
+    def _place(
+        self, section: Mapping[str, Any], at: str, name_key: str, kind: str
+    ) -> tuple[str | None, str | None]:
+        """The name of an object, and a key of its data."""
+        name, key = self._text(section, name_key, at=at), self._text(section, "key", at=at)
+        if name is not None and not is_object_name(name):
+            self._invalid(f"{at}{name_key}", name, f"is not the name of a {kind}")
+        if key is not None and (not _DATA_KEY.fullmatch(key) or len(key) > _MAX_NAME):
+            self._invalid(f"{at}key", key, f"is not a key of a {kind}")
         return name, key
 
     def _text(self, section: Mapping[str, Any], key: str, *, at: str) -> str | None:

@@ -60,7 +60,7 @@ async def load_connection(
     if in_cluster or (not told and in_pod):
         load = functools.partial(_from_pod, service_account, env)
     else:
-        load = functools.partial(_from_files, _paths(kubeconfig, env, flag), context, env)
+        load = functools.partial(_from_files, kubeconfig_paths(kubeconfig, env, flag), context, env)
     return ApiConnection(await load(), load=load, clock=clock)
 
 
@@ -90,7 +90,7 @@ def own_namespace(connection: ApiConnection, *, service_account: Path = SERVICE_
     return _pod_namespace(path) if path.is_file() else connection.namespace
 
 
-def _paths(kubeconfig: str | None, env: Mapping[str, str], flag: str) -> list[Path]:
+def kubeconfig_paths(kubeconfig: str | None, env: Mapping[str, str], flag: str) -> list[Path]:
     """The files that kubectl would merge; at least one of them exists."""
     if kubeconfig:
         wanted, remedy = [kubeconfig], f"check {flag}"
@@ -123,7 +123,7 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
         credential = await run_plugin(user["exec"], cluster=_told_to_plugin(cluster), environ=env)
     token_file = user.get("tokenFile") if credential.token is None else None
     token = read_token(token_file) if token_file else credential.token
-    server, proxy = _server(cluster, user), cluster.get("proxy-url")
+    server, proxy = server_url(cluster, user), cluster.get("proxy-url")
     scheme, token = ("Bearer", token) if token else await _credentials(choice, server)
     ca_path, ca_data = _path_or_data(cluster, "certificate-authority")
     certificate_path, certificate_data = _path_or_data(user, "client-certificate")
@@ -150,7 +150,7 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
         token=token,
         token_file=token_file,
         expires=credential.expires,
-        impersonate=_impersonation(user),
+        impersonate=impersonation(user),
     )
 
 
@@ -197,7 +197,7 @@ async def _token_of_provider(context: str, server: str, provider: Mapping[str, A
     return token.removeprefix("Bearer ")
 
 
-def _server(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
+def server_url(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
     server = cluster["server"]
     if not isinstance(server, str):
         raise ConnectionConfigError(f"the server {one_line(server, limit=100)} is not a URL")
@@ -244,7 +244,7 @@ def _told_to_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _impersonation(user: Mapping[str, Any]) -> dict[str, str]:
+def impersonation(user: Mapping[str, Any]) -> dict[str, str]:
     groups = user.get("as-groups") or []
     if len(groups) > 1 or user.get("as-user-extra"):
         raise ConnectionConfigError("only one of as-groups, and no as-user-extra, is supported")

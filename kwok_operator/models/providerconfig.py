@@ -7,6 +7,8 @@ read by the core.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kwok_operator.models.source import RemoteCluster
+
 DEFAULT_TEMPLATES_KEY = "config"
 ORIGINAL_TEMPLATES_KEY = "templates"
 """The only key that cluster-autoscaler's own provider reads."""
@@ -24,7 +26,7 @@ class ReadNodesFrom(StrEnum):
 
     @property
     def live(self) -> bool:
-        """Whether the nodes of the cluster are templates."""
+        """Whether the nodes of a cluster are templates."""
         return self is not ReadNodesFrom.CONFIGMAP
 
 
@@ -47,6 +49,10 @@ class ProviderConfig:
     """Never None where templates are read from a ConfigMap."""
     configmap_key: str | None = None
     """As written; see `core.providerconfig.templates_key` for the one to read."""
+    cluster: RemoteCluster | None = None
+    """Whose nodes are templates, where live ones are; None is this one."""
+    copy_sizes: bool = False
+    """Whether a new group begins with as many nodes as there are live ones."""
     prune: bool = False
     """Whether groups that are no longer derived are removed."""
     notes: tuple[str, ...] = ()

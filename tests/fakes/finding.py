@@ -51,6 +51,7 @@ class World:
             secrets=client,
             namespace="ops",
             wake=self.woken.append,
+            fleet_changed=lambda: self.woken.append("provider config"),
             clock=Clock(),
         )
 

@@ -165,8 +165,9 @@ class ScriptedGroups:
 class ScriptedLink:
     """In the place of NodeLink: the nodes are those that a test puts there."""
 
-    def __init__(self, world: "ProviderWorld") -> None:
-        self.nodes = LiveNodes(place="here", changed=lambda _: world.provider.changed())
+    def __init__(self, world: "ProviderWorld", *, place: str) -> None:
+        self.place = place
+        self.nodes = LiveNodes(place=place, changed=lambda _: world.provider.changed())
         self.problem: str | None = None
         self.started = False
 
@@ -198,7 +199,9 @@ class ProviderWorld:
             recorder=self.events.as_recorder(),
             changed=lambda name: self.provider.configmap_changed(name),
         )
-        self.link = ScriptedLink(self)
+        self.link = ScriptedLink(self, place="this cluster")
+        self.far = ScriptedLink(self, place="the cluster of Secret prod")
+        """The one that a config names."""
         self.groups = ScriptedGroups(self)
         self.begun = 0
         """Passes."""
@@ -208,7 +211,8 @@ class ProviderWorld:
         self.provider = Provider(
             name=CONFIG,
             configmaps=self.configmaps,
-            link=cast(NodeLink, self.link),
+            local=cast(NodeLink, self.link),
+            fleet=lambda cluster: cast(NodeLink, self.far if cluster else self.link),
             groups=self.store,
             writer=cast(DerivedGroupWriter, self.groups),
             recorder=self.events.as_recorder(),
@@ -267,9 +271,9 @@ class ProviderWorld:
         assert found is not None
         self.configmaps.remove(found)
 
-    def live(self, *nodes: Json) -> None:
-        """Exactly these are the real nodes."""
-        self.link.nodes.replace([live_node(node) for node in nodes], 1)
+    def live(self, *nodes: Json, link: ScriptedLink | None = None) -> None:
+        """Exactly these are the real nodes, of this cluster unless another link is given."""
+        (link or self.link).nodes.replace([live_node(node) for node in nodes], 1)
 
     async def settled(self) -> None:
         """Makes one pass at least, and those that follow from it."""

@@ -1,6 +1,7 @@
 """Which part of the package may know which, and how large a part may be.
 
-- parts know each other in one direction only: cli -> controller | shim -> kube -> core -> models
+- parts know each other in one direction only:
+  cli -> controller | shim | importing -> kube -> core -> models
 - the controller's rooms, too: runtime -> reconcile -> sources | cloud -> writers -> observed
 - every third-party library is known to the modules that are there for it, and to no others
 - core is pure: no clock, no randomness, no environment, no input and output
@@ -48,14 +49,20 @@ KNOWS: dict[str, frozenset[str]] = {
         "controller.reconcile",
     },
     "shim": _BELOW,
-    "cli": _BELOW | {"controller.runtime", "controller.clusterapi", "shim"},
+    "importing": _BELOW,
+    "cli": _BELOW | {"controller.runtime", "controller.clusterapi", "shim", "importing"},
     "__main__": frozenset({"cli"}),
 }
 
 CONFINED: dict[str, tuple[str, ...]] = {
     "kopf": (f"{PACKAGE}.controller.runtime.handlers",),
-    "kubernetes_asyncio": (f"{PACKAGE}.kube.config",),
-    "aiohttp": (f"{PACKAGE}.kube", f"{PACKAGE}.observability.health"),
+    "kubernetes_asyncio": (f"{PACKAGE}.kube.config", f"{PACKAGE}.importing.login"),
+    "aiohttp": (
+        f"{PACKAGE}.kube",
+        f"{PACKAGE}.observability.health",
+        f"{PACKAGE}.importing.cluster",
+    ),
+    "msgpack": (f"{PACKAGE}.importing.tracefiles",),
     "grpc": (f"{PACKAGE}.shim",),
     "google": (f"{PACKAGE}.shim",),
     "hpack": (f"{PACKAGE}.shim.http2",),

@@ -28,6 +28,7 @@ from tests.fakes.provider import (
     documents,
     template,
 )
+from tests.fakes.waiting import until
 
 OWNER = "kwok-operator.io/provider-config"
 NOT_DERIVED_SINCE = "kwok-operator.io/not-derived-since"
@@ -339,3 +340,57 @@ class TestLiveNodes:
             "configMap",
             "nodes",
         }
+
+
+FAR: dict[str, Any] = {
+    "readNodesFrom": "cluster",
+    "cluster": {"secretName": "prod", "copySizes": True},
+}
+
+
+class TestAnotherCluster:
+    async def test_takes_the_place_of_this_one(self, world: ProviderWorld) -> None:
+        world.live(real("here", "web"))
+        world.live(real("a", "batch"), real("b", "batch"), link=world.far)
+        world.configure(config(**FAR))
+        await world.quiet()
+        assert list(world.groups.bodies) == ["batch"]
+        assert world.groups.bodies["batch"]["spec"]["targetSize"] == 2
+
+    async def test_that_can_not_be_read_keeps_everything_as_it_is(
+        self, world: ProviderWorld
+    ) -> None:
+        nodes = real("a", "batch"), real("b", "batch")
+        world.live(*nodes, link=world.far)
+        world.configure(config(**FAR))
+        await world.quiet()
+        world.written()
+        world.far.problem = "Secret ops/prod does not exist"
+        world.live(real("c", "new"), link=world.far)
+        await world.quiet()
+        assert (world.written(), world.problems()) == ([], {"NodesUnreadable": 1})
+        message = world.said("NodesUnreadable")[0].message
+        for part in ("cluster.secretName", "Secret ops/prod does not exist", "groups stay"):
+            assert part in message
+        world.far.problem = None
+        world.live(real("a", "batch", cpu="32"), link=world.far)
+        await world.quiet()
+        assert (world.written(), world.problems()) == ([], {}), "sizes are copied once"
+
+    async def test_that_takes_long_to_list_is_no_problem(
+        self, world: ProviderWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waits: list[None] = []
+
+        async def in_vain() -> bool:
+            waits.append(None)
+            return False
+
+        monkeypatch.setattr(world.far.nodes, "wait_synced", in_vain)
+        world.configure(config(**FAR))
+        await until(lambda: waits)
+        world.provider.changed()
+        await until(lambda: len(waits) == 2)
+        assert (world.events.said, world.written()) == ([], [])
+        world.live(real("a", "batch"), link=world.far)
+        await until(lambda: "batch" in world.groups.bodies)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kwok_operator.models.source import RemoteCluster
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.certificates import Certificates
 from tests.fakes.finding import BATCH, REMOTE, World, a_world
@@ -139,10 +140,28 @@ class TestAnotherCluster:
         assert (await world.find(REMOTE, name="d")).missing is None
         assert far.calls["list", "nodes"] == 2
 
+    async def test_is_followed_for_the_provider_config(
+        self, world: World, far: FakeApiServer, kubeconfig: str
+    ) -> None:
+        world.secret(kubeconfig=kubeconfig)
+        prod = RemoteCluster(secret_name="prod")
+        link = world.sources.fleet(prod)
+        await until(lambda: [node.name for node in link.nodes] == ["far"])
+        await world.sources.keep_only([])
+        assert world.sources.fleet(prod) is link
+        world.woken.clear()
+        far.create(NODES, node("further"))
+        await until(lambda: world.woken)
+        assert world.woken == ["provider config"]
+        world.sources.fleet(None)
+        await world.sources.keep_only([])
+        assert following() == ["follow this cluster"]
+
     async def test_closing_ends_it_all(self, world: World, kubeconfig: str) -> None:
         world.secret(kubeconfig=kubeconfig)
         await world.find(REMOTE, name="a")
         await world.find(BATCH, name="b")
+        world.sources.fleet(RemoteCluster(secret_name="prod"))
         assert following()
         await world.sources.close()
         assert following() == []

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, derive
 from kwok_operator.core.documents import NodeDocuments
 from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.livenodes import LiveNode
+from kwok_operator.core.livenodes import LiveNode, matches
 from kwok_operator.core.naming import group_name
 from kwok_operator.core.words import Problem
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from kwok_operator.models.source import RemoteCluster
 from tests.fakes.rows import each_row
 
 KEY = "pool"
@@ -135,6 +136,43 @@ def test_live_nodes_are_followed_by_annotation() -> None:
     (group,) = derived(real=real, using=using).groups
     nodes = group.manifest["spec"]["template"]["from"]["nodes"]
     assert nodes == {"annotation": {"key": KEY, "value": "any text"}}
+
+
+@pytest.mark.parametrize("kind", KeyKind)
+def test_nodes_of_another_cluster_are_named_with_it(kind: KeyKind) -> None:
+    prod = RemoteCluster(secret_name="prod", key="k")
+    using = config(ReadNodesFrom.CLUSTER, key_kind=kind, cluster=prod)
+    far = live(labels={KEY: "batch"}, annotations={KEY: "batch"})
+    (group,) = derived(real=[far], using=using).groups
+    source = KwokNodeGroupSpec.model_validate(group.manifest["spec"]).template.source
+    assert source is not None and source.nodes is not None
+    assert (source.nodes.cluster, matches(far, source.nodes)) == (prod, True)
+    problem = only_problem(derived(real=[], using=using))
+    assert (problem.reason, "of the cluster of Secret prod" in problem.message) == (
+        "KeyNotFound",
+        True,
+    )
+
+
+@each_row(
+    "sizes annotations first told",
+    [
+        (False, {}, None, False),
+        (True, {}, 3, False),
+        (True, {DESIRED: "0"}, 0, False),
+        (True, {MIN: "5"}, 5, False),
+        (True, {MAX: "2"}, 2, True),
+    ],
+)
+def test_a_group_begins_with_the_nodes_that_are_there_if_asked_for(
+    sizes: bool, annotations: dict[str, str], first: int | None, told: bool
+) -> None:
+    using = config(ReadNodesFrom.CLUSTER, cluster=RemoteCluster(secret_name="a"), copy_sizes=sizes)
+    nodes = [live(name, annotations=annotations, ready=name == "a") for name in "abc"]
+    derivation = derived(real=[*nodes, live("d", fake=True)], using=using)
+    assert [group.desired for group in derivation.groups] == [first]
+    found = [(problem.reason, problem.blocks) for problem in derivation.problems]
+    assert found == [("InvalidCount", False)] * told
 
 
 def test_one_value_can_have_both_sources() -> None:

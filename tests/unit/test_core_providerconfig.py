@@ -21,6 +21,7 @@ from kwok_operator.core.providerconfig import (
 )
 from kwok_operator.errors import ManifestError
 from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from kwok_operator.models.source import RemoteCluster
 from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/kwok-provider-config, key config"
@@ -37,6 +38,10 @@ def config_text(**changes: Any) -> str:
     }
     config.update(changes)
     return yaml.safe_dump({k: v for k, v in config.items() if v is not None})
+
+
+def of_cluster(cluster: Any) -> str:
+    return config_text(readNodesFrom="cluster", cluster=cluster)
 
 
 def read(text: str) -> ProviderConfig:
@@ -80,6 +85,7 @@ def test_every_key_is_read() -> None:
           "nvidia-tesla-k80": {}
           "nvidia-tesla-p100": {}
     configmap: {name: templates, key: nodes.yaml}
+    cluster: {secretName: prod, key: admin.conf, copySizes: true}
     kwok: {install: true, release: v0.7.0}
     prune: true
     """
@@ -92,6 +98,8 @@ def test_every_key_is_read() -> None:
         gpu_types=("nvidia-tesla-k80", "nvidia-tesla-p100"),
         configmap_name="templates",
         configmap_key="nodes.yaml",
+        cluster=RemoteCluster(secret_name="prod", key="admin.conf"),
+        copy_sizes=True,
         prune=True,
         notes=(KWOK_NOTE,),
     )
@@ -177,6 +185,26 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
         (config_text(readNodesFrom=None), "MissingKey", "readNodesFrom: is missing; it is one of"),
         (config_text(readNodesFrom="configMap"), "InvalidValue", "did you mean configmap?"),
         (config_text(readNodesFrom=["cluster"]), "InvalidValue", "readNodesFrom: ['cluster'] is"),
+        (
+            of_cluster("prod"),
+            "InvalidValue",
+            "cluster: 'prod' must be an object of keys and values",
+        ),
+        (of_cluster({}), "MissingKey", "cluster.secretName: is missing; it names the Secret"),
+        (of_cluster({"secretName": "a_b"}), "InvalidValue", "cluster.secretName: 'a_b' is not the"),
+        (of_cluster({"secretName": 1}), "InvalidValue", "cluster.secretName: 1 must be text"),
+        (of_cluster({"secretName": "a", "key": "/"}), "InvalidValue", "cluster.key: '/' is not a"),
+        (
+            of_cluster({"secretName": "a", "copySizes": 1}),
+            "InvalidValue",
+            "cluster.copySizes: 1 must be true or false",
+        ),
+        (
+            config_text(cluster={"secretName": "a"}),
+            "InvalidValue",
+            "cluster: its nodes are not read with readNodesFrom: configmap; write readNodesFrom:"
+            " cluster or both, or remove it",
+        ),
         (config_text(nodegroups=None), "MissingKey", "nodegroups: has no key to group nodes by"),
         (config_text(nodegroups={}), "MissingKey", "nodegroups: has no key to group nodes by"),
         (
@@ -259,6 +287,8 @@ def test_what_is_wrong_is_told_once(text: str, reason: str, sentence: str) -> No
         (config_text() + "configMap: {name: a}\n", "configMap", "did you mean configmap?"),
         (config_text() + "skipTaint: true\n", "skipTaint", "write nodes.skipTaint"),
         (config_text() + "fromNodeLabelKey: a\n", "fromNodeLabelKey", "write nodegroups.fromNode"),
+        (config_text() + "secretName: a\n", "secretName", "write cluster.secretName"),
+        (config_text() + "key: a\n", "key", "write configmap.key"),
         (config_text(nodes={"prune": 1}), "nodes.prune", "prune stands at the top level"),
         (
             config_text(nodes={"gpuLabelKey": 1}),

@@ -277,12 +277,14 @@ class Assembly:
             secrets=groups,
             namespace=self._namespace,
             wake=self.wake,
+            fleet_changed=lambda: self.provider.changed(),
             clock=clock.monotonic,
         )
         self.provider = Provider(
             name=settings.provider_config,
             configmaps=self.configmaps,
-            link=link,
+            local=link,
+            fleet=self.sources.fleet,
             groups=self.store,
             writer=DerivedGroupWriter(client=groups),
             recorder=self.recorder,

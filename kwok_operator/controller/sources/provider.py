@@ -21,13 +21,15 @@ from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.controller.sources.derivedgroups import DerivedGroups
 from kwok_operator.controller.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.controller.sources.livenodes import NodeLink
+from kwok_operator.controller.sources.references import Link
 from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
 from kwok_operator.core.words import Problem, few_names
-from kwok_operator.errors import ManifestError
+from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.providerconfig import ProviderConfig
+from kwok_operator.models.source import RemoteCluster
 from kwok_operator.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,8 @@ MAX_TOLD: Final = 25
 class Provider:
     """Derives groups. `run()` does it, whenever `changed()` was called.
 
-    `name` is that of the ConfigMap; `link` follows the nodes of this cluster; `now` is RFC 3339.
+    `name` is that of the ConfigMap; `local` follows the nodes of this cluster, `fleet` gives those
+    that a config reads; `now` is RFC 3339.
     """
 
     def __init__(
@@ -50,7 +53,8 @@ class Provider:
         *,
         name: str,
         configmaps: ConfigMaps,
-        link: NodeLink,
+        local: NodeLink,
+        fleet: Callable[[RemoteCluster | None], Link],
         groups: GroupStore,
         writer: DerivedGroupWriter,
         recorder: Recorder,
@@ -60,7 +64,8 @@ class Provider:
     ) -> None:
         self._name = name
         self._configmaps = configmaps
-        self._link = link
+        self._local = local
+        self._fleet = fleet
         self._groups = groups
         self._writer = writer
         self._recorder = recorder
@@ -123,9 +128,11 @@ class Provider:
             self._tell(configmap, error.problems)
             return
         self._note(configmap, config)
-        self._link.start()
-        self._derived.begin()
+        self._local.start()
         derivation = await self._derive(config, problems)
+        if derivation is None:
+            return
+        self._derived.begin()
         problems += derivation.problems
         for group in derivation.groups:
             problems += await self._apply(group)
@@ -147,21 +154,29 @@ class Provider:
         self._templates = config.configmap_name or ""
         return config
 
-    async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation:
-        """What comes out, of what can be read; what can't is added to `problems`."""
+    async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation | None:
+        """What comes out, of what can be read; what can't is added to `problems`.
+
+        None while live nodes are being listed: the end of that makes a pass, and so does trouble.
+        """
+        live, link = None, self._fleet(config.cluster)
+        if config.read_nodes_from.live:
+            if link.problem is None:
+                await link.nodes.wait_synced()
+            synced, problem = link.nodes.synced.is_set(), link.problem
+            if not synced and problem is None:
+                return None
+            # An outage of this cluster stops the writes as well, and is told elsewhere.
+            if problem is not None and (config.cluster or not synced):
+                problems.append(_unreadable(link.place, problem, config.cluster))
+            else:
+                live = list(link.nodes)
         templates = None
         if config.read_nodes_from.static:
             try:
                 templates = await self._read_templates(config)
             except ManifestError as error:
                 problems.append(Problem("InvalidTemplates", str(error)))
-        live = None
-        if config.read_nodes_from.live:
-            if await self._link.nodes.wait_synced():
-                live = list(self._link.nodes)
-            else:
-                why = self._link.problem or "they are still being listed"
-                problems.append(Problem("NodesUnreadable", f"the nodes of the cluster: {why}"))
         return await asyncio.to_thread(
             derive, config, owner=self._owner, templates=templates, live=live
         )
@@ -222,7 +237,7 @@ class Provider:
         return owner == self._owner and source == "configmap"
 
     def _leftovers(self) -> list[Problem]:
-        names = [node.name for node in self._link.nodes.leftovers]
+        names = [node.name for node in self._local.nodes.leftovers]
         if not names:
             return []
         message = (
@@ -262,3 +277,13 @@ class Provider:
         if summary != self._summary:
             self._summary = summary
             logger.info("provider config: configmap=%s %s", self._owner, summary)
+
+
+def _unreadable(place: str, problem: str, cluster: RemoteCluster | None) -> Problem:
+    why = f"the nodes of {place}: {one_line(problem, limit=600)}"
+    if cluster is not None:
+        why = (
+            f"cluster.secretName: {why}; groups stay as they are until the kubeconfig in that"
+            " Secret gives a cluster whose nodes can be read"
+        )
+    return Problem("NodesUnreadable", why)

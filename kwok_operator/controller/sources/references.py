@@ -37,6 +37,7 @@ from kwok_operator.models.source import (
 )
 
 Load = Callable[[], Awaitable[tuple[SourceNode, ...]]]
+Link = NodeLink | RemoteLink
 
 SECRETS_REMEDY: Final = "kubectl apply -f deploy/components/remote-templates/rbac.yaml"
 """The right to read Secrets is not among the operator's own."""
@@ -73,7 +74,8 @@ class SourceMissingError(KwokOperatorError):
 
 
 class Sources:
-    """Finds sources for groups. `wake(group)` has a group looked at again.
+    """Finds sources for groups. `wake(group)` has a group looked at again; `fleet_changed` is told
+    of news of the other cluster that the provider config names.
 
     `local` follows this cluster once it is needed; `secrets` reads Secrets of `namespace`, the
     operator's.
@@ -87,12 +89,15 @@ class Sources:
         secrets: KubeClient,
         namespace: str,
         wake: Callable[[str], None],
+        fleet_changed: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self._configmaps = configmaps
         self._secrets = secrets
         self._namespace = namespace
         self._wake = wake
+        self._fleet_changed = fleet_changed
+        self._fleet: RemoteCluster | None = None
         self._clock = clock
         self._followers: dict[str, TemplateSource] = {}
         self._remote: dict[RemoteCluster, RemoteLink] = {}
@@ -124,14 +129,22 @@ class Sources:
     async def keep_only(self, groups: Collection[str]) -> None:
         """Forgets groups that are gone, and clusters that nobody follows any more."""
         self._followers = {n: s for n, s in self._followers.items() if n in groups}
-        wanted = {s.nodes.cluster for s in self._followers.values() if s.nodes}
+        wanted = {s.nodes.cluster for s in self._followers.values() if s.nodes} | {self._fleet}
         for cluster in self._remote.keys() - wanted:
             await self._remote.pop(cluster).close()
 
     async def close(self) -> None:
         """Ends everything that is followed."""
+        self._fleet = None
         await self.keep_only(())
         await self._local.close()
+
+    def fleet(self, cluster: RemoteCluster | None) -> Link:
+        """The nodes that the provider config reads, followed until it names another cluster."""
+        self._fleet = cluster
+        link = self._link(cluster)
+        link.start()
+        return link
 
     def configmap_changed(self, name: str) -> None:
         """Wakes the groups that copy from a ConfigMap."""
@@ -140,7 +153,9 @@ class Sources:
                 self._wake(group)
 
     def nodes_changed(self, cluster: RemoteCluster | None, nodes: Sequence[LiveNode]) -> None:
-        """Wakes the groups that copy, or could copy now, from one of these nodes; or from any."""
+        """Wakes who copies, or could copy now, from one of these nodes; or from any."""
+        if cluster is not None and cluster == self._fleet:
+            self._fleet_changed()
         for group, source in self._followers.items():
             wanted = source.nodes
             if wanted is None or wanted.cluster != cluster:
@@ -190,7 +205,7 @@ class Sources:
 
         return Found(template_hash(node), f"Node {name} of {place}", load)
 
-    def _link(self, cluster: RemoteCluster | None) -> NodeLink | RemoteLink:
+    def _link(self, cluster: RemoteCluster | None) -> Link:
         if cluster is None:
             return self._local
         link = self._remote.get(cluster)

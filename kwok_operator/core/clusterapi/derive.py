@@ -8,11 +8,9 @@ shrinks it below them.
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
@@ -31,6 +29,7 @@ from kwok_operator.core.clusterapi.findings import Finding
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable
 from kwok_operator.core.naming import group_name
+from kwok_operator.core.optiontexts import duration, share
 from kwok_operator.errors import one_line
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.base import QUALIFIED_NAME
@@ -45,13 +44,7 @@ _TIMES: Final = {
     "scaledownunreadytime": "scaleDownUnreadyTime",
     "maxnodeprovisiontime": "maxNodeProvisionTime",
 }
-_GO_DURATION: Final = re.compile(r"\+?(?:([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|m|s|ms|us|µs|ns))+")
-_GO_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
-_SECONDS: Final = {"h": "3600", "m": "60", "s": "1", "ms": "1e-3", "us": "1e-6", "µs": "1e-6"}
 _LABEL: Final = re.compile(QUALIFIED_NAME)
-_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?")
-_MAX_OPTION: Final = 100
-"""Characters. What is longer is none that anybody means, and Decimal can't hold all of them."""
 
 
 class Offer(Enum):
@@ -339,10 +332,10 @@ class _Deriver:
             if option == key or not option or not text:
                 continue
             text = text.lower()
-            if option in _SHARES and (share := _share(text)):
-                found[_SHARES[option]] = share
-            elif option in _TIMES and (duration := _duration(text)):
-                found[_TIMES[option]] = duration
+            if option in _SHARES and (wanted := share(text)):
+                found[_SHARES[option]] = wanted
+            elif option in _TIMES and (wanted := duration(text)):
+                found[_TIMES[option]] = wanted
             else:
                 known = option in _SHARES or option in _TIMES
                 why = "is nothing that a group can say; CA's flag holds"
@@ -350,29 +343,6 @@ class _Deriver:
                 path = ("metadata", "annotations", key)
                 self._tell(scalable, "InvalidOption", f"{key}: {text[:100]!r} {why}", *path)
         return found
-
-
-def _share(text: str) -> str:
-    """As a group has it; empty where it is none from 0 to 1."""
-    if len(text) > _MAX_OPTION or not _FLOAT.fullmatch(text):
-        return ""
-    number = Decimal(text)
-    if not 0 <= number <= 1:
-        return ""
-    return f"{abs(number):.6f}".rstrip("0").rstrip(".") or "0"
-
-
-def _duration(text: str) -> str:
-    """Go's durations in whole seconds, rounded up; empty for what is none."""
-    text = text.replace("\u03bc", "\u00b5")
-    if len(text) > _MAX_OPTION or (text != "0" and not _GO_DURATION.fullmatch(text)):
-        return ""
-    parts = (
-        Decimal(number) * Decimal(_SECONDS.get(unit, "1e-9"))
-        for number, unit in _GO_PART.findall(text)
-    )
-    seconds = math.ceil(sum(parts, Decimal(0)))
-    return f"{seconds}s" if seconds < 10**8 else ""
 
 
 def _labels(scalable: Scalable) -> dict[str, str]:

@@ -1,0 +1,175 @@
+"""The flags of `kwok-operator import`, as values, and the program behind them."""
+
+import argparse
+import asyncio
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.core.importing.ledger import Ledger
+from kwok_operator.core.words import names_in_words
+from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.importing.settings import ImportSettings
+from kwok_operator.settings import Values, add_cluster_flags
+
+IMPORT_HELP: Final = """\
+Reads a cluster, and writes a folder that brings its nodes and workloads into another one, as fake
+nodes and as pods that run nothing.
+
+  kwok-operator import --context prod --output rehearsal/
+  less rehearsal/ledger.md                               # what was left out or changed, and why
+  kubectl --context laptop apply -k rehearsal/           # where the operator and kwok run
+
+Nothing is written to the cluster that is read. What decides scheduling and scaling is kept:
+requests, selectors, affinity, spread, tolerations, priorities, budgets. Environment, commands,
+Secrets, ConfigMaps, volumes' contents, images and service accounts are not, and are never asked
+for. It needs get and list on the kinds that it reads: deploy/import/ has the ClusterRole.
+
+An output that ends in .tar.gz is one file to carry, unpacked with `tar xzf`. To import again
+replaces what an earlier import wrote; a folder with other files is refused. The same cluster gives
+the same bytes.
+
+Exit code 0: all went well; 1: something could not be read, the rest is there, and ledger.md says
+what is missing; 2: wrong flags, or no cluster.
+"""
+
+
+def add_import_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `import`. Values are checked by `import_settings`."""
+    add_cluster_flags(parser.add_argument_group("which cluster"))
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        required=True,
+        help="folder to write, such as rehearsal/, or one file, such as rehearsal.tar.gz",
+    )
+    parser.add_argument(
+        "--requests-per-second",
+        metavar="N",
+        help="most requests a second, one after the other; may be a fraction (default 10)",
+    )
+    what = parser.add_argument_group("what is read")
+    what.add_argument(
+        "--namespace",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="only the workloads of this namespace; may be given more than once",
+    )
+    what.add_argument(
+        "--exclude-namespace",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="not the workloads of this namespace; may be given more than once",
+    )
+    result = parser.add_argument_group("what comes out")
+    result.add_argument(
+        "--group-by",
+        metavar="LABEL",
+        action="append",
+        default=[],
+        help="label whose value names a node's group, before those that clouds set; may be given "
+        "more than once, the first that a node has counts",
+    )
+    result.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="CSV or YAML with what an instance type costs per hour, in a zone or everywhere",
+    )
+    result.add_argument(
+        "--keep-images", action="store_true", help="keep the names of images, which tell a lot"
+    )
+    result.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="replace names by hashes, the same everywhere; the table of what was what is written "
+        "beside the output, not into it",
+    )
+    result.add_argument(
+        "--anonymize-table",
+        metavar="FILE",
+        help="where that table is, or is to be (default: beside the output); one that is there "
+        "gives the same names again",
+    )
+
+
+def import_settings(
+    flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> ImportSettings:
+    """The settings of `import`; raises SettingsError naming flag, value, remedy."""
+    read = Values(flags, environ).read
+    if flags.anonymize_table and not flags.anonymize:
+        raise SettingsError("--anonymize-table: says where a table is; give --anonymize, too")
+    namespaces = _names("--namespace", flags.namespace)
+    excluded = _names("--exclude-namespace", flags.exclude_namespace)
+    if both := sorted(namespaces & excluded):
+        raise SettingsError(f"--exclude-namespace: {both[0]!r} is given to --namespace, too")
+    return ImportSettings(
+        output=Path(flags.output),
+        kubeconfig=read("kubeconfig", "", str) or None,
+        context=read("context", "", str) or None,
+        requests_per_second=read("requests-per-second", "10", _rate),
+        group_by=tuple(flags.group_by),
+        prices=Path(flags.prices) if flags.prices else None,
+        namespaces=namespaces,
+        excluded_namespaces=excluded,
+        keep_images=flags.keep_images,
+        anonymize=flags.anonymize,
+        anonymize_table=Path(flags.anonymize_table) if flags.anonymize_table else None,
+    )
+
+
+def run(settings: ImportSettings) -> int:
+    """Imports, says what came of it, and returns the exit code."""
+    from kwok_operator.importing.folder import OutputError
+    from kwok_operator.importing.importer import run_import
+    from kwok_operator.importing.progress import Progress
+
+    progress = Progress()
+    try:
+        ledger = asyncio.run(run_import(settings, progress=progress))
+    except OutputError as error:
+        progress.say(f"kwok-operator: {error}")
+        return 1
+    except KwokOperatorError as error:
+        progress.say(f"kwok-operator: {error}")
+        return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        progress.say("kwok-operator: stopped; nothing was written")
+        return 130
+    for line in summary(ledger, settings.output):
+        print(line)
+    return 1 if ledger.missing else 0
+
+
+def summary(ledger: Ledger, output: Path) -> list[str]:
+    """What to know, and where the rest stands."""
+    written = ", ".join(f"{count:,} {kind}" for kind, count in ledger.written.items())
+    lines = [
+        f"{output}: {written or 'nothing'}",
+        f"left out: {ledger.dropped:,} objects; changed: {ledger.changed:,}; ledger.md says why",
+    ]
+    if ledger.missing:
+        kinds = names_in_words(list(dict.fromkeys(each.kind for each in ledger.missing)))
+        lines.append(f"could not be read, or not all of it: {kinds}")
+    return lines
+
+
+def _names(flag: str, names: Iterable[str]) -> frozenset[str]:
+    for name in names:
+        if not name.strip():
+            raise SettingsError(f"{flag}: {name!r} is no name of a namespace")
+    return frozenset(names)
+
+
+def _rate(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= 1000:
+        raise ValueError("is not a number of requests between 0 and 1000; 10 is the default")
+    return number

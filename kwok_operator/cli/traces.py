@@ -1,0 +1,266 @@
+"""The flags of `kwok-operator record` and `replay`, as values, and the programs behind them."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.times import parse_duration
+from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.importing.tracesettings import RecordSettings, ReplaySettings
+from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name
+
+RECORD_HELP: Final = """\
+Watches the workloads and pods of a cluster, and writes what happens to them: what arrives, is
+scaled, changed, ends and goes, when, and in which shape.
+
+  kwok-operator record --context prod --output trace.jsonl.gz --for 24h
+  kwok-operator replay --context laptop trace.jsonl.gz
+
+Nothing is written to the cluster that is watched, and what is kept is what `import` keeps. SIGTERM
+and SIGINT end the file as it should be; one that was killed can be read up to its last seconds.
+Where a watch broke off and something may have been missed, the trace says so. It needs get, list
+and watch on workloads and pods: deploy/import/ has the ClusterRole.
+
+Exit code 0: all went well; 1: something was not recorded, the rest is there; 2: wrong flags, or no
+cluster.
+"""
+
+REPLAY_HELP: Final = """\
+Plays traces into a cluster: objects are created, scaled, changed and deleted when they were in the
+cluster that was recorded. What was there at the start is made first; then the clock starts.
+
+  kwok-operator replay --context laptop trace.jsonl.gz --speed 10
+  kwok-operator replay --dry-run trace.jsonl.gz | less
+  kwok-operator replay --context laptop --clean          # deletes what replays have made
+
+FILEs are traces of `record`, the parts of one in their order; what `skctl export` of SimKube
+writes; or a list of pods of Alibaba's openb (cluster-trace-gpu-v2023). The same trace with the same
+--seed gives the same requests.
+
+At the end it says how late requests were sent, and what the API server refused. Exit code 0: all
+went well; 1: something was refused, or not sent; 2: wrong flags, no cluster, no trace.
+"""
+
+_MAX_SPEED: Final = 1e6
+_MAX_PREFIX: Final = 40
+
+
+def add_record_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `record`. Values are checked by `record_settings`."""
+    add_cluster_flags(parser.add_argument_group("which cluster"))
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="file to write, compressed if its name ends in .gz; one that is there is not touched",
+    )
+    parser.add_argument(
+        "--for", dest="for_", metavar="TIME", help="how long, such as 24h (default: until stopped)"
+    )
+    parser.add_argument(
+        "--rotate",
+        metavar="SIZE|TIME",
+        action="append",
+        default=[],
+        help="begin a new file when one has this size, such as 100Mi, or was written this long, "
+        "such as 1h; may be given for both. Files get numbers, and each can be replayed alone",
+    )
+    parser.add_argument(
+        "--requests-per-second",
+        metavar="N",
+        help="most requests a second; may be a fraction (default 10)",
+    )
+    parser.add_argument(
+        "--keep-images", action="store_true", help="keep the names of images, which tell a lot"
+    )
+
+
+def add_replay_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `replay`. Values are checked by `replay_settings`."""
+    add_cluster_flags(parser.add_argument_group("which cluster"))
+    parser.add_argument("files", metavar="FILE", nargs="*", help="traces to play")
+    how = parser.add_argument_group("how it is played")
+    how.add_argument("--speed", metavar="N", help="so many times as fast (default 1)")
+    how.add_argument(
+        "--from",
+        dest="from_",
+        metavar="TIME",
+        help="begin at this time of the trace, such as 1h30m, with what was there then",
+    )
+    how.add_argument(
+        "--seed", metavar="TEXT", help="of names that were made up, such as those of bare pods"
+    )
+    how.add_argument("--namespace-prefix", metavar="TEXT", help="put before all namespaces")
+    how.add_argument(
+        "--into-recorded-cluster",
+        action="store_true",
+        help="play even into the cluster that the trace is of",
+    )
+    other = parser.add_argument_group("other than to play")
+    other.add_argument(
+        "--dry-run", action="store_true", help="print the requests, one JSON object a line"
+    )
+    other.add_argument(
+        "--clean", action="store_true", help="delete what replays have made in the cluster"
+    )
+
+
+def record_settings(
+    flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> RecordSettings:
+    """The settings of `record`; raises SettingsError naming flag, value, remedy."""
+    read = Values(flags, environ).read
+    size: int | None = None
+    seconds: float | None = None
+    for text in flags.rotate:
+        try:
+            seconds = _positive(parse_duration(text))
+        except ValueError:
+            size = _size(text)
+    return RecordSettings(
+        output=Path(flags.output),
+        kubeconfig=read("kubeconfig", "", str) or None,
+        context=read("context", "", str) or None,
+        requests_per_second=read("requests-per-second", "10", _rate),
+        seconds=_time("--for", flags.for_),
+        rotate_bytes=size,
+        rotate_seconds=seconds,
+        keep_images=flags.keep_images,
+    )
+
+
+def replay_settings(
+    flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> ReplaySettings:
+    """The settings of `replay`; raises SettingsError naming flag, value, remedy."""
+    read = Values(flags, environ).read
+    if flags.clean and (flags.files or flags.dry_run):
+        raise SettingsError("--clean: deletes, and plays nothing; give it alone, without FILE")
+    if not (flags.clean or flags.files):
+        raise SettingsError("FILE: none is given; name the trace to play, such as trace.jsonl.gz")
+    return ReplaySettings(
+        paths=tuple(Path(name) for name in flags.files),
+        speed=read("speed", "1", _speed),
+        since=_time("--from", flags.from_) or 0.0,
+        seed=read("seed", "", str),
+        namespace_prefix=read("namespace-prefix", "", _prefix),
+        kubeconfig=read("kubeconfig", "", str) or None,
+        context=read("context", "", str) or None,
+        into_recorded_cluster=flags.into_recorded_cluster,
+    )
+
+
+def run_record(settings: RecordSettings) -> int:
+    """Records, says what came of it, and returns the exit code."""
+    from kwok_operator.importing.record import record, summary
+
+    try:
+        recorder, outcome = asyncio.run(record(settings, tell=_tell))
+    except KwokOperatorError as error:
+        _tell(f"kwok-operator: {error}")
+        return 2
+    for line in summary(settings, recorder, outcome):
+        print(line)
+    return 1 if outcome.unread or outcome.failed else 0
+
+
+def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
+    """Replays, prints or deletes, and returns the exit code."""
+    from kwok_operator.importing import replay
+    from kwok_operator.importing.replayreport import summary
+
+    try:
+        if dry_run:
+            return _print(settings)
+        if clean:
+            gone, wrong = asyncio.run(
+                replay.remove(kubeconfig=settings.kubeconfig, context=settings.context, tell=_tell)
+            )
+            print(f"deleted: {gone:,} objects")
+            for what, why in wrong.items():
+                _tell(f"not deleted: {what}: {why}")
+            return 1 if wrong else 0
+        plan, told, report = asyncio.run(replay.replay(settings, tell=_tell))
+    except KwokOperatorError as error:
+        _tell(f"kwok-operator: {error}")
+        return 2
+    for line in summary(plan, told, report):
+        print(line)
+    if report.interrupted:
+        return 130
+    return 1 if report.refused or report.broken else 0
+
+
+def _print(settings: ReplaySettings) -> int:
+    from kwok_operator.importing.replay import planned, shown
+
+    _, _, requests = planned(settings)
+    try:
+        for request in requests:
+            print(shown(request))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _time(flag: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return _positive(parse_duration(text))
+    except ValueError as error:
+        raise SettingsError(f"{flag}: {text!r} is no time: write it as 90s, 10m or 24h") from error
+
+
+def _positive(seconds: int) -> float:
+    if not 0 < seconds < 100 * 366 * 86_400:
+        raise ValueError("is not more than no time, and less than a century")
+    return float(seconds)
+
+
+def _size(text: str) -> int:
+    try:
+        size = int(parse_quantity(text))
+    except ValueError:
+        size = 0
+    if not 1_000 <= size < 2**62:
+        raise SettingsError(
+            f"--rotate: {text!r} is neither a size from 1k on, such as 100Mi, nor a time such as 1h"
+        )
+    return size
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0.1 <= rate <= 10_000:
+        raise ValueError("is not a number of requests per second from 0.1 to 10000, such as 10")
+    return rate
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 1 / _MAX_SPEED <= speed <= _MAX_SPEED:
+        raise ValueError("is not a number above 0, such as 10 for ten times as fast")
+    return speed
+
+
+def _prefix(text: str) -> str:
+    if text and not (len(text) <= _MAX_PREFIX and is_namespace_name(f"{text}x")):
+        raise ValueError("can't begin the name of a namespace; use one such as replay-")
+    return text

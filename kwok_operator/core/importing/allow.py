@@ -1,0 +1,89 @@
+"""Copies of what a table names, and of nothing else.
+
+What is not in the table never gets into a copy, so a field that nobody thought of can't leak. What
+is in it but has a type that the API server would refuse is left out whole, down from the field of
+the uppermost object: half of a selector would select more than the whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class _Map:
+    """Any keys; values of one of these types."""
+
+    values: tuple[type, ...]
+
+
+TEXTS: Final = _Map((str,))
+QUANTITIES: Final = _Map((str, int, float))
+INT_OR_TEXT: Final = (int, str)
+
+Schema = type | tuple[type, ...] | _Map | list[Any] | dict[str, Any]
+"""A type or several, a map, [the schema of each item], or {field: schema}."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """`unfit` are fields whose value no API server takes; `unknown` are objects that had fields
+    which are not in the table. Both are paths made of the table's own words.
+    """
+
+    found: dict[str, Any] = field(default_factory=dict)
+    unfit: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+class _Unfit(Exception):
+    pass
+
+
+def keep(value: object, schema: Mapping[str, Schema]) -> Kept:
+    """The fields of `value` that `schema` names. Never raises; a copy shares nothing with it."""
+    kept = Kept()
+    if not isinstance(value, Mapping):
+        if value is not None:
+            kept.unfit.append("")
+        return kept
+    for name, part in schema.items():
+        if value.get(name) is None:
+            continue
+        unknown: list[str] = []
+        try:
+            kept.found[name] = _copy(value[name], part, path=name, unknown=unknown)
+        except _Unfit as error:
+            kept.unfit.append(str(error))
+        kept.unknown += unknown
+    return kept
+
+
+def _copy(value: object, schema: Schema, *, path: str, unknown: list[str]) -> Any:
+    if isinstance(schema, dict):
+        if not isinstance(value, Mapping):
+            raise _Unfit(path)
+        if any(key not in schema for key in value):
+            unknown.append(path)
+        return {
+            name: _copy(value[name], part, path=f"{path}.{name}", unknown=unknown)
+            for name, part in schema.items()
+            if value.get(name) is not None
+        }
+    if isinstance(schema, list):
+        if not isinstance(value, list):
+            raise _Unfit(path)
+        return [_copy(item, schema[0], path=f"{path}[]", unknown=unknown) for item in value]
+    if isinstance(schema, _Map):
+        if not isinstance(value, Mapping) or not all(
+            isinstance(key, str) and _is(item, schema.values) for key, item in value.items()
+        ):
+            raise _Unfit(path)
+        return dict(value)
+    if not _is(value, schema if isinstance(schema, tuple) else (schema,)):
+        raise _Unfit(path)
+    return value
+
+
+def _is(value: object, types: tuple[type, ...]) -> bool:
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))

@@ -1,0 +1,254 @@
+"""One object of another cluster, as it is to be applied elsewhere: a table of kinds, and cleaning.
+
+    body of a known kind ──clean_object──> a manifest, and what it has lost
+                                       └─> None, and why
+
+What becomes of pods that a controller makes, and of volumes, takes more than one object: that is in
+workloads.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.core.importing.allow import keep
+from kwok_operator.core.importing.fields import (
+    LABELS_OF_A_JOB,
+    LABELS_OF_A_NAMESPACE_THAT_REFUSE,
+    OBJECTS,
+    PRIORITY_CLASS,
+    QUOTA,
+    RUNTIME_CLASS,
+)
+from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.shape import kept_metadata, pod_shape, spec_of
+
+Manifest = dict[str, Any]
+Cleaned = tuple[Manifest | None, list[Note]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind that is read: where it is, and whether anything is written of it."""
+
+    kind: str
+    api_version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def path(self) -> str:
+        root = "/api" if "/" not in self.api_version else "/apis"
+        return f"{root}/{self.api_version}/{self.plural}"
+
+
+KINDS: Final = (
+    Kind("Namespace", "v1", "namespaces", namespaced=False),
+    Kind("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
+    Kind("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", namespaced=False),
+    Kind("PersistentVolume", "v1", "persistentvolumes", namespaced=False),
+    Kind("PersistentVolumeClaim", "v1", "persistentvolumeclaims"),
+    Kind("ResourceQuota", "v1", "resourcequotas"),
+    Kind("LimitRange", "v1", "limitranges"),
+    Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
+    Kind("Deployment", "apps/v1", "deployments"),
+    Kind("StatefulSet", "apps/v1", "statefulsets"),
+    Kind("DaemonSet", "apps/v1", "daemonsets"),
+    Kind("ReplicaSet", "apps/v1", "replicasets"),
+    Kind("ReplicationController", "v1", "replicationcontrollers"),
+    Kind("CronJob", "batch/v1", "cronjobs"),
+    Kind("Job", "batch/v1", "jobs"),
+    Kind("Pod", "v1", "pods"),
+)
+"""In the order in which they are read: owners before what they own."""
+OF_KIND: Final = {each.kind: each for each in KINDS}
+
+SYSTEM_NAMESPACES: Final = frozenset("default kube-system kube-public kube-node-lease".split())
+"""Every cluster has them."""
+_SYSTEM_CLASSES: Final = "system-"
+"""Prefix of the PriorityClasses that every cluster has, and that nobody else may make."""
+
+
+def identity(kind: str, body: object) -> Ref | None:
+    """Who it is; None where it is no object with a name and, if it needs one, a namespace."""
+    metadata = body.get("metadata") if isinstance(body, Mapping) else None
+    found = keep(metadata, {"name": str, "namespace": str}).found
+    namespaced = OF_KIND[kind].namespaced
+    if not found.get("name") or (namespaced and not found.get("namespace")):
+        return None
+    return Ref(kind, found["namespace"] if namespaced else "", found["name"])
+
+
+def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Cleaned:
+    """A manifest of the same name and namespace, or None with the note that says why.
+
+    `kind` is one of KINDS that something is written of. Never raises.
+    """
+    ref = identity(kind, body)
+    if ref is None or not isinstance(body, Mapping):
+        return None, [Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True)]
+    if _get(body, "metadata", "deletionTimestamp") is not None:
+        return None, [Note(ref, Reason.TERMINATING, dropped=True)]
+    manifest, notes = _CLEANERS[kind](body, ref, keep_images)
+    return manifest, notes
+
+
+def manifest_of(ref: Ref, metadata: Manifest, **parts: Any) -> Manifest:
+    known = OF_KIND[ref.kind]
+    place = {"namespace": ref.namespace} if known.namespaced else {}
+    return {
+        "apiVersion": known.api_version,
+        "kind": ref.kind,
+        "metadata": {"name": ref.name, **place, **metadata},
+        **parts,
+    }
+
+
+def _get(body: object, *path: str) -> Any:
+    """A value deep in an object, None where there is none."""
+    for step in path:
+        body = body.get(step) if isinstance(body, Mapping) else None
+    return body
+
+
+def _template(
+    template: object,
+    ref: Ref,
+    keep_images: bool,
+    *,
+    field: str = "spec.template",
+    without: frozenset[str] = frozenset(),
+) -> tuple[Manifest, list[Note]]:
+    metadata, notes = kept_metadata(_get(template, "metadata"), ref=ref, without=without)
+    spec, of_spec = pod_shape(_get(template, "spec"), ref=ref, keep_images=keep_images)
+    return {"metadata": metadata, "spec": spec}, notes + of_spec
+
+
+def _workload(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    template, of_template = _template(_get(body, "spec", "template"), ref, keep_images)
+    # Only in templates of Jobs: elsewhere the API server takes nothing but Always.
+    template["spec"].pop("restartPolicy", None)
+    template["spec"].pop("activeDeadlineSeconds", None)
+    made = manifest_of(ref, metadata, spec={**spec, "template": template})
+    return made, notes + of_spec + of_template
+
+
+def _job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    for condition in _list(_get(body, "status", "conditions")):
+        ended = _get(condition, "type") in ("Complete", "Failed", "SuccessCriteriaMet")
+        if ended and _get(condition, "status") == "True":
+            return None, [Note(ref, Reason.ENDED, dropped=True)]
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref, without=LABELS_OF_A_JOB)
+    spec, more = _job_spec(body, ref, keep_images)
+    done = _get(body, "status", "succeeded")
+    wanted = spec.get("completions")
+    if isinstance(done, int) and not isinstance(done, bool) and done > 0 and wanted is not None:
+        if wanted - done < 1:
+            return None, [Note(ref, Reason.ENDED, dropped=True)]
+        spec["completions"] = wanted - done
+        notes.append(Note(ref, Reason.PARTLY_DONE, field="spec.completions", detail=str(done)))
+    return manifest_of(ref, metadata, spec=spec), notes + more
+
+
+def _job_spec(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> tuple[Manifest, list[Note]]:
+    spec, notes = spec_of(body, OBJECTS["Job"], ref=ref)
+    template, of_template = _template(
+        _get(body, "spec", "template"), ref, keep_images, without=LABELS_OF_A_JOB
+    )
+    template["spec"].setdefault("restartPolicy", "Never")
+    return {**spec, "template": template}, notes + of_template
+
+
+def _cron_job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    job = _get(body, "spec", "jobTemplate")
+    job = job if isinstance(job, Mapping) else {}
+    job_metadata, of_job = kept_metadata(job.get("metadata"), ref=ref)
+    job_spec, of_job_spec = _job_spec(job, ref, keep_images)
+    spec |= {"suspend": True, "jobTemplate": {"metadata": job_metadata, "spec": job_spec}}
+    notes.append(Note(ref, Reason.SUSPENDED, field="spec.suspend"))
+    return manifest_of(ref, metadata, spec=spec), notes + of_spec + of_job + of_job_spec
+
+
+def _pod(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    if _get(body, "status", "phase") in ("Succeeded", "Failed"):
+        return None, [Note(ref, Reason.ENDED, dropped=True)]
+    template, notes = _template(body, ref, keep_images)
+    return manifest_of(ref, template["metadata"], spec=template["spec"]), notes
+
+
+def _namespace(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    if ref.name in SYSTEM_NAMESPACES:
+        return None, []
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    labels = metadata.get("labels", {})
+    for key in [key for key in labels if LABELS_OF_A_NAMESPACE_THAT_REFUSE.fullmatch(key)]:
+        del labels[key]
+        notes.append(Note(ref, Reason.POD_SECURITY, field=f"metadata.labels[{key}]"))
+    return manifest_of(ref, metadata), notes
+
+
+def _policy(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    """A PodDisruptionBudget or a LimitRange: its spec, whole or not at all."""
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    if ref.kind == "LimitRange":
+        limits = [one for one in spec.get("limits", []) if one.get("type") in ("Container", "Pod")]
+        if not limits:
+            return None, [Note(ref, Reason.NOTHING_LEFT, dropped=True)]
+        spec["limits"] = limits
+    return manifest_of(ref, metadata, spec=spec), notes + of_spec
+
+
+def _quota(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    hard = spec.get("hard", {})
+    for resource in [name for name in hard if not QUOTA.fullmatch(name)]:
+        del hard[resource]
+        notes.append(Note(ref, Reason.QUOTA_UNUSED, field=f"spec.hard[{resource}]"))
+    if not hard:
+        return None, [Note(ref, Reason.NOTHING_LEFT, dropped=True)]
+    return manifest_of(ref, metadata, spec=spec), notes + of_spec
+
+
+def _priority_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    if ref.name.startswith(_SYSTEM_CLASSES):
+        return None, []
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    kept = keep(body, PRIORITY_CLASS)
+    if "value" not in kept.found:
+        return None, [Note(ref, Reason.INVALID_FIELD, field="value", dropped=True)]
+    return manifest_of(ref, metadata, **kept.found), notes
+
+
+def _runtime_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    kept = keep(body, RUNTIME_CLASS)
+    notes += [Note(ref, Reason.INVALID_FIELD, field=path) for path in kept.unfit]
+    return manifest_of(ref, metadata, handler="fake", **kept.found), notes
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+_CLEANERS: Final[dict[str, Callable[[Mapping[str, Any], Ref, bool], Cleaned]]] = {
+    "Namespace": _namespace,
+    "PriorityClass": _priority_class,
+    "RuntimeClass": _runtime_class,
+    "ResourceQuota": _quota,
+    "LimitRange": _policy,
+    "PodDisruptionBudget": _policy,
+    "Deployment": _workload,
+    "StatefulSet": _workload,
+    "DaemonSet": _workload,
+    "ReplicaSet": _workload,
+    "ReplicationController": _workload,
+    "CronJob": _cron_job,
+    "Job": _job,
+    "Pod": _pod,
+}

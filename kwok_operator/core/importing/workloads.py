@@ -1,0 +1,256 @@
+"""All workloads of another cluster, as manifests that make the same pods elsewhere.
+
+    add(kind, body), page after page, owners before pods ──> finish(groups_of) ──> Imported
+
+Of a pod whose controller is imported nothing is kept but that it was there. Pods of controllers
+that nobody here knows are gathered by owner and shape into ReplicaSets, and the static pods of
+nodes into DaemonSets; a pod without any owner stays a pod.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.core.importing.allow import keep
+from kwok_operator.core.importing.binding import (
+    Volumes,
+    any_of,
+    bind_to_groups,
+    claims_of,
+    require,
+    templates_of_claims,
+)
+from kwok_operator.core.importing.gathered import Gathered
+from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.objects import (
+    KINDS,
+    OF_KIND,
+    SYSTEM_NAMESPACES,
+    Manifest,
+    clean_object,
+    identity,
+    manifest_of,
+)
+
+__all__ = ["KINDS", "Imported", "Workloads", "clean_object"]
+
+_CONTROLLERS: Final = frozenset(
+    "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
+)
+_SYSTEM_PRIORITIES: Final = frozenset(("system-node-critical", "system-cluster-critical"))
+_PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("spec",),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+} | {kind: ("spec", "template", "spec") for kind in _CONTROLLERS - {"CronJob"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """`manifests` in an order in which they can be applied; `read`: how many objects by kind."""
+
+    manifests: list[Manifest]
+    notes: list[Note]
+    read: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Workload:
+    """A manifest with what ties its pods to places."""
+
+    manifest: Manifest
+    claims: list[str] = field(default_factory=list)
+    claim_prefixes: list[str] = field(default_factory=list)
+
+
+class Workloads:
+    """Objects of another cluster. An object that comes twice, with one uid, counts once."""
+
+    def __init__(self, *, keep_images: bool = False) -> None:
+        self._keep_images = keep_images
+        self._read = Counter[str]()
+        self._seen = set[str]()
+        self._owners = set[str]()
+        """The uids of controllers that are imported, or made by one that is."""
+        self._controllers_read = set[str]()
+        self._made: dict[Ref, _Workload] = {}
+        self._plain: dict[Ref, Manifest] = {}
+        self._volumes = Volumes()
+        self._gathered = Gathered()
+        self._notes: list[Note] = []
+        self._pods: Counter[tuple[str, Reason]] = Counter()
+
+    def add(self, kind: str, body: object) -> None:
+        """`kind` is one of KINDS. Never raises."""
+        metadata = body.get("metadata") if isinstance(body, Mapping) else None
+        uid = keep(metadata, {"uid": str}).found.get("uid")
+        if uid is not None:
+            if uid in self._seen:
+                return
+            self._seen.add(uid)
+        self._read[kind] += 1
+        ref = identity(kind, body)
+        if ref is None or not isinstance(body, Mapping):
+            self._notes.append(Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True))
+        elif kind == "PersistentVolume":
+            self._volumes.add_volume(ref.name, body)
+        elif kind == "PersistentVolumeClaim":
+            self._volumes.add_claim(ref.namespace, ref.name, body)
+        elif kind == "Pod":
+            self._add_pod(ref, body)
+        elif kind in _CONTROLLERS:
+            self._add_controller(ref, body, uid)
+        else:
+            manifest, notes = clean_object(kind, body)
+            self._notes += notes
+            if manifest is not None:
+                self._plain[ref] = manifest
+
+    def finish(self, *, groups_of: Mapping[str, str]) -> Imported:
+        """`groups_of` gives each node's group, for what is bound to a node."""
+        workloads = dict(self._made)
+        notes = list(self._notes)
+        made, of_made = self._gathered.finish(groups_of, taken=frozenset(workloads))
+        workloads |= {ref: _Workload(manifest) for ref, manifest in made.items()}
+        notes += of_made
+        for ref, workload in workloads.items():
+            notes += self._place(ref, workload, groups_of)
+        notes += [
+            Note(Ref("Namespace", "", namespace), reason, count=count)
+            for (namespace, reason), count in self._pods.items()
+        ]
+        plain = {**self._missing_namespaces(workloads), **self._plain}
+        rank = {each.kind: index for index, each in enumerate(KINDS)}
+        every = plain | {ref: workload.manifest for ref, workload in workloads.items()}
+        order = sorted(every, key=lambda ref: (rank[ref.kind], ref))
+        return Imported([every[ref] for ref in order], sorted(notes, key=_order), dict(self._read))
+
+    def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str | None) -> None:
+        self._controllers_read.add(ref.kind)
+        if uid is not None:
+            self._owners.add(uid)
+        owner = _owner(body)
+        if owner is not None and ref.kind != "Job":
+            if owner.uid in self._owners:
+                return
+            if ref.kind == "ReplicaSet" and not _replicas(body):
+                return  # one of many that an owner keeps to go back to
+        manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
+        if manifest is not None and owner is not None and ref.kind != "Job":
+            notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
+        self._notes += notes
+        if manifest is not None:
+            spec = body.get("spec")
+            template = spec.get("template") if isinstance(spec, Mapping) else None
+            self._made[ref] = _Workload(
+                manifest,
+                claims=claims_of(template.get("spec") if isinstance(template, Mapping) else None),
+                claim_prefixes=[f"{name}-{ref.name}-" for name in templates_of_claims(spec)],
+            )
+
+    def _add_pod(self, ref: Ref, body: Mapping[str, Any]) -> None:
+        status = keep(body.get("status"), {"phase": str}).found
+        metadata, spec = body.get("metadata"), body.get("spec")
+        phase = status.get("phase", "")
+        if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp") is not None:
+            self._pods[ref.namespace, Reason.TERMINATING] += 1
+            return
+        if phase in ("Succeeded", "Failed"):
+            self._pods[ref.namespace, Reason.ENDED] += 1
+            return
+        if phase == "Pending":
+            self._pods[ref.namespace, Reason.PENDING] += 1
+        owner = _owner(body)
+        if owner is not None and owner.uid in self._owners:
+            return
+        if owner is not None and owner.kind in self._controllers_read and owner.is_known:
+            # It came, or went, while the cluster was read: another read would find it settled.
+            self._pods[ref.namespace, Reason.OWNER_CAME_OR_WENT] += 1
+            return
+        manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)
+        if manifest is None:
+            return
+        node = keep(spec, {"nodeName": str}).found.get("nodeName", "")
+        if owner is None:
+            self._notes += notes
+            self._made[ref] = _Workload(manifest, claims=claims_of(spec))
+            return
+        alternatives = [self._volumes.of_claim(ref.namespace, name) for name in claims_of(spec)]
+        for terms in alternatives:
+            if not require(manifest["spec"], terms):
+                notes.append(Note(ref, Reason.TOO_MANY_PLACES))
+        if owner.kind == "Node":
+            self._gathered.add_static(ref, manifest, notes, node=node or owner.name)
+        else:
+            self._gathered.add_owned(ref, manifest, notes, owner=(owner.kind, owner.name))
+
+    def _place(self, ref: Ref, workload: _Workload, groups_of: Mapping[str, str]) -> list[Note]:
+        """Binds a workload's pods to where its volumes are, and to groups in place of nodes."""
+        notes: list[Note] = []
+        spec: dict[str, Any] = workload.manifest
+        for step in _PATH_OF_A_POD[ref.kind]:
+            spec = spec[step]
+        for claim in workload.claims:
+            if not require(spec, self._volumes.of_claim(ref.namespace, claim)):
+                notes.append(Note(ref, Reason.TOO_MANY_PLACES))
+        for prefix in workload.claim_prefixes:
+            claims = self._volumes.claims_like(ref.namespace, prefix)
+            places = [self._volumes.of_claim(ref.namespace, claim) for claim in claims]
+            if len({json.dumps(terms) for terms in places}) > 1:
+                notes.append(Note(ref, Reason.VOLUMES_IN_SEVERAL_PLACES))
+            require(spec, any_of(places))
+        notes += bind_to_groups(spec, groups_of=groups_of, ref=ref)
+        for name, kind, reason in (
+            ("priorityClassName", "PriorityClass", Reason.NO_PRIORITY_CLASS),
+            ("runtimeClassName", "RuntimeClass", Reason.NO_RUNTIME_CLASS),
+        ):
+            wanted = spec.get(name)
+            if wanted is None or wanted in _SYSTEM_PRIORITIES:
+                continue
+            if Ref(kind, "", wanted) not in self._plain:
+                del spec[name]
+                notes.append(Note(ref, reason, field=name, detail=wanted))
+                if kind == "PriorityClass":
+                    spec.pop("preemptionPolicy", None)
+        return notes
+
+    def _missing_namespaces(self, workloads: Mapping[Ref, _Workload]) -> dict[Ref, Manifest]:
+        """Namespaces that could not be read, and are needed all the same."""
+        needed = {ref.namespace for ref in (*workloads, *self._plain) if ref.namespace}
+        refs = [Ref("Namespace", "", name) for name in needed - SYSTEM_NAMESPACES]
+        return {ref: manifest_of(ref, {}) for ref in refs if ref not in self._plain}
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def is_known(self) -> bool:
+        known = OF_KIND.get(self.kind)
+        return known is not None and known.api_version == self.api_version
+
+
+def _owner(body: Mapping[str, Any]) -> _Owner | None:
+    """The controller of an object, if it has one."""
+    metadata = body.get("metadata")
+    references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    fields = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
+    for reference in references if isinstance(references, list) else ():
+        found = keep(reference, fields).found
+        if found.get("controller") and len(found) == len(fields):
+            return _Owner(found["apiVersion"], found["kind"], found["name"], found["uid"])
+    return None
+
+
+def _replicas(body: Mapping[str, Any]) -> int:
+    replicas: int = keep(body.get("spec"), {"replicas": int}).found.get("replicas", 1)
+    return replicas
+
+
+def _order(note: Note) -> tuple[str, ...]:
+    return (str(note.ref), note.reason, note.field, note.detail)

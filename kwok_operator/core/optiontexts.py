@@ -1,0 +1,36 @@
+"""Options of cluster-autoscaler, from the texts that Go reads to those that a group has."""
+
+import math
+import re
+from decimal import Decimal
+from typing import Final
+
+_GO_DURATION: Final = re.compile(r"\+?(?:([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|m|s|ms|us|µs|ns))+")
+_GO_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
+_SECONDS: Final = {"h": "3600", "m": "60", "s": "1", "ms": "1e-3", "us": "1e-6", "µs": "1e-6"}
+_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?")
+_MAX_OPTION: Final = 100
+"""Characters. What is longer is none that anybody means, and Decimal can't hold all of them."""
+
+
+def share(text: str) -> str:
+    """As a group has it; empty where it is none from 0 to 1."""
+    if len(text) > _MAX_OPTION or not _FLOAT.fullmatch(text):
+        return ""
+    number = Decimal(text)
+    if not 0 <= number <= 1:
+        return ""
+    return f"{abs(number):.6f}".rstrip("0").rstrip(".") or "0"
+
+
+def duration(text: str) -> str:
+    """Go's durations in whole seconds, rounded up; empty for what is none."""
+    text = text.replace("\u03bc", "\u00b5")
+    if len(text) > _MAX_OPTION or (text != "0" and not _GO_DURATION.fullmatch(text)):
+        return ""
+    parts = (
+        Decimal(number) * Decimal(_SECONDS.get(unit, "1e-9"))
+        for number, unit in _GO_PART.findall(text)
+    )
+    seconds = math.ceil(sum(parts, Decimal(0)))
+    return f"{seconds}s" if seconds < 10**8 else ""

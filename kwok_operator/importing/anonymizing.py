@@ -1,0 +1,88 @@
+"""The table of what was what, and what is written under other names because of it.
+
+The table is kept beside the output, never inside: it is what must not be carried along. Its key
+makes the names: with the same table an import gives the same names again.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.core.importing.anonymous import Anonymizer
+from kwok_operator.core.importing.ledger import Unread
+from kwok_operator.core.importing.notes import Note
+from kwok_operator.errors import SettingsError
+from kwok_operator.importing.folder import OutputError, stem
+from kwok_operator.importing.settings import ImportSettings
+
+_SUFFIX: Final = ".names.json"
+_KEY_BYTES: Final = 32
+
+
+def table_path(settings: ImportSettings) -> Path:
+    """Where the table is: rehearsal.names.json beside rehearsal/ and rehearsal.tar.gz.
+
+    Raises SettingsError where it would be inside the output.
+    """
+    output = settings.output.resolve()
+    path = settings.anonymize_table or output.with_name(stem(output) + _SUFFIX)
+    if path.resolve().is_relative_to(output):
+        raise SettingsError(
+            f"--anonymize-table: {path} is inside the output, where everybody sees it; choose"
+            " another place"
+        )
+    return path
+
+
+def check_table(settings: ImportSettings) -> None:
+    """Raises SettingsError where the table could not be used: before minutes are spent."""
+    read_key(table_path(settings))
+
+
+def anonymized(
+    manifests: Sequence[dict[str, Any]],
+    notes: Sequence[Note],
+    unread: Sequence[Unread],
+    settings: ImportSettings,
+) -> tuple[list[dict[str, Any]], list[Note], list[Unread]]:
+    """All under other names; the table is written before anything that uses them."""
+    path = table_path(settings)
+    anonymizer = Anonymizer(read_key(path) or secrets.token_bytes(_KEY_BYTES))
+    renamed, told = anonymizer.manifests(manifests), anonymizer.notes(notes)
+    _write(path, anonymizer.key, anonymizer.table)
+    # Paths have namespaces in them, and the API server's sentences users and hosts.
+    unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]
+    return renamed, told, unnamed
+
+
+def read_key(path: Path) -> bytes | None:
+    """None where there is no table yet; raises SettingsError where there is something else."""
+    try:
+        table = json.loads(path.read_bytes())
+        return bytes.fromhex(table["key"])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(f"--anonymize-table: {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SettingsError(
+            f"--anonymize-table: {path} is no table that import wrote; move it away, and a new one"
+            " is made"
+        ) from error
+
+
+def _write(path: Path, key: bytes, names: dict[str, str]) -> None:
+    text = json.dumps({"key": key.hex(), "names": dict(sorted(names.items()))}, indent=1) + "\n"
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError as error:
+        raise OutputError(f"--anonymize-table: {path}: {error.strerror or error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)

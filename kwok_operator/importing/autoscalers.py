@@ -1,0 +1,90 @@
+"""What says how far groups may grow: cluster-autoscaler, Cluster API and Karpenter, where they are.
+
+None of it is needed: without it groups have the sizes that they have. So a refusal is told, and is
+no failure; what isn't there isn't told at all.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from kwok_operator.core.importing.bounds import Bounds
+from kwok_operator.core.importing.castatus import flags_of
+from kwok_operator.core.importing.ledger import Unread
+from kwok_operator.core.naming import is_object_name
+from kwok_operator.importing.cluster import Cluster, Unreadable
+
+STATUS: Final = "cluster-autoscaler-status"
+PROVIDER_CONFIG: Final = "kwok-provider-config"
+TEMPLATES: Final = "kwok-provider-templates"
+_DEFAULT_NAMESPACE: Final = "kube-system"
+SCALABLES: Final = ("machinedeployments", "machinesets", "machinepools")
+CAPI: Final = "cluster.x-k8s.io"
+KARPENTER: Final = "karpenter.sh"
+
+
+def namespaces_of(body: Any) -> set[str]:
+    """The namespaces in which a Deployment may keep its status, if it is cluster-autoscaler."""
+    flags = flags_of(body)
+    if flags is None:
+        return set()
+    metadata = body.get("metadata")
+    own = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+    named = [own, *(value for flag, value in flags if flag == "namespace")]
+    return {name for name in named if isinstance(name, str) and is_object_name(name)}
+
+
+async def read_bounds(
+    cluster: Cluster, bounds: Bounds, *, namespaces: Iterable[str]
+) -> list[Unread]:
+    """`namespaces` are those of cluster-autoscaler. Returns what could not be read."""
+    unread: list[Unread] = []
+    for namespace in sorted({_DEFAULT_NAMESPACE, *namespaces}):
+        await _configmaps(cluster, bounds, unread, namespace)
+    kinds: list[tuple[str, str, Callable[[Any], None]]] = [
+        *((CAPI, resource, bounds.add_scalable) for resource in SCALABLES),
+        (KARPENTER, "nodepools", bounds.add_node_pool),
+    ]
+    versions: dict[str, str] = {}
+    for group, resource, add in kinds:
+        if group not in versions:
+            versions[group] = await _version(cluster, group)
+        if not versions[group]:
+            continue
+        path = f"/apis/{group}/{versions[group]}/{resource}"
+        try:
+            async for page in cluster.pages(path):
+                for item in page:
+                    add(item)
+        except Unreadable as error:
+            if error.status != 404:
+                unread.append(Unread(resource, path, error.reason, needed=False))
+    return unread
+
+
+async def _configmaps(
+    cluster: Cluster, bounds: Bounds, unread: list[Unread], namespace: str
+) -> None:
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in (STATUS, PROVIDER_CONFIG, TEMPLATES):
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+        try:
+            data = (await cluster.get(path)).get("data")
+        except Unreadable as error:
+            if error.status != 404:
+                unread.append(Unread("ConfigMap", path, error.reason, needed=False))
+            continue
+        found[name] = data if isinstance(data, Mapping) else {}
+    if STATUS in found:
+        bounds.add_status(found[STATUS].get("status"))
+    if PROVIDER_CONFIG in found:
+        bounds.add_provider_config(found[PROVIDER_CONFIG].get("config"), found.get(TEMPLATES))
+
+
+async def _version(cluster: Cluster, group: str) -> str:
+    """The version of an API group that the server prefers; empty where there is no such group."""
+    try:
+        answer = await cluster.get(f"/apis/{group}")
+    except Unreadable:
+        return ""
+    preferred = answer.get("preferredVersion")
+    return str(preferred.get("version") or "") if isinstance(preferred, Mapping) else ""

@@ -1,0 +1,213 @@
+"""The folder that an import writes, or the one file that holds it.
+
+    manifests, ledger  --files_of-->  names and bytes  --write-->  rehearsal/ or rehearsal.tar.gz
+
+The same manifests give the same bytes: no times, no owners, everything in a fixed order. What is
+there is replaced as a whole and at once, and only if an import wrote it.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import re
+import secrets
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.constants import API_GROUP, KIND
+from kwok_operator.core.importing.ledger import WRITER, Ledger, as_json, as_text
+from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.importing.yamlout import dump
+
+ARCHIVES: Final = (".tar.gz", ".tgz")
+_KUSTOMIZATION: Final = "kustomization.yaml"
+_GROUPS: Final = "nodegroups.yaml"
+_CLUSTER: Final = "cluster.yaml"
+_NAMESPACES: Final = "namespaces"
+_LEDGERS: Final = ("ledger.md", "ledger.json")
+_HEADER: Final = f"# Written by {WRITER}, which replaces it: changes belong into an overlay.\n"
+_MAX_FILE: Final = 1_000_000
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+Manifest = Mapping[str, Any]
+
+
+class OutputError(KwokOperatorError):
+    """The output can't be written."""
+
+
+def is_archive(output: Path) -> bool:
+    return output.name.endswith(ARCHIVES)
+
+
+def stem(output: Path) -> str:
+    """`rehearsal` of rehearsal/ and of rehearsal.tar.gz."""
+    name = output.absolute().name
+    return next((name.removesuffix(end) for end in ARCHIVES if name.endswith(end)), name)
+
+
+def check_output(output: Path) -> None:
+    """Raises SettingsError where `write` would refuse: before minutes were spent on reading."""
+    parent = output.absolute().parent
+    if not parent.is_dir():
+        raise SettingsError(f"--output: {parent} is no folder; make it first")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise SettingsError(f"--output: {parent} can't be written to; choose another place")
+    if not stem(output):
+        raise SettingsError(f"--output: {output} has no name; write one, such as rehearsal")
+    if not output.exists() and not output.is_symlink():
+        return
+    foreign = _foreign_archive(output) if is_archive(output) else _foreign_file(output)
+    if foreign:
+        raise SettingsError(
+            f"--output: {output} holds what no import wrote: {foreign}; move it, or choose another"
+            " name"
+        )
+
+
+def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
+    """All files by path, in the order in which kubectl should apply them."""
+    places: dict[str, list[Manifest]] = {_CLUSTER: [], _GROUPS: []}
+    for manifest in manifests:
+        places.setdefault(_place(manifest), []).append(manifest)
+    files: dict[str, bytes] = {}
+    fixed = [place for place in (_CLUSTER, _GROUPS) if places[place]]
+    for place in [*fixed, *sorted(places.keys() - {_CLUSTER, _GROUPS})]:
+        for number, text in enumerate(_parts(places[place]), start=1):
+            # A namespace has no dot in its name, so no other's file is called like this.
+            name = place if number == 1 else place.removesuffix(".yaml") + f".{number}.yaml"
+            files[name] = (_HEADER + text).encode()
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(files),
+        "sortOptions": {"order": "fifo"},
+    }
+    files[_KUSTOMIZATION] = (_HEADER + dump(kustomization)).encode()
+    files["ledger.md"] = as_text(ledger).encode(errors="replace")
+    files["ledger.json"] = (json.dumps(as_json(ledger), indent=1) + "\n").encode()
+    return files
+
+
+def write(output: Path, files: Mapping[str, bytes]) -> None:
+    """Replaces what is there; whatever happens meanwhile, nothing half-written is left."""
+    check_output(output)
+    target = output.resolve()
+    fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        if is_archive(output):
+            fresh.write_bytes(_archived(stem(output), files))
+            fresh.replace(target)
+        else:
+            _write_folder(fresh, files)
+            _swap(fresh, target)
+    except OSError as error:
+        raise OutputError(f"--output: writing {output}: {error.strerror or error}") from error
+    finally:
+        _remove(fresh)
+
+
+def _place(manifest: Manifest) -> str:
+    kind, metadata = manifest.get("kind"), manifest.get("metadata") or {}
+    if kind == KIND and str(manifest.get("apiVersion")).startswith(f"{API_GROUP}/"):
+        return _GROUPS
+    namespace = metadata.get("name") if kind == "Namespace" else metadata.get("namespace")
+    # Anything else would be no namespace, and might be a way out of the folder.
+    is_name = isinstance(namespace, str) and _LABEL.fullmatch(namespace)
+    return f"{_NAMESPACES}/{namespace}.yaml" if is_name else _CLUSTER
+
+
+def _parts(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Texts of several documents each, none much longer than editors and reviews like."""
+    part: list[str] = []
+    size = 0
+    for manifest in manifests:
+        text = dump(manifest)
+        if part and size + len(text) > _MAX_FILE:
+            yield "---\n".join(part)
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    if part:
+        yield "---\n".join(part)
+
+
+def _archived(top: str, files: Mapping[str, bytes]) -> bytes:
+    content = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in sorted(files):
+            entry = tarfile.TarInfo(f"{top}/{name}")  # its defaults: no time, no owner, mode 644
+            entry.size = len(files[name])
+            archive.addfile(entry, io.BytesIO(files[name]))
+    return content.getvalue()
+
+
+def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+
+
+def _swap(fresh: Path, target: Path) -> None:
+    """Two renames, as a folder can't take the place of another in one."""
+    old = target.with_name(f"{fresh.name}.old")
+    try:
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    except BaseException:
+        if old.exists():
+            old.rename(target)
+        raise
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _foreign_file(folder: Path) -> str:
+    """The first thing in a folder that no import wrote; the folder itself, if it is none."""
+    if not folder.is_dir():
+        return str(folder)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name == _NAMESPACES and path.is_dir() and not path.is_symlink():
+            continue
+        if path.is_symlink() or not path.is_file() or not _is_ours(name, path):
+            return name
+    return ""
+
+
+def _is_ours(name: str, path: Path) -> bool:
+    if name in _LEDGERS:
+        return WRITER in path.read_text(encoding="utf-8", errors="replace")[:200]
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return name.endswith(".yaml") and file.readline() == _HEADER
+
+
+def _foreign_archive(file: Path) -> str:
+    try:
+        with tarfile.open(file, mode="r:gz") as archive:
+            name = f"/{_KUSTOMIZATION}"
+            for member in archive:
+                content = archive.extractfile(member) if member.name.endswith(name) else None
+                if content is not None and content.readline() == _HEADER.encode():
+                    return ""
+    except (OSError, EOFError, tarfile.TarError, ValueError):
+        pass
+    return str(file)

@@ -1,0 +1,291 @@
+"""`kwok-operator record`: what happens to a cluster's workloads, into the file of a trace.
+
+    list each kind -> watch it from there -> Recorder -> TraceWriter
+                        ^ a connection that breaks goes on where it was; after a 410, a new list
+
+Nothing is written to the cluster. One task for each kind, one that flushes and begins new parts.
+What could not be watched for a while is marked by a gap. What becomes of an object is the
+Recorder's to say.
+"""
+
+import asyncio
+import hashlib
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.core.importing.recording import Recorder
+from kwok_operator.core.importing.trace import KINDS, Happening, Header, Stop
+from kwok_operator.core.importing.tracecleaning import cleaner
+from kwok_operator.core.words import names_in_words
+from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.importing.cluster import Cluster, Unreadable, open_cluster
+from kwok_operator.importing.tracefiles import TraceWriter
+from kwok_operator.importing.tracesettings import RecordSettings
+
+FLUSH_SECONDS: Final = 2.0
+_SHORTEST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 30.0
+_GONE: Final = 410
+_NOT_FOR_US: Final = (401, 403, 404, 405)
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the exit code and the last sentence are made of."""
+
+    unread: dict[str, str]
+    """Kinds that could not be read, and why."""
+    gaps: int = 0
+    lost: int = 0
+    failed: str = ""
+
+
+async def cluster_id(cluster: Cluster) -> str:
+    """Stands for a cluster without telling anything of it; empty where that isn't to be had."""
+    try:
+        metadata = (await cluster.get("/api/v1/namespaces/kube-system")).get("metadata")
+        uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    except Unreadable:
+        return ""
+    return hashlib.sha256(f"trace {uid}".encode()).hexdigest()[:12] if uid else ""
+
+
+async def record(
+    settings: RecordSettings, *, tell: Tell, flush_seconds: float = FLUSH_SECONDS
+) -> tuple[Recorder, Outcome]:
+    """Records until the time is up, or SIGTERM or SIGINT comes. Raises KwokOperatorError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    rate = settings.requests_per_second
+    async with open_cluster(
+        kubeconfig=settings.kubeconfig,
+        context=settings.context,
+        requests_per_second=rate,
+        tell=tell,
+    ) as cluster:
+        recording = Recording(cluster, settings, tell=tell)
+        try:
+            await recording.run(stop, flush_seconds=flush_seconds)
+        except OSError as error:
+            recording.outcome.failed = f"writing {recording.path}: {error.strerror or error}"
+        return recording.recorder, recording.outcome
+
+
+class Recording:
+    """One recording, from the first list to the last line."""
+
+    def __init__(self, cluster: Cluster, settings: RecordSettings, *, tell: Tell) -> None:
+        self._groups_of: dict[str, str] = {}
+        self.recorder = Recorder(
+            cleaner(groups_of=self._groups_of, keep_images=settings.keep_images)
+        )
+        self.outcome = Outcome(unread={})
+        self._cluster = cluster
+        self._settings = settings
+        self._tell = tell
+        rotates = settings.rotate_bytes is not None or settings.rotate_seconds is not None
+        self._writer = TraceWriter(settings.output, parts=rotates)
+        self._header = Header(start=0)
+        self._began = self._part_began = 0.0
+        self._away: dict[str, float] = {}
+        """Since when a kind isn't watched."""
+
+    @property
+    def path(self) -> Path:
+        return self._writer.path
+
+    async def run(self, stop: asyncio.Event, *, flush_seconds: float) -> None:
+        self._writer.open_part()
+        try:
+            identity = await self._until(stop, cluster_id(self._cluster)) or ""
+            self._began = time.monotonic()
+            self._header = Header(start=time.time_ns() // 1_000_000, cluster=identity)
+            self._writer.write([self._header])
+            try:
+                versions = await self._until(stop, self._list_all())
+            except KwokOperatorError:
+                self._writer.discard()
+                raise
+            if versions:
+                self._tell(f"recording {self._cluster.description} into {self.path}")
+                await self._watch_all(stop, versions, flush_seconds=flush_seconds)
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        now = self._now()
+        for kind, since in self._away.items():
+            self._gap(kind, since=since, at=now, lost=True)
+        try:
+            self._writer.write([Stop(now)])
+        finally:
+            self._writer.close()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    async def _until(self, stop: asyncio.Event, work: Any) -> Any:
+        """What the work gives, or None if it is told to stop before."""
+        task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            await _ended(task, stopped)
+
+    async def _list_all(self) -> dict[str, str]:
+        """The state at the start, and from which version on each kind is to be watched."""
+        versions: dict[str, str] = {}
+        for kind in KINDS:
+            try:
+                versions[kind] = await self._list(kind)
+            except Unreadable as error:
+                if error.status not in _NOT_FOR_US and not versions:
+                    raise
+                self._unread(kind, error)
+        if not versions:
+            told = next(iter(self.outcome.unread.values()))
+            raise KwokOperatorError(f"nothing can be read: {told}")
+        return versions
+
+    async def _list(self, kind: str) -> str:
+        self.recorder.begin(kind)
+        version = ""
+        async for page in self._cluster.pages(KINDS[kind].path):
+            for body in page:
+                self._writer.write(self.recorder.found(kind, body, at=self._now()))
+            version = page.version
+        self._writer.write(self.recorder.end(kind, at=self._now()))
+        return version
+
+    async def _watch_all(
+        self, stop: asyncio.Event, versions: dict[str, str], *, flush_seconds: float
+    ) -> None:
+        seconds = self._settings.seconds
+        left = None if seconds is None else max(seconds - self._now(), 0.0)
+        tasks = {
+            asyncio.ensure_future(self._follow(kind, version)) for kind, version in versions.items()
+        }
+        tasks.add(asyncio.ensure_future(self._keep_files(flush_seconds)))
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            while not stopped.done():
+                done, _ = await asyncio.wait(
+                    {*tasks, stopped}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done - {stopped}:
+                    task.result()
+                    tasks.discard(task)
+                if not done or not len(tasks) > 1:
+                    return
+                left = None if seconds is None else max(seconds - self._now(), 0.0)
+        finally:
+            await _ended(*tasks, stopped)
+
+    async def _follow(self, kind: str, version: str) -> None:
+        """Watches a kind for ever; ends where the right to do so is taken away."""
+        path, pause, last = KINDS[kind].path, 0.0, self._now()
+        while True:
+            try:
+                if not version:
+                    version = await self._list_again(kind)
+                async for event in self._cluster.watch(path, version):
+                    last, pause = self._now(), 0.0
+                    self._back(kind, at=last)
+                    version = _version(event) or version
+                    self._writer.write(self.recorder.happened(kind, event, at=last))
+                # One that ends without a word of anything is what API servers do now and then.
+                last = self._now()
+            except Unreadable as error:
+                self._away.setdefault(kind, last)
+                if error.status == _GONE:
+                    version = ""
+                elif error.status in _NOT_FOR_US:
+                    self._unread(kind, error)
+                    return
+                pause = min(max(pause * 2, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+                if pause > 2:
+                    self._tell(f"{kind}: {error}; trying again in {pause:.0f} s")
+                await asyncio.sleep(pause)
+
+    async def _list_again(self, kind: str) -> str:
+        """What happened since is forgotten by the API server: what is there tells some of it."""
+        self.recorder.begin(kind)
+        version = ""
+        async for page in self._cluster.pages(KINDS[kind].path):
+            at = self._now()
+            if kind in self._away:
+                self._gap(kind, since=self._away.pop(kind), at=at, lost=True)
+            for body in page:
+                self._writer.write(self.recorder.found(kind, body, at=at))
+            version = page.version
+        self._writer.write(self.recorder.end(kind, at=self._now()))
+        return version
+
+    def _back(self, kind: str, *, at: float) -> None:
+        since = self._away.pop(kind, None)
+        if since is not None:
+            self._gap(kind, since=since, at=at, lost=False)
+
+    def _gap(self, kind: str, *, since: float, at: float, lost: bool) -> None:
+        self.outcome.gaps += 1
+        self.outcome.lost += lost
+        self._writer.write([self.recorder.gap(kind, since=since, at=at, lost=lost)])
+        if lost:
+            self._tell(f"{kind}: what happened in {at - since:.0f} s may be missing; it is marked")
+
+    def _unread(self, kind: str, error: Unreadable) -> None:
+        self.outcome.unread[kind] = str(error)
+        self._tell(f"{kind} isn't recorded: {error}")
+
+    async def _keep_files(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            self._writer.flush()
+            now = self._now()
+            by_size, by_time = self._settings.rotate_bytes, self._settings.rotate_seconds
+            if (by_size is not None and self._writer.size >= by_size) or (
+                by_time is not None and now - self._part_began >= by_time
+            ):
+                self._writer.open_part()
+                self._part_began = now
+                header = Header(self._header.start, self._writer.part, now, self._header.cluster)
+                self._writer.write(self.recorder.part(header, at=now))
+
+
+async def _ended(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _version(event: dict[str, Any]) -> str:
+    body = event.get("object")
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""
+
+
+def summary(settings: RecordSettings, recorder: Recorder, outcome: Outcome) -> list[str]:
+    """What to know of a recording that has ended."""
+    written = recorder.written
+    counts = ", ".join(f"{written[each]:,} {each.value}" for each in Happening if written[each])
+    lines = [f"{settings.output}: {counts or 'nothing happened'}"]
+    if recorder.dropped:
+        kinds = names_in_words([f"{n:,} {kind}" for kind, n in recorder.dropped.items()])
+        lines.append(f"left out, as import leaves them out: {kinds}")
+    if outcome.gaps:
+        lines.append(f"gaps: {outcome.gaps}, of them {outcome.lost} in which something may be lost")
+    for kind, why in outcome.unread.items():
+        lines.append(f"{kind} wasn't recorded, or not to the end: {one_line(why, limit=300)}")
+    if outcome.failed:
+        lines.append(f"the recording broke off: {outcome.failed}")
+    return lines

@@ -1,0 +1,321 @@
+"""`kwok-operator replay`: the requests of a trace, sent when they are due.
+
+    files -> lines -> Replay.requests -> Sender, many at a time, those about one object in order
+
+What the API server refuses is counted and shown, and the rest goes on; what follows about an object
+that could not be created is left out, as it would be another's. How late each request was sent is
+told at the end: a report of a replay that didn't keep up is worth nothing.
+"""
+
+import asyncio
+import itertools
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from kwok_operator.constants import REPLAYED_LABEL
+from kwok_operator.core.importing.replaying import (
+    NAMESPACES,
+    Replay,
+    Request,
+    Settings,
+    Verb,
+)
+from kwok_operator.core.importing.trace import KINDS, Key, Line
+from kwok_operator.core.importing.tracecleaning import cleaner
+from kwok_operator.errors import SettingsError, TraceError
+from kwok_operator.importing.cluster import Cluster, Unreadable, open_cluster
+from kwok_operator.importing.record import cluster_id
+from kwok_operator.importing.replayreport import Report
+from kwok_operator.importing.tracefiles import Told, read_trace
+from kwok_operator.importing.tracesettings import ReplaySettings
+
+_MOST_AT_ONCE: Final = 100
+_MOST_WAITING: Final = 5_000
+_ATTEMPTS: Final = 6
+_PATIENCE: Final = 30.0
+"""With a name that is still taken by what was deleted before, and the set-up's order."""
+_REMEMBERED: Final = 10_000
+_AGAIN: Final = frozenset({0, 429, 500, 502, 503, 504})
+_SHARED: Final = frozenset({"Namespace", "ServiceAccount", "PriorityClass", "RuntimeClass"})
+"""Of these one that is there already will do."""
+_PROGRESS_SECONDS: Final = 10.0
+
+Tell = Callable[[str], None]
+
+
+def planned(settings: ReplaySettings) -> tuple[Replay, Told, Iterator[Request]]:
+    """The requests of the files, one after the other as they are asked for."""
+    clean, told = cleaner(groups_of={}), Told()
+    plan = Settings(
+        speed=settings.speed,
+        since=settings.since,
+        seed=settings.seed,
+        namespace_prefix=settings.namespace_prefix,
+    )
+    replay = Replay(plan, clean=cleaner(groups_of={}, keep_images=True))
+
+    def lines() -> Iterator[tuple[str, Line]]:
+        for path in settings.paths:
+            yield from read_trace(path, clean=clean, told=told)
+
+    return replay, told, replay.requests(lines())
+
+
+def shown(request: Request) -> str:
+    """A line of --dry-run."""
+    told = {
+        "at": round(request.at, 3),
+        "setup": request.setup,
+        "verb": request.verb.value,
+        "object": str(request.key),
+        "method": request.method,
+        "path": request.path,
+        "body": request.body,
+    }
+    return json.dumps(told, separators=(",", ":"))
+
+
+async def replay(settings: ReplaySettings, *, tell: Tell) -> tuple[Replay, Told, Report]:
+    """Plays the files into the cluster. Raises KwokOperatorError."""
+    plan, told, requests = planned(settings)
+    first = next(requests, None)
+    async with open_cluster(
+        kubeconfig=settings.kubeconfig, context=settings.context, requests_per_second=0, tell=tell
+    ) as cluster:
+        await cluster.get("/version")
+        if not settings.into_recorded_cluster:
+            await _check_cluster(cluster, plan)
+        report = Report()
+        sender = Sender(cluster, report)
+        tell(f"replaying into {cluster.description}")
+        try:
+            with _cancelled_by_signals():
+                await _play(sender, first, requests, tell=tell)
+        except TraceError as error:
+            report.broken = str(error)
+        except asyncio.CancelledError:
+            report.interrupted = True
+        await sender.wait()
+    return plan, told, report
+
+
+@contextmanager
+def _cancelled_by_signals() -> Iterator[None]:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        while task.uncancel():
+            pass
+
+
+async def _check_cluster(cluster: Cluster, plan: Replay) -> None:
+    recorded = plan.header.cluster if plan.header else ""
+    if recorded and recorded == await cluster_id(cluster):
+        raise SettingsError(
+            f"this trace was recorded in {cluster.description}: give --context another cluster,"
+            " or --into-recorded-cluster, if that one is meant"
+        )
+
+
+async def _play(
+    sender: "Sender", first: Request | None, rest: Iterator[Request], *, tell: Tell
+) -> None:
+    start, told_at, setting_up = time.monotonic(), time.monotonic(), True
+    for request in itertools.chain((first,) if first else (), rest):
+        if setting_up and not request.setup:
+            await sender.wait()
+            setting_up, start = False, time.monotonic()
+            tell(f"{sender.report.sent.total():,} requests made what was there; now it begins")
+        now = time.monotonic()
+        if now - told_at > _PROGRESS_SECONDS:
+            told_at = now
+            tell(f"{request.at:,.0f} s: {sender.progress()}")
+        due = None if request.setup else start + request.at
+        if due is not None and due > now:
+            await asyncio.sleep(due - now)
+        await sender.submit(request, due=due)
+    await sender.wait()
+
+
+class Sender:
+    """Sends requests, many at a time, and those about one object one after the other."""
+
+    def __init__(self, cluster: Cluster, report: Report) -> None:
+        self.report = report
+        self._cluster = cluster
+        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._room = asyncio.Semaphore(_MOST_WAITING)
+        self._last: dict[Key, asyncio.Task[None]] = {}
+        self._not_ours: set[Key] = set()
+        self._deleted: dict[Key, None] = {}
+        """The last few."""
+
+    async def submit(self, request: Request, *, due: float | None) -> None:
+        await self._room.acquire()
+        before = [self._last.get(key) for key in (request.key, request.after) if key is not None]
+        waits = [task for task in before if task is not None]
+        task = asyncio.create_task(self._in_turn(request, due, waits))
+        self._last[request.key] = task
+        task.add_done_callback(lambda done: self._done(request.key, done))
+
+    async def wait(self) -> None:
+        """Until all that was submitted is done."""
+        while self._last:
+            await asyncio.wait(list(self._last.values()))
+
+    def progress(self) -> str:
+        errors = self.report.errors
+        return (
+            f"{self.report.sent.total():,} sent, the last {errors[-1] if errors else 0:.3f} s late"
+        )
+
+    def _done(self, key: Key, task: asyncio.Task[None]) -> None:
+        self._room.release()
+        if self._last.get(key) is task:
+            del self._last[key]
+        if not task.cancelled():
+            task.result()
+
+    async def _in_turn(
+        self, request: Request, due: float | None, waits: list[asyncio.Task[None]]
+    ) -> None:
+        if waits:
+            await asyncio.wait(waits)
+        if request.key in self._not_ours and request.verb is not Verb.CREATE:
+            self.report.left_out += 1
+            return
+        async with self._slots:
+            if due is not None:
+                self.report.timed(request, max(time.monotonic() - due, 0.0))
+            self.report.sent[request.verb] += 1
+            if request.verb is Verb.END and request.key.kind != "Pod":
+                await self._end_one_pod(request)
+            else:
+                await self._send(request)
+
+    async def _send(self, request: Request) -> None:
+        """Sends it, again where that may help; and remembers what it comes to."""
+        until = time.monotonic() + _PATIENCE
+        attempt, unsure = 0, False
+        while True:
+            status, message = await self._once(request)
+            creates = request.verb is Verb.CREATE
+            if status in _AGAIN and attempt < _ATTEMPTS:
+                unsure |= status != 429
+            elif not (creates and self._comes_right(request, status, message)):
+                break
+            elif time.monotonic() > until:
+                break
+            attempt += 1
+            await asyncio.sleep(min(0.1 * 2**attempt, 5.0))
+        there = status == 409 and (unsure or request.key.kind in _SHARED)
+        gone = status == 404 and request.verb is Verb.DELETE
+        if creates:
+            self._not_ours.discard(request.key)
+        if not (200 <= status < 300 or there or gone):
+            self.report.refuse(request, status, message)
+            if creates:
+                self._not_ours.add(request.key)
+        if request.verb is Verb.DELETE:
+            self._deleted[request.key] = None
+            if len(self._deleted) > _REMEMBERED:
+                del self._deleted[next(iter(self._deleted))]
+
+    def _comes_right(self, request: Request, status: int, message: str) -> bool:
+        """A name is free once what was deleted is gone; admission learns of classes a bit later."""
+        if status == 409:
+            return request.key in self._deleted and request.key.kind not in _SHARED
+        return status == 403 and request.setup and "PriorityClass" in message
+
+    async def _once(self, request: Request) -> tuple[int, str]:
+        try:
+            status, answer = await self._cluster.send(
+                request.method, request.path, request.body, request.content_type, attempts=1
+            )
+        except Unreadable as error:
+            return 0, error.reason
+        return status, str(answer.get("message") or "")
+
+    async def _end_one_pod(self, request: Request) -> None:
+        """The oldest of a Job that runs, else the oldest that waits."""
+        path, _, selector = request.path.partition("?labelSelector=")
+        try:
+            pods = (await self._cluster.get(path, {"labelSelector": selector})).get("items")
+        except Unreadable as error:
+            self.report.refuse(request, error.status, error.reason)
+            return
+        ages = sorted(_age(pod) for pod in pods or () if _phase(pod) in ("Running", "Pending"))
+        if not ages:
+            self.report.left_out += 1
+            return
+        path = f"{path}/{ages[0][-1]}/status"
+        await self._send(replace(request, path=path))
+
+
+def _phase(pod: dict[str, Any]) -> str:
+    return str(pod.get("status", {}).get("phase"))
+
+
+def _age(pod: dict[str, Any]) -> tuple[bool, str, str]:
+    """Sorts those that run before the others, then by age; the name is last."""
+    metadata = pod["metadata"]
+    return _phase(pod) != "Running", str(metadata.get("creationTimestamp")), metadata["name"]
+
+
+async def remove(
+    *, kubeconfig: str | None, context: str | None, tell: Tell
+) -> tuple[int, dict[str, str]]:
+    """Deletes what replays have made, by its label; how many objects, and what wasn't possible."""
+    wrong: dict[str, str] = {}
+    gone = 0
+    async with open_cluster(
+        kubeconfig=kubeconfig, context=context, requests_per_second=0, tell=tell
+    ) as cluster:
+        kinds = {"Namespace": NAMESPACES} | {kind.name: kind.path for kind in KINDS.values()}
+        namespaces: set[str] = set()
+        for kind, path in kinds.items():
+            try:
+                keys = await _labelled(cluster, kind, path)
+            except Unreadable as error:
+                if error.status == 0:
+                    raise
+                wrong[kind] = str(error)
+                continue
+            if kind == "Namespace":
+                namespaces = {key.name for key in keys}
+            # What is in a namespace goes with it.
+            keys = [key for key in keys if key.namespace not in namespaces]
+            for begin in range(0, len(keys), _MOST_AT_ONCE):
+                some = keys[begin : begin + _MOST_AT_ONCE]
+                answers = await asyncio.gather(*(_delete(cluster, path, key) for key in some))
+                gone += answers.count("")
+                wrong |= {str(key): why for key, why in zip(some, answers, strict=True) if why}
+    return gone, wrong
+
+
+async def _labelled(cluster: Cluster, kind: str, path: str) -> list[Key]:
+    found: dict[Key, None] = {}
+    async for page in cluster.pages(path, params={"labelSelector": REPLAYED_LABEL}):
+        for body in page:
+            metadata = body["metadata"]
+            found[Key(kind, metadata.get("namespace") or "", metadata["name"])] = None
+    return list(found)
+
+
+async def _delete(cluster: Cluster, path: str, key: Key) -> str:
+    """Nothing, or why not."""
+    path = KINDS[key.kind].collection(key.namespace) if key.kind in KINDS else path
+    body = {"propagationPolicy": "Background"}
+    status, answer = await cluster.send("DELETE", f"{path}/{key.name}", body)
+    return "" if status in (200, 404) else f"{status} {answer.get('message')}"

@@ -1,0 +1,89 @@
+"""What became of the requests of a replay, and how late they were, in figures and sentences."""
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.core.importing.replaying import Replay, Request, Verb
+from kwok_operator.core.words import names_in_words
+from kwok_operator.errors import one_line
+from kwok_operator.importing.tracefiles import Told
+
+LATE_SECONDS: Final = 0.25
+"""A request that is sent later than this is counted as late."""
+_WORST: Final = 5
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the requests."""
+
+    sent: Counter[Verb] = field(default_factory=Counter)
+    left_out: int = 0
+    refused: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    """Verb, kind, status (0: no answer)."""
+    examples: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    errors: "array[float]" = field(default_factory=lambda: array("f"))
+    """Seconds between when a request was due and when it was sent."""
+    worst: list[tuple[float, float, str]] = field(default_factory=list)
+    broken: str = ""
+    """Why the trace could not be read to its end."""
+    interrupted: bool = False
+
+    def refuse(self, request: Request, status: int, message: str) -> None:
+        group = (request.verb.value, request.key.kind, status)
+        self.refused[group] += 1
+        self.examples.setdefault(group, f"{request.key}: {message}")
+
+    def timed(self, request: Request, error: float) -> None:
+        self.errors.append(error)
+        if error > LATE_SECONDS:
+            self.worst.append((error, request.at, f"{request.verb.value} {request.key}"))
+            self.worst.sort(reverse=True)
+            del self.worst[_WORST:]
+
+
+def summary(plan: Replay, told: Told, report: Report) -> list[str]:
+    """What to know of a replay that has ended."""
+    counts = ", ".join(f"{report.sent[verb]:,} {verb.value}" for verb in Verb if report.sent[verb])
+    lines = [
+        f"sent: {counts or 'nothing'}; left out, as their object isn't there: {report.left_out:,}"
+    ]
+    if report.errors:
+        errors = sorted(report.errors)
+        late = sum(error > LATE_SECONDS for error in errors)
+        shares = ", ".join(f"{name} {_share(errors, share):.3f} s" for name, share in _SHARES)
+        lines.append(
+            f"submit-time error: {shares}, max {errors[-1]:.3f} s;"
+            f" later than {LATE_SECONDS} s: {late:,} of {len(errors):,}"
+        )
+    lines += [
+        f"  {error:.3f} s late, due at {at:.1f} s: {what}" for error, at, what in report.worst
+    ]
+    for (verb, kind, status), count in report.refused.most_common():
+        why = one_line(report.examples[verb, kind, status], limit=300)
+        lines.append(f"refused: {count:,} x {verb} {kind}, {status or 'no answer'}; such as {why}")
+    if report.broken:
+        lines.append(f"the rest was not played: {report.broken}")
+    if report.interrupted:
+        lines.append("the rest was not played: it was told to stop")
+    seen = plan.seen
+    if seen.gaps:
+        lines.append(
+            f"the trace has {seen.gaps} gaps: something may be missing in {seen.lost:.0f} s,"
+            f" {seen.late:,} changes were seen late"
+        )
+    lines += [f"{name} ends in the middle: it was read up to there" for name in told.cut]
+    if told.ignored:
+        lines.append(
+            f"not replayed: {names_in_words([f'{n} {k}' for k, n in told.ignored.items()])}"
+        )
+    return lines
+
+
+_SHARES: Final = (("p50", 0.5), ("p99", 0.99))
+
+
+def _share(ordered: list[float], share: float) -> float:
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]

@@ -1,0 +1,227 @@
+"""Files of traces: ours, written so that a killed recorder leaves a readable one, and others' too.
+
+    TraceWriter     lines -> one file, or numbered parts
+    read_trace      a file of any known format -> lines, each with its place
+
+What a file is shows in its first bytes, not in its name. A file that was cut off is read up to
+there. Nothing here knows what the lines mean.
+"""
+
+import csv
+import io
+import itertools
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from kwok_operator.core.importing.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
+from kwok_operator.core.importing.trace import Line, decode, encode
+from kwok_operator.core.importing.tracecleaning import Clean
+from kwok_operator.errors import SettingsError, TraceError
+
+_GZIP: Final = 31
+"""zlib's number for gzip with a header."""
+_CHUNK: Final = 2**16
+_MAX_LINE: Final = 2**24
+_MAX_WHOLE: Final = 2**30
+"""Of formats that are read whole."""
+_MAP_OF_MSGPACK: Final = (*range(0x80, 0x90), 0xDE, 0xDF)
+
+
+class TraceWriter:
+    """Writes to `path`, compressed if its name ends with .gz; with `parts`, to numbered files."""
+
+    def __init__(self, path: Path, *, parts: bool = False) -> None:
+        self.part = 0
+        self.path = path
+        self.size = 0
+        """Bytes that were handed to the system for this part."""
+        self._template = path
+        self._parts = parts
+        self._file: IO[bytes] | None = None
+        self._zip: Any = None
+
+    def open_part(self) -> None:
+        """The next file. Raises SettingsError if it is there already, or OSError."""
+        self.close()
+        self.part += 1
+        self.size = 0
+        self.path = part_path(self._template, self.part) if self._parts else self._template
+        try:
+            self._file = self.path.open("xb")
+        except FileExistsError as error:
+            raise SettingsError(
+                f"{self.path} is there already: remove it, or give --output another name"
+            ) from error
+        if self.path.suffix == ".gz":
+            self._zip = zlib.compressobj(wbits=_GZIP)
+
+    def write(self, lines: Iterable[Line]) -> None:
+        text = "".join(f"{encode(line)}\n" for line in lines).encode()
+        if text and self._file is not None:
+            self._put(self._zip.compress(text) if self._zip else text)
+
+    def flush(self) -> None:
+        """What was written can be read from now on, whatever becomes of this process."""
+        if self._file is not None:
+            if self._zip:
+                self._put(self._zip.flush(zlib.Z_SYNC_FLUSH))
+            self._file.flush()
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with file:
+                if self._zip:
+                    file.write(self._zip.flush())
+            self._zip = None
+
+    def discard(self) -> None:
+        """Nothing worth keeping was written; nothing is from now on."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _put(self, data: bytes) -> None:
+        if self._file is not None:
+            self._file.write(data)
+            self.size += len(data)
+
+
+def part_path(path: Path, part: int) -> Path:
+    """`trace-0001.jsonl.gz`."""
+    stem, dot, rest = path.name.partition(".")
+    return path.with_name(f"{stem}-{part:04}{dot}{rest}")
+
+
+@dataclass(slots=True)
+class Told:
+    """What is to be said of the files that were read."""
+
+    cut: list[str] = field(default_factory=list)
+    """Files that end in the middle."""
+    ignored: Counter[str] = field(default_factory=Counter)
+    """Kinds of objects that can't be replayed."""
+
+
+def read_trace(path: Path, *, clean: Clean, told: Told) -> Iterator[tuple[str, Line]]:
+    """The lines of a file. Raises SettingsError if it can't be read, TraceError for what is in it.
+
+    `clean` is for objects of others.
+    """
+    try:
+        with path.open("rb") as file:
+            data = _unzipped(_chunks(file), path, told)
+            first = next((chunk for chunk in data if chunk), b"")
+            data = itertools.chain((first,), data)
+            if first[:1] and first[0] in _MAP_OF_MSGPACK:
+                trace = _unpacked(_whole(data, path), path)
+                yield from simkube_lines(trace, where=path.name, clean=clean, ignored=told.ignored)
+            elif first.lstrip()[:1] == b"{":
+                yield from _decoded(data, path, told)
+            else:
+                yield from openb_lines(_rows(_whole(data, path), path), where=path.name)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}; check the name") from error
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+def _unzipped(chunks: Iterator[bytes], path: Path, told: Told) -> Iterator[bytes]:
+    """The content, of gzip or not; several streams one after the other are one."""
+    first = next(chunks, b"")
+    chunks = itertools.chain((first,), chunks)
+    if first[:2] != b"\x1f\x8b":
+        yield from chunks
+        return
+    unzip: Any = zlib.decompressobj(wbits=_GZIP)
+    for chunk in chunks:
+        while chunk:
+            try:
+                yield unzip.decompress(chunk, _MAX_LINE)
+            except zlib.error as error:
+                raise _no_trace(path, f"is damaged: {error}") from error
+            chunk = unzip.unconsumed_tail
+            if unzip.eof:
+                chunk = unzip.unused_data
+                unzip = zlib.decompressobj(wbits=_GZIP)
+                begun = bool(chunk)
+            else:
+                begun = True
+    if begun:
+        told.cut.append(path.name)
+
+
+def _decoded(data: Iterator[bytes], path: Path, told: Told) -> Iterator[tuple[str, Line]]:
+    rest, number = b"", 0
+    for chunk in data:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for text in lines:
+            number += 1
+            if text.strip():
+                yield from _line(text, f"{path.name}:{number}")
+        if len(rest) > _MAX_LINE:
+            raise _no_trace(path, f"has a line of more than {_MAX_LINE} bytes")
+    if rest.strip():
+        # The end of a line was never written: whoever wrote it was killed.
+        with suppress(TraceError):
+            yield from _line(rest, f"{path.name}:{number + 1}")
+            return
+        if path.name not in told.cut:
+            told.cut.append(path.name)
+
+
+def _line(text: bytes, where: str) -> Iterator[tuple[str, Line]]:
+    line = decode(text.decode(errors="replace"), where=where)
+    if line is not None:
+        yield where, line
+
+
+def _whole(data: Iterator[bytes], path: Path) -> bytes:
+    content = io.BytesIO()
+    for chunk in data:
+        content.write(chunk)
+        if content.tell() > _MAX_WHOLE:
+            raise _no_trace(path, f"has more than {_MAX_WHOLE} bytes")
+    return content.getvalue()
+
+
+def _rows(content: bytes, path: Path) -> Iterator[dict[str, Any]]:
+    reader = csv.DictReader(io.StringIO(content.decode(errors="replace")))
+    try:
+        columns = reader.fieldnames or ()
+        missing = [column for column in OPENB_COLUMNS if column not in columns]
+        if missing:
+            raise _no_trace(path, "is neither a trace, nor SimKube's, nor openb's list of pods")
+        yield from reader
+    except csv.Error as error:
+        raise _no_trace(path, f"is no CSV: {error}") from error
+
+
+def _unpacked(content: bytes, path: Path) -> Any:
+    try:
+        import msgpack
+    except ImportError as error:
+        raise SettingsError(
+            f"{path} is a trace of SimKube, and the package msgpack, which reads it, isn't here:"
+            " pip install 'kwok-operator[traces]'"
+        ) from error
+    try:
+        return msgpack.unpackb(content, strict_map_key=False, object_pairs_hook=_mapping)
+    except Exception as error:  # anything that it raises: the file is no msgpack
+        raise _no_trace(path, f"can't be unpacked: {error}") from error
+
+
+def _mapping(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    return {tuple(key) if isinstance(key, list) else key: value for key, value in pairs}
+
+
+def _no_trace(path: Path, problem: str) -> TraceError:
+    remedy = "name a file of `kwok-operator record`, `skctl export` or openb"
+    return TraceError(where=str(path), field="the file", value=None, problem=problem, remedy=remedy)

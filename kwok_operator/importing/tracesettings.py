@@ -1,0 +1,29 @@
+"""What `kwok-operator record` and `replay` were asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    output: Path
+    kubeconfig: str | None = None
+    context: str | None = None
+    requests_per_second: float = 10.0
+    seconds: float | None = None
+    """None: until it is told to stop."""
+    rotate_bytes: int | None = None
+    rotate_seconds: float | None = None
+    keep_images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    paths: tuple[Path, ...]
+    speed: float = 1.0
+    since: float = 0.0
+    seed: str = ""
+    namespace_prefix: str = ""
+    kubeconfig: str | None = None
+    context: str | None = None
+    into_recorded_cluster: bool = False

@@ -1,0 +1,38 @@
+"""Manifests as YAML that kubectl reads as they are meant, whatever is in them.
+
+Go's readers of YAML see numbers in `12e5` and truth in `y`, where Python's see text: so everything
+that doesn't begin like a word is quoted. Nothing is written as an alias of something else.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_WORD: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_NO_TEXT: Final = frozenset("y n yes no on off true false null nan inf".split())
+
+
+class _Dumper(_Base):  # type: ignore[misc]
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: Any, text: str) -> Any:
+    encodable = text.encode(errors="replace").decode()
+    plain = _WORD.fullmatch(text) and text.lower() not in _NO_TEXT
+    style = None if plain else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", encodable, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump(manifest: Mapping[str, Any]) -> str:
+    """One document; apiVersion, kind and metadata first, as people expect it."""
+    first = [key for key in ("apiVersion", "kind", "metadata") if key in manifest]
+    ordered = {key: manifest[key] for key in [*first, *sorted(manifest.keys() - set(first))]}
+    text: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000)
+    return text

@@ -1,0 +1,453 @@
+"""Workloads of another cluster: what is kept of them, and what never is.
+
+- whatever a pod is made of, nothing that doesn't decide scheduling is in a manifest or in a note
+- what decides scheduling is kept as it is; an API server's any answer is taken without an error
+- pods are counted once: by their controller, by an owner that nobody knows, by their node, or alone
+- volumes and names of nodes become places that exist elsewhere
+- Jobs, quotas, namespaces and classes lose what would stop them where they go
+"""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.importing.notes import REASONS, Reason, Ref
+from kwok_operator.core.importing.objects import KINDS
+from kwok_operator.core.importing.shape import pod_shape, tolerates_guard
+from kwok_operator.core.importing.workloads import Imported, Workloads
+
+CANARY = "CANARY"
+REF = Ref("Pod", "shop", "a")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+GROUP = "kwok-operator.io/node-group"
+
+SELECTOR = {"matchLabels": {"app": "web"}}
+AMONG_PODS = {
+    REQUIRED: [
+        {"labelSelector": SELECTOR, "topologyKey": "zone", "namespaces": ["shop"]},
+        {"namespaceSelector": SELECTOR, "topologyKey": "zone", "mismatchLabelKeys": ["x"]},
+    ]
+}
+IN_ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+SCHEDULING: dict[str, Any] = {
+    "nodeSelector": {"disk": "ssd"},
+    "affinity": {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [IN_ZONE]}},
+        "podAffinity": AMONG_PODS,
+        "podAntiAffinity": AMONG_PODS,
+    },
+    "tolerations": [
+        {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+        {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"},
+    ],
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
+    "schedulerName": "other",
+    "terminationGracePeriodSeconds": 7,
+    "priorityClassName": "high",
+    "runtimeClassName": "kata",
+    "resources": {"requests": {"cpu": "3"}},
+}
+RESOURCES = {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"memory": "1Gi"}}
+PORT = {"containerPort": 80, "hostPort": 8080, "protocol": "TCP"}
+
+
+def planted(*names: str) -> dict[str, Any]:
+    """Every field with a canary in each place where a string can be."""
+    nested = {CANARY: CANARY, "name": CANARY, "value": CANARY, "list": [CANARY, {"x": CANARY}]}
+    return {name: [CANARY, nested, nested] for name in names} | {
+        f"{name}Object": nested for name in names
+    }
+
+
+OF_A_CONTAINER = planted(
+    *"""env envFrom command args workingDir livenessProbe readinessProbe startupProbe lifecycle
+    volumeMounts volumeDevices securityContext terminationMessagePath resizePolicy stdin tty
+    new""".split()
+)
+LIVE_CONTAINER: dict[str, Any] = {
+    "name": CANARY,
+    "image": CANARY,
+    "resources": {**RESOURCES, "claims": [{"name": CANARY}]},
+    "ports": [{**PORT, "name": CANARY}, {"containerPort": 90, "name": CANARY}],
+    **OF_A_CONTAINER,
+}
+OF_A_POD = planted(
+    *"""volumes serviceAccountName serviceAccount securityContext hostAliases hostname subdomain
+    dnsConfig dnsPolicy imagePullSecrets ephemeralContainers resourceClaims schedulingGates
+    readinessGates nodeName overhead hostPID new""".split()
+)
+LIVE_POD: dict[str, Any] = {
+    **OF_A_POD,
+    **SCHEDULING,
+    "containers": [LIVE_CONTAINER],
+    "initContainers": [{**LIVE_CONTAINER, "restartPolicy": "Always"}],
+}
+LIVE_METADATA: dict[str, Any] = {
+    "labels": {"app": "web"},
+    "annotations": {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "kubectl.kubernetes.io/last-applied-configuration": CANARY,
+        CANARY: CANARY,
+    },
+    **planted("managedFields", "ownerReferencesOf", "finalizers", "generateName", "selfLink"),
+}
+
+
+def some_of(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.sets(st.sampled_from(sorted(fields))).map(
+        lambda names: {name: copy.deepcopy(fields[name]) for name in sorted(names)}
+    )
+
+
+def of_kind(kind: str, metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """An object of that kind, with pods of that spec if it has any."""
+    where = {"name": "a", "namespace": "shop"}
+    body: dict[str, Any] = {"metadata": {**metadata, **where}, "spec": spec, "data": CANARY}
+    if kind == "Pod":
+        return {**body, "status": {"phase": "Running", "message": CANARY}}
+    template = {"metadata": metadata, "spec": spec}
+    body["spec"] = {
+        "template": template,
+        "jobTemplate": {"metadata": metadata, "spec": {"template": template, "new": CANARY}},
+        "selector": SELECTOR,
+        "schedule": "@daily",
+        "volumeClaimTemplates": [{"metadata": {"name": CANARY}, "spec": CANARY}],
+        "hard": {"pods": "5"},
+        "limits": [{"type": "Pod", "max": {"cpu": "9"}, "new": CANARY}],
+        **planted("new"),
+    }
+    return {**body, "value": 5, "description": CANARY, "handler": CANARY, "status": [CANARY]}
+
+
+def imported(*objects: tuple[str, Any], groups_of: dict[str, str] | None = None) -> Imported:
+    workloads = Workloads()
+    for kind, body in objects:
+        workloads.add(kind, body)
+    return workloads.finish(groups_of=groups_of or {})
+
+
+def shown(result: Imported) -> str:
+    return json.dumps(result.manifests) + repr(result.notes)
+
+
+@given(
+    kind=st.sampled_from([each.kind for each in KINDS]),
+    metadata=some_of(LIVE_METADATA),
+    spec=some_of(LIVE_POD),
+)
+def test_what_must_not_leak_does_not(
+    kind: str, metadata: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    assert CANARY not in shown(imported((kind, of_kind(kind, metadata, spec))))
+
+
+@given(owner=st.sampled_from(["SparkApplication", "Node"]), spec=some_of(LIVE_POD))
+def test_gathered_pods_do_not_leak_either(owner: str, spec: dict[str, Any]) -> None:
+    body = of_kind("Pod", LIVE_METADATA, spec | {"nodeName": "n"})
+    body["metadata"]["ownerReferences"] = [owned_by(owner, "o")]
+    result = imported(("Pod", body), groups_of={"n": "g"})
+    assert len(result.manifests) == 2, "a namespace, and what makes the pods"
+    assert CANARY not in shown(result)
+
+
+@given(wanted=st.sets(st.sampled_from(sorted(SCHEDULING))), lost=some_of(OF_A_POD))
+def test_what_decides_scheduling_is_kept(wanted: set[str], lost: dict[str, Any]) -> None:
+    constraints = {name: SCHEDULING[name] for name in wanted}
+    live = {**lost, **constraints, "containers": [LIVE_CONTAINER, {"resources": RESOURCES}]}
+    shape, _ = pod_shape(live, ref=REF)
+    assert {name: shape[name] for name in constraints} == constraints
+    assert [c["resources"] for c in shape["containers"]] == [RESOURCES, RESOURCES]
+    assert shape["containers"][0]["ports"] == [PORT]
+    assert tolerates_guard(shape["tolerations"])
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+@given(data=st.data(), kind=st.sampled_from([each.kind for each in KINDS]))
+def test_any_answer_of_an_api_server_is_taken(data: st.DataObject, kind: str) -> None:
+    body: Any = copy.deepcopy(of_kind(kind, LIVE_METADATA, LIVE_POD))
+    place, parent = body, None
+    key: Any = None
+    for _ in range(data.draw(st.integers(0, 8), label="depth")):
+        if not isinstance(place, dict | list) or not place:
+            break
+        keys = sorted(place) if isinstance(place, dict) else list(range(len(place)))
+        parent, key = place, data.draw(st.sampled_from(keys), label="step")
+        place = parent[key]
+    odd = data.draw(JSON_VALUES, label="odd value")
+    if parent is None:
+        body = odd
+    else:
+        parent[key] = odd
+    result = imported((kind, body))
+    assert result.read == {kind: 1}
+    assert CANARY not in shown(result)
+
+
+def owned_by(kind: str, uid: str, *, api_version: str = "example.com/v1") -> dict[str, Any]:
+    found = {each.kind: each.api_version for each in KINDS}.get(kind, api_version)
+    return {"apiVersion": found, "kind": kind, "name": uid, "uid": uid, "controller": True}
+
+
+def body_of(
+    name: str,
+    spec: dict[str, Any] | None = None,
+    *,
+    owner: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    namespace: str = "shop",
+    **metadata: Any,
+) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "uid": name, **metadata}
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {"metadata": metadata, "spec": spec or {}, "status": status or {}}
+
+
+def pod(name: str, *, owner: dict[str, Any] | None = None, **more: Any) -> tuple[str, Any]:
+    spec = {"containers": [{"resources": RESOURCES}], "nodeName": "n1", **more.pop("spec", {})}
+    status = {"phase": more.pop("phase", "Running")}
+    return "Pod", body_of(name, spec, owner=owner, status=status, **more)
+
+
+def found(result: Imported, kind: str) -> list[dict[str, Any]]:
+    return [manifest for manifest in result.manifests if manifest["kind"] == kind]
+
+
+def reasons(result: Imported) -> dict[Reason, int]:
+    return {note.reason: note.count for note in result.notes}
+
+
+def test_every_reason_has_its_sentence() -> None:
+    assert REASONS.keys() == set(Reason)
+
+
+def test_pods_of_known_controllers_are_not_imported_again() -> None:
+    result = imported(
+        ("Deployment", body_of("web", {"replicas": 2, "selector": SELECTOR})),
+        ("ReplicaSet", body_of("web-1", {"replicas": 2}, owner=owned_by("Deployment", "web"))),
+        pod("web-1-a", owner=owned_by("ReplicaSet", "web-1")),
+        pod("web-1-b", owner=owned_by("ReplicaSet", "web-1"), phase="Pending"),
+        pod("came-since", owner=owned_by("ReplicaSet", "web-2")),
+    )
+    assert [m["kind"] for m in result.manifests] == ["Namespace", "Deployment"]
+    assert reasons(result) == {Reason.PENDING: 1, Reason.OWNER_CAME_OR_WENT: 1}
+
+
+def test_pods_of_an_unknown_owner_are_as_many_replicas() -> None:
+    large = {"containers": [{"resources": {"requests": {"cpu": "9"}}}]}
+    owner = owned_by("SparkApplication", "etl")
+    result = imported(
+        *(pod(f"e{i}", owner=owner, labels={"app": "etl", "index": str(i)}) for i in range(3)),
+        pod("driver", owner=owner, spec=large, labels={"app": "etl"}),
+        pod("elsewhere", owner=owner, namespace="other"),
+    )
+    sets = found(result, "ReplicaSet")
+    assert sorted(s["spec"]["replicas"] for s in sets) == [1, 1, 3]
+    assert len({(s["metadata"]["namespace"], s["metadata"]["name"]) for s in sets}) == 3
+    (three,) = (s for s in sets if s["spec"]["replicas"] == 3)
+    labels = three["spec"]["template"]["metadata"]["labels"]
+    assert three["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert labels["app"] == "etl" and "index" not in labels
+
+
+def test_replica_sets_of_an_unknown_owner_stay() -> None:
+    rollout = owned_by("Rollout", "r")
+    result = imported(
+        ("ReplicaSet", body_of("now", {"replicas": 2, "selector": SELECTOR}, owner=rollout)),
+        ("ReplicaSet", body_of("before", {"replicas": 0, "selector": SELECTOR}, owner=rollout)),
+        pod("a", owner=owned_by("ReplicaSet", "now")),
+    )
+    assert [m["metadata"]["name"] for m in found(result, "ReplicaSet")] == ["now"]
+    assert found(result, "Pod") == []
+
+
+def test_static_pods_run_on_the_groups_of_their_nodes() -> None:
+    result = imported(
+        *(
+            pod(f"proxy-n{i}", owner=owned_by("Node", f"n{i}"), spec={"nodeName": f"n{i}"})
+            for i in range(3)
+        ),
+        pod("etcd-master", owner=owned_by("Node", "master"), spec={"nodeName": "master"}),
+        groups_of={"n0": "a", "n1": "b", "n2": "b"},
+    )
+    (proxy,) = found(result, "DaemonSet")
+    assert required_of(proxy) == [{"key": GROUP, "operator": "In", "values": ["a", "b"]}]
+    assert [n.count for n in result.notes if n.reason is Reason.STATIC_PODS_ELSEWHERE] == [1]
+
+
+def test_pods_alone_stay_pods_unless_they_ended() -> None:
+    result = imported(
+        pod("alone"),
+        pod("done", phase="Succeeded"),
+        pod("broken", phase="Failed"),
+        pod("going", deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("alone"),
+    )
+    assert [m["metadata"]["name"] for m in found(result, "Pod")] == ["alone"]
+    assert "nodeName" not in found(result, "Pod")[0]["spec"]
+    assert reasons(result) == {Reason.ENDED: 2, Reason.TERMINATING: 1}
+    assert result.read == {"Pod": 4}, "what comes twice counts once"
+
+
+def required_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The requirements of the only alternative that a workload's pods have."""
+    spec = manifest["spec"].get("template", manifest)["spec"]
+    (term,) = spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    requirements: list[dict[str, Any]] = term["matchExpressions"]
+    return requirements
+
+
+def volume(name: str, claim: str, zone: str, *, key: str = "zone") -> tuple[str, Any]:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [zone]}]}
+    spec = {
+        "claimRef": {"namespace": "shop", "name": claim},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    return "PersistentVolume", body_of(name, spec)
+
+
+def with_claim(name: str) -> dict[str, Any]:
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
+    return {"containers": [{}], "volumes": [claim], "nodeSelector": {"disk": "ssd"}}
+
+
+def test_volumes_say_where_pods_are() -> None:
+    template = {"spec": with_claim("shared")}
+    result = imported(
+        volume("v1", "shared", "b"),
+        volume("v2", "data-db-0", "a"),
+        volume("v3", "data-db-1", "b"),
+        volume("v4", "local", "n1", key="kubernetes.io/hostname"),
+        ("Deployment", body_of("web", {"selector": SELECTOR, "template": template})),
+        (
+            "StatefulSet",
+            body_of("db", {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}),
+        ),
+        pod("cache", spec=with_claim("local")),
+        pod("lost", spec=with_claim("gone")),
+        groups_of={"n1": "pool-a"},
+    )
+    (web,), (db,), (cache, lost) = (
+        found(result, kind) for kind in ("Deployment", "StatefulSet", "Pod")
+    )
+    assert required_of(web) == [{"key": "zone", "operator": "In", "values": ["b"]}]
+    assert required_of(db) == [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
+    assert required_of(cache) == [{"key": GROUP, "operator": "In", "values": ["pool-a"]}]
+    assert "affinity" not in lost["spec"]
+    assert Reason.VOLUMES_IN_SEVERAL_PLACES in reasons(result)
+
+
+def test_alternatives_of_a_volume_multiply_those_of_a_pod() -> None:
+    alternatives = [IN_ZONE, {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": alternatives}}}
+    result = imported(
+        volume("v", "c", "x", key="rack"), pod("a", spec={**with_claim("c"), "affinity": affinity})
+    )
+    (made,) = found(result, "Pod")
+    terms = made["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [[r["key"] for r in term["matchExpressions"]] for term in terms] == [
+        ["zone", "rack"],
+        ["fast", "rack"],
+    ]
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn"])
+def test_a_node_by_name_is_its_group(operator: str) -> None:
+    field = {"key": "metadata.name", "operator": operator, "values": ["n1"]}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
+    host = {"nodeSelector": {"kubernetes.io/hostname": "n1", "disk": "ssd"}}
+    result = imported(
+        pod("by-field", spec={"affinity": affinity}),
+        pod("by-host", spec=host),
+        pod("elsewhere", spec={"nodeSelector": {"kubernetes.io/hostname": "n9"}}),
+        groups_of={"n1": "pool"},
+    )
+    by_field, by_host, elsewhere = found(result, "Pod")
+    if operator == "In":
+        assert required_of(by_field) == [{"key": GROUP, "operator": "In", "values": ["pool"]}]
+    else:
+        assert REQUIRED not in by_field["spec"]["affinity"]["nodeAffinity"]
+    assert by_host["spec"]["nodeSelector"] == {"disk": "ssd", GROUP: "pool"}
+    assert "nodeSelector" not in elsewhere["spec"]
+
+
+def test_jobs_have_the_rest_to_do() -> None:
+    template = {"metadata": {"labels": {"app": "x", "job-name": "old"}}, "spec": {}}
+    spec = {"completions": 10, "parallelism": 3, "template": template}
+    done = {"conditions": [{"type": "Complete", "status": "True"}]}
+    result = imported(
+        ("CronJob", body_of("nightly", {"schedule": "@daily", "jobTemplate": {"spec": spec}})),
+        (
+            "Job",
+            body_of("run", spec, status={"succeeded": 4}, owner=owned_by("CronJob", "nightly")),
+        ),
+        ("Job", body_of("over", spec, status=done)),
+        pod("run-1", owner=owned_by("Job", "run")),
+    )
+    (job,), (cron,) = found(result, "Job"), found(result, "CronJob")
+    assert job["metadata"]["name"] == "run" and job["spec"]["completions"] == 6
+    assert job["spec"]["template"]["metadata"] == {"labels": {"app": "x"}}
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    assert cron["spec"]["suspend"] is True
+
+
+def test_what_would_refuse_the_pods_goes() -> None:
+    enforce = "pod-security.kubernetes.io/enforce"
+    hard = {"requests.cpu": "5", "pods": "9", "secrets": "3", "requests.storage": "1Gi"}
+    result = imported(
+        ("Namespace", body_of("shop", labels={"team": "a", enforce: "restricted"})),
+        ("Namespace", body_of("kube-system")),
+        ("ResourceQuota", body_of("q", {"hard": hard})),
+        ("ResourceQuota", body_of("objects", {"hard": {"count/secrets": "3"}})),
+        ("PriorityClass", {"metadata": {"name": "high"}, "value": 9}),
+        ("PriorityClass", {"metadata": {"name": "system-node-critical"}, "value": 9}),
+        pod("a", spec={"priorityClassName": "high", "runtimeClassName": "kata"}),
+        pod("b", spec={"priorityClassName": "gone", "preemptionPolicy": "Never"}),
+        pod("c", spec={"priorityClassName": "system-node-critical"}),
+    )
+    assert [m["metadata"] for m in found(result, "Namespace")] == [
+        {"name": "shop", "labels": {"team": "a"}}
+    ]
+    (quota,) = found(result, "ResourceQuota")
+    assert quota["spec"]["hard"] == {"requests.cpu": "5", "pods": "9"}
+    assert [m["metadata"]["name"] for m in found(result, "PriorityClass")] == ["high"]
+    kept = {m["metadata"]["name"]: m["spec"].get("priorityClassName") for m in found(result, "Pod")}
+    assert kept == {"a": "high", "b": None, "c": "system-node-critical"}
+    assert not any("runtimeClassName" in m["spec"] for m in found(result, "Pod"))
+    assert not any("preemptionPolicy" in m["spec"] for m in found(result, "Pod"))
+
+
+def test_ports_of_the_host_are_those_that_the_scheduler_sees() -> None:
+    ports = [{"containerPort": 80}, {"containerPort": 81, "hostPort": 9000}]
+    for on_host, wanted in ((False, [9000]), (True, [80, 9000])):
+        live = {"hostNetwork": on_host, "containers": [{"ports": copy.deepcopy(ports)}]}
+        shape, _ = pod_shape(live, ref=REF)
+        assert [port["hostPort"] for port in shape["containers"][0]["ports"]] == wanted
+        assert "hostNetwork" not in shape
+
+
+def test_images_stay_where_they_are_asked_for() -> None:
+    live = {"containers": [{"image": "web:1"}, {}]}
+    for asked, wanted in ((False, ["fake", "fake"]), (True, ["web:1", "fake"])):
+        shape, _ = pod_shape(live, ref=REF, keep_images=asked)
+        assert [c["image"] for c in shape["containers"]] == wanted
+
+
+def test_an_import_is_the_same_whatever_the_order_of_pages() -> None:
+    objects = [
+        pod(f"p{i}", owner=owned_by("Custom", f"o{i % 3}"), labels={"a": "b"}) for i in range(9)
+    ]
+    forward, backward = imported(*objects), imported(*reversed(objects))
+    assert forward == backward

@@ -1,0 +1,462 @@
+"""Nodes of another cluster, as groups.
+
+- each node of the corpus becomes a group that the API server would take, and whose nodes have its
+  labels, taints and resources; control planes and what is being deleted are told
+- whatever nodes there are, in any order: the same groups, each node in one of them or told
+- pools by the labels of clouds, by --group-by, else by shape; one group a zone; names are valid,
+  readable and different
+- the template is the most common node; what differs, what is lost and who was not well is told
+- whatever stands in place of a Node, it is told
+"""
+
+import copy
+import json
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwok_operator.core.cleaning import clean_node
+from kwok_operator.core.groupcheck import check_group
+from kwok_operator.core.importing.grouping import Grouped, Nodes
+from kwok_operator.core.importing.notes import Note, Reason
+from kwok_operator.core.importing.prices import Prices
+from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.template import resolve
+from kwok_operator.models.template import GuardTaint, Template
+from tests.fakes.rows import each_row
+from tests.unit.test_core_corpus import NAMES, NODES, damaged_nodes
+
+ZONE = "topology.kubernetes.io/zone"
+TYPE = "node.kubernetes.io/instance-type"
+READY = [{"type": "Ready", "status": "True"}]
+DROPPED = {
+    "eks-karpenter-disrupted": Reason.NODE_TERMINATING,
+    "k3s-server": Reason.CONTROL_PLANE_NODE,
+    "kind-control-plane": Reason.CONTROL_PLANE_NODE,
+    "kubeadm-control-plane": Reason.CONTROL_PLANE_NODE,
+}
+
+
+def node(name: str = "a", **parts: Any) -> dict[str, Any]:
+    """A node that is well; labels, annotations, taints, cpu, memory ... as parts of it."""
+    capacity = {"cpu": "4", "memory": "16Gi", "pods": "110", **parts.get("capacity", {})}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, **parts.get("labels", {})},
+            "annotations": parts.get("annotations", {}),
+            **parts.get("metadata", {}),
+        },
+        "spec": {"taints": parts.get("taints", []), **parts.get("spec", {})},
+        "status": {
+            "capacity": capacity,
+            "allocatable": {**capacity, **parts.get("allocatable", {})},
+            "conditions": parts.get("conditions", READY),
+        },
+    }
+
+
+def grouped(*bodies: Any, **terms: Any) -> Grouped:
+    nodes = Nodes()
+    for body in bodies:
+        nodes.add(copy.deepcopy(body))
+    return nodes.finish(**terms)
+
+
+def sizes(found: Grouped) -> dict[str, int]:
+    return {m["metadata"]["name"]: m["spec"]["targetSize"] for m in found.manifests}
+
+
+def told(found: Grouped, reason: Reason) -> list[tuple[str, str, int]]:
+    return [(n.ref.name, n.field, n.count) for n in found.notes if n.reason is reason]
+
+
+def resolved(template: dict[str, Any]) -> dict[str, Any]:
+    return resolve(Template.model_validate(template), guard=GuardTaint())
+
+
+def amounts(resources: dict[str, Any]) -> dict[str, Any]:
+    """Without those of which there is none."""
+    return {k: amount for k, v in resources.items() if (amount := parse_quantity(v))}
+
+
+def taints(of: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return sorted((t["key"], t.get("value", ""), t["effect"]) for t in of["spec"]["taints"])
+
+
+def is_whole(found: Grouped) -> None:
+    """Every node is in one group, or told; nothing is refused by an API server."""
+    for manifest in found.manifests:
+        assert check_group(manifest) == []
+        resolved(manifest["spec"]["template"])
+    of_groups = sizes(found)
+    assert len(of_groups) == len(found.manifests)
+    gone = sum(note.count for note in found.notes if note.dropped)
+    assert sum(of_groups.values()) + gone == found.read
+    members = list(found.groups_of.values())
+    assert {name: members.count(name) for name in members} == of_groups
+
+
+def test_the_corpus_as_one_cluster() -> None:
+    found = grouped(*NODES.values())
+    is_whole(found)
+    gone = {note.ref.name: note.reason for note in found.notes if note.dropped}
+    assert gone == {NODES[name]["metadata"]["name"]: why for name, why in DROPPED.items()}
+    assert sizes(found).keys() >= {"general", "m6i.large", "default-pool", "dc2-md-0", "ci-spot"}
+
+
+@each_row("name", [name for name in NAMES if name not in DROPPED])
+def test_the_nodes_of_a_group_are_what_the_real_one_was(name: str) -> None:
+    found = grouped(NODES[name])
+    is_whole(found)
+    (manifest,) = found.manifests
+    again = resolved(manifest["spec"]["template"])
+    real = resolved({"node": clean_node(NODES[name], field="node")})
+    assert (
+        again["metadata"]["labels"]
+        | {
+            # Every node gets these two.
+            "beta.kubernetes.io/arch": again["metadata"]["labels"]["kubernetes.io/arch"],
+            "beta.kubernetes.io/os": again["metadata"]["labels"]["kubernetes.io/os"],
+        }
+        == real["metadata"]["labels"]
+    )
+    assert taints(again) == taints(real)
+    for part in ("capacity", "allocatable"):
+        assert amounts(again["status"][part]) == amounts(real["status"][part])
+
+
+KINDS = st.sampled_from(
+    [
+        node(labels={ZONE: zone, TYPE: kind, **pool})
+        for zone in ("a", "b")
+        for kind in ("m5.large", "m5.xlarge")
+        for pool in (
+            {},
+            {"eks.amazonaws.com/nodegroup": "web"},
+            {"karpenter.sh/nodepool": "web"},
+            {"karpenter.sh/nodepool": "web", "karpenter.sh/capacity-type": "spot"},
+            {"team": "x"},
+        )
+    ]
+)
+
+
+@given(
+    bodies=st.lists(KINDS | damaged_nodes() | st.integers() | st.just({"metadata": {}})),
+    seed=st.integers(),
+    by=st.sampled_from([[], ["team"], [TYPE, "team"]]),
+)
+@settings(deadline=None, max_examples=60)
+def test_whatever_there_is_in_any_order(bodies: list[Any], seed: int, by: list[str]) -> None:
+    bodies = [copy.deepcopy(body) for body in bodies]
+    for number, body in enumerate(bodies):
+        if (
+            isinstance(body, dict)
+            and isinstance(metadata := body.get("metadata"), dict)
+            and metadata
+        ):
+            metadata["name"] = f"node-{number}"
+    found = grouped(*bodies, group_by=by)
+    is_whole(found)
+    assert found.read == len(bodies)
+    random.Random(seed).shuffle(bodies)
+    assert grouped(*bodies, group_by=by) == found
+
+
+@each_row(
+    "parts group",
+    [
+        ({"labels": {"eks.amazonaws.com/nodegroup": "web"}}, "web"),
+        ({"labels": {"alpha.eksctl.io/nodegroup-name": "web"}}, "web"),
+        ({"labels": {"cloud.google.com/gke-nodepool": "web"}}, "web"),
+        ({"labels": {"kubernetes.azure.com/agentpool": "web", "agentpool": "x"}}, "web"),
+        ({"labels": {"karpenter.sh/nodepool": "web"}}, "web"),
+        ({"labels": {"kops.k8s.io/instancegroup": "web"}}, "web"),
+        ({"labels": {"doks.digitalocean.com/node-pool": "web"}}, "web"),
+        ({"labels": {"oke.oraclecloud.com/pool.name": "web"}}, "web"),
+        ({"labels": {"alibabacloud.com/nodepool-id": "np1"}}, "np1"),
+        ({"labels": {"kwok-operator.io/node-group": "web"}}, "web"),
+        (
+            {
+                "labels": {"eks.amazonaws.com/nodegroup": "real"},
+                "annotations": {"cluster-autoscaler.kwok.nodegroup/name": "fake"},
+            },
+            "fake",
+        ),
+        (
+            {
+                "annotations": {
+                    "cluster.x-k8s.io/owner-kind": "MachineSet",
+                    "cluster.x-k8s.io/owner-name": "md-0-x7k4p",
+                }
+            },
+            "md-0",
+        ),
+        (
+            {
+                "annotations": {
+                    "cluster.x-k8s.io/owner-kind": "MachinePool",
+                    "cluster.x-k8s.io/owner-name": "mp-x7k4p",
+                }
+            },
+            "mp-x7k4p",
+        ),
+        (
+            {"annotations": {"machine.openshift.io/machine": "machines/infra-1c-7mz4q"}},
+            "infra-1c",
+        ),
+        ({"labels": {TYPE: "m5.large"}}, "m5.large"),
+        ({}, "4cpu-16gi"),
+        ({"labels": {"eks.amazonaws.com/nodegroup": "Web_1"}}, "web-1-sp2mr"),
+    ],
+)
+def test_what_names_a_group(parts: dict[str, Any], group: str) -> None:
+    assert list(sizes(grouped(node(**parts)))) == [group]
+
+
+def in_pool(name: str, **labels: str) -> dict[str, Any]:
+    return node(name, labels={"eks.amazonaws.com/nodegroup": "web", **labels})
+
+
+def test_a_group_a_zone_where_zones_differ() -> None:
+    zone_of_old = {"failure-domain.beta.kubernetes.io/zone": "eu-1b"}
+    found = grouped(
+        in_pool("a", **{ZONE: "eu-1a"}),
+        in_pool("b", **zone_of_old),
+        in_pool("c", **{ZONE: "eu-1a"}),
+    )
+    assert sizes(found) == {"web-eu-1a": 2, "web-eu-1b": 1}
+    assert found.groups_of == {"a": "web-eu-1a", "b": "web-eu-1b", "c": "web-eu-1a"}
+    assert sizes(grouped(in_pool("a", **{ZONE: "eu-1a"}))) == {"web": 1}
+
+
+def test_pools_of_karpenter_mix_kinds_of_nodes() -> None:
+    def of(name: str, kind: str, capacity: str) -> dict[str, Any]:
+        labels = {
+            "karpenter.sh/nodepool": "web",
+            TYPE: kind,
+            "karpenter.sh/capacity-type": capacity,
+        }
+        return node(name, labels=labels)
+
+    found = grouped(
+        of("a", "m5.large", "spot"), of("b", "m5.large", "on-demand"), of("c", "c5.large", "spot")
+    )
+    assert set(sizes(found)) == {"web-m5.large-spot", "web-m5.large-on-demand", "web-c5.large-spot"}
+
+
+def test_pools_of_one_name_are_told_apart() -> None:
+    other = node("b", labels={"cloud.google.com/gke-nodepool": "web"})
+    found = sizes(grouped(in_pool("a"), other))
+    assert len(found) == 2 and all(name.startswith("web-") for name in found)
+
+
+def test_by_the_keys_that_are_asked_for() -> None:
+    bodies = (
+        in_pool("a", team="red", tier="1"),
+        in_pool("b", team="red"),
+        node("c", annotations={"tier": "1"}),
+        in_pool("d"),
+    )
+    assert sizes(grouped(*bodies, group_by=["team"])) == {"red": 2, "web": 1, "4cpu-16gi": 1}
+    assert sizes(grouped(*bodies, group_by=["team", "tier"])) == {
+        "red-1": 1,
+        "red": 1,
+        "1": 1,
+        "web": 1,
+    }
+
+
+def test_by_shape_nodes_that_are_alike_are_one_group() -> None:
+    def same(number: int, **parts: Any) -> dict[str, Any]:
+        memory = f"{16_000_000 + number * 3_000}Ki"
+        labels = {"rack-unit": str(number), **parts.pop("labels", {})}
+        capacity = {"memory": memory, **parts.pop("capacity", {})}
+        return node(f"node-{number}", capacity=capacity, labels=labels, **parts)
+
+    alike = [same(number) for number in range(6)]
+    assert list(sizes(grouped(*alike)).values()) == [6]
+    for other in (
+        same(6, labels={"pool": "x"}),
+        same(6, taints=[{"key": "x", "effect": "NoSchedule"}]),
+        same(6, capacity={"nvidia.com/gpu": "1"}),
+        same(6, capacity={"cpu": "8"}),
+        same(6, capacity={"memory": "17000000Ki"}),
+        same(6, labels={"kubernetes.io/arch": "arm64"}),
+        same(6, labels={TYPE: "m5.large"}),
+    ):
+        assert sorted(sizes(grouped(*alike, other)).values()) == [1, 6]
+
+
+def test_few_nodes_with_labels_of_their_own_are_groups_of_their_own() -> None:
+    bodies = [node(f"node-{pool}", labels={"pool": pool}) for pool in "abc"]
+    assert list(sizes(grouped(*bodies)).values()) == [1, 1, 1]
+
+
+def test_the_template_is_the_most_common_node_and_what_differs_is_told() -> None:
+    found = grouped(
+        in_pool("a", image="new", only="here"),
+        in_pool("b", image="old"),
+        in_pool("c", image="old"),
+        in_pool("d", image="new", rack="1"),
+        in_pool("e", image="old", rack="2"),
+    )
+    (manifest,) = found.manifests
+    labels = manifest["spec"]["template"]["shape"]["labels"]
+    assert labels == {"eks.amazonaws.com/nodegroup": "web", "image": "old"}
+    assert told(found, Reason.NODES_DIFFER) == [
+        ("web", "metadata.labels[image]", 2),
+        ("web", "metadata.labels[only]", 1),
+        ("web", "metadata.labels[rack]", 2),
+    ]
+
+
+def test_differences_in_every_part_are_told() -> None:
+    other = node(
+        "c",
+        labels={"eks.amazonaws.com/nodegroup": "web"},
+        annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"},
+        taints=[{"key": "x", "effect": "NoSchedule"}],
+        capacity={"cpu": "8"},
+        allocatable={"memory": "15Gi"},
+    )
+    found = grouped(in_pool("a"), in_pool("b"), other)
+    assert [field for _, field, _ in told(found, Reason.NODES_DIFFER)] == [
+        "metadata.annotations[cluster-autoscaler.kubernetes.io/scale-down-disabled]",
+        "spec.taints",
+        "status.allocatable[cpu]",
+        "status.allocatable[memory]",
+        "status.capacity[cpu]",
+    ]  # fmt: skip
+
+
+def test_what_a_shape_cannot_say_stands_in_the_node() -> None:
+    taint = [{"key": f"key-{n}", "effect": "NoSchedule"} for n in range(70)]
+    body = node(
+        capacity={"attachable-volumes-x": "39", "example.com/nic": "2"},
+        allocatable={"cpu": "3500m", "example.com/nic": "1"},
+        labels={f"label-{n}": "x" for n in range(140)},
+        annotations={
+            "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+            "karpenter.sh/do-not-disrupt": "true",
+            "karpenter.sh/nodepool-hash": "1",
+            "note": "private",
+        },
+        taints=taint,
+    )
+    found = grouped(body)
+    is_whole(found)
+    template = found.manifests[0]["spec"]["template"]
+    assert template["shape"]["reserved"] == {"cpu": "500m"}
+    again = resolved(template)
+    assert set(again["metadata"]["annotations"]) == {
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        "karpenter.sh/do-not-disrupt",
+    }
+    assert again["status"]["allocatable"]["example.com/nic"] == "1"
+    assert again["status"]["capacity"]["attachable-volumes-x"] == "39"
+    assert len(again["spec"]["taints"]) == 71
+    assert sum(key.startswith("label-") for key in again["metadata"]["labels"]) == 140
+
+
+def test_more_to_give_away_than_there_is() -> None:
+    found = grouped(node(capacity={"cpu": "4"}, allocatable={"cpu": "5", "pods": "50"}))
+    is_whole(found)
+    allocatable = resolved(found.manifests[0]["spec"]["template"])["status"]["allocatable"]
+    assert (allocatable["cpu"], allocatable["pods"]) == ("5", "50")
+
+
+@each_row(
+    "parts reason",
+    [
+        ({"conditions": [{"type": "Ready", "status": "Unknown"}]}, Reason.NODE_NOT_READY),
+        ({"conditions": []}, Reason.NODE_NOT_READY),
+        ({"spec": {"unschedulable": True}}, Reason.NODE_CORDONED),
+        (
+            {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]},
+            Reason.NODE_SURPLUS,
+        ),
+        (
+            {"taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "effect": "NoSchedule"}]},
+            Reason.NODE_SURPLUS,
+        ),
+    ],
+)
+def test_nodes_that_were_not_well_count_and_are_told(parts: dict[str, Any], reason: Reason) -> None:
+    well = node("a", labels={TYPE: "m5.large"})
+    found = grouped(well, node("b", labels={TYPE: "m5.large"}, **parts))
+    assert sizes(found) == {"m5.large": 2}
+    states = [note for note in found.notes if note.field == "spec.targetSize"]
+    assert states == [Note(states[0].ref, reason, "spec.targetSize", "b", 1)]
+    assert told(found, Reason.NODES_DIFFER) == []
+
+
+@each_row(
+    "body reason",
+    [
+        (node(metadata={"deletionTimestamp": "2026-03-03T19:47:28Z"}), Reason.NODE_TERMINATING),
+        (
+            node(taints=[{"key": "node-role.kubernetes.io/master", "effect": "NoExecute"}]),
+            Reason.CONTROL_PLANE_NODE,
+        ),
+        (node(capacity={"cpu": "0"}), Reason.NO_CAPACITY),
+        (node(capacity={"memory": "a lot"}), Reason.NO_CAPACITY),
+        (node(taints="none"), Reason.NO_CAPACITY),
+        ({"metadata": {"name": "a"}}, Reason.NO_CAPACITY),
+        ({"metadata": {"name": "../a"}}, Reason.NO_OBJECT),
+        (None, Reason.NO_OBJECT),
+    ],
+)
+def test_what_no_group_can_be_made_of(body: Any, reason: Reason) -> None:
+    found = grouped(body)
+    is_whole(found)
+    assert [(note.reason, note.dropped) for note in found.notes] == [(reason, True)]
+
+
+def test_a_control_plane_that_takes_pods_is_a_node_as_any_other() -> None:
+    role = "node-role.kubernetes.io/control-plane"
+    body = node(labels={role: ""}, taints=[{"key": role, "effect": "PreferNoSchedule"}])
+    found = grouped(body)
+    assert sizes(found) == {"4cpu-16gi": 1}
+    assert told(found, Reason.LABEL_DROPPED) == [("4cpu-16gi", f"metadata.labels[{role}]", 1)]
+
+
+def test_a_node_without_capacity_counts_in_its_pool() -> None:
+    found = grouped(in_pool("a"), {"metadata": in_pool("b")["metadata"]})
+    assert sizes(found) == {"web": 2}
+    assert told(found, Reason.NODES_DIFFER) == []
+
+
+def test_a_node_that_is_read_again_takes_the_place_of_the_former() -> None:
+    found = grouped(in_pool("a"), node("a", labels={TYPE: "m5.large"}))
+    assert (sizes(found), found.read) == ({"m5.large": 1}, 1)
+
+
+def test_labels_that_a_machine_takes_with_it_are_told() -> None:
+    found = grouped(in_pool("a", **{"alpha.eksctl.io/instance-id": "i-1"}), in_pool("b"))
+    lost = [("web", "metadata.labels[alpha.eksctl.io/instance-id]", 1)]
+    assert told(found, Reason.LABEL_DROPPED) == lost
+
+
+def test_prices() -> None:
+    prices = Prices({("m5.large", ""): "0.1", ("m5.large", "b"): "0.2"})
+    bodies = [
+        node("a", labels={TYPE: "m5.large", ZONE: "a"}),
+        node("b", labels={TYPE: "m5.large", ZONE: "b"}),
+        node("c"),
+    ]
+    found = grouped(*bodies, prices=prices)
+    hourly = [m["spec"].get("price", {}).get("hourly") for m in found.manifests]
+    assert hourly == [None, "0.1", "0.2"]
+    assert told(found, Reason.NO_PRICE) == [("4cpu-16gi", "spec.price", 1)]
+    assert told(grouped(*bodies), Reason.NO_PRICE) == []
+
+
+def test_what_is_kept_of_thousands_of_nodes_is_little() -> None:
+    nodes = Nodes()
+    for number in range(200):
+        nodes.add(json.loads(json.dumps(in_pool(f"node-{number}"))))
+    assert len({id(each.kept) for each in nodes._nodes.values()}) == 1
