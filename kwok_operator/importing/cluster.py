@@ -63,9 +63,13 @@ class Unreadable(KwokOperatorError):
 
 
 class Page(list[Any]):
-    """Items of a list, and the version of that list, from which a watch can go on."""
+    """Items of a list, and the version of that list, from which a watch can go on.
+
+    `first` is the first page, and again the first one of a list that is begun again.
+    """
 
     version: str = ""
+    first: bool = False
 
 
 class Cluster:
@@ -121,6 +125,7 @@ class Cluster:
             except KwokOperatorError as error:
                 raise _unreadable(path, error, verb="list") from error
             page, following = _page(path, answer)
+            page.first = not token
             yield page
             if not following:
                 return

@@ -16,6 +16,7 @@ from kwok_operator.core.importing.bounds import Bounds, ImportedGroup
 from kwok_operator.core.importing.castatus import groups_of_status
 from kwok_operator.core.importing.grouping import Nodes
 from kwok_operator.core.importing.notes import Reason
+from kwok_operator.core.importing.pools import names_of_scaling_group
 from tests.fakes.rows import each_row
 from tests.manifests import group as manifest
 from tests.scalables import OPTION, SIZE
@@ -65,6 +66,13 @@ metadata:
     cluster-autoscaler.kwok.nodegroup/max-count: "10"
 status: {capacity: {cpu: 4, memory: 16Gi}}
 """
+
+SCALE_SETS = "providers/Microsoft.Compute/virtualMachineScaleSets"
+OWNER_KIND = "cluster.x-k8s.io/owner-kind"
+OWNED = {
+    "cluster.x-k8s.io/owner-name": "md-0-x7k4p",
+    "cluster.x-k8s.io/cluster-namespace": "ns",
+}
 
 
 def autoscaler(*args: Any, command: Any = ("./cluster-autoscaler",), **of: Any) -> dict[str, Any]:
@@ -129,6 +137,7 @@ def test_flags_in_all_their_spellings(bounds: Bounds) -> None:
         autoscaler(
             "--nodes=1:10:web", command=[], image="registry/other@sha256:cluster-autoscaler"
         ),
+        autoscaler("--nodes=1:10:web", "--name=cluster-autoscaler", command=["./something-else"]),
         {"spec": {"containers": [{"command": "cluster-autoscaler"}]}},
         {"spec": {"template": {"spec": {"containers": "x"}}}},
         None,
@@ -257,6 +266,27 @@ def test_nodes_of_clouds_and_their_scaling_groups(corpus: str, name: str) -> Non
     found = nodes.finish(bounds=with_groups(**{name: (1, 10)}))
     bounds = [m["spec"].get("autoscaling") for m in found.manifests]
     assert sorted(map(str, bounds)) == ["None", "{'minSize': 1, 'maxSize': 10}"]
+
+
+@each_row(
+    "name annotations provider_id wanted",
+    [
+        ("gke-a-web-a71c04e9-3hmd", {}, "gce://p/z/gke-a-web", "gke-a-web-a71c04e9-grp"),
+        ("ip-10-0-0-1", {}, "aws:///eu-1a/i-1", None),
+        ("x", {}, f"azure:///s/{SCALE_SETS}/aks-a-1-vmss/virtualMachines/1", "aks-a-1-vmss"),
+        ("x", {"machine.openshift.io/machine": "ns/infra-7mz4q"}, None, "MachineSet/ns/infra"),
+        ("x", OWNED | {OWNER_KIND: "MachineSet"}, 5, "MachineDeployment/ns/md-0"),
+        ("x", OWNED | {OWNER_KIND: "MachineSet"}, 5, "MachineSet/ns/md-0-x7k4p"),
+        ("x", OWNED | {OWNER_KIND: "MachinePool"}, 5, "MachinePool/ns/md-0-x7k4p"),
+    ],
+)
+def test_what_nodes_give_away(
+    name: str, annotations: dict[str, str], provider_id: Any, wanted: str | None
+) -> None:
+    found = names_of_scaling_group(
+        name=name, labels={}, annotations=annotations, provider_id=provider_id
+    )
+    assert found >= {wanted} if wanted else not found
 
 
 @each_row(

@@ -37,7 +37,7 @@ def test_prices_by_type_and_zone(text: str) -> None:
 
 def test_without_a_column_for_zones() -> None:
     assert read_prices("instanceType,hourly\nm5.large,3\n", where="p").of("m5.large", "a") == "3"
-    assert read_prices("- instanceType: x\n  hourly: 1e-3\n", where="p").of("x", "") == "0.001"
+    assert read_prices("- instanceType: x\n  hourly: 1e-5\n", where="p").of("x", "") == "0.00001"
 
 
 @each_row(

@@ -9,16 +9,18 @@ affinity and tolerations fit what they fitted before. Who has neither key nor ta
 
 import base64
 import hmac
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.core.importing import publicnames as public
-from kwok_operator.core.importing.notes import Note, Ref
+from kwok_operator.core.importing.notes import Note, Reason, Ref
 
 _HASH_LENGTH: Final = 12
 """Of base32: 60 bits, so that a million names are still different."""
+_PRIVATE_ADDRESSES: Final = {4: ("10.0.0.0", 24), 6: ("fd00::", 64)}
 _LABELS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "annotations"})
 _RESOURCES: Final = frozenset(
     """requests limits capacity allocatable hard podFixed resources
@@ -33,16 +35,19 @@ _AS_IT_IS: Final = frozenset(
     schedule timeZone schedulerName
     zone instanceType arch os cpu memory ephemeralStorage hourly gpuTypes order""".split()
 )
-_NAMES: Final = frozenset({"name", "namespace", "namespaces", "priorityClassName"})
+_NAMES: Final = frozenset(
+    """name namespace namespaces priorityClassName runtimeClassName serviceName values""".split()
+)
 """Of objects, which may be called 42 or true."""
 _ORDERING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _IN_A_MAP: Final = re.compile(
-    rf"(.*?\b(?:{'|'.join(sorted(_LABELS))}|{'|'.join(sorted(_RESOURCES))}))\.(.+)"
+    rf"(.*?\b(?:{'|'.join(sorted(_LABELS))}|{'|'.join(sorted(_RESOURCES))}))(?:\.(.+)|\[(.+)\])"
 )
 _OF_A_CLASS: Final = re.compile(
     r"(.+)(\.(?:storageclass\.storage|deviceclass\.resource)\.k8s\.io/.+)"
 )
 """What a quota says of one StorageClass or DeviceClass."""
+_OWN_WORDS: Final = (Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED)
 _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 
 
@@ -74,9 +79,16 @@ class Anonymizer:
         return [self._object(manifest) for manifest in manifests]
 
     def notes(self, notes: Iterable[Note]) -> list[Note]:
-        """About the same objects. What was said in words beside the reason may name anything."""
+        """About the same objects. What is said beside the reason may name anything, and goes,
+        unless these are words of the import's own.
+        """
         return [
-            replace(note, ref=self.ref(note.ref), field=self.field_path(note.field), detail="")
+            replace(
+                note,
+                ref=self.ref(note.ref),
+                field=self.field_path(note.field),
+                detail=note.detail if _is_telling(note) else "",
+            )
             for note in notes
         ]
 
@@ -86,11 +98,11 @@ class Anonymizer:
 
     def field_path(self, path: str) -> str:
         """A path in an object: the keys of labels and resources are names, too."""
-        found = _IN_A_MAP.fullmatch(path)
-        if found:
-            in_labels = found[1].rpartition(".")[2] in _LABELS
-            key = self.label_key(found[2]) if in_labels else self.resource(found[2])
-            return f"{self.field_path(found[1])}.{key}"
+        if found := _IN_A_MAP.fullmatch(path):
+            above, key = found[1], found[2] or found[3]
+            in_labels = above.rpartition(".")[2] in _LABELS
+            renamed = self.label_key(key) if in_labels else self.resource(key)
+            return f"{self.field_path(above)}[{renamed}]"
         return re.sub(r"[^.\[\]]+", lambda step: self._step(step[0]), path)
 
     def name(self, text: str) -> str:
@@ -103,8 +115,6 @@ class Anonymizer:
         domain, slash, name = key.rpartition("/")
         if public.is_public_key(key):
             return key
-        if public.has_free_names(domain):
-            return f"{domain}/{self.hash(name)}"
         return f"{self.hash(domain)}.example/{self.hash(name)}" if slash else self.hash(key)
 
     def label_value(self, key: str, value: str) -> str:
@@ -127,18 +137,35 @@ class Anonymizer:
             return f"count/{self.hash(last)}"
         return f"{self.hash(domain)}.example/{self.hash(last)}" if slash else self.hash(name)
 
+    def address(self, text: str) -> str:
+        """Another one, if it is that of a machine: ports are taken on each address apart."""
+        try:
+            found = ipaddress.ip_address(text)
+        except ValueError:
+            return self.hash(text)
+        if found.is_unspecified or found.is_loopback:
+            return text
+        start, bits = _PRIVATE_ADDRESSES[found.version]
+        number = int.from_bytes(self._digest(text)) % 2**bits
+        other = str(ipaddress.ip_address(start) + number)
+        self.table[other] = text
+        return other
+
     def hash(self, text: str) -> str:
         """The beginning makes a name of it that every kind of object, label and domain may have."""
         found = self._hashes.get(text)
         if found is None:
-            digest = hmac.digest(self.key, text.encode(errors="surrogatepass"), "sha256")
-            found = f"n-{base64.b32encode(digest).decode().lower()[:_HASH_LENGTH]}"
+            digest = base64.b32encode(self._digest(text)).decode().lower()
+            found = f"n-{digest[:_HASH_LENGTH]}"
             self._hashes[text] = found
             self.table[found] = text
         return found
 
+    def _digest(self, text: str) -> bytes:
+        return hmac.digest(self.key, text.encode(errors="surrogatepass"), "sha256")
+
     def _step(self, step: str) -> str:
-        return step if _WORD.fullmatch(step) and step not in self._hashes else self.hash(step)
+        return step if _WORD.fullmatch(step) else self.hash(step)
 
     def _object(self, value: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value.get("key"), str):
@@ -158,6 +185,8 @@ class Anonymizer:
             return value
         if name in _KEYS:
             return self.label_key(value)
+        if name == "hostIP":
+            return self.address(value)
         return value if name not in _NAMES and public.is_harmless(value) else self.name(value)
 
     def _with_key(self, value: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -187,6 +216,12 @@ def _compared(value: Any) -> Iterator[str]:
         value = list(value.values())
     for part in value if isinstance(value, list) else ():
         yield from _compared(part)
+
+
+def _is_telling(note: Note) -> bool:
+    return note.reason in _OWN_WORDS or (
+        note.reason is Reason.OWNER_UNKNOWN and note.detail in public.KINDS
+    )
 
 
 def _is_flat(value: Mapping[str, Any]) -> bool:

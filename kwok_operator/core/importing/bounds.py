@@ -237,7 +237,7 @@ def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[Scal
     held = sizes if sum(sizes) >= scaling.minimum else most
     least = _deal(scaling.minimum, [0] * len(sizes), held)
     return [
-        ScalingGroup(scaling.name, low, max(low, high), scaling.options)
+        ScalingGroup(scaling.name, low, high, scaling.options)
         for low, high in zip(least, most, strict=True)
     ]
 

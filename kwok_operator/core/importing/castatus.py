@@ -172,9 +172,8 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not word.startswith("-"):
             continue
         flag, equals, value = word.lstrip("-").partition("=")
-        following = words[place + 1] if place + 1 < len(words) else ""
-        if not equals and flag not in _SWITCHES and not following.startswith("-"):
-            value = following
+        if not equals and flag not in _SWITCHES and place + 1 < len(words):
+            value = words[place + 1]
         yield flag, value
 
 

@@ -334,14 +334,14 @@ def _lost_labels(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
                 if not key.startswith(f"{constants.API_GROUP}/")
             )
     for key, nodes in sorted(count.items()):
-        yield Note(ref, Reason.LABEL_DROPPED, field=f"metadata.labels.{key}", count=nodes)
+        yield Note(ref, Reason.LABEL_DROPPED, field=f"metadata.labels[{key}]", count=nodes)
 
 
 def _parts(kept: Kept) -> dict[str, str]:
     """What is kept, by path; taints are one part."""
     found = {"spec.taints": json.dumps(kept["taints"], sort_keys=True)}
     for field_, at in _PLACES:
-        found |= {f"{at}.{key}": str(value) for key, value in kept[field_].items()}
+        found |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}
     return found
 
 

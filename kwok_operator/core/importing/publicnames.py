@@ -38,7 +38,7 @@ _WORDS: Final = frozenset(
     accelerator workload dedicated CriticalAddonsOnly gpu sku
     worker infra master control-plane etcd controlplane storage ingress egress
     job-name controller-uid pod-template-hash""".split()
-)
+) | {constants.GUARD_TAINT_KEY}
 """Keys without a domain, and roles of nodes, that thousands of clusters have."""
 
 _VALUES: Final = frozenset(
@@ -123,11 +123,6 @@ def is_public_key(key: str) -> bool:
     if domain in _ANY_NAME_BELOW:
         return name in _WORDS
     return is_public_domain(domain)
-
-
-def has_free_names(domain: str) -> bool:
-    """Whether the domain may stay where the name after it goes."""
-    return domain in _ANY_NAME_BELOW
 
 
 def is_public_value(key: str, value: str) -> bool:
