@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kwok_operator.constants import NODES_PATH
+from kwok_operator.core.importing.grouping import Nodes
 from kwok_operator.core.importing.recording import Recorder
 from kwok_operator.core.importing.trace import KINDS, Happening, Header, Stop
 from kwok_operator.core.importing.tracecleaning import cleaner
@@ -149,6 +151,7 @@ class Recording:
 
     async def _list_all(self) -> dict[str, str]:
         """The state at the start, and from which version on each kind is to be watched."""
+        await self._learn_groups()
         versions: dict[str, str] = {}
         for kind in KINDS:
             try:
@@ -161,6 +164,19 @@ class Recording:
             told = next(iter(self.outcome.unread.values()))
             raise KwokOperatorError(f"nothing can be read: {told}")
         return versions
+
+    async def _learn_groups(self) -> None:
+        """What asks for a node by its name is to ask for the group that import makes of it."""
+        nodes = Nodes()
+        try:
+            async for page in self._cluster.pages(NODES_PATH):
+                for body in page:
+                    nodes.add(body)
+        except Unreadable as error:
+            if error.status not in _NOT_FOR_US:
+                raise
+            self._tell(f"pods that ask for a node by its name won't: {error}")
+        self._groups_of.update(nodes.finish().groups_of)
 
     async def _list(self, kind: str) -> str:
         self.recorder.begin(kind)

@@ -26,7 +26,7 @@ from kwok_operator.importing.cluster import open_cluster
 from kwok_operator.importing.record import Recording
 from kwok_operator.importing.tracefiles import Told, read_trace
 from kwok_operator.importing.tracesettings import RecordSettings
-from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.traced import CLEAN
 from tests.fakes.waiting import until
@@ -224,6 +224,22 @@ async def test_a_forbidden_kind_is_told_and_the_others_recorded(
     assert "create Pod shop/new" in running.told()
 
 
+async def test_who_asks_for_a_node_asks_for_its_group(
+    server: FakeApiServer, record: Record
+) -> None:
+    labels = {"eks.amazonaws.com/nodegroup": "general", "kubernetes.io/hostname": "real-1"}
+    capacity = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    status = {"capacity": capacity, "allocatable": capacity}
+    server.create(NODES, {"metadata": {"name": "real-1", "labels": labels}, "status": status})
+    body = pod("bound")
+    body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "real-1"}
+    server.create(PODS, body)
+    async with record() as running:
+        pass
+    shapes = [line.body["spec"] for line in running.lines() if isinstance(line, Shape)]
+    assert {"kwok-operator.io/node-group": "general"} in [s.get("nodeSelector") for s in shapes]
+
+
 async def test_a_right_that_is_taken_away_leaves_a_gap(
     server: FakeApiServer, record: Record
 ) -> None:
@@ -237,7 +253,7 @@ async def test_a_right_that_is_taken_away_leaves_a_gap(
 async def test_where_nothing_can_be_read_nothing_is_left(
     server: FakeApiServer, record: Record, tmp_path: Path
 ) -> None:
-    server.fail(403, verb="list", times=len(KINDS))
+    server.fail(403, verb="list", times=len(KINDS) + 1)
     with pytest.raises(KwokOperatorError):
         async with record():
             pass
