@@ -119,8 +119,10 @@ async def _kind(
 ) -> None:
     count = 0
     for path in paths:
+        before = count
         try:
             async for page in cluster.pages(path):
+                count = before if page.first else count
                 for item in page:
                     if _wanted(kind, item, settings):
                         reading.add(kind, item)

@@ -68,11 +68,13 @@ class BigCluster:
         return max(1, self.deployments // 10)
 
     def namespace(self, number: int) -> Json:
-        return {"metadata": _metadata(f"team-{number}", "", {"team": f"team-{number}"})}
+        return {
+            "metadata": _metadata("Namespace", f"team-{number}", "", {"team": f"team-{number}"})
+        }
 
     def node(self, number: int) -> Json:
         body = json.loads(_NODE)
-        zone = _ZONES[number % 3]
+        zone = _ZONES[number // _POOLS % 3]
         metadata = body["metadata"]
         metadata.update(name=f"node-{number}", uid=f"node-uid-{number}")
         metadata["labels"].update(
@@ -88,16 +90,24 @@ class BigCluster:
         return dict(body)
 
     def daemon_set(self, number: int) -> Json:
-        return self._workload(f"daemon-{number}", "kube-system", {"app": f"daemon-{number}"}, {})
+        return self._workload(
+            "DaemonSet", f"daemon-{number}", "kube-system", {"app": f"daemon-{number}"}, {}
+        )
 
     def deployment(self, number: int) -> Json:
         name = f"web-{number}"
-        return self._workload(name, _namespace(number), {"app": name}, {"replicas": _REPLICAS})
+        return self._workload(
+            "Deployment", name, _namespace(number), {"app": name}, {"replicas": _REPLICAS}
+        )
 
     def stateful_set(self, number: int) -> Json:
         name = f"db-{number}"
         return self._workload(
-            name, _namespace(number), {"app": name}, {"replicas": 5, "serviceName": name}
+            "StatefulSet",
+            name,
+            _namespace(number),
+            {"app": name},
+            {"replicas": 5, "serviceName": name},
         )
 
     def replica_set(self, number: int) -> Json:
@@ -105,15 +115,17 @@ class BigCluster:
         labels = {"app": f"web-{of}", "pod-template-hash": f"hash{revision}"}
         replicas = 0 if revision else _REPLICAS
         body = self._workload(
-            f"web-{of}-hash{revision}", _namespace(of), labels, {"replicas": replicas}
+            "ReplicaSet", f"web-{of}-hash{revision}", _namespace(of), labels, {"replicas": replicas}
         )
-        body["metadata"]["ownerReferences"] = _owner("apps/v1", "Deployment", f"web-{of}")
+        body["metadata"]["ownerReferences"] = _owner(
+            "apps/v1", "Deployment", _namespace(of), f"web-{of}"
+        )
         return body
 
     def budget(self, number: int) -> Json:
         selector = {"matchLabels": {"app": f"web-{number}"}}
         return {
-            "metadata": _metadata(f"web-{number}", _namespace(number), {}),
+            "metadata": _metadata("PodDisruptionBudget", f"web-{number}", _namespace(number), {}),
             "spec": {"maxUnavailable": "10%", "selector": selector},
         }
 
@@ -123,34 +135,36 @@ class BigCluster:
         node = f"node-{number % self.nodes}"
         if number < of_daemons:
             name = f"daemon-{number // self.nodes}"
-            owner = _owner("apps/v1", "DaemonSet", name)
+            owner = _owner("apps/v1", "DaemonSet", "kube-system", name)
             return _pod(f"{name}-{number}", "kube-system", {"app": name}, owner, node)
         of, place = divmod(number - of_daemons, _REPLICAS)
         namespace = _namespace(of)
         if of < self.deployments:
             labels = {"app": f"web-{of}", "pod-template-hash": "hash0"}
-            owner = _owner("apps/v1", "ReplicaSet", f"web-{of}-hash0")
+            owner = _owner("apps/v1", "ReplicaSet", namespace, f"web-{of}-hash0")
             return _pod(f"web-{of}-hash0-{place:05}", namespace, labels, owner, node)
         rest = number - of_daemons - self.deployments * _REPLICAS
         match rest % 4:
             case 0 if rest // 20 < self.sets:
                 name, ordinal = f"db-{rest // 20}", rest // 4 % 5
-                owner = _owner("apps/v1", "StatefulSet", name)
                 namespace = _namespace(rest // 20)
+                owner = _owner("apps/v1", "StatefulSet", namespace, name)
                 return _pod(f"{name}-{ordinal}", namespace, {"app": name}, owner, node)
             case 1:
                 return _pod(f"bare-{rest}", namespace, {"run": f"bare-{rest % 100}"}, [], node)
             case _:
                 name = f"job-{rest // 200}"
-                owner = _owner("sparkoperator.k8s.io/v1beta2", "SparkApplication", name)
-                return _pod(f"{name}-exec-{rest}", f"team-{rest // 200 % _NAMESPACES}",
-                            {"spark-role": "executor"}, owner, node)  # fmt: skip
+                namespace = _namespace(rest // 200)
+                version = "sparkoperator.k8s.io/v1beta2"
+                owner = _owner(version, "SparkApplication", namespace, name)
+                labels = {"spark-role": "executor"}
+                return _pod(f"{name}-exec-{rest}", namespace, labels, owner, node)
 
-    def _workload(self, name: str, namespace: str, labels: Json, spec: Json) -> Json:
+    def _workload(self, kind: str, name: str, namespace: str, labels: Json, spec: Json) -> Json:
         template = {"metadata": {"labels": labels}, "spec": _spec(name, "")}
         selector = {"matchLabels": labels}
         return {
-            "metadata": _metadata(name, namespace, labels),
+            "metadata": _metadata(kind, name, namespace, labels),
             "spec": {**spec, "selector": selector, "template": template},
             "status": {"replicas": spec.get("replicas", 0)},
         }
@@ -160,12 +174,16 @@ def _namespace(number: int) -> str:
     return f"team-{number % _NAMESPACES}"
 
 
-def _owner(version: str, kind: str, name: str) -> list[Json]:
-    uid = f"uid-{kind}-{name}"
+def _uid(kind: str, namespace: str, name: str) -> str:
+    return f"00000000-0000-4000-8000-{kind}-{namespace}-{name}"
+
+
+def _owner(version: str, kind: str, namespace: str, name: str) -> list[Json]:
+    uid = _uid(kind, namespace, name)
     return [{"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}]
 
 
-def _metadata(name: str, namespace: str, labels: Json) -> Json:
+def _metadata(kind: str, name: str, namespace: str, labels: Json) -> Json:
     fields: Json = {
         f"f:{key}": {} for key in ("image", "name", "env", "resources", "ports", "probe")
     }
@@ -173,7 +191,7 @@ def _metadata(name: str, namespace: str, labels: Json) -> Json:
     return {
         "name": name,
         **({"namespace": namespace} if namespace else {}),
-        "uid": f"uid-{namespace}-{name}",
+        "uid": _uid(kind, namespace, name),
         "resourceVersion": "123456789",
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {**labels, "app.kubernetes.io/managed-by": "Helm"},
@@ -226,7 +244,7 @@ def _spec(name: str, node: str) -> Json:
 
 
 def _pod(name: str, namespace: str, labels: Json, owner: list[Json], node: str) -> Json:
-    metadata = _metadata(name, namespace, labels)
+    metadata = _metadata("Pod", name, namespace, labels)
     if owner:
         metadata["ownerReferences"] = owner
     shape = owner[0]["name"] if owner else f"bare-{len(name)}"

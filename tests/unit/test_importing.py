@@ -177,11 +177,24 @@ async def test_an_api_server_that_goes_leaves_what_was_read(
     assert "cart" in written(tmp_path / "out")["namespaces/shop.yaml"]
 
 
-@pytest.mark.parametrize("wrong", ["no server", "all refused", "foreign", "flag", "prices"])
+WRONG_FLAGS = [
+    ["--requests-per-second", "0"],
+    ["--requests-per-second", "nan"],
+    ["--namespace", "../secrets"],
+    ["--namespace", "a", "--exclude-namespace", "a"],
+    ["--group-by", ""],
+    ["--prices", "/nowhere"],
+    ["--anonymize-table", "somewhere"],
+    ["--context", "unknown"],
+]
+
+
+@pytest.mark.parametrize("wrong", ["no server", "all refused", "foreign", "flags"])
 async def test_nothing_is_written_without_a_cluster(
     wrong: str, run: Import, server: FakeApiServer, tmp_path: Path
 ) -> None:
-    output, flags = tmp_path / "out", []
+    output = tmp_path / "out"
+    attempts: list[list[str]] = [[]]
     match wrong:
         case "no server":
             server.tokens = set()
@@ -190,14 +203,13 @@ async def test_nothing_is_written_without_a_cluster(
         case "foreign":
             output.mkdir()
             (output / "mine").write_text("mine")
-        case "flag":
-            flags = ["--requests-per-second", "0"]
-        case "prices":
-            flags = ["--prices", str(tmp_path / "missing")]
+        case "flags":
+            attempts = WRONG_FLAGS
     before = written(tmp_path)
-    code, said = await run(*flags)
-    assert code == 2, said
-    assert written(tmp_path) == before
+    for flags in attempts:
+        code, said = await run(*flags)
+        assert code == 2, said
+        assert written(tmp_path) == before
 
 
 async def test_namespaces_are_asked_for_alone(

@@ -14,6 +14,7 @@ from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
 from kwok_operator.core.importing.allow import TEXTS, Schema, keep
 from kwok_operator.core.importing.fields import NODE_SELECTOR
 from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.shape import namespace_there
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -66,7 +67,7 @@ class Volumes:
         claim = kept.found.get("claimRef", {})
         if len(claim) == 2:
             # What the claim itself says comes first: a released volume still names its last claim.
-            self._bind(claim["namespace"], claim["name"], name, again=False)
+            self._bind(namespace_there(claim["namespace"]), claim["name"], name, again=False)
         return kept.unfit
 
     def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> list[str]:
