@@ -178,6 +178,53 @@ def test_a_value_of_a_wrong_type_is_left_out_and_told(name: str) -> None:
     assert shape["containers"] == [{"name": "c0", "image": "fake"}]
 
 
+@pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "kwok-provider", "operator": "Exists"}, True),
+        ({"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}, True),
+        ({"key": "kwok-provider", "value": "false"}, False),
+        ({"key": "kwok-provider"}, False),
+        ({"key": "kwok-provider", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_the_guard_taint_is_tolerated_by_one_toleration(
+    toleration: dict[str, str], fits: bool
+) -> None:
+    shape, _ = pod_shape({"tolerations": [dict(toleration)]}, ref=REF)
+    own = {"key": "kwok-provider", "operator": "Exists"}
+    assert shape["tolerations"] == [toleration] if fits else [toleration, own]
+
+
+def test_what_was_lost_is_told_by_the_names_that_are_known() -> None:
+    container = {"name": "x", "image": "x", "env": [{"name": "secret"}], "command": [], "secret": 1}
+    live = {"containers": [container], "initContainers": [{"args": ["secret"]}], "nodeName": "n"}
+    live |= {"volumes": [{}], "hostAliases": None, "dnsPolicy": "x", "secret": "x"}
+    live |= {"schedulingGates": [{}], "readinessGates": [{}], "resourceClaims": [{}]}
+    _, notes = pod_shape(live, ref=REF)
+    *apart, rest = notes
+    assert {n.field for n in apart} == {
+        "spec.schedulingGates",
+        "spec.readinessGates",
+        "spec.resourceClaims",
+    }
+    assert rest.reason is Reason.NOT_SCHEDULING and rest.detail == (
+        "containers[].env, containers[].image, containers[].others, initContainers[].args,"
+        " others, volumes"
+    )
+
+
+def test_an_object_that_is_read_is_not_changed() -> None:
+    spec = {**CONSTRAINTS, "nodeSelector": {"kubernetes.io/hostname": "n1"}, "containers": [{}]}
+    labels = {"app": "web"}
+    live = pod("a", spec=spec, labels=labels)
+    before = copy.deepcopy(live)
+    imported(live, groups_of={"n1": "g"})
+    assert live == before
+
+
 def test_containers_that_are_no_list_are_none() -> None:
     shape, notes = pod_shape({"initContainers": "x", "containers": {"a": 1}}, ref=REF)
     assert "initContainers" not in shape
@@ -228,6 +275,7 @@ def test_annotations_of_a_list_are_kept() -> None:
         "scheduling.volcano.sh/queue-name": "q",
     }
     lost = {"kubernetes.io/config.mirror": "x", "xkarpenter.sh/a": "b", "karpenter.sh/": "c"}
+    lost["controller.kubernetes.io/pod-deletion-cost-x"] = "5"
     result = imported(pod("a", annotations=kept | lost), pod("b", annotations={**kept, **lost}))
     assert [m["metadata"]["annotations"] for m in found(result, "Pod")] == [kept, kept]
     odd = imported(pod("a", annotations={"karpenter.sh/do-not-disrupt": True}))
@@ -331,7 +379,9 @@ def test_pods_that_a_controller_ties_to_nodes_are_alike_on_one_group() -> None:
         ]}}}}  # fmt: skip
 
     owner = owned_by("AdvancedDaemonSet", "agent")
-    labels = {"app": "agent", "pod-template-hash": "x"}
+    of_one = """pod-template-hash controller-revision-hash controller-uid job-name
+    apps.kubernetes.io/pod-index statefulset.kubernetes.io/pod-name""".split()
+    labels = {"app": "agent", **dict.fromkeys(of_one, "x")}
     result = imported(
         *(
             pod(f"a{i}", owner=owner, spec=on(f"n{i}"), labels={**labels, "index": str(i)})
@@ -348,7 +398,7 @@ def test_pods_that_a_controller_ties_to_nodes_are_alike_on_one_group() -> None:
     assert differ == [("metadata.labels.index", 2)]
     alone = sets[1]["spec"]["template"]["metadata"]["labels"]
     assert alone.items() >= {"app": "agent", "index": "0"}.items()
-    assert "pod-template-hash" not in alone
+    assert not set(of_one) & alone.keys()
 
 
 def test_the_order_of_labels_is_their_own() -> None:
