@@ -327,8 +327,9 @@ def test_jobs_that_ended_are_not_run_again() -> None:
         ("Job", body_of("failed", {}, status=ended("Failed"))),
         ("Job", body_of("all", {"completions": 2}, status={"succeeded": 2})),
         ("Job", body_of("suspended", {"completions": 2}, status=ended("Suspended"))),
+        ("Job", body_of("not-yet", status={"conditions": [{"type": "Failed", "status": "False"}]})),
     )
-    assert [m["metadata"]["name"] for m in found(result, "Job")] == ["suspended"]
+    assert [m["metadata"]["name"] for m in found(result, "Job")] == ["not-yet", "suspended"]
     assert [n.dropped for n in result.notes if n.reason is Reason.ENDED] == [True] * 3
 
 
@@ -512,3 +513,66 @@ def test_too_many_alternatives_leave_out_the_volume() -> None:
         terms = made["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
         assert {len(term["matchExpressions"]) for term in terms} == {1 if told else 2}
         assert (Reason.TOO_MANY_PLACES in reasons(result)) is told
+
+
+def test_a_place_is_asked_for_once() -> None:
+    spec = with_claim("a")
+    spec["volumes"] += with_claim("b")["volumes"]
+    (made,) = found(
+        imported(volume("v1", "a", "x"), volume("v2", "b", "x"), pod("p", spec=spec)), "Pod"
+    )
+    assert required_of(made) == [{"key": "zone", "operator": "In", "values": ["x"]}]
+
+
+def test_wishes_for_nodes_are_wishes_for_groups() -> None:
+    def wish(operator: str, *values: str) -> dict[str, Any]:
+        asked: dict[str, Any] = {"key": "kubernetes.io/hostname", "operator": operator}
+        asked |= {"values": list(values)} if values else {}
+        return {"weight": 1, "preference": {"matchExpressions": [asked]}}
+
+    wishes = [wish("In", "n1"), wish("In", "gone"), wish("NotIn", "n1"), wish("Exists")]
+    spec = {"affinity": {"nodeAffinity": {PREFERRED: wishes}}}
+    result = imported(pod("p", spec=spec), groups_of={"n1": "g"})
+    kept = found(result, "Pod")[0]["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    assert [k["preference"]["matchExpressions"] for k in kept] == [
+        [{"key": GROUP, "operator": "In", "values": ["g"]}],
+        [{"key": "kubernetes.io/hostname", "operator": "Exists"}],
+    ]
+    assert reasons(result)[Reason.NODE_UNKNOWN] == 2
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Custom"])
+def test_only_pods_and_jobs_end(kind: str) -> None:
+    """The API server takes nothing else in what makes pods that are to run for good."""
+    ends = {"restartPolicy": "Never", "activeDeadlineSeconds": 5, "containers": [{}]}
+    if kind == "Deployment":
+        result = imported((kind, body_of("a", {"selector": SELECTOR, "template": {"spec": ends}})))
+    else:
+        result = imported(pod("a", spec=ends, owner=owned_by(kind, "o")))
+    assert not ends.keys() - {"containers"} & result.manifests[1]["spec"]["template"]["spec"].keys()
+
+
+def test_pods_that_are_alike_are_told_once() -> None:
+    owner = owned_by("Custom", "c")
+    result = imported(
+        *(
+            pod(
+                f"p{i}",
+                owner=owner,
+                labels=labels,
+                annotations={"karpenter.sh/a": "x", "karpenter.sh/b": str(i)},
+                spec={"volumes": [{}]},
+            )
+            for i, labels in enumerate(({"a": "x"}, {"a": "y", "b": "x"}, {"c": "x"}))
+        )
+    )
+    metadata = found(result, "ReplicaSet")[0]["spec"]["template"]["metadata"]
+    assert metadata["annotations"] == {"karpenter.sh/a": "x"}
+    told = [(n.reason, n.field, n.count) for n in result.notes]
+    assert told == [
+        (Reason.LABELS_DIFFER, "metadata.labels.a", 3),
+        (Reason.LABELS_DIFFER, "metadata.labels.b", 3),
+        (Reason.LABELS_DIFFER, "metadata.labels.c", 3),
+        (Reason.NOT_SCHEDULING, "", 3),
+        (Reason.OWNER_UNKNOWN, "", 3),
+    ]
