@@ -287,8 +287,12 @@ def test_the_same_name_everywhere() -> None:
     assert fpga in of(renamed, "LimitRange")["spec"]["limits"][0]["max"]
 
 
+NAMING = ("kubernetes.io/metadata.name", "kwok-operator.io/node-group")
+CALLED = ("PriorityClass", "RuntimeClass", "Namespace", "KwokNodeGroup")
+
+
 @each_row("name", ["nvidia", "spot", "true", "42", "canary"])
-def test_classes_that_are_called_like_a_word(name: str) -> None:
+def test_objects_that_are_called_like_a_word(name: str) -> None:
     terms = [{"scopeName": "PriorityClass", "operator": "In", "values": [name]}]
     renamed, _ = anonymize(
         [
@@ -296,11 +300,16 @@ def test_classes_that_are_called_like_a_word(name: str) -> None:
             made("RuntimeClass", name=name),
             made("ResourceQuota", spec={"scopeSelector": {"matchExpressions": terms}}),
             made("Pod", spec={"priorityClassName": name, "runtimeClassName": name}),
+            made("Namespace", name=name),
+            made("KwokNodeGroup", name=name),
+            made("Pod", spec={"nodeSelector": dict.fromkeys(NAMING, name)}),
         ],
         key=KEY,
     )
-    (new,) = {renamed[0]["metadata"]["name"], renamed[1]["metadata"]["name"]}
+    names = {manifest["metadata"]["name"] for manifest in renamed if manifest["kind"] in CALLED}
+    (new,) = names
     assert renamed[3]["spec"] == {"priorityClassName": new, "runtimeClassName": new}
+    assert renamed[-1]["spec"]["nodeSelector"] == dict.fromkeys(NAMING, new)
     assert of(renamed, "ResourceQuota")["spec"]["scopeSelector"]["matchExpressions"] == [
         {**terms[0], "values": [new]}
     ]

@@ -185,7 +185,7 @@ def test_memory_follows_what_lives() -> None:
     def sizes() -> tuple[int, ...]:
         shapes = recorder._shapes
         held = (shapes._bodies, shapes._users, shapes._idle, shapes._written)
-        return tuple(map(len, (*held, recorder._live["Pod"], recorder._by_key)))
+        return tuple(len(one) for one in (*held, recorder._live["Pod"], recorder._by_key))
 
     measured = []
     for number in range(5_000):

@@ -115,8 +115,6 @@ class Anonymizer:
         domain, slash, name = key.rpartition("/")
         if public.is_public_key(key):
             return key
-        if public.has_free_names(domain):
-            return f"{domain}/{self.hash(name)}"
         return f"{self.hash(domain)}.example/{self.hash(name)}" if slash else self.hash(key)
 
     def label_value(self, key: str, value: str) -> str:
@@ -167,7 +165,7 @@ class Anonymizer:
         return hmac.digest(self.key, text.encode(errors="surrogatepass"), "sha256")
 
     def _step(self, step: str) -> str:
-        return step if _WORD.fullmatch(step) and step not in self._hashes else self.hash(step)
+        return step if _WORD.fullmatch(step) else self.hash(step)
 
     def _object(self, value: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value.get("key"), str):

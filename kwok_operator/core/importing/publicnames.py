@@ -125,11 +125,6 @@ def is_public_key(key: str) -> bool:
     return is_public_domain(domain)
 
 
-def has_free_names(domain: str) -> bool:
-    """Whether the domain may stay where the name after it goes."""
-    return domain in _ANY_NAME_BELOW
-
-
 def is_public_value(key: str, value: str) -> bool:
     """Of a label, an annotation or a taint."""
     return is_harmless(value) or _KEYS_OF_PUBLIC_VALUES.fullmatch(key) is not None
