@@ -24,7 +24,7 @@ from kwok_operator.core.groupcheck import check_group, check_pool
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-COMMANDS = ("run", "shim", "cloud-config", "validate", "install", "uninstall")
+COMMANDS = ("run", "shim", "cloud-config", "validate", "install", "uninstall", "record", "replay")
 
 _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
