@@ -1,4 +1,4 @@
-"""The flags of `record` and `replay`: what they mean, and what is refused before anything happens."""
+"""Flags of `record` and `replay`: what they mean, and what is refused before anything happens."""
 
 from pathlib import Path
 
