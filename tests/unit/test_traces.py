@@ -255,6 +255,28 @@ def test_what_import_would_not_keep_is_not_sent() -> None:
     assert '"a": "b"' in text
 
 
+def test_a_shape_that_is_told_anew_is_cleaned_anew() -> None:
+    pods = [Key("Pod", "shop", name) for name in "ab"]
+    lines: list[Line] = [
+        *START,
+        Shape("s", POD.body),
+        event(Happening.CREATE, 0, pods[0], shape="s"),
+    ]
+    lines += [Shape("s", {**POD.body, "spec": {"containers": [{"command": ["steal"]}]}})]
+    made = requests([*lines, event(Happening.CREATE, 1, pods[1], shape="s")])
+    assert "steal" not in str(made)
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    replay, lines = Replay(Settings(), clean=CLEAN), list(START)
+    for number in range(3):
+        pod = Key("Pod", "shop", f"w-{number}")
+        lines += [event(Happening.CREATE, number, pod, prefix="w-")]
+        lines += [event(Happening.DELETE, number, pod)]
+    assert len(list(replay.requests(("", line) for line in lines))) == 2 + 6
+    assert not replay._live and not replay._names
+
+
 def test_lines_about_what_nobody_saw_coming_are_counted() -> None:
     replay = Replay(Settings(), clean=CLEAN)
     lines = [*START, Gap(5.0, 2.0, "Pod", True), Gap(6.0, 1.0, "Job", False)]

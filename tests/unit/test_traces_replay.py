@@ -187,6 +187,13 @@ async def test_what_is_anothers_is_left_alone(server: FakeApiServer, player: Pla
     assert "1 x create Deployment, 409; such as Deployment shop/cart" in player.said
 
 
+async def test_a_namespace_that_is_there_will_do(server: FakeApiServer, player: Player) -> None:
+    server.create(NAMESPACES, {"metadata": {"name": "shop"}})
+    server.create(f"{NAMESPACES}/shop/serviceaccounts", {"metadata": {"name": "default"}})
+    assert not (await player.play(event("create", 0, pod("a")))).refused
+    assert server.objects(NAMESPACES)["shop"]["metadata"].get("labels") is None
+
+
 async def test_what_is_refused_is_counted_and_the_rest_goes_on(
     server: FakeApiServer, player: Player
 ) -> None:
