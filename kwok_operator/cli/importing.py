@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kwok_operator.core.importing.ledger import Ledger
+from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.importing.settings import ImportSettings
@@ -112,7 +113,7 @@ def import_settings(
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
         requests_per_second=read("requests-per-second", "10", _rate),
-        group_by=tuple(flags.group_by),
+        group_by=_keys("--group-by", flags.group_by),
         prices=Path(flags.prices) if flags.prices else None,
         namespaces=namespaces,
         excluded_namespaces=excluded,
@@ -160,9 +161,15 @@ def summary(ledger: Ledger, output: Path) -> list[str]:
 
 def _names(flag: str, names: Iterable[str]) -> frozenset[str]:
     for name in names:
-        if not name.strip():
+        if not is_object_name(name):
             raise SettingsError(f"{flag}: {name!r} is no name of a namespace")
     return frozenset(names)
+
+
+def _keys(flag: str, keys: Iterable[str]) -> tuple[str, ...]:
+    if "" in keys:
+        raise SettingsError(f"{flag}: '' is no key of a label")
+    return tuple(keys)
 
 
 def _rate(text: str) -> float:

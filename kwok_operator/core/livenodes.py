@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from sys import intern
 from typing import Any
 
 from kwok_operator import constants
@@ -166,9 +165,7 @@ def _objects(value: object) -> list[Mapping[str, Any]]:
 
 
 def _texts(value: object) -> dict[str, str]:
-    # Nodes of one cluster have the same keys, and mostly the same values.
-    texts = _object(value).items()
-    return {intern(key): intern(text) for key, text in texts if isinstance(text, str)}
+    return {key: text for key, text in _object(value).items() if isinstance(text, str)}
 
 
 def _epoch(text: object) -> float:

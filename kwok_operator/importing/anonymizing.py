@@ -8,10 +8,12 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kwok_operator.core.importing.anonymous import anonymize, anonymize_notes
+from kwok_operator.core.importing.anonymous import Anonymizer
+from kwok_operator.core.importing.ledger import Unread
 from kwok_operator.core.importing.notes import Note
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing.folder import OutputError, stem
@@ -42,14 +44,19 @@ def check_table(settings: ImportSettings) -> None:
 
 
 def anonymized(
-    manifests: Sequence[dict[str, Any]], notes: Sequence[Note], settings: ImportSettings
-) -> tuple[list[dict[str, Any]], list[Note]]:
-    """Both under other names; the table is written before anything that uses them."""
+    manifests: Sequence[dict[str, Any]],
+    notes: Sequence[Note],
+    unread: Sequence[Unread],
+    settings: ImportSettings,
+) -> tuple[list[dict[str, Any]], list[Note], list[Unread]]:
+    """All under other names; the table is written before anything that uses them."""
     path = table_path(settings)
-    key = read_key(path) or secrets.token_bytes(_KEY_BYTES)
-    renamed, names = anonymize(manifests, key=key)
-    _write(path, key, names)
-    return renamed, anonymize_notes(notes, key=key)
+    anonymizer = Anonymizer(read_key(path) or secrets.token_bytes(_KEY_BYTES))
+    renamed, told = anonymizer.manifests(manifests), anonymizer.notes(notes)
+    _write(path, anonymizer.key, anonymizer.table)
+    # Paths have namespaces in them, and the API server's sentences users and hosts.
+    unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]
+    return renamed, told, unnamed
 
 
 def read_key(path: Path) -> bytes | None:

@@ -4,31 +4,45 @@ None of it is needed: without it groups have the sizes that they have. So a refu
 no failure; what isn't there isn't told at all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from kwok_operator.core.importing.bounds import Bounds
+from kwok_operator.core.importing.castatus import flags_of
 from kwok_operator.core.importing.ledger import Unread
+from kwok_operator.core.naming import is_object_name
 from kwok_operator.importing.cluster import Cluster, Unreadable
 
 STATUS: Final = "cluster-autoscaler-status"
 PROVIDER_CONFIG: Final = "kwok-provider-config"
 TEMPLATES: Final = "kwok-provider-templates"
 _DEFAULT_NAMESPACE: Final = "kube-system"
-_SCALABLES: Final = ("machinedeployments", "machinesets", "machinepools")
-_CAPI: Final = "cluster.x-k8s.io"
-_KARPENTER: Final = "karpenter.sh"
+SCALABLES: Final = ("machinedeployments", "machinesets", "machinepools")
+CAPI: Final = "cluster.x-k8s.io"
+KARPENTER: Final = "karpenter.sh"
+
+
+def namespaces_of(body: Any) -> set[str]:
+    """The namespaces in which a Deployment may keep its status, if it is cluster-autoscaler."""
+    flags = flags_of(body)
+    if flags is None:
+        return set()
+    metadata = body.get("metadata")
+    own = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+    named = [own, *(value for flag, value in flags if flag == "namespace")]
+    return {name for name in named if isinstance(name, str) and is_object_name(name)}
 
 
 async def read_bounds(
-    cluster: Cluster, bounds: Bounds, *, namespace: str = _DEFAULT_NAMESPACE
+    cluster: Cluster, bounds: Bounds, *, namespaces: Iterable[str]
 ) -> list[Unread]:
-    """What could not be read."""
+    """`namespaces` are those of cluster-autoscaler. Returns what could not be read."""
     unread: list[Unread] = []
-    await _configmaps(cluster, bounds, unread, namespace)
+    for namespace in sorted({_DEFAULT_NAMESPACE, *namespaces}):
+        await _configmaps(cluster, bounds, unread, namespace)
     kinds: list[tuple[str, str, Callable[[Any], None]]] = [
-        *((_CAPI, resource, bounds.add_scalable) for resource in _SCALABLES),
-        (_KARPENTER, "nodepools", bounds.add_node_pool),
+        *((CAPI, resource, bounds.add_scalable) for resource in SCALABLES),
+        (KARPENTER, "nodepools", bounds.add_node_pool),
     ]
     versions: dict[str, str] = {}
     for group, resource, add in kinds:

@@ -63,9 +63,13 @@ class Unreadable(KwokOperatorError):
 
 
 class Page(list[Any]):
-    """Items of a list, and the version of that list, from which a watch can go on."""
+    """Items of a list, and the version of that list, from which a watch can go on.
+
+    `first` is the first page, and again the first one of a list that is begun again.
+    """
 
     version: str = ""
+    first: bool = False
 
 
 class Cluster:
@@ -121,6 +125,7 @@ class Cluster:
             except KwokOperatorError as error:
                 raise _unreadable(path, error, verb="list") from error
             page, following = _page(path, answer)
+            page.first = not token
             yield page
             if not following:
                 return
@@ -128,9 +133,12 @@ class Cluster:
                 raise Unreadable(path, "the API server gives the same page again and again")
             token = following
 
-    async def watch(self, path: str, resource_version: str) -> AsyncIterator[dict[str, Any]]:
+    async def watch(
+        self, path: str, resource_version: str, *, opened: Callable[[], object] = lambda: None
+    ) -> AsyncIterator[dict[str, Any]]:
         """What happens from a version on, until the API server ends it, which it does; bookmarks
-        too. Raises Unreadable: with status 410 the list has to be read anew.
+        too. `opened` is called when it begins, perhaps long before there is anything to tell.
+        Raises Unreadable: with status 410 the list has to be read anew.
         """
         params = {
             "watch": "1",
@@ -141,6 +149,7 @@ class Cluster:
         try:
             async with self._opened("GET", path, params, limits=_WATCH_TIMEOUT) as answer:
                 await _check(answer, "GET", path)
+                opened()
                 async for line in _lines(answer):
                     yield _event(line, path=path)
         except KwokOperatorError as error:

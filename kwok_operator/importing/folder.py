@@ -113,10 +113,10 @@ def write(output: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _place(manifest: Manifest) -> str:
-    kind, metadata = manifest.get("kind"), manifest.get("metadata") or {}
-    if kind == KIND and str(manifest.get("apiVersion")).startswith(f"{API_GROUP}/"):
+    """Namespaces are in the first file: `kubectl apply -f` then finds them there, too."""
+    if manifest.get("kind") == KIND and str(manifest.get("apiVersion")).startswith(f"{API_GROUP}/"):
         return _GROUPS
-    namespace = metadata.get("name") if kind == "Namespace" else metadata.get("namespace")
+    namespace = (manifest.get("metadata") or {}).get("namespace")
     # Anything else would be no namespace, and might be a way out of the folder.
     is_name = isinstance(namespace, str) and _LABEL.fullmatch(namespace)
     return f"{_NAMESPACES}/{namespace}.yaml" if is_name else _CLUSTER

@@ -31,6 +31,7 @@ class Login:
     choice: Choice | None
     server: str
     description: str
+    service_account: Path = SERVICE_ACCOUNT
 
     @classmethod
     def find(
@@ -45,7 +46,8 @@ class Login:
         told = kubeconfig or context or environ.get("KUBECONFIG")
         host = environ.get("KUBERNETES_SERVICE_HOST")
         if not told and host and (service_account / "token").is_file():
-            return cls(None, f"https://{host}", f"the cluster of this pod, at {host}")
+            described = f"the cluster of this pod, at {host}"
+            return cls(None, f"https://{host}", described, service_account)
         paths = kubeconfig_paths(kubeconfig, environ, "--kubeconfig")
         choice = pick(merge([read_kubeconfig(path) for path in paths]), context)
         server = server_url(choice.cluster, choice.user)
@@ -63,7 +65,11 @@ class Login:
         headers: dict[str, str] = {}
         try:
             if self.choice is None:
-                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                load_incluster_config(  # type: ignore[no-untyped-call]
+                    client_configuration=configuration,
+                    token_filename=str(self.service_account / "token"),
+                    cert_filename=str(self.service_account / "ca.crt"),
+                )
             else:
                 headers = impersonation(self.choice.user)
                 loader = KubeConfigLoader(

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kwok_operator.constants import NODES_PATH
+from kwok_operator.core.importing.grouping import Nodes
 from kwok_operator.core.importing.recording import Recorder
 from kwok_operator.core.importing.trace import KINDS, Happening, Header, Stop
 from kwok_operator.core.importing.tracecleaning import cleaner
@@ -95,8 +97,12 @@ class Recording:
         self._writer = TraceWriter(settings.output, parts=rotates)
         self._header = Header(start=0)
         self._began = self._part_began = 0.0
+        self._state_size = 0
+        """Bytes of this part that tell what was there when it began."""
         self._away: dict[str, float] = {}
-        """Since when a kind isn't watched."""
+        """Since when a kind isn't watched, until something is heard of it again."""
+        self._open: set[str] = set()
+        """Kinds with a watch that was taken, and so misses nothing."""
 
     @property
     def path(self) -> Path:
@@ -115,6 +121,8 @@ class Recording:
                 self._writer.discard()
                 raise
             if versions:
+                self._writer.flush()
+                self._state_size = self._writer.size
                 self._tell(f"recording {self._cluster.description} into {self.path}")
                 await self._watch_all(stop, versions, flush_seconds=flush_seconds)
         finally:
@@ -123,7 +131,7 @@ class Recording:
     def _finish(self) -> None:
         now = self._now()
         for kind, since in self._away.items():
-            self._gap(kind, since=since, at=now, lost=True)
+            self._gap(kind, since=since, at=now, lost=kind not in self._open)
         try:
             self._writer.write([Stop(now)])
         finally:
@@ -143,6 +151,7 @@ class Recording:
 
     async def _list_all(self) -> dict[str, str]:
         """The state at the start, and from which version on each kind is to be watched."""
+        await self._learn_groups()
         versions: dict[str, str] = {}
         for kind in KINDS:
             try:
@@ -155,6 +164,19 @@ class Recording:
             told = next(iter(self.outcome.unread.values()))
             raise KwokOperatorError(f"nothing can be read: {told}")
         return versions
+
+    async def _learn_groups(self) -> None:
+        """What asks for a node by its name is to ask for the group that import makes of it."""
+        nodes = Nodes()
+        try:
+            async for page in self._cluster.pages(NODES_PATH):
+                for body in page:
+                    nodes.add(body)
+        except Unreadable as error:
+            if error.status not in _NOT_FOR_US:
+                raise
+            self._tell(f"pods that ask for a node by its name won't: {error}")
+        self._groups_of.update(nodes.finish().groups_of)
 
     async def _list(self, kind: str) -> str:
         self.recorder.begin(kind)
@@ -197,7 +219,8 @@ class Recording:
             try:
                 if not version:
                     version = await self._list_again(kind)
-                async for event in self._cluster.watch(path, version):
+                watch = self._cluster.watch(path, version, opened=lambda: self._open.add(kind))
+                async for event in watch:
                     last, pause = self._now(), 0.0
                     self._back(kind, at=last)
                     version = _version(event) or version
@@ -206,6 +229,7 @@ class Recording:
                 last = self._now()
             except Unreadable as error:
                 self._away.setdefault(kind, last)
+                self._open.discard(kind)
                 if error.status == _GONE:
                     version = ""
                 elif error.status in _NOT_FOR_US:
@@ -250,15 +274,20 @@ class Recording:
         while True:
             await asyncio.sleep(seconds)
             self._writer.flush()
-            now = self._now()
-            by_size, by_time = self._settings.rotate_bytes, self._settings.rotate_seconds
-            if (by_size is not None and self._writer.size >= by_size) or (
-                by_time is not None and now - self._part_began >= by_time
-            ):
+            if self._part_is_full():
                 self._writer.open_part()
-                self._part_began = now
+                self._part_began = now = self._now()
                 header = Header(self._header.start, self._writer.part, now, self._header.cluster)
                 self._writer.write(self.recorder.part(header, at=now))
+                self._writer.flush()
+                self._state_size = self._writer.size
+
+    def _part_is_full(self) -> bool:
+        by_size, by_time = self._settings.rotate_bytes, self._settings.rotate_seconds
+        if by_time is not None and self._now() - self._part_began >= by_time:
+            return True
+        # Where the state alone is larger than a part should be, there would be nothing else.
+        return by_size is not None and self._writer.size >= max(by_size, 2 * self._state_size)
 
 
 async def _ended(*tasks: "asyncio.Future[Any]") -> None:

@@ -117,7 +117,9 @@ def read_trace(path: Path, *, clean: Clean, told: Told) -> Iterator[tuple[str, L
             data = _unzipped(_chunks(file), path, told)
             first = next((chunk for chunk in data if chunk), b"")
             data = itertools.chain((first,), data)
-            if first[:1] and first[0] in _MAP_OF_MSGPACK:
+            if not first:  # whoever wrote it was killed at once
+                told.cut += [path.name] if path.name not in told.cut else []
+            elif first[0] in _MAP_OF_MSGPACK:
                 trace = _unpacked(_whole(data, path), path)
                 yield from simkube_lines(trace, where=path.name, clean=clean, ignored=told.ignored)
             elif first.lstrip()[:1] == b"{":

@@ -39,6 +39,8 @@ class Options:
     idle: float = 120.0
     pods: int = 1_000
     pod_nodes: int = 1_000
+    import_nodes: int = 5_000
+    import_pods: int = 100_000
     limits: tuple[str, ...] = LIMITS["default"]
     cluster_autoscaler: str = ""
     operator_flags: tuple[str, ...] = ()
@@ -62,6 +64,8 @@ _QUICK: Final[Mapping[str, Any]] = {
     "idle": 10.0,
     "pods": 200,
     "pod_nodes": 20,
+    "import_nodes": 50,
+    "import_pods": 1_000,
 }
 
 
@@ -113,6 +117,8 @@ def _parser(cases: Mapping[str, str]) -> argparse.ArgumentParser:
     add("idle", _seconds, "there, seconds to watch an idle process")
     add("pods", _count, "cases pods and autoscaler: pods")
     add("pod-nodes", _count, "there, nodes; each takes as many pods as there are for it")
+    add("import-nodes", _count, "case import: nodes")
+    add("import-pods", _count, "there, pods")
     parser.add_argument(
         "--limits",
         choices=LIMITS,

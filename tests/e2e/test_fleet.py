@@ -64,10 +64,12 @@ class Far:
         command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
         directory = Path(f"/proc/{pid}/cwd").resolve()
         os.kill(pid, signal.SIGKILL)
-        yield
-        with self.cluster.log(API_SERVER).open("a") as log:
-            self.process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
-        eventually(self.cluster.answers, describe="it is there again", timeout=60)
+        try:
+            yield
+        finally:
+            with self.cluster.log(API_SERVER).open("a") as log:
+                self.process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
+            eventually(self.cluster.answers, describe="it is there again", timeout=60)
 
 
 @pytest.fixture(scope="module")

@@ -309,10 +309,12 @@ def required_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return requirements
 
 
-def volume(name: str, claim: str, zone: str, *, key: str = "zone") -> tuple[str, Any]:
+def volume(
+    name: str, claim: str, zone: str, *, key: str = "zone", namespace: str = "shop"
+) -> tuple[str, Any]:
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": [zone]}]}
     spec = {
-        "claimRef": {"namespace": "shop", "name": claim},
+        "claimRef": {"namespace": namespace, "name": claim},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
     }
     return "PersistentVolume", body_of(name, spec)
@@ -427,6 +429,27 @@ def test_what_would_refuse_the_pods_goes() -> None:
     assert kept == {"a": "high", "b": None, "c": "system-node-critical"}
     assert not any("runtimeClassName" in m["spec"] for m in found(result, "Pod"))
     assert not any("preemptionPolicy" in m["spec"] for m in found(result, "Pod"))
+
+
+def test_nothing_takes_the_place_of_what_every_cluster_has() -> None:
+    """An imported CoreDNS would else stop that of the cluster it goes to."""
+    near = [{"labelSelector": SELECTOR, "topologyKey": "zone", "namespaces": ["kube-system", "b"]}]
+    result = imported(
+        ("Namespace", body_of("kube-system")),
+        volume("v", "data", "b", namespace="kube-system"),
+        (
+            "Deployment",
+            body_of("coredns", {"template": {"spec": with_claim("data")}}, namespace="kube-system"),
+        ),
+        pod("a", namespace="default", spec={"affinity": {"podAffinity": {REQUIRED: near}}}),
+    )
+    assert [m["metadata"]["name"] for m in found(result, "Namespace")] == ["imported-kube-system"]
+    assert Reason.NAMESPACE_MOVED in reasons(result)
+    (coredns,), (beside,) = found(result, "Deployment"), found(result, "Pod")
+    assert coredns["metadata"]["namespace"] == "imported-kube-system"
+    assert required_of(coredns) == [{"key": "zone", "operator": "In", "values": ["b"]}]
+    (term,) = beside["spec"]["affinity"]["podAffinity"][REQUIRED]
+    assert term["namespaces"] == ["imported-kube-system", "b"]
 
 
 def test_ports_of_the_host_are_those_that_the_scheduler_sees() -> None:

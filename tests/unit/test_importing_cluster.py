@@ -8,6 +8,7 @@
 - requests keep the pace
 - a token that expires is fetched anew
 - of several kubeconfigs the first one's context counts, and impersonation is kept
+- client certificates are used, in a pod its service account
 - a watch gives events, and an ERROR as what it says
 """
 
@@ -21,7 +22,9 @@ import pytest
 
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.importing.cluster import ATTEMPTS, Cluster, Unreadable, open_cluster
+from kwok_operator.importing.login import Login
 from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.certificates import SERVER_NAME, Certificates
 from tests.fakes.kubeconfigs import EXEC_V1, kubeconfig
 from tests.fakes.reflecting import Naps
 
@@ -220,6 +223,36 @@ async def test_who_can_t_log_in_is_told(user: dict[str, Any], opened: Opened) ->
     with pytest.raises(ConnectionConfigError):
         async with opened(user=user):
             pass
+
+
+async def test_client_certificates_are_used(tmp_path: Path, certificates: Certificates) -> None:
+    cluster = {
+        "certificate-authority-data": certificates.data("ca.crt"),
+        "tls-server-name": SERVER_NAME,
+    }
+    user = {
+        "client-certificate-data": certificates.data("client.crt"),
+        "client-key": certificates.path("client.key"),
+    }
+    async with FakeApiServer(tls=certificates.server_context(ask_for_client=True)) as server:
+        path = kubeconfig(tmp_path / "config", server=server.url, cluster=cluster, user=user)
+        async with open_cluster(kubeconfig=path) as opened:
+            assert (await opened.get("/version"))["gitVersion"]
+
+
+async def test_in_a_pod_the_service_account_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificates: Certificates
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "ca.crt").write_text(certificates.text("ca.crt"))
+    login = Login.find(kubeconfig=None, context=None, service_account=tmp_path)
+    client = await login.client()
+    await client.close()
+    assert client.configuration.host == "https://10.0.0.1:443"
+    assert client.configuration.api_key == {"BearerToken": "Bearer secret"}
 
 
 async def test_writes_give_the_status_and_are_sent_again(

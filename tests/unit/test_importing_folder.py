@@ -62,10 +62,10 @@ def applied(written: dict[str, bytes]) -> list[tuple[str, str]]:
 
 def test_everything_is_applied_in_order() -> None:
     assert applied(files()) == [
+        ("Namespace", "shop"),
         ("PriorityClass", "high"),
         ("KwokNodeGroup", "a"),
         ("Pod", "c"),
-        ("Namespace", "shop"),
         ("Deployment", "b"),
     ]
     assert yaml.safe_load(files()["kustomization.yaml"])["sortOptions"] == {"order": "fifo"}

@@ -10,8 +10,10 @@ operator reads these nodes and writes none of them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from sys import intern
 from typing import Any
 
 from kwok_operator import constants
@@ -33,7 +35,18 @@ SECRET_RETRY_INTERVAL = 5.0
 PAGE_SIZE = 100
 """A page of whole nodes is decoded at once, and must not hold up the event loop."""
 
-_LIVE_NODES = OBJECTS.then(live_node)
+
+def _kept(raw: Mapping[str, Any]) -> LiveNode:
+    """Nodes of one cluster have the same keys, and mostly the same values: each is kept once."""
+    node = live_node(raw)
+    return replace(node, labels=_shared(node.labels), annotations=_shared(node.annotations))
+
+
+def _shared(texts: Mapping[str, str]) -> dict[str, str]:
+    return {intern(key): intern(text) for key, text in texts.items()}
+
+
+_LIVE_NODES = OBJECTS.then(_kept)
 _NOT_OURS = f"!{constants.NODE_GROUP_LABEL}"
 
 Changed = Callable[[Sequence[LiveNode]], None]

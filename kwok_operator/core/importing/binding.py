@@ -14,6 +14,7 @@ from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
 from kwok_operator.core.importing.allow import TEXTS, keep
 from kwok_operator.core.importing.fields import NODE_SELECTOR
 from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.shape import namespace_there
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -59,7 +60,8 @@ class Volumes:
             self._terms[name] = terms
         claim = keep(spec.get("claimRef"), {"namespace": str, "name": str}).found
         if len(claim) == 2:
-            self._claims_of_volumes[claim["namespace"], claim["name"]] = name
+            place = namespace_there(claim["namespace"])
+            self._claims_of_volumes[place, claim["name"]] = name
 
     def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> None:
         volume = keep(body.get("spec"), {"volumeName": str}).found.get("volumeName")

@@ -21,6 +21,12 @@ _MOST_NAMED: Final = 1_000
 """Objects of one reason in ledger.md; beyond that nobody reads."""
 _EXAMPLES: Final = 3
 _CHARACTERS: Final = 300
+_TOLD_FIRST: Final = frozenset(
+    "NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit Pending OwnerCameOrWent"
+    " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
+    " VolumesInSeveralPlaces QuotaUnused".split()
+)
+"""Reasons whose objects are scheduled or scaled otherwise than they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ def as_text(ledger: Ledger) -> str:
     """What ledger.md has."""
     lines = [f"<!-- Written by {WRITER}. -->", "# Ledger of this import", ""]
     lines += _unread(ledger)
+    lines += _first(ledger.notes)
     lines += _counts(ledger)
     lines += _dropped([note for note in ledger.notes if note.dropped])
     lines += _changed([note for note in ledger.notes if not note.dropped])
@@ -141,6 +148,23 @@ def _told(each: Unread) -> str:
     return f"- {_text(each.kind)}: {_text(each.reason)}"
 
 
+def _first(notes: Sequence[Note]) -> list[str]:
+    """What may make the other cluster behave otherwise than this one."""
+    found = list(_by_reason([note for note in notes if note.reason in _TOLD_FIRST]))
+    if not found:
+        return []
+    lines = ["## Know this first", ""]
+    for sentence, group in found:
+        lines.append(f"- {sentence}: {_examples(group)}")
+    return [*lines, ""]
+
+
+def _examples(notes: Sequence[Note]) -> str:
+    refs = list(dict.fromkeys(note.ref for note in notes))
+    more = f" and {len(refs) - _EXAMPLES:,} more" if len(refs) > _EXAMPLES else ""
+    return ", ".join(_text(ref) for ref in refs[:_EXAMPLES]) + more
+
+
 def _counts(ledger: Ledger) -> list[str]:
     lines = ["## Counts", "", "| Kind | Read | Written |", "|---|---:|---:|"]
     for kind in sorted(ledger.read.keys() | ledger.written.keys()):
@@ -173,9 +197,8 @@ def _changed(notes: Sequence[Note]) -> list[str]:
     lines = ["## Changed", "", "| Objects | What, and why | For example |", "|---:|---|---|"]
     for sentence, group in _by_reason(notes):
         refs = list(dict.fromkeys(note.ref for note in group))
-        examples = ", ".join(_text(ref) for ref in refs[:_EXAMPLES])
         objects = max(len(refs), sum(note.count for note in group if note.count > 1))
-        lines.append(f"| {objects:,} | {sentence} | {examples} |")
+        lines.append(f"| {objects:,} | {sentence} | {_examples(group)} |")
     return [*lines, ""]
 
 

@@ -63,6 +63,7 @@ class Reason(StrEnum):
     NODE_UNKNOWN = "NodeUnknown"
     TOO_MANY_PLACES = "TooManyPlaces"
     VOLUMES_IN_SEVERAL_PLACES = "VolumesInSeveralPlaces"
+    NAMESPACE_MOVED = "NamespaceMoved"
     POD_SECURITY = "PodSecurity"
     QUOTA_UNUSED = "QuotaUnused"
     NOTHING_LEFT = "NothingLeft"
@@ -115,6 +116,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     " place of a volume is left out",
     Reason.VOLUMES_IN_SEVERAL_PLACES: "its pods have volumes in several places; each may now be in"
     " any of them",
+    Reason.NAMESPACE_MOVED: "every cluster has a namespace of the former name, with objects of its"
+    " own that these must not replace",
     Reason.POD_SECURITY: "a label that would refuse pods without a security context is left out",
     Reason.QUOTA_UNUSED: "no pod uses up what it limits",
     Reason.NOTHING_LEFT: "nothing of it concerns pods",

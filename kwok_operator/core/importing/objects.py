@@ -21,7 +21,13 @@ from kwok_operator.core.importing.fields import (
     RUNTIME_CLASS,
 )
 from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.shape import kept_metadata, pod_shape, spec_of
+from kwok_operator.core.importing.shape import (
+    MOVED,
+    kept_metadata,
+    namespace_there,
+    pod_shape,
+    spec_of,
+)
 
 Manifest = dict[str, Any]
 Cleaned = tuple[Manifest | None, list[Note]]
@@ -63,24 +69,24 @@ KINDS: Final = (
 """In the order in which they are read: owners before what they own."""
 OF_KIND: Final = {each.kind: each for each in KINDS}
 
-SYSTEM_NAMESPACES: Final = frozenset("default kube-system kube-public kube-node-lease".split())
-"""Every cluster has them."""
+_OF_EVERY_CLUSTER: Final = frozenset({"default", *MOVED})
+"""Namespaces that are there, or whose objects go elsewhere."""
 _SYSTEM_CLASSES: Final = "system-"
 """Prefix of the PriorityClasses that every cluster has, and that nobody else may make."""
 
 
 def identity(kind: str, body: object) -> Ref | None:
-    """Who it is; None where it is no object with a name and, if it needs one, a namespace."""
+    """Who it will be; None where it is no object with a name and, if it needs one, a namespace."""
     metadata = body.get("metadata") if isinstance(body, Mapping) else None
     found = keep(metadata, {"name": str, "namespace": str}).found
     namespaced = OF_KIND[kind].namespaced
     if not found.get("name") or (namespaced and not found.get("namespace")):
         return None
-    return Ref(kind, found["namespace"] if namespaced else "", found["name"])
+    return Ref(kind, namespace_there(found["namespace"]) if namespaced else "", found["name"])
 
 
 def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Cleaned:
-    """A manifest of the same name and namespace, or None with the note that says why.
+    """A manifest of the same name, in `namespace_there`, or None with the note that says why.
 
     `kind` is one of KINDS that something is written of. Never raises.
     """
@@ -181,7 +187,7 @@ def _pod(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
 
 
 def _namespace(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
-    if ref.name in SYSTEM_NAMESPACES:
+    if ref.name in _OF_EVERY_CLUSTER:
         return None, []
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     labels = metadata.get("labels", {})

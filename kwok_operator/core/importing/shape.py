@@ -23,7 +23,14 @@ from kwok_operator.core.importing.fields import (
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 
 IMAGE: Final = "fake"
+MOVED: Final = frozenset(("kube-system", "kube-public", "kube-node-lease", "kwok-operator"))
+"""Namespaces of every cluster, where an imported object could take the place of a real one."""
 _OTHERS: Final = "others"
+
+
+def namespace_there(name: str) -> str:
+    """The namespace that its objects get in another cluster."""
+    return f"imported-{name}" if name in MOVED else name
 
 
 def pod_shape(
@@ -37,6 +44,7 @@ def pod_shape(
     body: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
     kept = keep(body, POD)
     shape = kept.found
+    _move(shape.get("affinity", {}))
     lost = _names_of(body, told=TOLD, untold=UNTOLD | POD.keys())
     on_host = body.get("hostNetwork") is True
     for part, prefix in (("initContainers", "i"), ("containers", "c")):
@@ -80,6 +88,16 @@ _TOLD_APART: Final = {
     "schedulingGates": Reason.SCHEDULING_GATES,
     "readinessGates": Reason.READINESS_GATES,
 }
+
+
+def _move(affinity: Mapping[str, Any]) -> None:
+    """Names the namespaces of other pods as they will be called."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for terms in affinity.get(kind, {}).values():
+            for term in terms:
+                term = term.get("podAffinityTerm", term)
+                if "namespaces" in term:
+                    term["namespaces"] = [namespace_there(name) for name in term["namespaces"]]
 
 
 def _names_of(body: Mapping[str, Any], *, told: Iterable[str], untold: Iterable[str]) -> set[str]:

@@ -27,12 +27,12 @@ from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.objects import (
     KINDS,
     OF_KIND,
-    SYSTEM_NAMESPACES,
     Manifest,
     clean_object,
     identity,
     manifest_of,
 )
+from kwok_operator.core.importing.shape import MOVED, namespace_there
 
 __all__ = ["KINDS", "Imported", "Workloads", "clean_object"]
 
@@ -120,7 +120,14 @@ class Workloads:
             Note(Ref("Namespace", "", namespace), reason, count=count)
             for (namespace, reason), count in self._pods.items()
         ]
-        plain = {**self._missing_namespaces(workloads), **self._plain}
+        missing = self._missing_namespaces(workloads)
+        moved = {namespace_there(name): name for name in MOVED}
+        notes += [
+            Note(ref, Reason.NAMESPACE_MOVED, detail=moved[ref.name])
+            for ref in missing
+            if ref.name in moved
+        ]
+        plain = missing | self._plain
         rank = {each.kind: index for index, each in enumerate(KINDS)}
         every = plain | {ref: workload.manifest for ref, workload in workloads.items()}
         order = sorted(every, key=lambda ref: (rank[ref.kind], ref))
@@ -128,15 +135,15 @@ class Workloads:
 
     def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str | None) -> None:
         self._controllers_read.add(ref.kind)
-        owner = _owner(body)
-        made_by_known = owner is not None and owner.uid in self._owners and ref.kind != "Job"
-        manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
         if uid is not None:
             self._owners.add(uid)
-        if made_by_known:
-            return
-        if ref.kind == "ReplicaSet" and owner is not None and not _replicas(body):
-            return  # one of many that an owner keeps to go back to
+        owner = _owner(body)
+        if owner is not None and ref.kind != "Job":
+            if owner.uid in self._owners:
+                return
+            if ref.kind == "ReplicaSet" and not _replicas(body):
+                return  # one of many that an owner keeps to go back to
+        manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
         if manifest is not None and owner is not None and ref.kind != "Job":
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
         self._notes += notes
@@ -216,9 +223,9 @@ class Workloads:
         return notes
 
     def _missing_namespaces(self, workloads: Mapping[Ref, _Workload]) -> dict[Ref, Manifest]:
-        """Namespaces that could not be read, and are needed all the same."""
-        needed = {ref.namespace for ref in (*workloads, *self._plain) if ref.namespace}
-        refs = [Ref("Namespace", "", name) for name in needed - SYSTEM_NAMESPACES]
+        """Namespaces that were not read under the name that they get, and are needed."""
+        needed = {ref.namespace for ref in (*workloads, *self._plain)} - {"", "default"}
+        refs = [Ref("Namespace", "", name) for name in needed]
         return {ref: manifest_of(ref, {}) for ref in refs if ref not in self._plain}
 
 

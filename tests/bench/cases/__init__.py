@@ -10,6 +10,7 @@ from tests.bench.cases import (
     autoscaler,
     calls,
     changes,
+    importing,
     machines,
     memory,
     one,
@@ -31,5 +32,6 @@ CASES: Final[dict[str, tuple[str, Callable[[Context], None]]]] = {
     "shim": ("memory and CPU of the shim, its calls beside a Go server", shim.run),
     "pods": ("pods that wait for nodes: until bound, until they run, as nodes go", pods.run),
     "machines": ("Cluster API's machines beside as many nodes of a bare group", machines.run),
+    "import": ("reading a large cluster: time, CPU and memory of import", importing.run),
     "autoscaler": ("the same with cluster-autoscaler, from its start", autoscaler.run),
 }

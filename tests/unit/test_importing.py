@@ -1,0 +1,272 @@
+"""`kwok-operator import` against an API server that can be told to fail:
+
+- what was read is written, and the exit code says that all went well; twice gives the same bytes
+- a kind that can't be read is told, the others come along, and the exit code is 1
+- an API server that goes away in the middle leaves what was read before
+- an item that is no object is told, and the others come along
+- a kind that isn't served is no failure, nor is what is not needed
+- without a cluster, with a wrong flag or a foreign folder nothing is written: exit code 2
+- namespaces are asked for alone, or left out
+- SIGINT leaves nothing half-written
+- names that are made unreadable stand nowhere in the output
+"""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.cli.main import main
+from kwok_operator.core.importing.workloads import KINDS
+from kwok_operator.importing.importer import run_import
+from kwok_operator.importing.progress import Progress
+from kwok_operator.importing.settings import ImportSettings
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.kubeconfigs import kubeconfig
+from tests.fakes.reflecting import Naps
+from tests.fakes.waiting import until
+
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+NAMESPACES = "/api/v1/namespaces"
+FAST = ("--requests-per-second", "1000")
+
+
+def node(name: str) -> dict[str, Any]:
+    resources = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    return {
+        "metadata": {"name": name, "labels": {"eks.amazonaws.com/nodegroup": "blue"}},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def deployment(name: str, namespace: str = "shop") -> dict[str, Any]:
+    labels = {"app": name}
+    container = {"name": "web", "image": "shop.example/web:1", "env": [{"name": "A", "value": "b"}]}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        for each in KINDS:
+            server.serve(each.path, kind=each.kind)
+        for number in range(3):
+            server.create(NODES, node(f"node-{number}"))
+        for name in ("shop", "bank"):
+            server.create(NAMESPACES, {"metadata": {"name": name}})
+        server.create(DEPLOYMENTS, deployment("cart"))
+        server.create(DEPLOYMENTS, deployment("ledger", "bank"))
+        yield server
+
+
+Import = Callable[..., Awaitable[tuple[int, str]]]
+
+
+@pytest.fixture
+def run(server: FakeApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Import:
+    """Runs the command, and gives its exit code and what it said."""
+    path = kubeconfig(tmp_path / "kubeconfig", server=server.url)
+    given = ["import", "--kubeconfig", path, "--output", str(tmp_path / "out"), *FAST]
+
+    async def run_it(*flags: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(main, [*given, *flags])
+        return code, "".join(capsys.readouterr())
+
+    return run_it
+
+
+async def begun(path: str, output: Path, *flags: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-m", "kwok_operator", "import"),
+        *("--kubeconfig", path, "--output", str(output), *FAST, *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+
+
+def written(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
+
+
+def ledger(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "ledger.json").read_text())
+    return found
+
+
+async def test_all_is_written_and_twice_the_same(run: Import, tmp_path: Path) -> None:
+    code, said = await run()
+    assert code == 0, said
+    first = written(tmp_path / "out")
+    assert "cart" in first["namespaces/shop.yaml"]
+    assert "targetSize: 3" in first["nodegroups.yaml"]
+    assert ledger(tmp_path / "out")["read"]["Node"] == 3
+    assert (await run())[0] == 0
+    assert written(tmp_path / "out") == first
+
+
+async def test_a_kind_that_is_refused_is_told(
+    run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.fail(403, verb="list", resource="nodes")
+    code, said = await run()
+    assert code == 1
+    assert "right to list nodes" in said
+    found = ledger(tmp_path / "out")
+    assert [(each["kind"], each["needed"]) for each in found["unread"]] == [("Node", True)]
+    assert "cart" in written(tmp_path / "out")["namespaces/shop.yaml"]
+
+
+async def test_an_item_that_is_no_object_is_told(
+    run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    items: list[Any] = [None, 7, "text", [], {}, {"metadata": []}, {"metadata": {"name": 5}}]
+    answer = {"items": [*items, *server.objects(DEPLOYMENTS).values()]}
+    server.answer(json.dumps(answer).encode(), resource="deployments")
+    nodes = {"items": [*items, *server.objects(NODES).values()]}
+    server.answer(json.dumps(nodes).encode(), resource="nodes")
+    code, said = await run()
+    assert code == 0, said
+    found = ledger(tmp_path / "out")
+    assert {each["reason"] for each in found["dropped"]} >= {"NoObject"}
+    assert found["written"]["Deployment"] == 2
+    assert "targetSize: 3" in written(tmp_path / "out")["nodegroups.yaml"]
+
+
+async def test_what_isn_t_served_is_no_failure(
+    run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    del server.store.collections["/apis/policy/v1/poddisruptionbudgets"]
+    code, _ = await run()
+    assert code == 0
+    (unread,) = ledger(tmp_path / "out")["unread"]
+    assert (unread["kind"], unread["needed"]) == ("PodDisruptionBudget", False)
+
+
+async def test_an_api_server_that_goes_leaves_what_was_read(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.hold(verb="list", resource="pods")
+    path = kubeconfig(tmp_path / "kubeconfig", server=server.url)
+    settings = ImportSettings(tmp_path / "out", kubeconfig=path, requests_per_second=1000)
+    progress = Progress(io.StringIO())
+    running = asyncio.create_task(run_import(settings, progress=progress, sleep=Naps()))
+    await until(lambda: server.calls["list", "pods"] > 0)
+    await server.stop()
+    assert "Pod" in {each.kind for each in (await running).missing}
+    assert "cart" in written(tmp_path / "out")["namespaces/shop.yaml"]
+
+
+WRONG_FLAGS = [
+    ["--requests-per-second", "0"],
+    ["--requests-per-second", "nan"],
+    ["--namespace", "../secrets"],
+    ["--namespace", "a", "--exclude-namespace", "a"],
+    ["--group-by", ""],
+    ["--prices", "/nowhere"],
+    ["--anonymize-table", "somewhere"],
+    ["--context", "unknown"],
+]
+
+
+@pytest.mark.parametrize("wrong", ["no server", "all refused", "foreign", "flags"])
+async def test_nothing_is_written_without_a_cluster(
+    wrong: str, run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    attempts: list[list[str]] = [[]]
+    match wrong:
+        case "no server":
+            server.tokens = set()
+        case "all refused":
+            server.fail(403, verb="list", times=100)
+        case "foreign":
+            output.mkdir()
+            (output / "mine").write_text("mine")
+        case "flags":
+            attempts = WRONG_FLAGS
+    before = written(tmp_path)
+    for flags in attempts:
+        code, said = await run(*flags)
+        assert code == 2, said
+        assert written(tmp_path) == before
+
+
+async def test_namespaces_are_asked_for_alone(
+    run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.serve("/apis/apps/v1/namespaces/shop/deployments", kind="Deployment")
+    server.create("/apis/apps/v1/namespaces/shop/deployments", deployment("cart"))
+    server.calls.clear()
+    code, said = await run("--namespace", "shop")
+    assert code == 0, said
+    assert server.calls["list", "deployments"] == 1
+    assert "bank" not in json.dumps(written(tmp_path / "out"))
+
+
+async def test_namespaces_are_left_out(run: Import, tmp_path: Path) -> None:
+    code, said = await run("--exclude-namespace", "bank")
+    assert code == 0, said
+    assert "bank" not in json.dumps(written(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+async def test_a_signal_leaves_nothing_half_written(
+    number: int, code: int, server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.hold(verb="list", resource="pods")
+    path = kubeconfig(tmp_path / "kubeconfig", server=server.url)
+    process = await begun(path, tmp_path / "out", "--anonymize")
+    await until(lambda: server.calls["list", "pods"] > 0)
+    process.send_signal(number)
+    said, _ = await process.communicate()
+    assert process.returncode == code, said
+    assert b"Traceback" not in said
+    assert list(written(tmp_path)) == ["kubeconfig"]
+
+
+async def test_anonymous_names_are_kept_beside(
+    run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    secret = ("cart", "shop", "bank", "blue", "node-1")
+    server.fail(403, verb="list", resource="pods", message="bank is forbidden to cart")
+    code, _ = await run("--anonymize")
+    assert code == 1
+    first = written(tmp_path / "out")
+    assert not [name for name in secret if name in json.dumps(first)]
+    table = tmp_path / "out.names.json"
+    assert "cart" in table.read_text()
+    assert table.stat().st_mode & 0o777 == 0o600
+    server.fail(403, verb="list", resource="pods")
+    await run("--anonymize")
+    assert written(tmp_path / "out") == first
+
+
+@pytest.mark.parametrize("place", ["out/names.json", "mine"])
+async def test_a_table_that_can_t_be_is_told(place: str, run: Import, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    flags = ["--anonymize", "--anonymize-table", str(tmp_path / place)]
+    code, _ = await run(*flags)
+    assert code == 2
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,275 @@
+"""A trace tells of a cluster what a replay needs to make it again:
+
+- at each recorded time the replay has the objects that the cluster had
+- through gaps, too, once the objects were listed anew
+- in parts that are read alone, or one after the other; and from any time on
+- the same trace and seed give the same requests; another seed gives other names, and only names
+- what import wouldn't keep is never sent, whoever wrote the trace
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.importing.recording import Recorder
+from kwok_operator.core.importing.replaying import Replay, Request, Settings, Verb
+from kwok_operator.core.importing.trace import (
+    KINDS as TRACED,
+)
+from kwok_operator.core.importing.trace import (
+    Event,
+    Gap,
+    Happening,
+    Header,
+    Key,
+    Line,
+    Shape,
+    decode,
+    encode,
+    shape_of,
+)
+from kwok_operator.errors import TraceError
+from tests.fakes.traced import CLEAN, KINDS, Played, World
+
+ACTIONS = ("create", "create", "scale", "reshape", "progress", "end", "delete", "blind", "part")
+STEPS = st.lists(
+    st.tuples(st.sampled_from(ACTIONS), st.integers(0, 7), st.integers(0, 3)), max_size=40
+)
+
+
+@dataclass
+class Story:
+    """What was recorded of some steps, and what there was at which time."""
+
+    parts: list[list[Line]] = field(default_factory=list)
+    states: dict[float, Any] = field(default_factory=dict)
+    final: Any = None
+    final_but_ended: Any = None
+
+    @property
+    def lines(self) -> list[Line]:
+        return [line for part in self.parts for line in part]
+
+
+def told(steps: Sequence[tuple[str, int, int]], *, before: int) -> Story:
+    """`before` steps happen before the recording begins."""
+    world, recorder, story = World(), Recorder(CLEAN), Story()
+    silent: set[str] = set()
+    blind, before = False, min(before, len(steps))
+
+    def write(lines: Iterator[Line]) -> None:
+        # A trace is what can be read of it.
+        found = [decode(encode(line), where="here") for line in lines]
+        story.parts[-1].extend(line for line in found if line is not None)
+
+    for number, (action, index, value) in enumerate([*steps, ("see", 0, 0)]):
+        at = float(number)
+        if number == before:
+            story.parts.append([])
+            write(iter([Header(start=0, at=at)]))
+            silent = world.ended()
+            for kind in TRACED:
+                recorder.begin(kind)
+                for body in world.of_kind(kind):
+                    write(recorder.found(kind, body, at=at))
+                write(recorder.end(kind, at=at))
+        recording = number >= before
+        if recording and blind and (action == "see" or (action == "blind" and value > 0)):
+            for kind in KINDS:
+                write(iter([recorder.gap(kind, since=at, at=at, lost=True)]))
+                recorder.begin(kind)
+                for body in world.of_kind(kind):
+                    write(recorder.found(kind, body, at=at))
+                write(recorder.end(kind, at=at))
+            blind = False
+        elif action == "blind":
+            blind = recording
+        elif action == "part" and recording and not blind:
+            story.parts.append([])
+            write(recorder.part(Header(start=0, part=len(story.parts), at=at), at=at))
+        else:
+            what, body = (
+                world.create(KINDS[index % 3], index, value)
+                if action == "create"
+                else world.change(action, index, value)
+            )
+            if what and recording and not blind:
+                event = {"type": what, "object": body}
+                write(recorder.happened(body["kind"], event, at=at))
+        if recording and not blind:
+            story.states[at] = world.expected(silent=silent)
+    story.final = world.expected(silent=silent)
+    story.final_but_ended = world.expected(silent=silent | world.ended())
+    return story
+
+
+def requests(lines: Sequence[Line], **settings: Any) -> list[Request]:
+    replay = Replay(Settings(**settings), clean=CLEAN)
+    return list(replay.requests((f"line {n}", line) for n, line in enumerate(lines, start=1)))
+
+
+@given(STEPS, st.integers(0, 10))
+def test_a_replay_has_what_the_cluster_had(steps: Any, before: int) -> None:
+    story, played = told(steps, before=before), Played()
+    asked = requests(story.lines)
+    begin = min(story.states)
+    for at, expected in story.states.items():
+        while asked and asked[0].at <= at - begin:
+            played.take(asked.pop(0))
+        assert played.state() == expected
+    assert not asked
+
+
+@given(STEPS, st.integers(0, 10))
+def test_the_last_part_is_enough(steps: Any, before: int) -> None:
+    story, played = told(steps, before=before), Played()
+    for request in requests(story.parts[-1]):
+        played.take(request)
+    assert played.state(but_ended=True) == story.final_but_ended
+
+
+@given(STEPS, st.integers(0, 10), st.integers(0, 40))
+def test_a_replay_may_begin_at_any_time(steps: Any, before: int, since: int) -> None:
+    story, played = told(steps, before=before), Played()
+    for request in requests(story.lines, since=float(since)):
+        assert request.setup <= (request.at == 0.0)
+        played.take(request)
+    assert played.state(but_ended=True) == story.final_but_ended
+
+
+@given(STEPS)
+def test_a_seed_decides_names_and_only_names(steps: Any) -> None:
+    lines = told(steps, before=0).lines
+    one, again, other = (requests(lines, seed=seed) for seed in ("a", "a", "b"))
+    assert one == again
+    assert [(r.at, r.verb, r.key.kind, r.key.namespace) for r in one] == [
+        (r.at, r.verb, r.key.kind, r.key.namespace) for r in other
+    ]
+    names = [{r.key.name for r in each if r.key.kind == "Pod"} for each in (one, other)]
+    assert not names[0] & names[1]
+
+
+POD = shape_of({"kind": "Pod", "metadata": {}, "spec": {"containers": [{"name": "c0"}]}})
+DEPLOYMENT = shape_of(
+    {
+        "kind": "Deployment",
+        "metadata": {},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": POD.body["spec"]},
+        },
+    }
+)
+CLASS = Key("PriorityClass", "", "high")
+CART = Key("Deployment", "shop", "cart")
+
+
+def event(happening: Happening, at: float, key: Key = CART, **fields: Any) -> Event:
+    shape = (POD if key.kind == "Pod" else DEPLOYMENT).id
+    if happening in (Happening.PRESENT, Happening.CREATE):
+        fields = {"shape": shape, **fields}
+    return Event(at, happening, key, **fields)
+
+
+START: list[Line] = [Header(start=0), POD, DEPLOYMENT]
+
+
+def test_speed_and_prefix() -> None:
+    lines = [*START, event(Happening.CREATE, 10, replicas=3), event(Happening.DELETE, 30)]
+    namespace, account, create, delete = requests(lines, speed=10, namespace_prefix="r-")
+    assert [request.at for request in (namespace, account, create, delete)] == [1, 1, 1, 3]
+    assert (create.path, delete.path) == (
+        "/apis/apps/v1/namespaces/r-shop/deployments",
+        "/apis/apps/v1/namespaces/r-shop/deployments/cart",
+    )
+    assert create.body is not None and create.body["spec"]["replicas"] == 3
+    assert (account.after, create.after) == (namespace.key, account.key)
+
+
+def test_what_was_there_is_made_first_and_owners_before_pods() -> None:
+    pod = Key("Pod", "shop", "alone")
+    lines = [*START, event(Happening.PRESENT, 0, pod), event(Happening.PRESENT, 1)]
+    made = requests([*lines, event(Happening.SCALE, 5, replicas=4)])
+    assert [(r.verb, r.key.kind, r.setup, r.at) for r in made] == [
+        (Verb.CREATE, "Namespace", True, 0),
+        (Verb.CREATE, "ServiceAccount", True, 0),
+        (Verb.CREATE, "Deployment", True, 0),
+        (Verb.CREATE, "Pod", True, 0),
+        (Verb.SCALE, "Deployment", False, 5),
+    ]
+    assert made[-1].body == {"spec": {"replicas": 4}}
+
+
+def test_names_that_are_made_up_are_never_used_twice_at_a_time() -> None:
+    pods = [Key("Pod", "shop", f"w-{number}") for number in range(6_000)]
+    made = requests([*START, *(event(Happening.CREATE, 0, pod, prefix="w-") for pod in pods)])
+    names = [request.key.name for request in made if request.key.kind == "Pod"]
+    assert len(set(names)) == 6_000
+    (long,) = requests([*START, event(Happening.CREATE, 0, pods[0], prefix="w" * 63)])[2:]
+    assert len(long.key.name) == 63
+
+
+def test_an_end_is_what_a_kubelet_writes() -> None:
+    pod, job = Key("Pod", "shop", "alone"), Key("Job", "shop", "once")
+    shape = Shape("job", {"spec": {"template": DEPLOYMENT.body["spec"]["template"]}})
+    lines: list[Line] = [*START, shape, event(Happening.CREATE, 0, pod)]
+    lines += [event(Happening.CREATE, 0, job, shape="job")]
+    lines += [event(Happening.END, 1, key, phase="Failed") for key in (pod, job)]
+    first, second = requests(lines)[-2:]
+    assert first.body == second.body == {"status": {"phase": "Failed"}}
+    assert first.path == "/api/v1/namespaces/shop/pods/alone/status"
+    selected = "labelSelector=batch.kubernetes.io/job-name=once"
+    assert second.path == f"/api/v1/namespaces/shop/pods?{selected}"
+
+
+def test_what_import_would_not_keep_is_not_sent() -> None:
+    spec = {
+        "containers": [
+            {"name": "x", "command": ["steal"], "securityContext": {"privileged": True}}
+        ],
+        "volumes": [{"name": "v", "hostPath": {"path": "/"}}],
+        "hostNetwork": True,
+        "nodeName": "production-1",
+    }
+    evil = Shape("evil", {"metadata": {"finalizers": ["x/y"], "labels": {"a": "b"}}, "spec": spec})
+    lines = [*START, evil, event(Happening.CREATE, 0, Key("Pod", "shop", "p"), shape="evil")]
+    text = json.dumps(requests(lines)[-1].body)
+    for word in ("steal", "privileged", "hostPath", "hostNetwork", "production-1", "finalizers"):
+        assert word not in text
+    assert '"a": "b"' in text
+
+
+def test_lines_about_what_nobody_saw_coming_are_counted() -> None:
+    replay = Replay(Settings(), clean=CLEAN)
+    lines = [*START, Gap(5.0, 2.0, "Pod", True), Gap(6.0, 1.0, "Job", False)]
+    lines += [event(Happening.SCALE, 7, replicas=1, late=True), event(Happening.DELETE, 8)]
+    assert list(replay.requests(("", line) for line in lines)) == []
+    seen = replay.seen
+    assert (seen.unknown, seen.gaps, seen.lost, seen.late) == (2, 2, 3.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "field_name"),
+    [
+        ([], "the header"),
+        ([POD], "line"),
+        ([*START, Header(start=7)], "start"),
+        ([*START, event(Happening.CREATE, 5), event(Happening.DELETE, 4)], "at"),
+        ([*START, event(Happening.CREATE, 5, shape="nowhere")], "shape"),
+        (
+            [*START, event(Happening.CREATE, 5, Key("PriorityClass", "", "p"), shape=POD.id)],
+            "shape",
+        ),
+    ],
+    ids=["nothing", "no header", "another recording", "back in time", "no shape", "wrong kind"],
+)
+def test_a_trace_that_makes_no_sense_is_refused(lines: list[Line], field_name: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        requests(lines)
+    assert caught.value.field == field_name
+    assert caught.value.remedy

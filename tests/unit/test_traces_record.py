@@ -1,0 +1,344 @@
+"""How a cluster is recorded:
+
+- what is there, then what happens, until the time is up or it is told to stop
+- a broken watch goes on where it was, and is marked; where history is lost, the difference is told
+- a kind that may not be read is told, and the others are recorded; with none, nothing is left over
+- a new part begins by size and by time, and each can be read alone
+- only get, list and watch are asked for
+- a disk that is full ends it with what was written
+"""
+
+import asyncio
+import hashlib
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.core.importing.trace import KINDS, Event, Gap, Header, Line, Shape, Stop
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.importing.cluster import open_cluster
+from kwok_operator.importing.record import Recording
+from kwok_operator.importing.tracefiles import Told, read_trace
+from kwok_operator.importing.tracesettings import RecordSettings
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.kubeconfigs import kubeconfig
+from tests.fakes.traced import CLEAN
+from tests.fakes.waiting import until
+
+PODS, DEPLOYMENTS = KINDS["Pod"].path, KINDS["Deployment"].path
+NAMESPACES = "/api/v1/namespaces"
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("trace*"))
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "x"}]}
+    return {"metadata": {"name": name, "namespace": "shop", **metadata}, "spec": spec}
+
+
+def deployment(replicas: int) -> dict[str, Any]:
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}}
+    spec["template"] = {"metadata": {"labels": {"a": "b"}}, "spec": pod("x")["spec"]}
+    return {"metadata": {"name": "cart", "namespace": "shop"}, "spec": spec}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        for kind in KINDS.values():
+            server.serve(kind.path, kind=kind.name)
+        server.serve(NAMESPACES, kind="Namespace")
+        server.create(NAMESPACES, {"metadata": {"name": "kube-system"}})
+        server.create(PODS, pod("old"))
+        yield server
+
+
+class Running:
+    """A recording that is under way, and what it has written when it is over."""
+
+    def __init__(self, folder: Path, recording: Recording, stop: asyncio.Event) -> None:
+        self.folder = folder
+        self.recording = recording
+        self.stop = stop
+        self.task: asyncio.Task[None]
+
+    def lines(self, name: str = "trace.jsonl.gz", *, told: Told | None = None) -> list[Line]:
+        path, told = self.folder / name, told or Told()
+        return [line for _, line in read_trace(path, clean=CLEAN, told=told)]
+
+    def told(self) -> list[str]:
+        """`create Pod shop/a` and so on, without times and shapes."""
+        return [
+            f"{line.happening.value} {line.key}{' late' if line.late else ''}"
+            if isinstance(line, Event)
+            else f"{type(line).__name__} {getattr(line, 'kind', '')}".strip()
+            for line in self.lines()
+            if not isinstance(line, Shape)
+        ]
+
+
+Record = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+def record(server: FakeApiServer, tmp_path: Path) -> Record:
+    @asynccontextmanager
+    async def run(*, watches: int = len(KINDS), **settings: Any) -> AsyncIterator[Running]:
+        path = kubeconfig(tmp_path / "config", server=server.url)
+        stop = asyncio.Event()
+        wanted = RecordSettings(output=tmp_path / "trace.jsonl.gz", **settings)
+        async with open_cluster(kubeconfig=path, requests_per_second=0) as cluster:
+            recording = Recording(cluster, wanted, tell=lambda _: None)
+            task = asyncio.create_task(recording.run(stop, flush_seconds=0.01))
+            running = Running(tmp_path, recording, stop)
+            running.task = task
+            await until(lambda: len(server.watchers) == watches or task.done())
+            yield running
+            stop.set()
+            await task
+
+    return run
+
+
+def written(running: Running, count: int) -> Callable[[], bool]:
+    return lambda: sum(running.recording.recorder.written.values()) >= count
+
+
+async def test_what_is_there_and_what_happens(server: FakeApiServer, record: Record) -> None:
+    async with record() as running:
+        server.create(DEPLOYMENTS, deployment(1))
+        server.patch(DEPLOYMENTS, "cart", {"spec": {"replicas": 4}})
+        server.delete(PODS, "old")
+        await until(written(running, 4))
+    assert sorted(running.told()) == sorted(
+        [
+            "Header",
+            "present Pod shop/old",
+            "create Deployment shop/cart",
+            "scale Deployment shop/cart",
+            "delete Pod shop/old",
+            "Stop",
+        ]
+    )
+    assert running.told()[0] == "Header" and running.told()[-1] == "Stop"
+    assert {call[0] for call in server.calls} == {"get", "list", "watch"}
+    assert (running.recording.outcome.gaps, running.recording.outcome.unread) == (0, {})
+
+
+async def test_it_ends_when_the_time_is_up(record: Record) -> None:
+    async with record(seconds=0.05) as running:
+        await until(lambda: running.told()[-1] == "Stop")
+        assert not running.stop.is_set()
+
+
+async def test_a_broken_watch_goes_on_where_it_was(server: FakeApiServer, record: Record) -> None:
+    async with record() as running:
+        server.cut_watches()
+        await until(lambda: not server.watchers)
+        server.create(PODS, pod("meanwhile"))
+        await until(written(running, 2))
+        await until(lambda: len(server.watchers) == len(KINDS))
+    told = running.told()
+    assert told[:4] == [
+        "Header",
+        "present Pod shop/old",
+        "Gap Pod",
+        "create Pod shop/meanwhile",
+    ]
+    gaps = [line for line in running.lines() if isinstance(line, Gap)]
+    assert sorted(gap.kind for gap in gaps) == sorted(KINDS)
+    assert not any(gap.lost for gap in gaps)
+    assert all(gap.since <= gap.at for gap in gaps)
+
+
+async def test_what_is_away_at_the_end_may_have_lost_something(
+    server: FakeApiServer, record: Record
+) -> None:
+    async with record() as running:
+        server.fail(500, verb="watch", resource="pods", times=50)
+        server.cut_watches()
+        await until(lambda: len(server.watchers) == len(KINDS) - 1)
+    lost = [line.kind for line in running.lines() if isinstance(line, Gap) and line.lost]
+    assert lost == ["Pod"]
+
+
+async def test_a_watch_that_ends_properly_is_no_gap(server: FakeApiServer, record: Record) -> None:
+    async with record() as running:
+        server.end_watches()
+        await until(lambda: server.calls["watch", "pods"] == 2)
+        server.create(PODS, pod("later"))
+        await until(written(running, 2))
+    assert running.recording.outcome.gaps == 0
+
+
+@pytest.mark.parametrize("as_event", [False, True])
+async def test_lost_history_is_marked_and_the_difference_told(
+    as_event: bool, server: FakeApiServer, record: Record
+) -> None:
+    server.gone_as_event = as_event
+    for name in ("stays", "goes"):
+        server.create(PODS, pod(name))
+    async with record() as running:
+        server.fail(500, verb="watch", resource="pods", times=2)
+        server.cut_watches()
+        await until(lambda: not server.watchers)
+        server.delete(PODS, "goes")
+        server.create(PODS, pod("comes"))
+        server.patch(PODS, "stays", {"metadata": {"labels": {"new": "label"}}})
+        server.create(PODS, pod("unseen"))
+        server.delete(PODS, "unseen")
+        server.compact()
+        await until(written(running, 3 + 3))
+        server.create(PODS, pod("after"))
+        await until(written(running, 7))
+    told = running.told()
+    begin = told.index("Gap Pod")
+    assert sorted(told[begin + 1 : begin + 4]) == [
+        "create Pod shop/comes late",
+        "delete Pod shop/goes late",
+        "update Pod shop/stays late",
+    ]
+    assert "create Pod shop/after" in told
+    assert not [line for line in told if "unseen" in line]
+    (gap,) = (line for line in running.lines() if isinstance(line, Gap) and line.kind == "Pod")
+    assert gap.lost
+    assert running.recording.outcome.lost > 0
+
+
+async def test_a_forbidden_kind_is_told_and_the_others_recorded(
+    server: FakeApiServer, record: Record
+) -> None:
+    server.fail(403, verb="list", resource="jobs", times=1)
+    async with record(watches=len(KINDS) - 1) as running:
+        server.create(PODS, pod("new"))
+        await until(written(running, 2))
+    assert list(running.recording.outcome.unread) == ["Job"]
+    assert "create Pod shop/new" in running.told()
+
+
+async def test_who_asks_for_a_node_asks_for_its_group(
+    server: FakeApiServer, record: Record
+) -> None:
+    labels = {"eks.amazonaws.com/nodegroup": "general", "kubernetes.io/hostname": "real-1"}
+    capacity = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    status = {"capacity": capacity, "allocatable": capacity}
+    server.create(NODES, {"metadata": {"name": "real-1", "labels": labels}, "status": status})
+    body = pod("bound")
+    body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "real-1"}
+    server.create(PODS, body)
+    async with record() as running:
+        pass
+    shapes = [line.body["spec"] for line in running.lines() if isinstance(line, Shape)]
+    assert {"kwok-operator.io/node-group": "general"} in [s.get("nodeSelector") for s in shapes]
+
+
+async def test_a_right_that_is_taken_away_leaves_a_gap(
+    server: FakeApiServer, record: Record
+) -> None:
+    async with record() as running:
+        server.fail(403, verb="watch", resource="pods", times=1)
+        server.end_watches()
+        await until(lambda: "Pod" in running.recording.outcome.unread)
+    assert [line.kind for line in running.lines() if isinstance(line, Gap) and line.lost] == ["Pod"]
+
+
+async def test_where_nothing_can_be_read_nothing_is_left(
+    server: FakeApiServer, record: Record, tmp_path: Path
+) -> None:
+    server.fail(403, verb="list", times=len(KINDS) + 1)
+    with pytest.raises(KwokOperatorError):
+        async with record():
+            pass
+    assert files(tmp_path) == []
+
+
+async def test_parts_begin_by_size_and_each_is_whole(
+    server: FakeApiServer, record: Record, tmp_path: Path
+) -> None:
+    async with record(rotate_bytes=2_000) as running:
+        for number in range(40):
+            noise = hashlib.sha256(str(number).encode()).hexdigest()[:60]
+            server.create(PODS, pod(f"p-{number}", labels={"run": noise}))
+        await until(lambda: len(files(tmp_path)) >= 2)
+        await until(written(running, 41))
+    parts = files(tmp_path)
+    lines = [running.lines(part) for part in parts]
+    headers = [part[0] for part in lines]
+    assert all(isinstance(header, Header) for header in headers)
+    assert [getattr(header, "part", 0) for header in headers] == list(range(1, len(parts) + 1))
+    assert len({getattr(header, "start", 0) for header in headers}) == 1
+    assert isinstance(lines[-1][-1], Stop)
+    known = {str(line.key) for line in lines[-1] if isinstance(line, Event)}
+    assert known == {"Pod shop/old", *(f"Pod shop/p-{number}" for number in range(40))}
+
+
+async def test_a_state_that_is_larger_than_a_part_makes_no_new_parts(
+    server: FakeApiServer, record: Record, tmp_path: Path
+) -> None:
+    for number in range(40):
+        noise = hashlib.sha256(str(number).encode()).hexdigest()[:60]
+        server.create(PODS, pod(f"p-{number}", labels={"run": noise}))
+    flushes = 0
+    async with record(rotate_bytes=1_000) as running:
+        flush = running.recording._writer.flush
+
+        def counted() -> None:
+            nonlocal flushes
+            flushes += 1
+            flush()
+
+        running.recording._writer.flush = counted  # type: ignore[method-assign]
+        await until(lambda: flushes >= 5)
+    assert files(tmp_path) == ["trace-0001.jsonl.gz"]
+
+
+async def test_parts_begin_by_time(record: Record, tmp_path: Path) -> None:
+    async with record(rotate_seconds=0.02):
+        await until(lambda: (tmp_path / "trace-0003.jsonl.gz").exists())
+
+
+async def test_a_full_disk_ends_it(
+    server: FakeApiServer, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        async with record() as running:
+            monkeypatch.setattr(type(running.recording._writer), "flush", full)
+            await until(running.task.done)
+    assert running.told()[:2] == ["Header", "present Pod shop/old"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_program_and_its_file(
+    number: signal.Signals, server: FakeApiServer, tmp_path: Path
+) -> None:
+    path, output = kubeconfig(tmp_path / "config", server=server.url), tmp_path / "t.jsonl.gz"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "kwok_operator", "record", "--kubeconfig", path, "--output", str(output)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    await until(lambda: len(server.watchers) == len(KINDS))
+    process.send_signal(number)
+    out, errors = await process.communicate()
+    assert (process.returncode, b"1 present" in out) == (0, True), errors
+    lines = [line for _, line in read_trace(output, clean=CLEAN, told=Told())]
+    assert isinstance(lines[-1], Stop)
+    again = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "kwok_operator", "record", "--kubeconfig", path, "--output", str(output)),
+        stderr=subprocess.PIPE,
+    )
+    _, errors = await again.communicate()
+    assert (again.returncode, b"is there already" in errors) == (2, True)
