@@ -272,6 +272,11 @@ def test_by_the_keys_that_are_asked_for() -> None:
     }
 
 
+def test_keys_that_no_node_has_are_told() -> None:
+    found = grouped(in_pool("a", team="red"), group_by=["taem", "team"])
+    assert told(found, Reason.NO_SUCH_KEY) == [("", "metadata.labels[taem]", 1)]
+
+
 def test_by_shape_nodes_that_are_alike_are_one_group() -> None:
     def same(number: int, **parts: Any) -> dict[str, Any]:
         memory = f"{16_000_000 + number * 3_000}Ki"
