@@ -10,6 +10,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from kwok_operator.core.importing.trace import (
     shape_of,
 )
 from kwok_operator.errors import TraceError
+from kwok_operator.importing.tracefiles import Told, read_trace
 from tests.fakes.traced import CLEAN, KINDS, Played, World
 
 ACTIONS = ("create", "create", "scale", "reshape", "progress", "end", "delete", "blind", "part")
@@ -177,6 +179,15 @@ def event(happening: Happening, at: float, key: Key = CART, **fields: Any) -> Ev
 
 
 START: list[Line] = [Header(start=0), POD, DEPLOYMENT]
+
+
+def test_the_sample_can_be_played() -> None:
+    path = Path(__file__).parents[2] / "deploy/samples/traces/rush-hour.jsonl"
+    told = Told()
+    made = requests([line for _, line in read_trace(path, clean=CLEAN, told=told)])
+    assert not told.cut
+    assert {request.verb for request in made} == set(Verb)
+    assert made[-1].at == 90
 
 
 def test_speed_and_prefix() -> None:

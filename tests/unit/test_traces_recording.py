@@ -165,6 +165,16 @@ def test_what_is_not_kept_is_no_update() -> None:
     assert updated.happening is Happening.UPDATE
 
 
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_labels_and_annotations_change_without_a_generation(part: str) -> None:
+    recorder = listed()
+    seen(recorder, pod(metadata={"generation": 1}))
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+    marked = pod(metadata={"generation": 1, part: {key: "false"}})
+    (updated,) = seen(recorder, marked, what="MODIFIED")
+    assert updated.happening is Happening.UPDATE
+
+
 def test_shapes_are_written_once_for_each_file() -> None:
     recorder = listed()
 
