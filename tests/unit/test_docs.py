@@ -7,8 +7,10 @@
 - YAML blocks are YAML, and whole groups in them are such that the API server takes
 """
 
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stderr
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -24,7 +26,6 @@ from kwok_operator.core.groupcheck import check_group, check_pool
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-COMMANDS = ("run", "shim", "cloud-config", "validate", "install", "uninstall", "record", "replay")
 
 _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -33,7 +34,6 @@ _SPAN = re.compile(r"`([^`]+)`")
 _HEADING = re.compile(r"^#{1,6} +(.+?)$", re.MULTILINE)
 _MAKE = re.compile(r"(?:^|[;&|] *|\s)make ((?:[a-z][a-z0-9-]*[ ]?)+)")
 _PATH = re.compile(r"(?<![\w/.~-])(?:deploy|crds|hack|tests|docs|kwok_operator)/[\w./*-]*")
-_OURS = re.compile(rf"kwok-operator ({'|'.join(COMMANDS)})\b(.*)")
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
@@ -131,21 +131,30 @@ def test_a_kustomization_is_applied_as_one() -> None:
     assert of_pages(wrong) == []
 
 
+def commands() -> list[str]:
+    """All that there are: the command line names them where one is wrong."""
+    with redirect_stderr(io.StringIO()) as said, pytest.raises(SystemExit):
+        main(["none"])
+    return re.findall(r"[a-z][a-z-]+", said.getvalue().partition("choose from")[2])
+
+
 def test_flags_after_a_command_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    known = {}
-    for command in COMMANDS:
+    known: dict[str, set[str]] = {}
+    for command in commands():
         with pytest.raises(SystemExit):
             main([command, "--help"])
         known[command] = set(_FLAG.findall(capsys.readouterr().out))
+    ours = re.compile(rf"kwok-operator ({'|'.join(known)})\b(.*)")
 
     def unknown(page: Path) -> Iterator[str]:
         for code in code_in(page):
-            for command, rest in _OURS.findall(code):
+            for command, rest in ours.findall(code):
                 # What follows a comment, a pipe or another command is not ours.
-                ours = re.split(r"[|;&#]|--\s|\$\(", rest)[0]
-                yield from set(_FLAG.findall(ours)) - known[command]
+                arguments = re.split(r"[|;&#]|--\s|\$\(", rest)[0]
+                yield from set(_FLAG.findall(arguments)) - known[command]
 
     assert of_pages(unknown) == []
+    assert {"run", "convert", "uninstall"} <= known.keys()
 
 
 def test_yaml_is_yaml_and_groups_are_groups() -> None:

@@ -67,7 +67,9 @@ def seen(
     ],
 )
 def test_whom_it_tells_of(kind: str, owner: Json, is_told: bool) -> None:
-    told = seen(listed(), pod(metadata=owner), kind=kind)
+    body = pod(metadata=owner)
+    body["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    told = seen(listed(), body, kind=kind)
     assert [event.happening for event in told] == [Happening.CREATE] * is_told
 
 
