@@ -146,13 +146,26 @@ async def test_requests_are_sent_when_they_are_due(server: FakeApiServer, player
     assert len(report.errors) == 4 and min(report.errors) >= 0
 
 
+async def test_the_clock_starts_when_all_is_there(server: FakeApiServer, player: Player) -> None:
+    held = server.hold(verb="create", resource="deployments")
+    lines = (event("present", 0, replicas=1), event("create", 0, pod("first")))
+    playing = asyncio.create_task(player.play(*lines))
+    await until(lambda: player.asked("deployments"))
+    await asyncio.sleep(0.05)
+    assert not player.asked("pods")
+    held.set()
+    report = await playing
+    assert len(report.errors) == 1
+
+
 async def test_one_object_in_order_and_others_meanwhile(
     server: FakeApiServer, player: Player
 ) -> None:
     held = server.hold(verb="create", resource="deployments")
     lines = (event("create", 0, replicas=1), event("scale", 1, replicas=5), event("delete", 2))
     playing = asyncio.create_task(player.play(*lines, event("create", 3, pod("other"))))
-    await until(lambda: player.asked("pods") == [("create", "other")])
+    await until(lambda: player.asked("pods") and player.asked("deployments"))
+    assert player.asked("pods") == [("create", "other")]
     assert player.asked("deployments") == [("create", "cart")]
     held.set()
     await playing
