@@ -53,6 +53,7 @@ SCHEDULING: dict[str, Any] = {
     "runtimeClassName": "kata",
     "resources": {"requests": {"cpu": "3"}},
 }
+CLAIMS = [{"metadata": {"name": "data"}}]
 RESOURCES = {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"memory": "1Gi"}}
 PORT = {"containerPort": 80, "hostPort": 8080, "protocol": "TCP"}
 
@@ -238,7 +239,10 @@ def test_pods_of_known_controllers_are_not_imported_again() -> None:
         ("Deployment", body_of("web", {"replicas": 2, "selector": SELECTOR})),
         ("ReplicaSet", body_of("web-1", {"replicas": 2}, owner=owned_by("Deployment", "web"))),
         pod("web-1-a", owner=owned_by("ReplicaSet", "web-1")),
-        pod("web-1-b", owner=owned_by("ReplicaSet", "web-1"), phase="Pending"),
+        pod(
+            "web-1-b", owner=owned_by("ReplicaSet", "web-1"), phase="Pending", spec={"nodeName": ""}
+        ),
+        pod("web-1-c", owner=owned_by("ReplicaSet", "web-1"), phase="Pending"),
         pod("came-since", owner=owned_by("ReplicaSet", "web-2")),
     )
     assert [m["kind"] for m in result.manifests] == ["Namespace", "Deployment"]
@@ -335,7 +339,7 @@ def test_volumes_say_where_pods_are() -> None:
         ("Deployment", body_of("web", {"selector": SELECTOR, "template": template})),
         (
             "StatefulSet",
-            body_of("db", {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}),
+            body_of("db", {"selector": SELECTOR, "volumeClaimTemplates": CLAIMS}),
         ),
         pod("cache", spec=with_claim("local")),
         pod("lost", spec=with_claim("gone")),
@@ -439,7 +443,11 @@ def test_nothing_takes_the_place_of_what_every_cluster_has() -> None:
         volume("v", "data", "b", namespace="kube-system"),
         (
             "Deployment",
-            body_of("coredns", {"template": {"spec": with_claim("data")}}, namespace="kube-system"),
+            body_of(
+                "coredns",
+                {"selector": SELECTOR, "template": {"spec": with_claim("data")}},
+                namespace="kube-system",
+            ),
         ),
         pod("a", namespace="default", spec={"affinity": {"podAffinity": {REQUIRED: near}}}),
     )

@@ -67,7 +67,9 @@ def seen(
     ],
 )
 def test_whom_it_tells_of(kind: str, owner: Json, is_told: bool) -> None:
-    told = seen(listed(), pod(metadata=owner), kind=kind)
+    body = pod(metadata=owner)
+    body["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    told = seen(listed(), body, kind=kind)
     assert [event.happening for event in told] == [Happening.CREATE] * is_told
 
 
@@ -162,6 +164,16 @@ def test_what_is_not_kept_is_no_update() -> None:
     ):
         assert seen(recorder, pod(**fields), what="MODIFIED") == []
     (updated,) = seen(recorder, pod(metadata={"labels": {"a": "b"}}), what="MODIFIED")
+    assert updated.happening is Happening.UPDATE
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_labels_and_annotations_change_without_a_generation(part: str) -> None:
+    recorder = listed()
+    seen(recorder, pod(metadata={"generation": 1}))
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+    marked = pod(metadata={"generation": 1, part: {key: "false"}})
+    (updated,) = seen(recorder, marked, what="MODIFIED")
     assert updated.happening is Happening.UPDATE
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
-from kwok_operator.core.importing.allow import TEXTS, keep
+from kwok_operator.core.importing.allow import TEXTS, Schema, keep
 from kwok_operator.core.importing.fields import NODE_SELECTOR
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.shape import namespace_there
@@ -25,6 +25,10 @@ _ZONE_LABELS: Final = (
     "failure-domain.beta.kubernetes.io/region",
 )
 """On volumes of old provisioners, in place of a node affinity."""
+_OF_A_VOLUME: Final[dict[str, Schema]] = {
+    "nodeAffinity": {"required": NODE_SELECTOR},
+    "claimRef": {"namespace": str, "name": str},
+}
 _MAX_TERMS: Final = 32
 """Of a node selector; more alternatives are told, and not kept."""
 
@@ -38,16 +42,18 @@ class Volumes:
     def __init__(self) -> None:
         self._terms: dict[str, list[Term]] = {}
         self._volume_of: dict[tuple[str, str], str] = {}
-        self._claims_of_volumes: dict[tuple[str, str], str] = {}
+        self._numbered: dict[tuple[str, str], set[str]] = {}
+        """Claims by namespace and what is before the number at the end."""
 
-    def add_volume(self, name: str, body: Mapping[str, Any]) -> None:
-        spec = body.get("spec")
-        spec = spec if isinstance(spec, Mapping) else {}
-        affinity = keep(spec.get("nodeAffinity"), {"required": NODE_SELECTOR}).found
+    def add_volume(self, name: str, body: Mapping[str, Any]) -> list[str]:
+        """Which fields could not be read."""
+        kept = keep(body.get("spec"), _OF_A_VOLUME)
+        affinity = kept.found.get("nodeAffinity", {}).get("required", {})
         terms = [
             [*term.get("matchExpressions", ()), *term.get("matchFields", ())]
-            for term in affinity.get("required", {}).get("nodeSelectorTerms", ())
+            for term in affinity.get("nodeSelectorTerms", ())
         ]
+        terms = [term for term in terms if term]
         labels = keep(body.get("metadata"), {"labels": TEXTS}).found.get("labels", {})
         if not terms:
             zones = [
@@ -58,30 +64,31 @@ class Volumes:
             terms = [zones] if zones else []
         if terms:
             self._terms[name] = terms
-        claim = keep(spec.get("claimRef"), {"namespace": str, "name": str}).found
+        claim = kept.found.get("claimRef", {})
         if len(claim) == 2:
-            place = namespace_there(claim["namespace"])
-            self._claims_of_volumes[place, claim["name"]] = name
+            # What the claim itself says comes first: a released volume still names its last claim.
+            self._bind(namespace_there(claim["namespace"]), claim["name"], name, again=False)
+        return kept.unfit
 
-    def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> None:
-        volume = keep(body.get("spec"), {"volumeName": str}).found.get("volumeName")
-        if volume:
-            self._volume_of[namespace, name] = volume
+    def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> list[str]:
+        """Which fields could not be read."""
+        kept = keep(body.get("spec"), {"volumeName": str})
+        if kept.found.get("volumeName"):
+            self._bind(namespace, name, kept.found["volumeName"], again=True)
+        return kept.unfit
+
+    def _bind(self, namespace: str, claim: str, volume: str, *, again: bool) -> None:
+        if again or (namespace, claim) not in self._volume_of:
+            self._volume_of[namespace, claim] = volume
+        self._numbered.setdefault((namespace, claim.rstrip("0123456789")), set()).add(claim)
 
     def of_claim(self, namespace: str, claim: str) -> list[Term]:
         """Alternatives of requirements; none where the volume may be anywhere, or isn't known."""
-        key = (namespace, claim)
-        volume = self._volume_of.get(key) or self._claims_of_volumes.get(key)
-        return self._terms.get(volume, []) if volume else []
+        return self._terms.get(self._volume_of.get((namespace, claim), ""), [])
 
     def claims_like(self, namespace: str, prefix: str) -> list[str]:
         """Claims of a StatefulSet's template: `<template>-<set>-<ordinal>`, in order."""
-        known = self._volume_of.keys() | self._claims_of_volumes.keys()
-        return sorted(
-            name
-            for place, name in known
-            if place == namespace and name.startswith(prefix) and name[len(prefix) :].isdigit()
-        )
+        return sorted(self._numbered.get((namespace, prefix), set()) - {prefix})
 
 
 def claims_of(spec: object) -> list[str]:
@@ -144,6 +151,11 @@ def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
         return True
     affinity = shape.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     present = affinity.get(_REQUIRED, {}).get("nodeSelectorTerms") or [{}]
+    if _REQUIRED in affinity:
+        # Nothing fits an empty term, and nothing shall fit what is added to it.
+        present = [term for term in present if any(term.values())]
+        if not present:
+            return True
     if len(present) * len(terms) > _MAX_TERMS:
         return False
     product = []
@@ -179,8 +191,9 @@ def bind_to_groups(shape: dict[str, Any], *, groups_of: Mapping[str, str], ref: 
     required = affinity.get(_REQUIRED)
     if required is not None:
         terms = [rebinder.term(term) for term in required.get("nodeSelectorTerms", ())]
+        asked = [any(term.values()) for term in required.get("nodeSelectorTerms", ())]
         # Nothing fits an empty term, and without one of the alternatives more would be asked for.
-        if any(not term for term in terms):
+        if any(before and not term for before, term in zip(asked, terms, strict=True)):
             affinity.pop(_REQUIRED)
         else:
             required["nodeSelectorTerms"] = terms

@@ -107,6 +107,7 @@ OBJECTS: Final[dict[str, dict[str, Schema]]] = {
         "replicas": int,
         "selector": SELECTOR,
         "minReadySeconds": int,
+        "progressDeadlineSeconds": int,  # has to be more than minReadySeconds
         "strategy": {
             "type": str,
             "rollingUpdate": {"maxSurge": INT_OR_TEXT, "maxUnavailable": INT_OR_TEXT},
@@ -115,6 +116,7 @@ OBJECTS: Final[dict[str, dict[str, Schema]]] = {
     "StatefulSet": {
         "replicas": int,
         "selector": SELECTOR,
+        "minReadySeconds": int,
         "serviceName": str,
         "podManagementPolicy": str,
         "ordinals": {"start": int},

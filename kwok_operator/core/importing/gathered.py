@@ -9,11 +9,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.core.importing.binding import require
+from kwok_operator.core.importing.binding import bind_to_groups, require
 from kwok_operator.core.importing.fields import LABELS_OF_ONE_POD
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.objects import Manifest, manifest_of
@@ -31,46 +31,59 @@ class _Alike:
     labels: dict[str, str]
     annotations: dict[str, str]
     notes: list[Note]
-    count: int = 0
-    nodes: set[str] = field(default_factory=set)
+    nodes: set[str]
+    count: int = 1
+    differ: set[str] = field(default_factory=set)
+    """Keys of labels that not all of them have alike."""
 
-    def add(self, metadata: Mapping[str, Any]) -> None:
-        self.count += 1
-        labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
-        self.labels = dict(self.labels.items() & labels.items())
-        self.annotations = dict(self.annotations.items() & annotations.items())
+    def add(self, others: "_Alike") -> None:
+        self.count += others.count
+        self.nodes |= others.nodes
+        self.notes += [note for note in others.notes if note not in self.notes]
+        keys = self.labels.keys() | others.labels.keys()
+        shared = _shared(self.labels, others.labels)
+        self.differ |= others.differ | (keys - shared.keys())
+        self.labels = shared
+        self.annotations = _shared(self.annotations, others.annotations)
+
+
+_Key = tuple[str, str, str, str, bytes]
+"""Kind of manifest, namespace, owner (kind, name), and a hash of the shape."""
 
 
 class Gathered:
     def __init__(self) -> None:
-        self._pods: dict[tuple[str, str, str, str, bytes], _Alike] = {}
-        """By kind of manifest, namespace, owner (kind, name), and a hash of the shape."""
+        self._pods: dict[_Key, _Alike] = {}
 
     def add_owned(
         self, ref: Ref, manifest: Manifest, notes: list[Note], *, owner: tuple[str, str]
     ) -> None:
-        self._alike("ReplicaSet", ref, manifest, notes, owner).add(manifest["metadata"])
+        self._add(Ref("ReplicaSet", ref.namespace, owner[1]), manifest, notes, owner, set())
 
     def add_static(self, ref: Ref, manifest: Manifest, notes: list[Note], *, node: str) -> None:
         name = ref.name.removesuffix(f"-{node}")
-        alike = self._alike("DaemonSet", ref, manifest, notes, ("Node", name))
-        alike.nodes.add(node)
-        alike.add(manifest["metadata"])
+        self._add(Ref("DaemonSet", ref.namespace, name), manifest, notes, ("Node", name), {node})
 
-    def _alike(
-        self, kind: str, ref: Ref, manifest: Manifest, notes: list[Note], owner: tuple[str, str]
-    ) -> _Alike:
-        spec = manifest["spec"]
-        shape = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).digest()
-        key = (kind, ref.namespace, *owner, shape)
-        alike = self._pods.get(key)
-        if alike is None:
-            metadata = manifest["metadata"]
-            labels = {k: v for k, v in metadata.get("labels", {}).items() if not _of_one_pod(k)}
-            alike = self._pods[key] = _Alike(
-                spec, labels, dict(metadata.get("annotations", {})), notes
-            )
-        return alike
+    def _add(
+        self,
+        ref: Ref,
+        manifest: Manifest,
+        notes: list[Note],
+        owner: tuple[str, str],
+        nodes: set[str],
+    ) -> None:
+        spec, metadata = manifest["spec"], manifest["metadata"]
+        for name in ("restartPolicy", "activeDeadlineSeconds"):
+            spec.pop(name, None)  # not in what makes pods that never end
+        labels = metadata.get("labels", {})
+        one = _Alike(
+            spec,
+            {key: labels[key] for key in labels if key not in LABELS_OF_ONE_POD},
+            metadata.get("annotations", {}),
+            [replace(note, ref=ref) for note in notes],
+            nodes,
+        )
+        _merge(self._pods, (ref.kind, ref.namespace, *owner, _hash(spec)), one)
 
     def finish(
         self, groups_of: Mapping[str, str], *, taken: frozenset[Ref]
@@ -78,12 +91,12 @@ class Gathered:
         """Their manifests; none has a name in `taken`."""
         made: dict[Ref, Manifest] = {}
         notes: list[Note] = []
-        for (kind, namespace, of_kind, name, shape), alike in sorted(self._pods.items(), key=_key):
+        for key, alike in sorted(self._bound(groups_of).items(), key=lambda item: item[0]):
+            kind, namespace, of_kind, name, shape = key
             ref = Ref(kind, namespace, _name(of_kind, name, shape))
             while ref in taken or ref in made:
                 shape = hashlib.sha256(shape).digest()
                 ref = Ref(kind, namespace, _name(of_kind, name, shape))
-            spec = json.loads(json.dumps(alike.spec))
             if kind == "DaemonSet":
                 groups = sorted({groups_of[node] for node in alike.nodes if node in groups_of})
                 if not groups:
@@ -92,19 +105,49 @@ class Gathered:
                     )
                     continue
                 where = {"key": NODE_GROUP_LABEL, "operator": "In", "values": groups}
-                require(spec, [[where]])
+                require(alike.spec, [[where]])
                 reason = Reason.STATIC_PODS
             else:
                 reason = Reason.OWNER_UNKNOWN
             notes.append(Note(ref, reason, detail=of_kind, count=alike.count))
-            notes += [Note(ref, n.reason, n.field, n.detail, alike.count) for n in alike.notes]
-            made[ref] = _manifest(ref, alike, spec)
+            notes += [replace(note, ref=ref, count=alike.count) for note in alike.notes]
+            notes += [
+                Note(ref, Reason.LABELS_DIFFER, f"metadata.labels.{key}", count=alike.count)
+                for key in alike.differ
+            ]
+            made[ref] = _manifest(ref, alike)
         return made, notes
 
+    def _bound(self, groups_of: Mapping[str, str]) -> dict[_Key, _Alike]:
+        """Some controllers give each pod its node: on one group, these are alike all the same."""
+        bound: dict[_Key, _Alike] = {}
+        for key, alike in sorted(self._pods.items(), key=lambda item: item[0]):
+            kind, namespace, of_kind, name, shape = key
+            spec = json.loads(json.dumps(alike.spec))
+            notes = bind_to_groups(spec, groups_of=groups_of, ref=Ref(kind, namespace, name))
+            copy = replace(alike, spec=spec, notes=alike.notes + notes, nodes=set(alike.nodes))
+            copy.differ = set(alike.differ)
+            shape = _hash(spec) if notes else shape
+            _merge(bound, (kind, namespace, of_kind, name, shape), copy)
+        return bound
 
-def _manifest(ref: Ref, alike: _Alike, spec: dict[str, Any]) -> Manifest:
-    for name in ("restartPolicy", "activeDeadlineSeconds"):
-        spec.pop(name, None)
+
+def _merge(pods: dict[_Key, _Alike], key: _Key, alike: _Alike) -> None:
+    if key in pods:
+        pods[key].add(alike)
+    else:
+        pods[key] = alike
+
+
+def _hash(spec: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).digest()
+
+
+def _shared(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    return {key: one[key] for key in sorted(one) if other.get(key) == one[key]}
+
+
+def _manifest(ref: Ref, alike: _Alike) -> Manifest:
     mark = {IMPORTED_LABEL: ref.name}
     metadata: dict[str, Any] = {"labels": {**alike.labels, **mark}}
     if alike.annotations:
@@ -116,17 +159,9 @@ def _manifest(ref: Ref, alike: _Alike, spec: dict[str, Any]) -> Manifest:
         spec={
             **replicas,
             "selector": {"matchLabels": dict(mark)},
-            "template": {"metadata": metadata, "spec": spec},
+            "template": {"metadata": metadata, "spec": alike.spec},
         },
     )
-
-
-def _of_one_pod(label: str) -> bool:
-    return label in LABELS_OF_ONE_POD
-
-
-def _key(item: tuple[tuple[str, str, str, str, bytes], _Alike]) -> tuple[Any, ...]:
-    return item[0]
 
 
 def _name(kind: str, name: str, shape: bytes) -> str:

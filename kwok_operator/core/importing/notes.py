@@ -33,6 +33,7 @@ class Reason(StrEnum):
     NODE_SURPLUS = "NodeSurplus"
     NODES_DIFFER = "NodesDiffer"
     LABEL_DROPPED = "LabelDropped"
+    NO_SUCH_KEY = "NoSuchKey"
     NO_PRICE = "NoPrice"
     NO_BOUNDS = "NoBounds"
     BOUNDS_SPLIT = "BoundsSplit"
@@ -47,6 +48,7 @@ class Reason(StrEnum):
     PENDING = "Pending"
     OWNER_CAME_OR_WENT = "OwnerCameOrWent"
     OWNER_UNKNOWN = "OwnerUnknown"
+    LABELS_DIFFER = "LabelsDiffer"
     STATIC_PODS = "StaticPods"
     STATIC_PODS_ELSEWHERE = "StaticPodsElsewhere"
     PARTLY_DONE = "PartlyDone"
@@ -80,6 +82,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.NODES_DIFFER: "nodes of the group had another value, or none; all get the template's",
     Reason.LABEL_DROPPED: "nodes had this label, which belongs to a machine; pods that select it"
     " find no node",
+    Reason.NO_SUCH_KEY: "no node has this label or annotation of --group-by; correct it",
     Reason.NO_PRICE: "the price list has no price for the instance type and zone",
     Reason.NO_BOUNDS: "nothing that could be read says how far the group may be scaled, so no"
     " autoscaler is let near it; add spec.autoscaling",
@@ -96,6 +99,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     " again to see them settled",
     Reason.OWNER_UNKNOWN: "its owner is of a kind that isn't imported; the same number of pods of"
     " that shape is",
+    Reason.LABELS_DIFFER: "pods of one owner had another value of this label, or none; all go"
+    " without",
     Reason.STATIC_PODS: "static pods of nodes; a DaemonSet runs them on the groups of these nodes",
     Reason.STATIC_PODS_ELSEWHERE: "static pods of nodes that aren't imported",
     Reason.PARTLY_DONE: "so many pods of the Job had succeeded; only the rest is to do",

@@ -8,7 +8,7 @@ workloads.py.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kwok_operator.core.importing.allow import keep
@@ -137,8 +137,10 @@ def _workload(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
     # Only in templates of Jobs: elsewhere the API server takes nothing but Always.
     template["spec"].pop("restartPolicy", None)
     template["spec"].pop("activeDeadlineSeconds", None)
-    made = manifest_of(ref, metadata, spec={**spec, "template": template})
-    return made, notes + of_spec + of_template
+    notes += of_spec + of_template
+    if not spec.get("selector") and ref.kind != "ReplicationController":
+        return None, [Note(ref, Reason.INVALID_FIELD, field="spec.selector", dropped=True)]
+    return manifest_of(ref, metadata, spec={**spec, "template": template}), notes
 
 
 def _job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
@@ -163,7 +165,8 @@ def _job_spec(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> tuple[Man
     template, of_template = _template(
         _get(body, "spec", "template"), ref, keep_images, without=LABELS_OF_A_JOB
     )
-    template["spec"].setdefault("restartPolicy", "Never")
+    if template["spec"].get("restartPolicy") != "OnFailure":
+        template["spec"]["restartPolicy"] = "Never"  # Jobs need one of the two
     return {**spec, "template": template}, notes + of_template
 
 
@@ -193,32 +196,32 @@ def _namespace(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
     labels = metadata.get("labels", {})
     for key in [key for key in labels if LABELS_OF_A_NAMESPACE_THAT_REFUSE.fullmatch(key)]:
         del labels[key]
-        notes.append(Note(ref, Reason.POD_SECURITY, field=f"metadata.labels[{key}]"))
+        notes.append(Note(ref, Reason.POD_SECURITY, field=f"metadata.labels.{key}"))
     return manifest_of(ref, metadata), notes
 
 
 def _policy(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
-    """A PodDisruptionBudget or a LimitRange: its spec, whole or not at all."""
+    """A PodDisruptionBudget, a LimitRange or a ResourceQuota: one that lost a selector, a limit or
+    a scope would be about other pods, so all that is of a type that it can't be drops it."""
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    for note in of_spec:
+        if note.reason is Reason.INVALID_FIELD:
+            return None, [replace(note, dropped=True)]
+    notes += of_spec
     if ref.kind == "LimitRange":
-        limits = [one for one in spec.get("limits", []) if one.get("type") in ("Container", "Pod")]
-        if not limits:
-            return None, [Note(ref, Reason.NOTHING_LEFT, dropped=True)]
-        spec["limits"] = limits
-    return manifest_of(ref, metadata, spec=spec), notes + of_spec
-
-
-def _quota(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
-    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
-    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
-    hard = spec.get("hard", {})
-    for resource in [name for name in hard if not QUOTA.fullmatch(name)]:
-        del hard[resource]
-        notes.append(Note(ref, Reason.QUOTA_UNUSED, field=f"spec.hard[{resource}]"))
-    if not hard:
+        limits = spec.get("limits", [])
+        spec["limits"] = [one for one in limits if one.get("type") in ("Container", "Pod")]
+        if spec["limits"] != limits:
+            notes.append(Note(ref, Reason.QUOTA_UNUSED, field="spec.limits[]"))
+    if ref.kind == "ResourceQuota":
+        hard = spec.get("hard", {})
+        unused = [name for name in hard if not QUOTA.fullmatch(name)]
+        notes += [Note(ref, Reason.QUOTA_UNUSED, field=f"spec.hard.{name}") for name in unused]
+        spec["hard"] = {name: hard[name] for name in hard if name not in unused}
+    if ref.kind != "PodDisruptionBudget" and not (spec.get("hard") or spec.get("limits")):
         return None, [Note(ref, Reason.NOTHING_LEFT, dropped=True)]
-    return manifest_of(ref, metadata, spec=spec), notes + of_spec
+    return manifest_of(ref, metadata, spec=spec), notes
 
 
 def _priority_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
@@ -246,7 +249,7 @@ _CLEANERS: Final[dict[str, Callable[[Mapping[str, Any], Ref, bool], Cleaned]]] =
     "Namespace": _namespace,
     "PriorityClass": _priority_class,
     "RuntimeClass": _runtime_class,
-    "ResourceQuota": _quota,
+    "ResourceQuota": _policy,
     "LimitRange": _policy,
     "PodDisruptionBudget": _policy,
     "Deployment": _workload,

@@ -6,7 +6,7 @@ A shape is built of what fields.py names; values of anything else are never read
 a node by name is kept, and is bound to that node's group later (binding.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import GUARD_TAINT_EFFECT, GUARD_TAINT_KEY, GUARD_TAINT_VALUE
@@ -44,16 +44,21 @@ def pod_shape(
     body: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
     kept = keep(body, POD)
     shape = kept.found
-    _move(shape.get("affinity", {}))
+    _move(shape)
+    _unmerge(shape)
     lost = _names_of(body, told=TOLD, untold=UNTOLD | POD.keys())
     on_host = body.get("hostNetwork") is True
     for part, prefix in (("initContainers", "i"), ("containers", "c")):
         containers = body.get(part)
-        if containers is None and part == "initContainers":
+        if not isinstance(containers, list):
+            if containers is not None:
+                kept.unfit.append(part)
             continue
         made = []
-        for index, container in enumerate(containers if isinstance(containers, list) else [{}]):
+        for index, container in enumerate(containers):
             one, problems = _container(container, on_host=on_host, keep_images=keep_images)
+            if part == "containers":
+                one.pop("restartPolicy", None)  # older API servers take it only of sidecars
             made.append({"name": f"{prefix}{index}", **one})
             kept.unfit += [f"{part}[].{path}" for path in problems]
             if isinstance(container, Mapping):
@@ -83,6 +88,25 @@ def pod_shape(
     return shape, notes
 
 
+def _unmerge(shape: Mapping[str, Any]) -> None:
+    """The API server adds `matchLabelKeys` to the selectors of a pod, and refuses a new pod whose
+    selectors have them."""
+    for term in [*shape.get("topologySpreadConstraints", ()), *_pod_terms(shape)]:
+        keys, selector = term.get("matchLabelKeys", ()), term.get("labelSelector", {})
+        asked = selector.get("matchExpressions", ())
+        left = [r for r in asked if r.get("operator") != "In" or r.get("key") not in keys]
+        if len(left) < len(asked):
+            selector["matchExpressions"] = left
+
+
+def _pod_terms(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a shape asks of other pods."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for terms in shape.get("affinity", {}).get(kind, {}).values():
+            for term in terms:
+                yield term.get("podAffinityTerm", term)
+
+
 _TOLD_APART: Final = {
     "resourceClaims": Reason.RESOURCE_CLAIMS,
     "schedulingGates": Reason.SCHEDULING_GATES,
@@ -90,14 +114,11 @@ _TOLD_APART: Final = {
 }
 
 
-def _move(affinity: Mapping[str, Any]) -> None:
+def _move(shape: Mapping[str, Any]) -> None:
     """Names the namespaces of other pods as they will be called."""
-    for kind in ("podAffinity", "podAntiAffinity"):
-        for terms in affinity.get(kind, {}).values():
-            for term in terms:
-                term = term.get("podAffinityTerm", term)
-                if "namespaces" in term:
-                    term["namespaces"] = [namespace_there(name) for name in term["namespaces"]]
+    for term in _pod_terms(shape):
+        if "namespaces" in term:
+            term["namespaces"] = [namespace_there(name) for name in term["namespaces"]]
 
 
 def _names_of(body: Mapping[str, Any], *, told: Iterable[str], untold: Iterable[str]) -> set[str]:
@@ -112,6 +133,8 @@ def _container(
     container: object, *, on_host: bool, keep_images: bool
 ) -> tuple[dict[str, Any], list[str]]:
     kept = keep(container, CONTAINER)
+    if container is None:
+        kept.unfit.append("")
     made: dict[str, Any] = {"image": IMAGE}
     image = container.get("image") if isinstance(container, Mapping) else None
     if keep_images and isinstance(image, str) and image:
@@ -152,9 +175,11 @@ def kept_metadata(
         chosen = {
             key: value
             for key, value in annotations.items()
-            if isinstance(key, str) and isinstance(value, str) and ANNOTATIONS.fullmatch(key)
+            if isinstance(key, str) and ANNOTATIONS.fullmatch(key)
         }
-        if chosen:
+        found = keep({"annotations": chosen}, {"annotations": TEXTS})
+        kept.unfit += found.unfit
+        if chosen and not found.unfit:
             made["annotations"] = chosen
     elif annotations is not None:
         kept.unfit.append("annotations")
@@ -162,9 +187,12 @@ def kept_metadata(
 
 
 def _invalid(ref: Ref, kept: Kept, *, prefix: str) -> list[Note]:
-    notes = [Note(ref, Reason.INVALID_FIELD, field=f"{prefix}{path}") for path in kept.unfit]
-    notes += [Note(ref, Reason.UNKNOWN_FIELDS, field=f"{prefix}{path}") for path in kept.unknown]
-    return notes
+    told = ((Reason.INVALID_FIELD, kept.unfit), (Reason.UNKNOWN_FIELDS, kept.unknown))
+    return [
+        Note(ref, reason, field=f"{prefix}{path}".rstrip("."))
+        for reason, paths in told
+        for path in dict.fromkeys(paths)
+    ]
 
 
 def spec_of(

@@ -39,6 +39,12 @@ __all__ = ["KINDS", "Imported", "Workloads", "clean_object"]
 _CONTROLLERS: Final = frozenset(
     "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
 )
+_MAKERS: Final = {
+    "ReplicaSet": frozenset({"Deployment"}),
+    "Job": frozenset({"CronJob"}),
+    "Pod": _CONTROLLERS - {"Deployment", "CronJob"},
+}
+"""Whose controller makes them. Operators name their own Deployment as the owner of other kinds."""
 _SYSTEM_PRIORITIES: Final = frozenset(("system-node-critical", "system-cluster-critical"))
 _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("spec",),
@@ -72,7 +78,8 @@ class Workloads:
         self._read = Counter[str]()
         self._seen = set[str]()
         self._owners = set[str]()
-        """The uids of controllers that are imported, or made by one that is."""
+        """The uids of controllers: what they make needs no manifest of its own."""
+        self._terminating = set[str]()
         self._controllers_read = set[str]()
         self._made: dict[Ref, _Workload] = {}
         self._plain: dict[Ref, Manifest] = {}
@@ -93,10 +100,12 @@ class Workloads:
         ref = identity(kind, body)
         if ref is None or not isinstance(body, Mapping):
             self._notes.append(Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True))
+        elif ref.namespace in self._terminating:
+            self._pods[ref.namespace, Reason.TERMINATING] += 1
         elif kind == "PersistentVolume":
-            self._volumes.add_volume(ref.name, body)
+            self._tell_unfit(ref, self._volumes.add_volume(ref.name, body))
         elif kind == "PersistentVolumeClaim":
-            self._volumes.add_claim(ref.namespace, ref.name, body)
+            self._tell_unfit(ref, self._volumes.add_claim(ref.namespace, ref.name, body))
         elif kind == "Pod":
             self._add_pod(ref, body)
         elif kind in _CONTROLLERS:
@@ -106,6 +115,11 @@ class Workloads:
             self._notes += notes
             if manifest is not None:
                 self._plain[ref] = manifest
+            elif kind == "Namespace" and any(n.reason is Reason.TERMINATING for n in notes):
+                self._terminating.add(namespace_there(ref.name))
+
+    def _tell_unfit(self, ref: Ref, fields: list[str]) -> None:
+        self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
     def finish(self, *, groups_of: Mapping[str, str]) -> Imported:
         """`groups_of` gives each node's group, for what is bound to a node."""
@@ -138,13 +152,11 @@ class Workloads:
         if uid is not None:
             self._owners.add(uid)
         owner = _owner(body)
-        if owner is not None and ref.kind != "Job":
-            if owner.uid in self._owners:
-                return
-            if ref.kind == "ReplicaSet" and not _replicas(body):
-                return  # one of many that an owner keeps to go back to
+        made = owner is not None and self._makes(owner, ref.kind)
+        if owner is not None and ref.kind == "ReplicaSet" and (made or not _replicas(body)):
+            return  # without replicas it is one of many that an owner keeps to go back to
         manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
-        if manifest is not None and owner is not None and ref.kind != "Job":
+        if manifest is not None and owner is not None and not made:
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
         self._notes += notes
         if manifest is not None:
@@ -156,29 +168,35 @@ class Workloads:
                 claim_prefixes=[f"{name}-{ref.name}-" for name in templates_of_claims(spec)],
             )
 
+    def _makes(self, owner: "_Owner", kind: str) -> bool:
+        return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())
+
     def _add_pod(self, ref: Ref, body: Mapping[str, Any]) -> None:
-        status = keep(body.get("status"), {"phase": str}).found
+        phase = keep(body.get("status"), {"phase": str}).found.get("phase")
         metadata, spec = body.get("metadata"), body.get("spec")
-        phase = status.get("phase", "")
+        node = keep(spec, {"nodeName": str}).found.get("nodeName", "")
         if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp") is not None:
             self._pods[ref.namespace, Reason.TERMINATING] += 1
             return
         if phase in ("Succeeded", "Failed"):
             self._pods[ref.namespace, Reason.ENDED] += 1
             return
-        if phase == "Pending":
+        if phase == "Pending" and not node:
             self._pods[ref.namespace, Reason.PENDING] += 1
         owner = _owner(body)
-        if owner is not None and owner.uid in self._owners:
+        if owner is not None and self._makes(owner, ref.kind):
             return
-        if owner is not None and owner.kind in self._controllers_read and owner.is_known:
+        if (
+            owner is not None
+            and owner.is_known
+            and owner.kind in self._controllers_read & _MAKERS["Pod"]
+        ):
             # It came, or went, while the cluster was read: another read would find it settled.
             self._pods[ref.namespace, Reason.OWNER_CAME_OR_WENT] += 1
             return
         manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)
         if manifest is None:
             return
-        node = keep(spec, {"nodeName": str}).found.get("nodeName", "")
         if owner is None:
             self._notes += notes
             self._made[ref] = _Workload(manifest, claims=claims_of(spec))
