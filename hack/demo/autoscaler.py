@@ -51,7 +51,8 @@ class NoAutoscaler(Exception):
 def find(environ: Mapping[str, str], *, seconds: float = 10.0) -> Path:
     """Return the program that the environment names, or that PATH has, if it can be used."""
     named = environ.get(VARIABLE, "")
-    found = shutil.which(named or _NAME, path=environ.get("PATH"))
+    # Not every shell expands the ~ of `make demo CLUSTER_AUTOSCALER=~/...`.
+    found = shutil.which(os.path.expanduser(named) or _NAME, path=environ.get("PATH"))
     if found is None:
         what = f"{VARIABLE}={named} is no program" if named else f"PATH has no {_NAME}"
         raise NoAutoscaler(what)

@@ -3,6 +3,7 @@
 - the rights that deploy/import gives are enough, and give no Secrets; kubectl takes what comes out
 - a cluster with nodes of three clouds and workloads of every kind runs again: its pods, its nodes
   by pool and zone, its PodDisruptionBudgets
+- under other names as many pods run on as many nodes of each zone, and as many may be evicted
 """
 
 import json
@@ -133,6 +134,37 @@ def test_a_cluster_runs_again(source: Kubectl, tmp_path: Path) -> None:
         assert {evicted(kubectl, name) for name, number in allowed.items() if number} == {201}
 
 
+def test_a_cluster_runs_again_under_other_names(source: Kubectl, tmp_path: Path) -> None:
+    ran, pools, allowed = running(source), nodes_by_pool(source), disruptions(source)
+    output = tmp_path / "rehearsal"
+    run_import(reader(source, tmp_path), output, "--anonymize")
+    text = "".join(path.read_text() for path in output.rglob("*") if path.is_file())
+    assert not [name for name in ("shop", "bank", "deployment-1", "general") if name in text]
+    with own_cluster("import-anonymous", directory=tmp_path) as target:
+        target.harness.ensure()
+        kubectl = target.kubectl
+        kubectl("apply", f"--kustomize={output}", timeout=300)
+        zones = Counter(zone for _, zone in pools.elements())
+        eventually(
+            lambda: nodes_by_zone(kubectl),
+            lambda found: found == zones,
+            describe="as many nodes in each zone",
+            timeout=120,
+        )
+        eventually(
+            lambda: [pod["status"]["phase"] for pod in kubectl.api.list(PODS)[0]],
+            lambda phases: phases.count("Running") >= sum(ran.values()) * 99 / 100,
+            describe="99 % of the pods run again",
+            timeout=180,
+        )
+        eventually(
+            lambda: sorted(disruptions(kubectl).values()),
+            lambda found: found == sorted(allowed.values()),
+            describe="as many disruptions are allowed",
+            timeout=60,
+        )
+
+
 def settled(kubectl: Kubectl) -> None:
     """Returns when all pods run that can, and budgets have seen them."""
 
@@ -176,6 +208,10 @@ def nodes_by_pool(kubectl: Kubectl) -> Counter[tuple[str, str]]:
         (next(labels[key] for key in production.POOL_LABELS if key in labels), labels[ZONE_LABEL])
         for labels in found
     )
+
+
+def nodes_by_zone(kubectl: Kubectl) -> Counter[str]:
+    return Counter(node["metadata"]["labels"][ZONE_LABEL] for node in kubectl.api.list(NODES)[0])
 
 
 def disruptions(kubectl: Kubectl) -> dict[tuple[str, str], int]:

@@ -15,6 +15,13 @@ Json = dict[str, Any]
 
 CLEAN = cleaner(groups_of={})
 KINDS = ("Deployment", "Job", "Pod")
+_FITS = {
+    "scale": ("Deployment", "Job"),
+    "reshape": ("Deployment", "Pod"),
+    "progress": ("Job",),
+    "end": ("Pod",),
+    "delete": KINDS,
+}
 
 
 class World:
@@ -52,10 +59,11 @@ class World:
         return "ADDED", copy.deepcopy(body)
 
     def change(self, action: str, number: int, value: int) -> tuple[str, Json]:
-        """Of the object with this number, whatever it is; no event if the change fits none."""
-        if not self.objects:
+        """Of one of those that it fits; no event if there is none."""
+        fit = [uid for uid, body in self.objects.items() if body["kind"] in _FITS.get(action, ())]
+        if not fit:
             return "", {}
-        uid = list(self.objects)[number % len(self.objects)]
+        uid = fit[number % len(fit)]
         body = self.objects[uid]
         match action, body["kind"]:
             case "scale", "Deployment":
@@ -75,8 +83,6 @@ class World:
                 body["status"]["phase"] = "Succeeded" if value % 2 else "Failed"
             case "delete", _:
                 return "DELETED", self.objects.pop(uid)
-            case _:
-                return "", {}
         body["metadata"]["generation"] += 1
         return "MODIFIED", copy.deepcopy(body)
 

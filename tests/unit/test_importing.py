@@ -263,10 +263,13 @@ async def test_anonymous_names_are_kept_beside(
 
 
 @pytest.mark.parametrize("place", ["out/names.json", "mine"])
-async def test_a_table_that_can_t_be_is_told(place: str, run: Import, tmp_path: Path) -> None:
+async def test_a_table_that_can_t_be_is_told(
+    place: str, run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
     (tmp_path / "mine").write_text("mine")
     flags = ["--anonymize", "--anonymize-table", str(tmp_path / place)]
     code, _ = await run(*flags)
     assert code == 2
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "out").exists()
+    assert server.seen == []

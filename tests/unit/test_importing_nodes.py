@@ -231,6 +231,8 @@ def test_a_group_a_zone_where_zones_differ() -> None:
     assert sizes(found) == {"web-eu-1a": 2, "web-eu-1b": 1}
     assert found.groups_of == {"a": "web-eu-1a", "b": "web-eu-1b", "c": "web-eu-1a"}
     assert sizes(grouped(in_pool("a", **{ZONE: "eu-1a"}))) == {"web": 1}
+    found = grouped(in_pool("a", **{ZONE: "eu-1a"}), in_pool("b"))
+    assert sizes(found) == {"web-eu-1a": 1, "web": 1}
 
 
 def test_pools_of_karpenter_mix_kinds_of_nodes() -> None:
@@ -270,6 +272,11 @@ def test_by_the_keys_that_are_asked_for() -> None:
     }
 
 
+def test_keys_that_no_node_has_are_told() -> None:
+    found = grouped(in_pool("a", team="red"), group_by=["taem", "team"])
+    assert told(found, Reason.NO_SUCH_KEY) == [("", "metadata.labels[taem]", 1)]
+
+
 def test_by_shape_nodes_that_are_alike_are_one_group() -> None:
     def same(number: int, **parts: Any) -> dict[str, Any]:
         memory = f"{16_000_000 + number * 3_000}Ki"
@@ -289,6 +296,12 @@ def test_by_shape_nodes_that_are_alike_are_one_group() -> None:
         same(6, labels={TYPE: "m5.large"}),
     ):
         assert sorted(sizes(grouped(*alike, other)).values()) == [1, 6]
+
+
+def test_by_shape_a_place_is_no_shape() -> None:
+    region = "topology.kubernetes.io/region"
+    bodies = [node(z, labels={ZONE: f"eu-1{z}", region: f"eu-{z}"}) for z in "ab"]
+    assert sizes(grouped(*bodies)) == {"4cpu-16gi-eu-1a": 1, "4cpu-16gi-eu-1b": 1}
 
 
 def test_few_nodes_with_labels_of_their_own_are_groups_of_their_own() -> None:
@@ -312,6 +325,12 @@ def test_the_template_is_the_most_common_node_and_what_differs_is_told() -> None
         ("web", "metadata.labels[only]", 1),
         ("web", "metadata.labels[rack]", 2),
     ]
+
+
+def test_what_most_nodes_lack_the_template_lacks() -> None:
+    found = grouped(*map(in_pool, "abc"), in_pool("d", zz="1"), in_pool("e", zz="1"))
+    assert "zz" not in found.manifests[0]["spec"]["template"]["shape"]["labels"]
+    assert told(found, Reason.NODES_DIFFER) == [("web", "metadata.labels[zz]", 2)]
 
 
 def test_differences_in_every_part_are_told() -> None:
@@ -362,11 +381,34 @@ def test_what_a_shape_cannot_say_stands_in_the_node() -> None:
     assert sum(key.startswith("label-") for key in again["metadata"]["labels"]) == 140
 
 
-def test_more_to_give_away_than_there_is() -> None:
-    found = grouped(node(capacity={"cpu": "4"}, allocatable={"cpu": "5", "pods": "50"}))
+@each_row(
+    "allocatable",
+    [{"cpu": "5"}, {"pods": "50"}, {"cpu": "3.9999999995"}, {"memory": "3"}, {"x.io/nic": "2"}],
+)
+def test_what_can_be_allocated_is_exact(allocatable: dict[str, str]) -> None:
+    body = node(capacity={"ephemeral-storage": "100Gi"}, allocatable=allocatable)
+    found = grouped(body)
     is_whole(found)
-    allocatable = resolved(found.manifests[0]["spec"]["template"])["status"]["allocatable"]
-    assert (allocatable["cpu"], allocatable["pods"]) == ("5", "50")
+    (manifest,) = found.manifests
+    status = resolved(manifest["spec"]["template"])["status"]
+    assert amounts(status["allocatable"]) == amounts(body["status"]["allocatable"])
+    assert amounts(body["status"]["capacity"]).items() <= amounts(status["capacity"]).items()
+
+
+def test_a_template_says_no_more_than_it_must() -> None:
+    usual = {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+    more = grouped(node(labels=usual, capacity={"hugepages-2Mi": "0"}, allocatable={"cpu": "5"}))
+    assert more.manifests[0]["spec"]["template"] == {
+        "shape": {"memory": "16Gi", "maxPods": 110},
+        "node": {"status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "5"}}},
+    }
+
+
+def test_the_architecture_that_only_the_kubelet_tells() -> None:
+    body = node()
+    body["status"]["nodeInfo"] = {"architecture": "arm64", "operatingSystem": "linux"}
+    labels = resolved(grouped(body).manifests[0]["spec"]["template"])["metadata"]["labels"]
+    assert labels["kubernetes.io/arch"] == "arm64"
 
 
 @each_row(

@@ -10,6 +10,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from kwok_operator.core.importing.trace import (
     shape_of,
 )
 from kwok_operator.errors import TraceError
+from kwok_operator.importing.tracefiles import Told, read_trace
 from tests.fakes.traced import CLEAN, KINDS, Played, World
 
 ACTIONS = ("create", "create", "scale", "reshape", "progress", "end", "delete", "blind", "part")
@@ -179,6 +181,15 @@ def event(happening: Happening, at: float, key: Key = CART, **fields: Any) -> Ev
 START: list[Line] = [Header(start=0), POD, DEPLOYMENT]
 
 
+def test_the_sample_can_be_played() -> None:
+    path = Path(__file__).parents[2] / "deploy/samples/traces/rush-hour.jsonl"
+    told = Told()
+    made = requests([line for _, line in read_trace(path, clean=CLEAN, told=told)])
+    assert not told.cut
+    assert {request.verb for request in made} == set(Verb)
+    assert made[-1].at == 90
+
+
 def test_speed_and_prefix() -> None:
     lines = [*START, event(Happening.CREATE, 10, replicas=3), event(Happening.DELETE, 30)]
     namespace, account, create, delete = requests(lines, speed=10, namespace_prefix="r-")
@@ -242,6 +253,41 @@ def test_what_import_would_not_keep_is_not_sent() -> None:
     for word in ("steal", "privileged", "hostPath", "hostNetwork", "production-1", "finalizers"):
         assert word not in text
     assert '"a": "b"' in text
+
+
+def test_a_shape_that_is_told_anew_is_cleaned_anew() -> None:
+    pods = [Key("Pod", "shop", name) for name in "ab"]
+    lines: list[Line] = [
+        *START,
+        Shape("s", POD.body),
+        event(Happening.CREATE, 0, pods[0], shape="s"),
+    ]
+    lines += [Shape("s", {**POD.body, "spec": {"containers": [{"command": ["steal"]}]}})]
+    made = requests([*lines, event(Happening.CREATE, 1, pods[1], shape="s")])
+    assert "steal" not in str(made)
+
+
+def test_between_parts_what_ended_stays_and_what_is_missing_goes() -> None:
+    ended, missed, stays = (Key("Pod", "shop", name) for name in ("ended", "missed", "stays"))
+    lines = [*START, *(event(Happening.CREATE, 1, pod) for pod in (ended, missed, stays))]
+    lines += [event(Happening.END, 2, ended, phase="Failed"), Header(start=0, part=2, at=3), POD]
+    lines += [event(Happening.PRESENT, 3, stays), event(Happening.DELETE, 5, ended)]
+    made = requests(lines)[5:]
+    assert [(request.verb, request.key.name, request.at) for request in made] == [
+        (Verb.END, "ended", 2),
+        (Verb.DELETE, "missed", 3),
+        (Verb.DELETE, "ended", 5),
+    ]
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    replay, lines = Replay(Settings(), clean=CLEAN), list(START)
+    for number in range(3):
+        pod = Key("Pod", "shop", f"w-{number}")
+        lines += [event(Happening.CREATE, number, pod, prefix="w-")]
+        lines += [event(Happening.DELETE, number, pod)]
+    assert len(list(replay.requests(("", line) for line in lines))) == 2 + 6
+    assert not replay._live and not replay._names
 
 
 def test_lines_about_what_nobody_saw_coming_are_counted() -> None:

@@ -159,6 +159,19 @@ async def test_a_broken_watch_goes_on_where_it_was(server: FakeApiServer, record
     assert all(gap.since <= gap.at for gap in gaps)
 
 
+async def test_what_was_told_is_not_told_again(server: FakeApiServer, record: Record) -> None:
+    async with record() as running:
+        server.create(DEPLOYMENTS, deployment(1))
+        for replicas in (4, 2):
+            server.patch(DEPLOYMENTS, "cart", {"spec": {"replicas": replicas}})
+        await until(written(running, 4))
+        server.cut_watches()
+        await until(lambda: server.calls["watch", "deployments"] == 2)
+        server.delete(DEPLOYMENTS, "cart")
+        await until(lambda: "delete Deployment shop/cart" in running.told())
+    assert running.told().count("scale Deployment shop/cart") == 2
+
+
 async def test_what_is_away_at_the_end_may_have_lost_something(
     server: FakeApiServer, record: Record
 ) -> None:

@@ -167,6 +167,16 @@ def test_what_is_not_kept_is_no_update() -> None:
     assert updated.happening is Happening.UPDATE
 
 
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_labels_and_annotations_change_without_a_generation(part: str) -> None:
+    recorder = listed()
+    seen(recorder, pod(metadata={"generation": 1}))
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+    marked = pod(metadata={"generation": 1, part: {key: "false"}})
+    (updated,) = seen(recorder, marked, what="MODIFIED")
+    assert updated.happening is Happening.UPDATE
+
+
 def test_shapes_are_written_once_for_each_file() -> None:
     recorder = listed()
 
@@ -179,6 +189,15 @@ def test_shapes_are_written_once_for_each_file() -> None:
     third = list(recorder.happened("Pod", {"type": "ADDED", "object": pod("u3", "r")}, at=3))
     assert [shapes(lines) for lines in (first, other, part, third)] == [1, 0, 1, 0]
     assert len(part) == 1 + 1 + 2
+
+
+def test_a_part_leaves_out_what_has_ended() -> None:
+    recorder = listed()
+    for uid in ("u1", "u2"):
+        seen(recorder, pod(uid, uid))
+    seen(recorder, pod("u1", "u1", status={"phase": "Failed"}), what="MODIFIED")
+    part = recorder.part(Header(start=0, part=2, at=2), at=2)
+    assert [str(line.key) for line in part if isinstance(line, Event)] == ["Pod shop/u2"]
 
 
 def test_memory_follows_what_lives() -> None:

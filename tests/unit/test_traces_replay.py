@@ -146,13 +146,26 @@ async def test_requests_are_sent_when_they_are_due(server: FakeApiServer, player
     assert len(report.errors) == 4 and min(report.errors) >= 0
 
 
+async def test_the_clock_starts_when_all_is_there(server: FakeApiServer, player: Player) -> None:
+    held = server.hold(verb="create", resource="deployments")
+    lines = (event("present", 0, replicas=1), event("create", 0, pod("first")))
+    playing = asyncio.create_task(player.play(*lines))
+    await until(lambda: player.asked("deployments"))
+    await asyncio.sleep(0.05)
+    assert not player.asked("pods")
+    held.set()
+    report = await playing
+    assert len(report.errors) == 1
+
+
 async def test_one_object_in_order_and_others_meanwhile(
     server: FakeApiServer, player: Player
 ) -> None:
     held = server.hold(verb="create", resource="deployments")
     lines = (event("create", 0, replicas=1), event("scale", 1, replicas=5), event("delete", 2))
     playing = asyncio.create_task(player.play(*lines, event("create", 3, pod("other"))))
-    await until(lambda: player.asked("pods") == [("create", "other")])
+    await until(lambda: player.asked("pods") and player.asked("deployments"))
+    assert player.asked("pods") == [("create", "other")]
     assert player.asked("deployments") == [("create", "cart")]
     held.set()
     await playing
@@ -185,6 +198,13 @@ async def test_what_is_anothers_is_left_alone(server: FakeApiServer, player: Pla
     assert server.objects(DEPLOYMENTS)["cart"]["spec"] == {"replicas": 3}
     assert list(server.objects(PODS)) == ["mine"]
     assert "1 x create Deployment, 409; such as Deployment shop/cart" in player.said
+
+
+async def test_a_namespace_that_is_there_will_do(server: FakeApiServer, player: Player) -> None:
+    server.create(NAMESPACES, {"metadata": {"name": "shop"}})
+    server.create(f"{NAMESPACES}/shop/serviceaccounts", {"metadata": {"name": "default"}})
+    assert not (await player.play(event("create", 0, pod("a")))).refused
+    assert server.objects(NAMESPACES)["shop"]["metadata"].get("labels") is None
 
 
 async def test_what_is_refused_is_counted_and_the_rest_goes_on(

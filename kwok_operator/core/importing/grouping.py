@@ -162,6 +162,7 @@ class _Grouping:
     def run(self) -> Grouped:
         here = [node for node in self._nodes if node.dropped is None]
         self._tell_dropped()
+        self._tell_unknown_keys()
         groups: dict[Identity, list[_Node]] = defaultdict(list)
         for node, pool in self._pools(here):
             groups[pool.source, pool.name, (*pool.parts, zone(node.labels))].append(node)
@@ -183,6 +184,12 @@ class _Grouping:
             groups_of={node.name: names[each] for each in groups for node in groups[each]},
             read=len(self._nodes) + self._odd,
         )
+
+    def _tell_unknown_keys(self) -> None:
+        for key in self._group_by:
+            if not any(key in node.labels or key in node.annotations for node in self._nodes):
+                field = f"metadata.labels[{key}]"
+                self._notes.append(Note(Ref("Node", "", ""), Reason.NO_SUCH_KEY, field))
 
     def _tell_dropped(self) -> None:
         for node in self._nodes:

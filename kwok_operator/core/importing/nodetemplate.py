@@ -68,9 +68,8 @@ def kept_of(node: Mapping[str, Any]) -> Kept:
     capacity, allocatable = (_amounts(status.get(part)) for part in ("capacity", "allocatable"))
     for name in [name for name, text in capacity.items() if not parse_quantity(text)]:
         # None of it and not listed is the same for pods, and kubelets list much of which is none.
-        if not parse_quantity(allocatable.get(name, 0)):
-            del capacity[name]
-            allocatable.pop(name, None)
+        del capacity[name]
+        allocatable.pop(name, None)
     return {
         "labels": labels,
         "annotations": {

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     NODE_SURPLUS = "NodeSurplus"
     NODES_DIFFER = "NodesDiffer"
     LABEL_DROPPED = "LabelDropped"
+    NO_SUCH_KEY = "NoSuchKey"
     NO_PRICE = "NoPrice"
     NO_BOUNDS = "NoBounds"
     BOUNDS_SPLIT = "BoundsSplit"
@@ -81,6 +82,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.NODES_DIFFER: "nodes of the group had another value, or none; all get the template's",
     Reason.LABEL_DROPPED: "nodes had this label, which belongs to a machine; pods that select it"
     " find no node",
+    Reason.NO_SUCH_KEY: "no node has this label or annotation of --group-by; correct it",
     Reason.NO_PRICE: "the price list has no price for the instance type and zone",
     Reason.NO_BOUNDS: "nothing that could be read says how far the group may be scaled, so no"
     " autoscaler is let near it; add spec.autoscaling",

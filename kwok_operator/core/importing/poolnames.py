@@ -21,7 +21,7 @@ _HASH_LENGTH: Final = 5
 def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
     """They depend on the identities alone, and not on their order."""
     pools: dict[tuple[str, str], list[Identity]] = defaultdict(list)
-    for identity in sorted(identities):
+    for identity in identities:
         pools[identity[:2]].append(identity)
     titles = {
         identity: "-".join([identity[1], *_telling(identity, members)])

@@ -213,8 +213,7 @@ class Recorder:
         if live is None or not live.shape:
             return
         self._shapes.release(live.shape)
-        if self._by_key.get(live.key) == uid:
-            del self._by_key[live.key]
+        del self._by_key[live.key]
         yield self._told(Event(at, Happening.DELETE, live.key, late=late))
 
     def _told(self, event: Event) -> Event:
