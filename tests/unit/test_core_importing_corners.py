@@ -576,3 +576,24 @@ def test_pods_that_are_alike_are_told_once() -> None:
         (Reason.NOT_SCHEDULING, "", 3),
         (Reason.OWNER_UNKNOWN, "", 3),
     ]
+
+
+def test_who_owns_pods_is_their_controller_of_its_own_api() -> None:
+    """Other projects have a StatefulSet, too; whoever only wants pods to be collected with it
+    doesn't make them."""
+    own = ("StatefulSet", body_of("db", {"selector": SELECTOR}))
+    other = {**owned_by("StatefulSet", "x"), "apiVersion": "apps.kruise.io/v1beta1"}
+    result = imported(own, pod("x-0", owner=other))
+    assert len(found(result, "ReplicaSet")) == 1
+    result = imported(own, pod("p", owner={**owned_by("Custom", "c"), "controller": False}))
+    assert len(found(result, "Pod")) == 1
+
+
+def test_gathered_pods_are_where_their_volumes_are() -> None:
+    owner = owned_by("Cluster", "pg")
+    result = imported(
+        *(volume(f"v{i}", f"pg-{i}", zone) for i, zone in enumerate("abb")),
+        *(pod(f"pg-{i}", owner=owner, spec=with_claim(f"pg-{i}")) for i in range(3)),
+    )
+    places = {s["spec"]["replicas"]: required_of(s)[0] for s in found(result, "ReplicaSet")}
+    assert {count: place["values"] for count, place in places.items()} == {1: ["a"], 2: ["b"]}
