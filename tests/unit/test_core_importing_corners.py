@@ -597,3 +597,18 @@ def test_gathered_pods_are_where_their_volumes_are() -> None:
     )
     places = {s["spec"]["replicas"]: required_of(s)[0] for s in found(result, "ReplicaSet")}
     assert {count: place["values"] for count, place in places.items()} == {1: ["a"], 2: ["b"]}
+
+
+def test_namespaces_that_are_selected_by_name_are_those_that_moved() -> None:
+    key = "kubernetes.io/metadata.name"
+    asked = {"key": key, "operator": "In", "values": ["kube-system", "shop"]}
+    selector = {"matchLabels": {key: "kube-system"}, "matchExpressions": [asked, {"key": key}]}
+    terms = [{"namespaceSelector": selector, "topologyKey": "zone"}]
+    live = {"affinity": {"podAffinity": {REQUIRED: terms}}}
+    shape, _ = pod_shape(copy.deepcopy(live), ref=REF)
+    (term,) = shape["affinity"]["podAffinity"][REQUIRED]
+    assert term["namespaceSelector"]["matchLabels"] == {key: "imported-kube-system"}
+    assert [e.get("values") for e in term["namespaceSelector"]["matchExpressions"]] == [
+        ["imported-kube-system", "shop"],
+        None,
+    ]
