@@ -452,11 +452,11 @@ class Emulation:
             ready=sum(record.name in machines for record in seen.ready),
             available=sum(r.usable and r.name in machines for r in seen.ready),
         )
-        told = [played]
+        shown = [played]
         if played.scalable.kind is Kind.MACHINE_DEPLOYMENT:
             of_set = self.scalables[Kind.MACHINE_SET].get(played.scalable.namespace, owner.name)
-            told += [of_set] if of_set is not None else []
-        for each in told:
+            shown += [of_set] if of_set is not None else []
+        for each in shown:
             status = scalable_status(
                 counts,
                 wanted=played.scalable.replicas or 0,

@@ -175,9 +175,12 @@ class _Reader:
         """Those of the nodes, and those that CA sees from zero."""
         info = self._status("nodeInfo")
         default = {ARCH_LABEL: self._default_arch, OS_LABEL: "linux"}
-        told = {ARCH_LABEL: info.get("architecture", ""), OS_LABEL: info.get("operatingSystem", "")}
-        nodes = default | {key: value for key, value in told.items() if value}
-        seen = default | (told if self._template is not None else {})
+        labels = {
+            ARCH_LABEL: info.get("architecture", ""),
+            OS_LABEL: info.get("operatingSystem", ""),
+        }
+        nodes = default | {key: value for key, value in labels.items() if value}
+        seen = default | (labels if self._template is not None else {})
         empty = [key for key in (ARCH_LABEL, OS_LABEL) if not seen[key]]
         handed_on = {
             key: value
