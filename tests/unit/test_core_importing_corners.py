@@ -178,6 +178,53 @@ def test_a_value_of_a_wrong_type_is_left_out_and_told(name: str) -> None:
     assert shape["containers"] == [{"name": "c0", "image": "fake"}]
 
 
+@pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "kwok-provider", "operator": "Exists"}, True),
+        ({"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}, True),
+        ({"key": "kwok-provider", "value": "false"}, False),
+        ({"key": "kwok-provider"}, False),
+        ({"key": "kwok-provider", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_the_guard_taint_is_tolerated_by_one_toleration(
+    toleration: dict[str, str], fits: bool
+) -> None:
+    shape, _ = pod_shape({"tolerations": [dict(toleration)]}, ref=REF)
+    own = {"key": "kwok-provider", "operator": "Exists"}
+    assert shape["tolerations"] == [toleration] if fits else [toleration, own]
+
+
+def test_what_was_lost_is_told_by_the_names_that_are_known() -> None:
+    container = {"name": "x", "image": "x", "env": [{"name": "secret"}], "command": [], "secret": 1}
+    live = {"containers": [container], "initContainers": [{"args": ["secret"]}], "nodeName": "n"}
+    live |= {"volumes": [{}], "hostAliases": None, "dnsPolicy": "x", "secret": "x"}
+    live |= {"schedulingGates": [{}], "readinessGates": [{}], "resourceClaims": [{}]}
+    _, notes = pod_shape(live, ref=REF)
+    *apart, rest = notes
+    assert {n.field for n in apart} == {
+        "spec.schedulingGates",
+        "spec.readinessGates",
+        "spec.resourceClaims",
+    }
+    assert rest.reason is Reason.NOT_SCHEDULING and rest.detail == (
+        "containers[].env, containers[].image, containers[].others, initContainers[].args,"
+        " others, volumes"
+    )
+
+
+def test_an_object_that_is_read_is_not_changed() -> None:
+    spec = {**CONSTRAINTS, "nodeSelector": {"kubernetes.io/hostname": "n1"}, "containers": [{}]}
+    labels = {"app": "web"}
+    live = pod("a", spec=spec, labels=labels)
+    before = copy.deepcopy(live)
+    imported(live, groups_of={"n1": "g"})
+    assert live == before
+
+
 def test_containers_that_are_no_list_are_none() -> None:
     shape, notes = pod_shape({"initContainers": "x", "containers": {"a": 1}}, ref=REF)
     assert "initContainers" not in shape
@@ -228,6 +275,7 @@ def test_annotations_of_a_list_are_kept() -> None:
         "scheduling.volcano.sh/queue-name": "q",
     }
     lost = {"kubernetes.io/config.mirror": "x", "xkarpenter.sh/a": "b", "karpenter.sh/": "c"}
+    lost["controller.kubernetes.io/pod-deletion-cost-x"] = "5"
     result = imported(pod("a", annotations=kept | lost), pod("b", annotations={**kept, **lost}))
     assert [m["metadata"]["annotations"] for m in found(result, "Pod")] == [kept, kept]
     odd = imported(pod("a", annotations={"karpenter.sh/do-not-disrupt": True}))
@@ -279,8 +327,9 @@ def test_jobs_that_ended_are_not_run_again() -> None:
         ("Job", body_of("failed", {}, status=ended("Failed"))),
         ("Job", body_of("all", {"completions": 2}, status={"succeeded": 2})),
         ("Job", body_of("suspended", {"completions": 2}, status=ended("Suspended"))),
+        ("Job", body_of("not-yet", status={"conditions": [{"type": "Failed", "status": "False"}]})),
     )
-    assert [m["metadata"]["name"] for m in found(result, "Job")] == ["suspended"]
+    assert [m["metadata"]["name"] for m in found(result, "Job")] == ["not-yet", "suspended"]
     assert [n.dropped for n in result.notes if n.reason is Reason.ENDED] == [True] * 3
 
 
@@ -320,7 +369,7 @@ def test_what_is_in_a_namespace_that_goes_goes() -> None:
         pod("a", namespace="old"),
     )
     assert result.manifests == []
-    assert [(n.count, n.dropped) for n in result.notes] == [(1, True), (2, False)]
+    assert [(n.count, n.dropped) for n in result.notes] == [(1, True)] * 3
 
 
 def test_pods_that_a_controller_ties_to_nodes_are_alike_on_one_group() -> None:
@@ -331,7 +380,9 @@ def test_pods_that_a_controller_ties_to_nodes_are_alike_on_one_group() -> None:
         ]}}}}  # fmt: skip
 
     owner = owned_by("AdvancedDaemonSet", "agent")
-    labels = {"app": "agent", "pod-template-hash": "x"}
+    of_one = """pod-template-hash controller-revision-hash controller-uid job-name
+    apps.kubernetes.io/pod-index statefulset.kubernetes.io/pod-name""".split()
+    labels = {"app": "agent", **dict.fromkeys(of_one, "x")}
     result = imported(
         *(
             pod(f"a{i}", owner=owner, spec=on(f"n{i}"), labels={**labels, "index": str(i)})
@@ -348,7 +399,7 @@ def test_pods_that_a_controller_ties_to_nodes_are_alike_on_one_group() -> None:
     assert differ == [("metadata.labels.index", 2)]
     alone = sets[1]["spec"]["template"]["metadata"]["labels"]
     assert alone.items() >= {"app": "agent", "index": "0"}.items()
-    assert "pod-template-hash" not in alone
+    assert not set(of_one) & alone.keys()
 
 
 def test_the_order_of_labels_is_their_own() -> None:
@@ -462,3 +513,102 @@ def test_too_many_alternatives_leave_out_the_volume() -> None:
         terms = made["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
         assert {len(term["matchExpressions"]) for term in terms} == {1 if told else 2}
         assert (Reason.TOO_MANY_PLACES in reasons(result)) is told
+
+
+def test_a_place_is_asked_for_once() -> None:
+    spec = with_claim("a")
+    spec["volumes"] += with_claim("b")["volumes"]
+    (made,) = found(
+        imported(volume("v1", "a", "x"), volume("v2", "b", "x"), pod("p", spec=spec)), "Pod"
+    )
+    assert required_of(made) == [{"key": "zone", "operator": "In", "values": ["x"]}]
+
+
+def test_wishes_for_nodes_are_wishes_for_groups() -> None:
+    def wish(operator: str, *values: str) -> dict[str, Any]:
+        asked: dict[str, Any] = {"key": "kubernetes.io/hostname", "operator": operator}
+        asked |= {"values": list(values)} if values else {}
+        return {"weight": 1, "preference": {"matchExpressions": [asked]}}
+
+    wishes = [wish("In", "n1"), wish("In", "gone"), wish("NotIn", "n1"), wish("Exists")]
+    spec = {"affinity": {"nodeAffinity": {PREFERRED: wishes}}}
+    result = imported(pod("p", spec=spec), groups_of={"n1": "g"})
+    kept = found(result, "Pod")[0]["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    assert [k["preference"]["matchExpressions"] for k in kept] == [
+        [{"key": GROUP, "operator": "In", "values": ["g"]}],
+        [{"key": "kubernetes.io/hostname", "operator": "Exists"}],
+    ]
+    assert reasons(result)[Reason.NODE_UNKNOWN] == 2
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Custom"])
+def test_only_pods_and_jobs_end(kind: str) -> None:
+    """The API server takes nothing else in what makes pods that are to run for good."""
+    ends = {"restartPolicy": "Never", "activeDeadlineSeconds": 5, "containers": [{}]}
+    if kind == "Deployment":
+        result = imported((kind, body_of("a", {"selector": SELECTOR, "template": {"spec": ends}})))
+    else:
+        result = imported(pod("a", spec=ends, owner=owned_by(kind, "o")))
+    assert not ends.keys() - {"containers"} & result.manifests[1]["spec"]["template"]["spec"].keys()
+
+
+def test_pods_that_are_alike_are_told_once() -> None:
+    owner = owned_by("Custom", "c")
+    result = imported(
+        *(
+            pod(
+                f"p{i}",
+                owner=owner,
+                labels=labels,
+                annotations={"karpenter.sh/a": "x", "karpenter.sh/b": str(i)},
+                spec={"volumes": [{}]},
+            )
+            for i, labels in enumerate(({"a": "x"}, {"a": "y", "b": "x"}, {"c": "x"}))
+        )
+    )
+    metadata = found(result, "ReplicaSet")[0]["spec"]["template"]["metadata"]
+    assert metadata["annotations"] == {"karpenter.sh/a": "x"}
+    told = [(n.reason, n.field, n.count) for n in result.notes]
+    assert told == [
+        (Reason.LABELS_DIFFER, "metadata.labels.a", 3),
+        (Reason.LABELS_DIFFER, "metadata.labels.b", 3),
+        (Reason.LABELS_DIFFER, "metadata.labels.c", 3),
+        (Reason.NOT_SCHEDULING, "", 3),
+        (Reason.OWNER_UNKNOWN, "", 3),
+    ]
+
+
+def test_who_owns_pods_is_their_controller_of_its_own_api() -> None:
+    """Other projects have a StatefulSet, too; whoever only wants pods to be collected with it
+    doesn't make them."""
+    own = ("StatefulSet", body_of("db", {"selector": SELECTOR}))
+    other = {**owned_by("StatefulSet", "x"), "apiVersion": "apps.kruise.io/v1beta1"}
+    result = imported(own, pod("x-0", owner=other))
+    assert len(found(result, "ReplicaSet")) == 1
+    result = imported(own, pod("p", owner={**owned_by("Custom", "c"), "controller": False}))
+    assert len(found(result, "Pod")) == 1
+
+
+def test_gathered_pods_are_where_their_volumes_are() -> None:
+    owner = owned_by("Cluster", "pg")
+    result = imported(
+        *(volume(f"v{i}", f"pg-{i}", zone) for i, zone in enumerate("abb")),
+        *(pod(f"pg-{i}", owner=owner, spec=with_claim(f"pg-{i}")) for i in range(3)),
+    )
+    places = {s["spec"]["replicas"]: required_of(s)[0] for s in found(result, "ReplicaSet")}
+    assert {count: place["values"] for count, place in places.items()} == {1: ["a"], 2: ["b"]}
+
+
+def test_namespaces_that_are_selected_by_name_are_those_that_moved() -> None:
+    key = "kubernetes.io/metadata.name"
+    asked = {"key": key, "operator": "In", "values": ["kube-system", "shop"]}
+    selector = {"matchLabels": {key: "kube-system"}, "matchExpressions": [asked, {"key": key}]}
+    terms = [{"namespaceSelector": selector, "topologyKey": "zone"}]
+    live = {"affinity": {"podAffinity": {REQUIRED: terms}}}
+    shape, _ = pod_shape(copy.deepcopy(live), ref=REF)
+    (term,) = shape["affinity"]["podAffinity"][REQUIRED]
+    assert term["namespaceSelector"]["matchLabels"] == {key: "imported-kube-system"}
+    assert [e.get("values") for e in term["namespaceSelector"]["matchExpressions"]] == [
+        ["imported-kube-system", "shop"],
+        None,
+    ]

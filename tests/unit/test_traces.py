@@ -267,6 +267,19 @@ def test_a_shape_that_is_told_anew_is_cleaned_anew() -> None:
     assert "steal" not in str(made)
 
 
+def test_between_parts_what_ended_stays_and_what_is_missing_goes() -> None:
+    ended, missed, stays = (Key("Pod", "shop", name) for name in ("ended", "missed", "stays"))
+    lines = [*START, *(event(Happening.CREATE, 1, pod) for pod in (ended, missed, stays))]
+    lines += [event(Happening.END, 2, ended, phase="Failed"), Header(start=0, part=2, at=3), POD]
+    lines += [event(Happening.PRESENT, 3, stays), event(Happening.DELETE, 5, ended)]
+    made = requests(lines)[5:]
+    assert [(request.verb, request.key.name, request.at) for request in made] == [
+        (Verb.END, "ended", 2),
+        (Verb.DELETE, "missed", 3),
+        (Verb.DELETE, "ended", 5),
+    ]
+
+
 def test_what_is_gone_is_forgotten() -> None:
     replay, lines = Replay(Settings(), clean=CLEAN), list(START)
     for number in range(3):

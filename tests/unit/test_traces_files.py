@@ -139,9 +139,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 OPENB = """\
 name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
-openb-pod-0002,4000,15258,1,220,,BE,Running,120,300,121
+openb-pod-0002,4000,15258,1,220,nan,BE,Running,120,300,121
 openb-pod-0001,88000,327680,8,1000,V100M16|V100M32,Burstable,Succeeded,100,150,100
-openb-pod-0003,12000,16384,0,0,,LS,Pending,120,,
+openb-pod-0003,12000,16384,0,0,,LS,Pending,120,nan,
 """
 
 
@@ -173,6 +173,7 @@ def test_openb(tmp_path: Path) -> None:
         {"key": GPU_MODEL_LABEL, "operator": "In", "values": ["V100M16", "V100M32"]}
     ]
     assert shared["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert "affinity" not in shared
     assert "nvidia.com/gpu" not in plain["containers"][0]["resources"]["limits"]
 
 

@@ -191,6 +191,15 @@ def test_shapes_are_written_once_for_each_file() -> None:
     assert len(part) == 1 + 1 + 2
 
 
+def test_a_part_leaves_out_what_has_ended() -> None:
+    recorder = listed()
+    for uid in ("u1", "u2"):
+        seen(recorder, pod(uid, uid))
+    seen(recorder, pod("u1", "u1", status={"phase": "Failed"}), what="MODIFIED")
+    part = recorder.part(Header(start=0, part=2, at=2), at=2)
+    assert [str(line.key) for line in part if isinstance(line, Event)] == ["Pod shop/u2"]
+
+
 def test_memory_follows_what_lives() -> None:
     recorder = listed()
 

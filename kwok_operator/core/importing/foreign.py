@@ -37,6 +37,8 @@ OPENB_NAMESPACE: Final = "openb"
 GPU: Final = "nvidia.com/gpu"
 GPU_MODEL_LABEL: Final = "alibabacloud.com/gpu-card-model"
 """On openb's own nodes; gpu_spec names its values."""
+_NOTHING: Final = (None, "", "nan", "NaN")
+"""As pandas writes it, too."""
 SIMKUBE_VERSION: Final = 2
 
 
@@ -73,7 +75,7 @@ def _openb_pod(row: Mapping[str, Any], place: str) -> dict[str, Any]:
     resources |= {GPU: f"{gpus:.0f}"} if gpus else {}
     container = {"name": "c0", "resources": {"requests": resources, "limits": resources}}
     spec: dict[str, Any] = {"containers": [container]}
-    models = [model for model in str(row.get("gpu_spec") or "").split("|") if model.strip()]
+    models = [model for model in str(row.get("gpu_spec") or "").split("|") if model not in _NOTHING]
     if gpus and models:
         wanted = {"key": GPU_MODEL_LABEL, "operator": "In", "values": models}
         terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
@@ -85,7 +87,7 @@ def _openb_pod(row: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 def _number(row: Mapping[str, Any], field: str, place: str, default: Any = ...) -> Any:
     text = row.get(field)
-    if default is not ... and text in (None, ""):
+    if default is not ... and text in _NOTHING:
         return default
     try:
         number = float(str(text))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.core.importing.notes import REASONS, Note
+from kwok_operator.core.importing.notes import REASONS, Note, Ref
 from kwok_operator.errors import one_line
 
 WRITER: Final = "kwok-operator import"
@@ -162,7 +162,7 @@ def _first(notes: Sequence[Note]) -> list[str]:
 def _examples(notes: Sequence[Note]) -> str:
     refs = list(dict.fromkeys(note.ref for note in notes))
     more = f" and {len(refs) - _EXAMPLES:,} more" if len(refs) > _EXAMPLES else ""
-    return ", ".join(_text(ref) for ref in refs[:_EXAMPLES]) + more
+    return ", ".join(map(_named, refs[:_EXAMPLES])) + more
 
 
 def _counts(ledger: Ledger) -> list[str]:
@@ -214,7 +214,13 @@ def _by_reason(notes: Sequence[Note]) -> Iterator[tuple[str, list[Note]]]:
 def _described(note: Note) -> str:
     times = f" ({note.count:,} objects)" if note.count != 1 else ""
     detail = f": {_text(note.detail)}" if note.detail else ""
-    return f"{_text(note.ref)}{times}{detail}"
+    return f"{_named(note.ref)}{times}{detail}"
+
+
+def _named(ref: Ref) -> str:
+    """Without a name it is all of its kind there; what was no object has no place either."""
+    nameless = ref.namespace and not ref.name
+    return f"{_text(ref.kind)}s in {_text(ref.namespace)}" if nameless else _text(ref)
 
 
 def _text(text: object) -> str:

@@ -114,11 +114,21 @@ _TOLD_APART: Final = {
 }
 
 
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
 def _move(shape: Mapping[str, Any]) -> None:
     """Names the namespaces of other pods as they will be called."""
     for term in _pod_terms(shape):
         if "namespaces" in term:
             term["namespaces"] = [namespace_there(name) for name in term["namespaces"]]
+        selector = term.get("namespaceSelector", {})
+        labels = selector.get("matchLabels", {})
+        if _NAME_LABEL in labels:
+            labels[_NAME_LABEL] = namespace_there(labels[_NAME_LABEL])
+        for asked in selector.get("matchExpressions", ()):
+            if asked.get("key") == _NAME_LABEL and "values" in asked:
+                asked["values"] = [namespace_there(name) for name in asked["values"]]
 
 
 def _names_of(body: Mapping[str, Any], *, told: Iterable[str], untold: Iterable[str]) -> set[str]:

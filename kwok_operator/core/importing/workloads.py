@@ -46,6 +46,7 @@ _MAKERS: Final = {
 }
 """Whose controller makes them. Operators name their own Deployment as the owner of other kinds."""
 _SYSTEM_PRIORITIES: Final = frozenset(("system-node-critical", "system-cluster-critical"))
+_GONE: Final = frozenset((Reason.TERMINATING, Reason.ENDED))
 _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("spec",),
     "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
@@ -86,7 +87,7 @@ class Workloads:
         self._volumes = Volumes()
         self._gathered = Gathered()
         self._notes: list[Note] = []
-        self._pods: Counter[tuple[str, Reason]] = Counter()
+        self._pods: Counter[tuple[str, str, Reason]] = Counter()
 
     def add(self, kind: str, body: object) -> None:
         """`kind` is one of KINDS. Never raises."""
@@ -101,7 +102,7 @@ class Workloads:
         if ref is None or not isinstance(body, Mapping):
             self._notes.append(Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True))
         elif ref.namespace in self._terminating:
-            self._pods[ref.namespace, Reason.TERMINATING] += 1
+            self._pods[ref.kind, ref.namespace, Reason.TERMINATING] += 1
         elif kind == "PersistentVolume":
             self._tell_unfit(ref, self._volumes.add_volume(ref.name, body))
         elif kind == "PersistentVolumeClaim":
@@ -131,8 +132,8 @@ class Workloads:
         for ref, workload in workloads.items():
             notes += self._place(ref, workload, groups_of)
         notes += [
-            Note(Ref("Namespace", "", namespace), reason, count=count)
-            for (namespace, reason), count in self._pods.items()
+            Note(Ref(kind, namespace, ""), reason, count=count, dropped=reason in _GONE)
+            for (kind, namespace, reason), count in self._pods.items()
         ]
         missing = self._missing_namespaces(workloads)
         moved = {namespace_there(name): name for name in MOVED}
@@ -176,13 +177,13 @@ class Workloads:
         metadata, spec = body.get("metadata"), body.get("spec")
         node = keep(spec, {"nodeName": str}).found.get("nodeName", "")
         if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp") is not None:
-            self._pods[ref.namespace, Reason.TERMINATING] += 1
+            self._pods[ref.kind, ref.namespace, Reason.TERMINATING] += 1
             return
         if phase in ("Succeeded", "Failed"):
-            self._pods[ref.namespace, Reason.ENDED] += 1
+            self._pods[ref.kind, ref.namespace, Reason.ENDED] += 1
             return
         if phase == "Pending" and not node:
-            self._pods[ref.namespace, Reason.PENDING] += 1
+            self._pods[ref.kind, ref.namespace, Reason.PENDING] += 1
         owner = _owner(body)
         if owner is not None and self._makes(owner, ref.kind):
             return
@@ -192,7 +193,7 @@ class Workloads:
             and owner.kind in self._controllers_read & _MAKERS["Pod"]
         ):
             # It came, or went, while the cluster was read: another read would find it settled.
-            self._pods[ref.namespace, Reason.OWNER_CAME_OR_WENT] += 1
+            self._pods[ref.kind, ref.namespace, Reason.OWNER_CAME_OR_WENT] += 1
             return
         manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)
         if manifest is None:
