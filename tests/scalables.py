@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kwok_operator.core.clusterapi.capacity import Capacity, read_capacity
-from kwok_operator.core.clusterapi.derive import CapiGroup, Fleet, Templates, derive
+from kwok_operator.core.clusterapi.derive import CapiFleet, CapiGroup, CapiTemplates, derive
 from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Scalable, read_scalable
@@ -57,10 +57,10 @@ def fleet(
     *bodies: Mapping[str, Any],
     template: Mapping[str, Any] | None = None,
     discoveries: Sequence[Discovery] = (),
-) -> Fleet:
+) -> CapiFleet:
     found = {("prod", REF): template} if template is not None else {}
     scalables = [read_scalable(each, KEYS) for each in bodies]
-    return derive(scalables, Templates(found), keys=KEYS, discoveries=discoveries)
+    return derive(scalables, CapiTemplates(found), keys=KEYS, discoveries=discoveries)
 
 
 def group(template: Mapping[str, Any] | None = None, **parts: Any) -> CapiGroup:
@@ -76,6 +76,6 @@ def capacity(
     return read_capacity(scalable(annotations=annotations or {}, **parts), template)
 
 
-def reasons(of: Fleet | Capacity, *, notes: bool = False) -> list[str]:
+def reasons(of: CapiFleet | Capacity, *, notes: bool = False) -> list[str]:
     """Of what has to be mended, or of the notes."""
     return [finding.reason for finding in of.findings if finding.note is notes]

@@ -16,7 +16,7 @@ from kwok_operator.core.cloud.desired import give_notice
 from kwok_operator.core.cloud.draws import SECOND, instance_seed
 from kwok_operator.core.cloud.life import DesiredNode, Life, deletion_delay
 from kwok_operator.core.cloud.states import Phase, State
-from kwok_operator.core.cloud.stock import Amounts, Holder, Pool, Request, decide
+from kwok_operator.core.cloud.stock import Amounts, CapacityPool, Holder, StockRequest, decide
 from kwok_operator.core.cloud.terms import in_force
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.template import resolve
@@ -134,7 +134,7 @@ class Track:
 
 def rehearse(
     groups: Sequence[Group],
-    pools: Mapping[str, Pool],
+    pools: Mapping[str, CapacityPool],
     wishes: Iterable[Wish] = (),
     *,
     end: int,
@@ -184,7 +184,7 @@ def _last_to_go(track: Track, now: int) -> tuple[bool, int]:
 
 
 def _decide(
-    groups: Sequence[Group], tracks: Sequence[Track], pools: Mapping[str, Pool], now: int
+    groups: Sequence[Group], tracks: Sequence[Track], pools: Mapping[str, CapacityPool], now: int
 ) -> None:
     by_name = {(track.group.name, track.serial): track for track in tracks}
     decision = decide(_requests(groups, tracks, now), pools=pools, holders=_holders(groups, tracks))
@@ -196,12 +196,12 @@ def _decide(
             by_name[refused.group, serial].refused_at = now
 
 
-def _requests(groups: Sequence[Group], tracks: Sequence[Track], now: int) -> Iterator[Request]:
+def _requests(groups: Sequence[Group], tracks: Sequence[Track], now: int) -> Iterator[StockRequest]:
     for group in groups:
         asking = [t.serial for t in tracks if t.group is group and t.asks(now)]
         if asking:
             cloud = group.cloud
-            yield Request(
+            yield StockRequest(
                 group.name, now, asking, group.each, cloud.capacity_pools, cloud.stock, cloud.outage
             )
 

@@ -8,7 +8,7 @@ import yaml
 
 from hack.cloudpictures.rehearsal import Group, Wish
 from kwok_operator.constants import KIND, POOL_KIND
-from kwok_operator.core.cloud.stock import Pool
+from kwok_operator.core.cloud.stock import CapacityPool
 from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 
@@ -60,16 +60,16 @@ SCENES: Final = (
 )
 
 
-def groups_and_pools(sample: str) -> tuple[list[Group], dict[str, Pool]]:
+def groups_and_pools(sample: str) -> tuple[list[Group], dict[str, CapacityPool]]:
     """What the sample's manifest has of the simulated cloud."""
     text = (SAMPLES / f"{sample}.yaml").read_text(encoding="utf-8")
     groups: list[Group] = []
-    pools: dict[str, Pool] = {}
+    pools: dict[str, CapacityPool] = {}
     for manifest in yaml.safe_load_all(text):
         name = manifest["metadata"]["name"]
         if manifest["kind"] == KIND:
             groups.append(Group.of(name, KwokNodeGroupSpec.model_validate(manifest["spec"])))
         elif manifest["kind"] == POOL_KIND:
             spec = KwokCapacityPoolSpec.model_validate(manifest["spec"])
-            pools[name] = Pool.of(name, spec)
+            pools[name] = CapacityPool.of(name, spec)
     return groups, pools

@@ -12,9 +12,9 @@ from typing import Final
 
 import yaml
 
-from kwok_operator.core.clusterapi.offline import Terms, convert
+from kwok_operator.core.clusterapi.offline import ConvertTerms, convert
 from kwok_operator.core.files import Files, Finding
-from kwok_operator.core.validation import Report, Row, validate
+from kwok_operator.core.validation import Row, ValidationReport, validate
 from kwok_operator.errors import KwokOperatorError
 
 STDIN: Final = "-"
@@ -26,7 +26,7 @@ class UnreadableError(KwokOperatorError):
     """A file can't be read."""
 
 
-def run(names: Sequence[str], terms: Terms) -> int:
+def run(names: Sequence[str], terms: ConvertTerms) -> int:
     """Checks files, prints what there is to say and returns the exit code."""
     texts = _texts(names)
     if texts is None:
@@ -42,7 +42,7 @@ def run(names: Sequence[str], terms: Terms) -> int:
     return 1 if report.findings else 0
 
 
-def run_convert(names: Sequence[str], terms: Terms) -> int:
+def run_convert(names: Sequence[str], terms: ConvertTerms) -> int:
     """Prints the groups that come of Cluster API's objects; returns the exit code."""
     texts = _texts(names)
     if texts is None:
@@ -106,7 +106,7 @@ def _read(given: str) -> list[tuple[str, str]]:
         raise UnreadableError(f"{given}: is not UTF-8 text") from error
 
 
-def _summary(report: Report) -> str:
+def _summary(report: ValidationReport) -> str:
     problems = len(report.findings)
     parts = [_counted(len(report.rows), "group")]
     if report.pools:

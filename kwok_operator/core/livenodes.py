@@ -14,6 +14,7 @@ from typing import Any
 from kwok_operator import constants
 from kwok_operator.core.cleaning import clean_node
 from kwok_operator.core.template import template_hash
+from kwok_operator.core.untyped import as_map, as_texts
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.base import DNS_NAME
 from kwok_operator.models.source import NodesSource, SelectorOperator, SelectorRequirement
@@ -102,8 +103,8 @@ _NOT_YET_OR_NO_MORE = frozenset(
 
 def live_node(raw: Mapping[str, Any]) -> LiveNode:
     """What is kept of a v1 Node, as an API server gives it; what is odd there counts as missing."""
-    metadata, spec, status = (_object(raw.get(part)) for part in ("metadata", "spec", "status"))
-    capacity, version = _object(status.get("capacity")), str(metadata.get("resourceVersion"))
+    metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
+    capacity, version = as_map(status.get("capacity")), str(metadata.get("resourceVersion"))
     name, fake = metadata.get("name"), is_fake(raw)
     return LiveNode(
         name=name if isinstance(name, str) and _NAME.fullmatch(name) else "",
@@ -119,17 +120,17 @@ def live_node(raw: Mapping[str, Any]) -> LiveNode:
         and not any(str(t.get("key")) in _NOT_YET_OR_NO_MORE for t in _objects(spec.get("taints"))),
         has_capacity="cpu" in capacity and "memory" in capacity,
         fake=fake,
-        labels=_texts(metadata.get("labels")),
-        annotations=_texts(metadata.get("annotations")),
+        labels=as_texts(metadata.get("labels")),
+        annotations=as_texts(metadata.get("annotations")),
         digest="" if fake else _digest(raw),
     )
 
 
 def is_fake(raw: Mapping[str, Any]) -> bool:
     """Whether some kwok keeps a node, ours or another's: such a node is never a template."""
-    metadata, spec, status = (_object(raw.get(part)) for part in ("metadata", "spec", "status"))
-    labels, annotations = (_object(metadata.get(part)) for part in ("labels", "annotations"))
-    version = _object(status.get("nodeInfo")).get("kubeletVersion")
+    metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
+    labels, annotations = (as_map(metadata.get(part)) for part in ("labels", "annotations"))
+    version = as_map(status.get("nodeInfo")).get("kubeletVersion")
     return (
         constants.KWOK_NODE_ANNOTATION in annotations
         or constants.NODE_GROUP_LABEL in labels
@@ -152,20 +153,12 @@ def _digest(raw: Mapping[str, Any]) -> str:
     try:
         cleaned = clean_node(raw, field="Node")
     except TemplateError:
-        return f"unusable-{_object(raw.get('metadata')).get('resourceVersion')}"
+        return f"unusable-{as_map(raw.get('metadata')).get('resourceVersion')}"
     return template_hash(cleaned)
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _texts(value: object) -> dict[str, str]:
-    return {key: text for key, text in _object(value).items() if isinstance(text, str)}
 
 
 def _epoch(text: object) -> float:

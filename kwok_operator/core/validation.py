@@ -1,6 +1,6 @@
 """What the operator and the API server would say about files, without a cluster.
 
-    (file, text)  --Files-->  objects  --validate-->  Report: findings, notes, groups
+    (file, text)  --Files-->  objects  --validate-->  ValidationReport: findings, notes, groups
 
 Only brings together what the other modules know: each object is looked at by the same code that
 looks at it in a cluster. Reading files and printing belong to the command.
@@ -12,7 +12,7 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node
-from kwok_operator.core.clusterapi.offline import Converted, Terms, convert
+from kwok_operator.core.clusterapi.offline import Converted, ConvertTerms, convert
 from kwok_operator.core.derive import ConfigMapTemplates, DerivedGroup, derive
 from kwok_operator.core.documents import NodeDocuments, node_name, nodes_of, pick
 from kwok_operator.core.files import Files, Finding, FoundObject, nodes_in_configmap
@@ -44,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ValidationReport:
     """All there is to say; without findings, everything is fine."""
 
     findings: tuple[Finding, ...]
@@ -56,14 +56,16 @@ class Report:
     """How many KwokCapacityPools there are without a mistake."""
 
 
-def validate(texts: Sequence[tuple[str, str]], terms: Terms | None = None) -> Report:
+def validate(
+    texts: Sequence[tuple[str, str]], terms: ConvertTerms | None = None
+) -> ValidationReport:
     """Looks at files, given as name and text, together: a config finds its templates in another."""
-    checker = _Checker(Files.read(texts), terms or Terms())
+    checker = _Checker(Files.read(texts), terms or ConvertTerms())
     return checker.run()
 
 
 class _Checker:
-    def __init__(self, files: Files, terms: Terms) -> None:
+    def __init__(self, files: Files, terms: ConvertTerms) -> None:
         self._files = files
         self._terms = terms
         self._findings: list[Finding] = list(files.findings)
@@ -72,7 +74,7 @@ class _Checker:
         self._looked_at: set[tuple[str, str]] = set()
         """ConfigMaps, as namespace and name."""
 
-    def run(self) -> Report:
+    def run(self) -> ValidationReport:
         files = self._files
         pools, sound = self._check_each(files.pools, check_pool)
         by_hand = self._groups(pools.keys())
@@ -94,7 +96,7 @@ class _Checker:
             files.nodes,
             self._looked_at,
         )
-        return Report(
+        return ValidationReport(
             findings=tuple(sorted(set(self._findings), key=_place)),
             notes=tuple(dict.fromkeys(self._notes)),
             rows=tuple(sorted(self._rows, key=lambda row: (row.group, row.source))),

@@ -50,14 +50,14 @@ async def load_connection(
     # cluster-autoscaler's kwok provider is told so to use a kubeconfig; in a terminal set up for
     # it, KUBERNETES_SERVICE_HOST is not the API server's.
     local = env.get("KWOK_PROVIDER_MODE") == "local"
-    told = kubeconfig or context or env.get("KUBECONFIG") or local
+    given = kubeconfig or context or env.get("KUBECONFIG") or local
     host = env.get("KUBERNETES_SERVICE_HOST")
     in_pod = bool(host) and (service_account / "token").is_file()
     if in_cluster and not in_pod:
         raise ConnectionConfigError(
             f"this is no pod: no KUBERNETES_SERVICE_HOST, or no token in {service_account}"
         )
-    if in_cluster or (not told and in_pod):
+    if in_cluster or (not given and in_pod):
         load = functools.partial(_from_pod, service_account, env)
     else:
         load = functools.partial(_from_files, kubeconfig_paths(kubeconfig, env, flag), context, env)
@@ -120,7 +120,7 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
     cluster, user = choice.cluster, choice.user
     credential = ExecCredential(token=None, certificate=None, private_key=None, expires=None)
     if user.get("exec"):
-        credential = await run_plugin(user["exec"], cluster=_told_to_plugin(cluster), environ=env)
+        credential = await run_plugin(user["exec"], cluster=_cluster_info(cluster), environ=env)
     token_file = user.get("tokenFile") if credential.token is None else None
     token = read_token(token_file) if token_file else credential.token
     server, proxy = server_url(cluster, user), cluster.get("proxy-url")
@@ -227,9 +227,9 @@ def _must_exist(path: str, what: str) -> None:
         raise ConnectionConfigError(f"{what} {path} is not a file")
 
 
-def _told_to_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
+def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     """What an exec plugin with provideClusterInfo learns, the CA as data."""
-    told = {
+    info = {
         key: cluster[key]
         for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
         if key in cluster
@@ -237,11 +237,11 @@ def _told_to_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
     path, data = _path_or_data(cluster, "certificate-authority")
     pem = Path(path).read_bytes() if path else (data or "").encode()
     if pem:
-        told["certificate-authority-data"] = base64.b64encode(pem).decode()
+        info["certificate-authority-data"] = base64.b64encode(pem).decode()
     for extension in cluster.get("extensions") or ():
         if extension.get("name") == "client.authentication.k8s.io/exec":
-            told["config"] = extension.get("extension")
-    return told
+            info["config"] = extension.get("extension")
+    return info
 
 
 def impersonation(user: Mapping[str, Any]) -> dict[str, str]:

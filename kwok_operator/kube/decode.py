@@ -77,7 +77,7 @@ class LeaseView:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """A list, or a part of it: then `continue_token` asks for the next one."""
 
     items: list[T]
@@ -251,11 +251,11 @@ class Decoder(Generic[T]):
         """Decode an object that came alone."""
         return self._view(_validate(self._object, body, objects=ALONE))
 
-    def page(self, body: bytes) -> Page[T]:
+    def page(self, body: bytes) -> ListPage[T]:
         """Decode a list, or one page of it."""
         raw = _validate(self._list, body, objects=OF_LIST)
         meta: _ListMeta = raw.get("metadata") or {}
-        return Page(
+        return ListPage(
             items=[self._view(item) for item in raw.get("items") or ()],
             resource_version=_version(meta.get("resourceVersion")),
             continue_token=meta.get("continue") or "",

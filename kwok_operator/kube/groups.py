@@ -1,7 +1,7 @@
 """KwokNodeGroups as the API server has them, read in one way for all who follow them.
 
     bytes of lists, watches and answers ──GROUPS──┐
-    objects that kopf has ────────────read_group──┴──> Group, or Unreadable
+    objects that kopf has ────────────read_group──┴──> Group, or UnreadableGroup
 
 A group is kept as parsed values, not as the object. One that can't be read, because a newer CRD
 allows what we don't know or because it nests without end, is told of once, and counts as not seen:
@@ -81,7 +81,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableGroup:
     """A group of which there is no more to know."""
 
     name: str
@@ -127,7 +127,7 @@ def scaling_patch(
     return [*tests, *patch] if patch else []
 
 
-def read_group(body: Mapping[str, Any]) -> Group | Unreadable:
+def read_group(body: Mapping[str, Any]) -> Group | UnreadableGroup:
     """A group, whatever its spec and status may hold."""
     if is_cut(body):
         return _unreadable(body, f"it nests deeper than {MOST} levels")
@@ -137,11 +137,11 @@ def read_group(body: Mapping[str, Any]) -> Group | Unreadable:
         return _unreadable(body, f"{type(error).__name__}: {error}")
 
 
-def _unreadable(body: Mapping[str, Any], why: str) -> Unreadable:
+def _unreadable(body: Mapping[str, Any], why: str) -> UnreadableGroup:
     metadata: Any = body.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     version = str(metadata.get("resourceVersion", ""))
-    return Unreadable(
+    return UnreadableGroup(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         resource_version=int(version) if version.isdecimal() else 0,
@@ -151,21 +151,21 @@ def _unreadable(body: Mapping[str, Any], why: str) -> Unreadable:
     )
 
 
-GROUPS: Final[Decoder[Group | Unreadable]] = Decoder(dict[str, Any], read_group)
+GROUPS: Final[Decoder[Group | UnreadableGroup]] = Decoder(dict[str, Any], read_group)
 
 
-def log_unreadable(group: Unreadable) -> None:
+def log_unreadable(group: UnreadableGroup) -> None:
     logger.error("unreadable group, does the CRD fit? group=%s error=%s", group.name, group.why)
 
 
 class Skipped:
     """Groups that could not be read: each is `told` of once, and again when the reason changes."""
 
-    def __init__(self, on_unreadable: Callable[[Unreadable], None] = log_unreadable) -> None:
+    def __init__(self, on_unreadable: Callable[[UnreadableGroup], None] = log_unreadable) -> None:
         self._on_unreadable = on_unreadable
         self._why: dict[str, str] = {}
 
-    def tell(self, group: Unreadable) -> None:
+    def tell(self, group: UnreadableGroup) -> None:
         if self._why.get(group.name) != group.why:
             self._why[group.name] = group.why
             self._on_unreadable(group)
@@ -174,9 +174,9 @@ class Skipped:
         """It can be read, or is gone."""
         self._why.pop(name, None)
 
-    def sift(self, listed: Sequence[Group | Unreadable]) -> list[Group]:
+    def sift(self, listed: Sequence[Group | UnreadableGroup]) -> list[Group]:
         """Those of a full listing that can be read; of the others, and only of them, is told."""
-        unread = {group.name: group for group in listed if isinstance(group, Unreadable)}
+        unread = {group.name: group for group in listed if isinstance(group, UnreadableGroup)}
         self._why = {name: why for name, why in self._why.items() if name in unread}
         for group in unread.values():
             self.tell(group)

@@ -20,7 +20,13 @@ from kwok_operator.core.times import parse_time
 from kwok_operator.kube.groups import Group
 from kwok_operator.models import cloud
 from kwok_operator.models.cloudstatus import CloudStatus
-from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, Failure, InstanceErrorClass
+from kwok_operator.shim.messages import (
+    CREATING,
+    DELETING,
+    RUNNING,
+    InstanceErrorClass,
+    InstanceFailure,
+)
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import Store
 
@@ -33,7 +39,7 @@ _OUT_OF_RESOURCES: Final = frozenset(
     {cloud.ErrorClass.OUT_OF_RESOURCES, cloud.ErrorClass.QUOTA_EXCEEDED}
 )
 
-Told = tuple[pb.InstanceStatus.InstanceState, Failure | None]
+Told = tuple[pb.InstanceStatus.InstanceState, InstanceFailure | None]
 
 
 @dataclass(slots=True)
@@ -128,7 +134,7 @@ def _told(phase: Phase) -> Told:
     return _STATES[state], None if fault is None else _failure(fault)
 
 
-def _failure(fault: Fault) -> Failure:
+def _failure(fault: Fault) -> InstanceFailure:
     lacking = fault.error_class in _OUT_OF_RESOURCES
     kind = InstanceErrorClass.OUT_OF_RESOURCES if lacking else InstanceErrorClass.OTHER
-    return Failure(fault.code, fault.message, kind)
+    return InstanceFailure(fault.code, fault.message, kind)

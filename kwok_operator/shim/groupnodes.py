@@ -22,7 +22,7 @@ BEHIND: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GroupNode:
     """A node of a group; one that the simulated cloud is slow to delete counts as deleting.
 
     `opened` says whether it has taken pods, `created` (epoch seconds) for how long it may not have.
@@ -55,7 +55,7 @@ class GroupNodes:
     `starting` has those that were made a moment ago and don't take pods yet, and when they were.
     """
 
-    there: dict[int, Node] = field(default_factory=dict)
+    there: dict[int, GroupNode] = field(default_factory=dict)
     starting: dict[int, float] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     expected: dict[int, _Expected] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class GroupNodes:
         leaving = view.deleting or (mark is not None and mark.delete_at is not None)
         young, before = view.created > now - STARTUP_TIME, self.there.get(serial)
         opened = view.usable or (before is not None and before.opened)
-        self.there[serial] = Node(
+        self.there[serial] = GroupNode(
             view.name, view.provider_id, leaving, mark, created=view.created, opened=opened
         )
         if leaving or (view.usable and not (young and _is_initializing(mark, now=now))):

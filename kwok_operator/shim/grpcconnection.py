@@ -50,7 +50,7 @@ FIRST_FRAME_TIMEOUT: Final = 10.0
 IDLE_BEFORE_PING: Final = 30.0
 PING_TIMEOUT: Final = 20.0
 MAX_HELD: Final = 2**26
-"""Bytes of requests that one connection may have waiting."""
+"""Bytes of requests that may wait on all connections of a server together."""
 MAX_UNSENT: Final = 2**25
 """Bytes of answers on one connection for which others wait, or are refused where they are made."""
 UNKNOWN_METHOD: Final = "unknown"
@@ -72,6 +72,7 @@ class Service:
     max_message_bytes: int
     connections: dict["GrpcConnection", None] = field(default_factory=dict)
     """The oldest first."""
+    held: int = 0
     told_full: float = float("-inf")
     logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
     stopping: bool = False
@@ -149,7 +150,6 @@ class GrpcConnection(asyncio.Protocol):
         self._waiting: dict[int, tuple[Call, Handler, bytes]] = {}
         """Calls that have not begun, by stream, the oldest first."""
         self._turn_over = False
-        self._held = 0
         self.closed = self._loop.create_future()
 
     @property
@@ -349,8 +349,8 @@ class GrpcConnection(asyncio.Protocol):
             if call.reader is None:
                 call.reader = MessageReader(max_bytes=self._service.max_message_bytes)
             call.held += size
-            self._held += size
-            if self._held > MAX_HELD:
+            self._service.held += size
+            if self._service.held > MAX_HELD:
                 raise _too_much()
             call.reader.feed(data)
             call.ended = ends
@@ -527,7 +527,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _release(self, call: Call, count: int) -> None:
         call.held -= count
-        self._held -= count
+        self._service.held -= count
 
     def _end_all(self) -> None:
         for call in list(self._calls.values()):
@@ -544,7 +544,7 @@ def _error_of(task: asyncio.Future[Any]) -> BaseException | None:
 
 
 def _too_much() -> RpcError:
-    return RpcError(StatusCode.RESOURCE_EXHAUSTED, "too much waits on this connection")
+    return RpcError(StatusCode.RESOURCE_EXHAUSTED, "too much waits")
 
 
 def _late() -> RpcError:

@@ -56,7 +56,7 @@ class InstanceErrorClass(IntEnum):
     OTHER = 99
 
 
-class Failure(NamedTuple):
+class InstanceFailure(NamedTuple):
     """Why an instance can't be created. Only one with a code is noticed: it is never empty."""
 
     code: str
@@ -72,7 +72,7 @@ class ExternalInstance(NamedTuple):
 
     provider_id: str
     state: pb.InstanceStatus.InstanceState
-    failure: Failure | None = None
+    failure: InstanceFailure | None = None
 
 
 def node_groups(groups: Iterable[pb.NodeGroup]) -> bytes:

@@ -48,8 +48,8 @@ from kwok_operator.shim.messages import (
     DELETING,
     RUNNING,
     ExternalInstance,
-    Failure,
     InstanceErrorClass,
+    InstanceFailure,
 )
 from kwok_operator.shim.options import (
     gives_way,
@@ -377,21 +377,21 @@ def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
     return str(node.name)
 
 
-def _failure(group: Group) -> Failure | None:
+def _failure(group: Group) -> InstanceFailure | None:
     """Why no instance of the group can be created at present, if that is so."""
     stalled = group.condition(ConditionType.STALLED)
     if stalled is None or stalled.status != "True" or stalled.reason != "Refused":
         return None
-    return Failure(stalled.reason, stalled.message)
+    return InstanceFailure(stalled.reason, stalled.message)
 
 
-def _obstacle(group: Group) -> Failure | None:
+def _obstacle(group: Group) -> InstanceFailure | None:
     """Why the operator asks for no more instances of the group, if it has seen what is wanted."""
     limited = group.condition(ConditionType.SCALING_LIMITED)
     seen = group.status.observed_generation == group.generation
     if not seen or limited is None or limited.reason != "NodeLimit":
         return None
-    return Failure(limited.reason, limited.message, InstanceErrorClass.OUT_OF_RESOURCES)
+    return InstanceFailure(limited.reason, limited.message, InstanceErrorClass.OUT_OF_RESOURCES)
 
 
 def _unusable_template(group: Group) -> str | None:

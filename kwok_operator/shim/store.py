@@ -21,9 +21,9 @@ from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
-from kwok_operator.kube.groups import Group, Skipped, Unreadable
+from kwok_operator.kube.groups import Group, Skipped, UnreadableGroup
 from kwok_operator.models.status import PendingBatch
-from kwok_operator.shim.groupnodes import GroupNodes, Node
+from kwok_operator.shim.groupnodes import GroupNode, GroupNodes
 from kwok_operator.shim.settings import Selector
 
 T = TypeVar("T")
@@ -46,10 +46,10 @@ class Store:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.provider_id_prefix = provider_id_prefix
-        self.groups: Sink[Group | Unreadable] = Sink(
+        self.groups: CallbackSink[Group | UnreadableGroup] = CallbackSink(
             replace=self.replace_groups, upsert=self.put_group, remove=self.drop_group
         )
-        self.nodes: Sink[NodeView] = Sink(
+        self.nodes: CallbackSink[NodeView] = CallbackSink(
             replace=self.replace_nodes, upsert=self.put_node, remove=self.drop_node
         )
         self._selector = selector
@@ -111,7 +111,7 @@ class Store:
         most = self._next_serial(group) + self.target(group) + named
         return group if serial < group.status.next_serial or serial < most else None
 
-    def node(self, group: Group, serial: int) -> Node | None:
+    def node(self, group: Group, serial: int) -> GroupNode | None:
         nodes = self._nodes.get(group.uid)
         return nodes.there.get(serial) if nodes else None
 
@@ -182,9 +182,9 @@ class Store:
             ended=nodes.ended(capped=capped, now=now),
         )
 
-    def put_group(self, group: Group | Unreadable) -> bool:
+    def put_group(self, group: Group | UnreadableGroup) -> bool:
         """Takes what was seen or written; False where something newer is known."""
-        if isinstance(group, Unreadable):
+        if isinstance(group, UnreadableGroup):
             self._skipped.tell(group)
             return False
         known = self._groups.get(group.name)
@@ -213,7 +213,7 @@ class Store:
         nodes = self._nodes.setdefault(group.uid, GroupNodes())
         nodes.expect(missed, version=group.resource_version, now=self._clock())
 
-    def drop_group(self, group: Group | Unreadable) -> None:
+    def drop_group(self, group: Group | UnreadableGroup) -> None:
         self._remember_gone(group.uid)
         self._skipped.forget(group.name)
         known = self._groups.get(group.name)
@@ -223,7 +223,7 @@ class Store:
             self._uids.discard(group.uid)
             self._forget_nodes(group.uid)
 
-    def replace_groups(self, listed: Sequence[Group | Unreadable], version: int) -> None:
+    def replace_groups(self, listed: Sequence[Group | UnreadableGroup], version: int) -> None:
         uids = {group.uid for group in listed}
         for known in list(self._groups.values()):
             if known.uid not in uids and known.resource_version <= version:
@@ -330,7 +330,7 @@ def _place(view: NodeView) -> tuple[str, int] | None:
     return None if serial is None else (uid, serial)
 
 
-class Sink(Generic[T]):
+class CallbackSink(Generic[T]):
     """Where a reflector tells of objects of one kind. `synced` is set when all have been listed."""
 
     def __init__(

@@ -66,7 +66,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Taint(_Strict):
+class TemplateTaint(_Strict):
     """With whatever key, value and effect a Node could not have."""
 
     key: str
@@ -80,7 +80,7 @@ class FromZero(_Strict):
     """
 
     labels: dict[str, str | None] = {}
-    taints: tuple[Taint, ...] | None = None
+    taints: tuple[TemplateTaint, ...] | None = None
     capacity: dict[str, Quantity] = {}
 
     def with_a_node(self) -> "FromZero":

@@ -33,7 +33,7 @@ from kwok_operator.controller.writers.statuswriter import StatusWriter
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
-from kwok_operator.kube.groups import Group, Unreadable
+from kwok_operator.kube.groups import Group, UnreadableGroup
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.observability.metrics import Metrics
 from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
@@ -54,17 +54,17 @@ class GroupFeed:
         self._wake = wake
         self._restored = False
 
-    def replace(self, items: Sequence[Group | Unreadable], resource_version: int) -> None:
+    def replace(self, items: Sequence[Group | UnreadableGroup], resource_version: int) -> None:
         gone = self._store.replace(items, version=resource_version, restored=self._restored)
         self._restored = False
         for name in gone | set(self._store.names()):
             self._wake(name)
 
-    def upsert(self, item: Group | Unreadable) -> None:
+    def upsert(self, item: Group | UnreadableGroup) -> None:
         if self._store.put(item):
             self._wake(item.name)
 
-    def remove(self, item: Group | Unreadable) -> None:
+    def remove(self, item: Group | UnreadableGroup) -> None:
         self._store.remove(name=item.name, uid=item.uid, version=item.resource_version)
         self._wake(item.name)
 

@@ -6,12 +6,14 @@
 - every third-party library is known to the modules that are there for it, and to no others
 - core is pure: no clock, no randomness, no environment, no input and output
 - modules have at most 600 lines, functions 60
+- no two public classes have one name
 
 Imports are read from the source, those inside functions and TYPE_CHECKING too, so nothing needs to
 be installed or executed. Each rule is shown to bite on a module that breaks it.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,6 +194,20 @@ def test_modules_and_functions_are_short() -> None:
 def test_every_part_is_looked_at() -> None:
     parts = {_part_of(_dotted(path)) for path in _modules(PACKAGE)}
     assert parts == {*KNOWS, "", "controller"}
+
+
+# Of parts that don't know each other, and mean each their own.
+SHARED_NAMES = frozenset({"Key", "Kind", "Problem", "Recorder", "Shape"})
+
+
+def test_a_name_means_one_class() -> None:
+    found = Counter(
+        node.name
+        for path in _modules(PACKAGE)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, times in found.items() if times > 1} == SHARED_NAMES
 
 
 @each_row(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.controller.clusterapi.management import Management
-from kwok_operator.core.clusterapi.derive import Templates
+from kwok_operator.core.clusterapi.derive import CapiTemplates
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import Kind
 from kwok_operator.kube.client import KubeClient
@@ -73,7 +73,7 @@ class Reading:
     def names(self) -> set[str]:
         return {each.id for each in self.of.scalables()}
 
-    def templates(self) -> Templates | None:
+    def templates(self) -> CapiTemplates | None:
         return self.of.templates(self.of.scalables())
 
     def trouble(self) -> str:

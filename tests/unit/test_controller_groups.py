@@ -18,7 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from kwok_operator.controller.observed.groupstore import RETIRED_FOR, GroupStore, Retired
-from kwok_operator.kube.groups import Group, Unreadable
+from kwok_operator.kube.groups import Group, UnreadableGroup
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
 from tests.fakes.recording import Clock
@@ -218,7 +218,7 @@ class TestReplace:
     ) -> None:
         store.put(group(version=5))
         store.put(group("gpu", uid="u-2"))
-        odd = Unreadable("web", "u-1", 6, "spec.mode: Input should be 'a' or 'b'")
+        odd = UnreadableGroup("web", "u-1", 6, "spec.mode: Input should be 'a' or 'b'")
         for _ in range(3):
             assert store.put(odd) is False
             assert store.replace([odd], version=99) <= {"gpu"}
@@ -235,7 +235,7 @@ class TestReplace:
         self, store: GroupStore, listed: bool
     ) -> None:
         store.put(group(version=5))
-        odd = Unreadable("web", "u-1", 6, "why", deleting=True, orphaning=True)
+        odd = UnreadableGroup("web", "u-1", 6, "why", deleting=True, orphaning=True)
         if listed:
             store.replace([odd], version=6)
         else:
@@ -248,7 +248,7 @@ class TestReplace:
         self, store: GroupStore
     ) -> None:
         store.put(group(version=5))
-        assert store.replace([Unreadable("web", "u-new", 20, "why")], version=21) == {"web"}
+        assert store.replace([UnreadableGroup("web", "u-new", 20, "why")], version=21) == {"web"}
         assert store.get("web") is None
         assert [retired.uid for retired in store.retired("web")] == ["u-1"]
 

@@ -7,7 +7,7 @@
 
 import pytest
 
-from kwok_operator.controller.runtime.login import GOOD_AFTER, LONGEST_PAUSE, Login
+from kwok_operator.controller.runtime.login import GOOD_AFTER, LONGEST_PAUSE, KopfLogin
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.session import open_session
@@ -16,9 +16,9 @@ from tests.fakes.recording import Clock
 SERVER = "http://127.0.0.1:1"
 
 
-def login_at(clock: Clock, *, connection: ApiConnection | None = None) -> Login:
+def login_at(clock: Clock, *, connection: ApiConnection | None = None) -> KopfLogin:
     connection = connection or ApiConnection(Endpoint(server=SERVER))
-    return Login(
+    return KopfLogin(
         connection,
         open_session=lambda: open_session(connection),
         clock=clock,
@@ -27,7 +27,7 @@ def login_at(clock: Clock, *, connection: ApiConnection | None = None) -> Login:
     )
 
 
-async def take(login: Login, times: int = 1) -> str:
+async def take(login: KopfLogin, times: int = 1) -> str:
     server = ""
     for _ in range(times):
         server, session = await login()

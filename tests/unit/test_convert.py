@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main
 from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.clusterapi.offline import Converted, Terms, convert
+from kwok_operator.core.clusterapi.offline import Converted, ConvertTerms, convert
 from kwok_operator.core.files import Files
 from kwok_operator.core.groupcheck import check_group
 from tests.fakes.rows import each_row
@@ -81,9 +81,9 @@ def class_and_cluster(version: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return cluster_class, cluster
 
 
-def converted(*objects: Any, terms: Terms | None = None) -> Converted:
+def converted(*objects: Any, terms: ConvertTerms | None = None) -> Converted:
     text = yaml.safe_dump_all(objects)
-    found = convert(Files.read([("f.yaml", text)]).others, terms or Terms())
+    found = convert(Files.read([("f.yaml", text)]).others, terms or ConvertTerms())
     for manifest in found.manifests:
         assert not check_group(manifest)
     return found
@@ -302,6 +302,6 @@ def test_nothing_in_a_file_makes_it_fail(changes: list[tuple[int, str, Any]]) ->
             inner = inner.setdefault(step, {}) if isinstance(inner, dict) else None
         if isinstance(inner, dict):
             inner[last] = value
-    for terms in (Terms(), Terms(keys=Keys("a.io"))):
+    for terms in (ConvertTerms(), ConvertTerms(keys=Keys("a.io"))):
         found = converted(*objects, terms=terms)
         assert all("\n" not in str(each) for each in found.findings)

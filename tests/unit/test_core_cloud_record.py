@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.record import CloudRecord, Refusal, outstanding, redated
 from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.cloud.stock import Pool, Request, StockDecision, decide
+from kwok_operator.core.cloud.stock import CapacityPool, StockDecision, StockRequest, decide
 from kwok_operator.core.cloud.summary import (
     InstanceState,
     autoscaler_state,
@@ -70,12 +70,12 @@ def settle(
     )
 
 
-def ask(*serials: int, at: int = T0) -> Request:
-    return Request(GROUP, at, serials, pools=["zone-b"])
+def ask(*serials: int, at: int = T0) -> StockRequest:
+    return StockRequest(GROUP, at, serials, pools=["zone-b"])
 
 
-def zone(instances: int, **more: Any) -> dict[str, Pool]:
-    return {"zone-b": Pool("zone-b", instances, **more)}
+def zone(instances: int, **more: Any) -> dict[str, CapacityPool]:
+    return {"zone-b": CapacityPool("zone-b", instances, **more)}
 
 
 def test_who_finds_no_room_is_failed_until_the_next_try() -> None:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.cloud.poolstatus import pool_status
 from kwok_operator.core.cloud.stock import (
+    CapacityPool,
     Holder,
-    Pool,
     Refused,
-    Request,
     StockDecision,
+    StockRequest,
     Use,
     decide,
 )
@@ -33,12 +33,12 @@ def amounts(**resources: int) -> dict[str, Fraction]:
     return {name: Fraction(amount) for name, amount in resources.items()}
 
 
-def pool(name: str, **spec: Any) -> Pool:
-    return Pool.of(name, KwokCapacityPoolSpec.model_validate(spec))
+def pool(name: str, **spec: Any) -> CapacityPool:
+    return CapacityPool.of(name, KwokCapacityPoolSpec.model_validate(spec))
 
 
 def decided(
-    *requests: Request, pools: Sequence[Pool] = (), holders: Sequence[Holder] = ()
+    *requests: StockRequest, pools: Sequence[CapacityPool] = (), holders: Sequence[Holder] = ()
 ) -> StockDecision:
     return decide(requests, pools={pool.name: pool for pool in pools}, holders=holders)
 
@@ -52,7 +52,7 @@ def turned_away(decision: StockDecision) -> set[tuple[str, int]]:
 
 
 def test_of_a_hundred_asked_for_sixty_come_and_forty_are_refused() -> None:
-    decision = decided(Request("a", 0, range(100), stock=60))
+    decision = decided(StockRequest("a", 0, range(100), stock=60))
     assert got(decision) == {("a", serial) for serial in range(60)}
     (refused,) = decision.refused
     assert (refused.serials, refused.pool, refused.reason) == (
@@ -71,7 +71,7 @@ def test_all_pools_must_have_room_in_every_resource() -> None:
         "quota", resources={"cpu": "40"}, error={"class": "QuotaExceeded", "code": "VcpuLimit"}
     )
     each = {"cpu": Fraction(8), "nvidia.com/gpu": Fraction(1)}
-    request = Request("a", 0, range(9), each, pools=["zone", "quota"])
+    request = StockRequest("a", 0, range(9), each, pools=["zone", "quota"])
     decision = decided(request, pools=[zone, quota])
     assert len(got(decision)) == 5
     (refused,) = decision.refused
@@ -80,12 +80,16 @@ def test_all_pools_must_have_room_in_every_resource() -> None:
     assert refused.fault.error_class is ErrorClass.QUOTA_EXCEEDED
     assert refused.fault.code == "VcpuLimit"
     assert refused.fault.message == "KwokCapacityPool quota has no more cpu"
-    assert len(got(decided(Request("b", 0, range(9), each, pools=["zone"]), pools=[zone]))) == 8
+    assert (
+        len(got(decided(StockRequest("b", 0, range(9), each, pools=["zone"]), pools=[zone]))) == 8
+    )
 
 
 def test_first_come_first_served_but_what_is_held_is_not_taken_away() -> None:
     zone = pool("zone", instances=3)
-    late, early = (Request(group, at, [0, 1], pools=["zone"]) for group, at in (("a", 2), ("b", 1)))
+    late, early = (
+        StockRequest(group, at, [0, 1], pools=["zone"]) for group, at in (("a", 2), ("b", 1))
+    )
     assert got(decided(late, early, pools=[zone])) == {("b", 0), ("b", 1), ("a", 0)}
     held = Holder("c", range(2), pools=["zone"])
     assert got(decided(late, early, pools=[zone], holders=[held])) == {("b", 0)}
@@ -93,7 +97,7 @@ def test_first_come_first_served_but_what_is_held_is_not_taken_away() -> None:
 
 def test_what_is_held_is_no_request() -> None:
     held = Holder("a", [0, 1], pools=["zone"])
-    request = Request("a", 0, [0, 1, 2, 2], pools=["zone"])
+    request = StockRequest("a", 0, [0, 1, 2, 2], pools=["zone"])
     decision = decided(request, request, pools=[pool("zone", instances=3)], holders=[held, held])
     assert got(decision) == {("a", 2)}
     assert not decision.refused
@@ -104,14 +108,14 @@ def test_what_is_held_is_no_request() -> None:
     [([], "PoolMissing", "zone"), ([pool("zone", outage=True)], "Outage", "zone")],
 )
 def test_nothing_is_decided_where_a_pool_is_missing_or_out(
-    pools: list[Pool], reason: str, by: str
+    pools: list[CapacityPool], reason: str, by: str
 ) -> None:
-    decision = decided(Request("a", 0, [4, 5], pools=["zone"]), pools=pools)
+    decision = decided(StockRequest("a", 0, [4, 5], pools=["zone"]), pools=pools)
     assert decision == StockDecision(undecided=(Refused("a", 0, (4, 5), by, reason, None),))
 
 
 def test_nothing_is_decided_while_the_group_is_out() -> None:
-    decision = decided(Request("a", 0, [4], outage=True))
+    decision = decided(StockRequest("a", 0, [4], outage=True))
     assert decision.undecided[0].reason == "Outage"
 
 
@@ -164,7 +168,7 @@ def test_the_status_of_a_pool_names_so_many_groups_and_counts_the_others() -> No
 _POOLS = st.fixed_dictionaries(
     {
         name: st.builds(
-            lambda name, instances, cpu, gpu: Pool(
+            lambda name, instances, cpu, gpu: CapacityPool(
                 name,
                 instances,
                 {k: Fraction(v) for k, v in (("cpu", cpu), ("gpu", gpu)) if v is not None},
@@ -195,7 +199,7 @@ _ASKED = st.lists(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[dict[str, Pool], list[Request], list[Holder]]:
+def worlds(draw: st.DrawFn) -> tuple[dict[str, CapacityPool], list[StockRequest], list[Holder]]:
     """Pools, requests of three groups with serials of their own, and what the groups hold."""
     groups = draw(_GROUPS)
     holders, requests, following = [], [], {}
@@ -206,12 +210,12 @@ def worlds(draw: st.DrawFn) -> tuple[dict[str, Pool], list[Request], list[Holder
         each, pools, stock, _ = groups[group]
         serials = range(following[group], following[group] + count)
         following[group] += count
-        requests.append(Request(group, at, serials, each, pools, stock))
+        requests.append(StockRequest(group, at, serials, each, pools, stock))
     return draw(_POOLS), draw(st.permutations(requests)), holders
 
 
 def one_by_one(
-    pools: dict[str, Pool], requests: Sequence[Request], holders: Sequence[Holder]
+    pools: dict[str, CapacityPool], requests: Sequence[StockRequest], holders: Sequence[Holder]
 ) -> set[tuple[str, int]]:
     """The same, said plainly: instance by instance, in the order of the contract."""
     used = Use(holders)
@@ -235,7 +239,7 @@ def one_by_one(
 @given(worlds())
 @settings(deadline=None, max_examples=200)
 def test_it_is_what_deciding_one_by_one_gives(
-    world: tuple[dict[str, Pool], list[Request], list[Holder]],
+    world: tuple[dict[str, CapacityPool], list[StockRequest], list[Holder]],
 ) -> None:
     pools, requests, holders = world
     decision = decide(requests, pools=pools, holders=holders)
@@ -248,7 +252,7 @@ def test_it_is_what_deciding_one_by_one_gives(
 @given(worlds(), st.randoms(use_true_random=False))
 @QUICK
 def test_the_order_of_what_is_given_does_not_matter(
-    world: tuple[dict[str, Pool], list[Request], list[Holder]], random: Any
+    world: tuple[dict[str, CapacityPool], list[StockRequest], list[Holder]], random: Any
 ) -> None:
     pools, requests, holders = world
     shuffled = random.sample(requests, len(requests)), random.sample(holders, len(holders))

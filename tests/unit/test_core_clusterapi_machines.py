@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.clusterapi.keys import DEPLOYMENT_NAME, REVISION, SET_NAME, Keys
 from kwok_operator.core.clusterapi.machines import (
-    Counts,
     FailureStyle,
+    MachineCounts,
     Owner,
     Shown,
     machine_labels,
@@ -174,10 +174,10 @@ class TestStatus:
 
     def test_counts_are_the_same_while_nothing_changes(self) -> None:
         wanted = {"wanted": 3, "generation": 7, "selector": "a=b"}
-        first = scalable_status(Counts(3, 3, 2), before={}, now=NOW, **wanted)  # type: ignore[arg-type]
-        again = scalable_status(Counts(3, 3, 2), before=first, now="later", **wanted)  # type: ignore[arg-type]
+        first = scalable_status(MachineCounts(3, 3, 2), before={}, now=NOW, **wanted)  # type: ignore[arg-type]
+        again = scalable_status(MachineCounts(3, 3, 2), before=first, now="later", **wanted)  # type: ignore[arg-type]
         assert first == again
-        full = scalable_status(Counts(3, 3, 3), before=first, now="later", **wanted)  # type: ignore[arg-type]
+        full = scalable_status(MachineCounts(3, 3, 3), before=first, now="later", **wanted)  # type: ignore[arg-type]
         times = {c["type"]: c["lastTransitionTime"] for c in full["conditions"]}
         assert times == {"Available": "later", "ScalingUp": NOW, "ScalingDown": NOW}
         assert (full["replicas"], full["availableReplicas"], full["phase"]) == (3, 3, "Running")

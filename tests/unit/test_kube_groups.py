@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.errors import DecodeError
-from kwok_operator.kube.groups import GROUPS, Group, Unreadable, read_group
+from kwok_operator.kube.groups import GROUPS, Group, UnreadableGroup, read_group
 
 DEEP, ENDLESS = 300, 5_000
 """The fast parser goes 200 levels, an API server takes 10,000."""
@@ -50,7 +50,7 @@ def event(kind: str, item: bytes) -> bytes:
     return b'{"type":"%b","object":%b}' % (kind.encode(), item)
 
 
-def known(each: Group | Unreadable | None) -> tuple[type, str, str, int]:
+def known(each: Group | UnreadableGroup | None) -> tuple[type, str, str, int]:
     assert each is not None
     return type(each), each.name, each.uid, each.resource_version
 
@@ -67,7 +67,7 @@ def test_nobody_else_is_lost_with_what_can_not_be_read(odd: bytes) -> None:
     read = GROUPS.page(page(group("a"), odd, group("deep", template(DEEP)), group("z")))
     assert [known(each) for each in read.items] == [
         (Group, "a", "u-a", 7),
-        (Unreadable, "odd", "u-odd", 7),
+        (UnreadableGroup, "odd", "u-odd", 7),
         (Group, "deep", "u-deep", 7),
         (Group, "z", "u-z", 7),
     ]
@@ -78,7 +78,7 @@ def test_nobody_else_is_lost_with_what_can_not_be_read(odd: bytes) -> None:
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_its_events_are_heard(odd: bytes, kind: str) -> None:
     heard = GROUPS.event(event(kind, odd))
-    assert known(heard.item) == (Unreadable, "odd", "u-odd", 7)
+    assert known(heard.item) == (UnreadableGroup, "odd", "u-odd", 7)
     assert (heard.type, heard.resource_version) == (kind, 7)
 
 
@@ -92,4 +92,4 @@ def test_what_is_no_event_is_an_error(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"metadata": 3}, {"metadata": {"name": 5}}], ids=str)
 def test_objects_without_a_name_have_none(body: dict[str, Any]) -> None:
-    assert isinstance(read_group(body), Unreadable)
+    assert isinstance(read_group(body), UnreadableGroup)

@@ -4,7 +4,7 @@
 - groups that were deleted meanwhile are noticed, also after history was lost
 - a watch that has stopped without a word is begun anew; one of an idle cluster is left alone
 - a group that nests too deep is told and left out, and stops nobody
-- a resync that is refused ends nothing, and is done again
+- a resync that is refused ends nothing, and is done again; it is kept from the start
 - signals stay ours, and a watch that has ended leaves nothing behind
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.controller.observed.observation import Memory
-from kwok_operator.controller.runtime import handlers, login
+from kwok_operator.controller.runtime import handlers, login, preflight
 from kwok_operator.kube.session import Following
 from kwok_operator.models.status import KwokNodeGroupStatus
 from tests.fakes.apiserver import GROUPS
@@ -163,6 +163,14 @@ async def test_a_resync_that_is_refused_is_done_again(world: World) -> None:
     world.parts.resync_soon()
     await until(lambda: world.server.calls["get", "nodes"] > 1 and not memory.taken)
     await world.knows("web", "batch")
+
+
+async def test_the_start_keeps_the_resync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "NEEDED", ())
+    async with assembled() as world:
+        serve_discovery(world.server)
+        await asyncio.wait_for(world.operator._start(), 10)
+        assert "resync" in {task.get_name() for task in world.operator._background}
 
 
 async def test_a_watch_that_has_ended_leaves_nothing_behind(world: World) -> None:

@@ -218,6 +218,28 @@ async def test_too_much_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wire.status(wire.call(prefix(bytes(140)) + bytes(140))) == 0
 
 
+async def test_too_much_that_waits_on_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpcconnection, "MAX_HELD", 150)
+    other, wire = Wire(), Wire()
+    wire.protocol._service = other.protocol._service
+    body = prefix(bytes(100)) + bytes(100)
+    stream_id = other.client.h2.get_next_available_stream_id()
+    other.client.h2.send_headers(stream_id, REQUEST)
+    other.client.h2.send_data(stream_id, body[:-1])
+    other.client.exchange()
+
+    def call_in_two_parts() -> int:
+        stream_id = wire.client.h2.get_next_available_stream_id()
+        wire.client.h2.send_headers(stream_id, REQUEST)
+        for part, ends in ((body[:90], False), (body[90:], True)):
+            wire.client.h2.send_data(stream_id, part, end_stream=ends)
+        return wire.status(stream_id)
+
+    assert call_in_two_parts() == StatusCode.RESOURCE_EXHAUSTED
+    other.protocol.connection_lost(None)
+    assert call_in_two_parts() == 0
+
+
 async def test_who_does_not_read_is_not_read() -> None:
     wire = Wire()
     wire.protocol.pause_writing()

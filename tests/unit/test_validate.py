@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main
 from kwok_operator.cli.validate import table
-from kwok_operator.core.validation import Report, validate
+from kwok_operator.core.validation import ValidationReport, validate
 from tests import cloudmanifests, manifests
 from tests.fakes.rows import each_row
 from tests.manifests import Manifest
@@ -72,7 +72,7 @@ spec:
 """
 
 
-def report(*texts: str) -> Report:
+def report(*texts: str) -> ValidationReport:
     return validate([(f"f{i}.yaml", text) for i, text in enumerate(texts)])
 
 

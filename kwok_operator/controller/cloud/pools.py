@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
 from kwok_operator.core.cloud.poolstatus import pool_conditions, pool_status
-from kwok_operator.core.cloud.stock import Pool, Use
+from kwok_operator.core.cloud.stock import CapacityPool, Use
 from kwok_operator.core.times import parse_time
 from kwok_operator.errors import KwokOperatorError, NotFoundError, NotLeadingError, one_line
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
@@ -46,7 +46,7 @@ class StoredPool:
     uid: str
     generation: int
     spec: KwokCapacityPoolSpec
-    pool: Pool | None
+    pool: CapacityPool | None
     problem: str
     status: Mapping[str, Any]
     conditions: tuple[PoolCondition, ...]
@@ -58,7 +58,7 @@ def _stored_pool(raw: Mapping[str, Any]) -> StoredPool:
     spec, pool, problem = KwokCapacityPoolSpec(), None, ""
     try:
         spec = KwokCapacityPoolSpec.model_validate(raw.get("spec") or {})
-        pool = Pool.of(name, spec)
+        pool = CapacityPool.of(name, spec)
     except ValueError as error:
         problem = str(error)
     return StoredPool(
@@ -106,7 +106,7 @@ class Pools:
         metrics: Metrics,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.known: dict[str, Pool] = {}
+        self.known: dict[str, CapacityPool] = {}
         """By name; those that can't be read are not among them."""
         self.synced = asyncio.Event()
         """Set once they are all known."""

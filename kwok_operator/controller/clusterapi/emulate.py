@@ -36,8 +36,8 @@ from kwok_operator.core.cloud.states import Phase
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.machines import (
     MACHINES,
-    Counts,
     FailureStyle,
+    MachineCounts,
     Owner,
     default_selector,
     has_selector,
@@ -86,7 +86,7 @@ _REFUSED = (BadRequestError, ForbiddenError, InvalidError)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class EmulationTerms:
     """How Machines are played: under which names, and how failures are told."""
 
     keys: Keys
@@ -117,7 +117,7 @@ class Emulation:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: EmulationTerms,
         *,
         client: KubeClient,
         store: GroupStore,
@@ -447,16 +447,16 @@ class Emulation:
         """Writes the counts, now and then."""
         wait = known.told_at + STATUS_INTERVAL - self._monotonic()
         machines = self.machines.group(group.name)
-        counts = Counts(
+        counts = MachineCounts(
             replicas=sum(not machine.deleting for machine in machines.values()),
             ready=sum(record.name in machines for record in seen.ready),
             available=sum(r.usable and r.name in machines for r in seen.ready),
         )
-        told = [played]
+        shown = [played]
         if played.scalable.kind is Kind.MACHINE_DEPLOYMENT:
             of_set = self.scalables[Kind.MACHINE_SET].get(played.scalable.namespace, owner.name)
-            told += [of_set] if of_set is not None else []
-        for each in told:
+            shown += [of_set] if of_set is not None else []
+        for each in shown:
             status = scalable_status(
                 counts,
                 wanted=played.scalable.replicas or 0,

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kwok_operator.controller.clusterapi.settings import ClusterApiSettings
 from kwok_operator.core.clusterapi.crds import is_api_group
-from kwok_operator.core.clusterapi.derive import Templates
+from kwok_operator.core.clusterapi.derive import CapiTemplates
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable
 from kwok_operator.errors import (
@@ -174,7 +174,7 @@ class Management:
     def scalables(self) -> list[Scalable]:
         return [item for store in self._scalables.values() for item in store.found.values()]
 
-    def templates(self, scalables: Iterable[Scalable]) -> Templates | None:
+    def templates(self, scalables: Iterable[Scalable]) -> CapiTemplates | None:
         """What they refer to; None while some of it is being looked up. Has it looked up."""
         found: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
         trouble: dict[InfrastructureRef, str] = {}
@@ -189,7 +189,7 @@ class Management:
                 trouble[ref] = kind.trouble
             elif template := kind.store.found.get((scalable.namespace, ref.name)):
                 found[scalable.namespace, ref] = template.body
-        return Templates(found, trouble) if settled else None
+        return CapiTemplates(found, trouble) if settled else None
 
     async def run(self) -> None:
         """Follows everything, until cancelled; begun again it begins anew."""

@@ -22,9 +22,9 @@ from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.sources.derivedgroups import DerivedGroups
 from kwok_operator.controller.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.controller.writers.events import EventType, Recorder
-from kwok_operator.core.clusterapi.derive import CapiGroup, Fleet, Offer, Templates, derive
+from kwok_operator.core.clusterapi.derive import CapiFleet, CapiGroup, CapiTemplates, Offer, derive
 from kwok_operator.core.clusterapi.discovery import namespace_watched
-from kwok_operator.core.clusterapi.findings import Finding
+from kwok_operator.core.clusterapi.findings import CapiFinding
 from kwok_operator.core.clusterapi.scalable import Kind, Scalable
 from kwok_operator.core.words import few_names
 from kwok_operator.kube.client import KubeClient
@@ -89,7 +89,7 @@ class Mirror:
         self._targets: dict[str, int] = {}
         """Of each group, when it was applied: what is offered depends on it."""
         self._summary = ""
-        self._logged: frozenset[Finding] = frozenset()
+        self._logged: frozenset[CapiFinding] = frozenset()
 
     def group_changed(self, name: str) -> None:
         """A group was written or has gone, by us or by somebody else."""
@@ -129,7 +129,7 @@ class Mirror:
             self._derive, scalables, templates, owned=set(self._owned().values())
         )
         self._derived.begin()
-        findings: dict[str, list[Finding]] = {}
+        findings: dict[str, list[CapiFinding]] = {}
         for finding in fleet.findings:
             findings.setdefault(finding.about, []).append(finding)
         told: set[_Told] = set()
@@ -148,8 +148,8 @@ class Mirror:
         self._summarise(fleet)
 
     def _derive(
-        self, scalables: Sequence[Scalable], templates: Templates, *, owned: set[str]
-    ) -> Fleet:
+        self, scalables: Sequence[Scalable], templates: CapiTemplates, *, owned: set[str]
+    ) -> CapiFleet:
         """What is selected, and what was: that keeps its group, which CA doesn't see any more."""
         keys, arch, flags = (
             self._settings.keys,
@@ -172,7 +172,7 @@ class Mirror:
         return {name: of for name, of in found.items() if of}
 
     async def _apply(
-        self, derived: CapiGroup, fleet: Fleet, findings: Iterable[Finding]
+        self, derived: CapiGroup, fleet: CapiFleet, findings: Iterable[CapiFinding]
     ) -> set[_Told]:
         """Makes a group what it should be; what there is to tell of it."""
         group = self._groups.get(derived.name)
@@ -266,7 +266,7 @@ class Mirror:
                 self._recorder.emit(groups[uid], kind, reason, f"{message}.")
         self._told = frozenset(told)
 
-    def _summarise(self, fleet: Fleet) -> None:
+    def _summarise(self, fleet: CapiFleet) -> None:
         names = few_names([group.name for group in fleet.groups])
         summary = f"groups={len(fleet.groups)} names={names or 'none'}"
         if fleet.hidden:

@@ -18,6 +18,7 @@ from kwok_operator import constants
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.machines import Shown
 from kwok_operator.core.clusterapi.scalable import Kind, Scalable, read_scalable
+from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.errors import ManifestError
 from kwok_operator.kube.decode import Decoder
 
@@ -46,8 +47,8 @@ class MachineRecord:
 
 def machine_record(body: Mapping[str, Any], keys: Keys) -> MachineRecord:
     """Whatever somebody has written into it."""
-    metadata = _map(body.get("metadata"))
-    labels, annotations = _map(metadata.get("labels")), _map(metadata.get("annotations"))
+    metadata = as_map(body.get("metadata"))
+    labels, annotations = as_map(metadata.get("labels")), as_map(metadata.get("annotations"))
     references = metadata.get("ownerReferences")
     version = str(metadata.get("resourceVersion", ""))
     return MachineRecord(
@@ -59,9 +60,9 @@ def machine_record(body: Mapping[str, Any], keys: Keys) -> MachineRecord:
         group_uid=str(annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")),
         deleting=bool(metadata.get("deletionTimestamp")),
         annotated=keys.delete_machine in annotations,
-        owners=tuple(str(_map(r).get("uid")) for r in _list(references)),
+        owners=tuple(str(as_map(r).get("uid")) for r in as_list(references)),
         labels=_shared(tuple(sorted((k, v) for k, v in labels.items() if isinstance(v, str)))),
-        shown=_one(Shown.read(_map(body.get("status")))),
+        shown=_one(Shown.read(as_map(body.get("status")))),
     )
 
 
@@ -172,14 +173,14 @@ def read_played(body: Mapping[str, Any], keys: Keys) -> Played | None:
         scalable = read_scalable(body, keys)
     except ManifestError:
         return None
-    metadata = _map(body.get("metadata"))
+    metadata = as_map(body.get("metadata"))
     version, generation = str(metadata.get("resourceVersion", "")), metadata.get("generation")
     return Played(
         scalable=scalable,
         resource_version=int(version) if version.isdecimal() else 0,
         generation=generation if isinstance(generation, int) else 0,
-        labels=_map(metadata.get("labels")),
-        status=_map(body.get("status")),
+        labels=as_map(metadata.get("labels")),
+        status=as_map(body.get("status")),
     )
 
 
@@ -240,11 +241,3 @@ class PlayedStore:
         if known is not None and known.scalable.uid == item.scalable.uid:
             del self._known[key]
             self._changed(known.scalable)
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()

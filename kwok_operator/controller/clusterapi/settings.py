@@ -16,7 +16,7 @@ from kwok_operator.core.clusterapi.crds import VERSIONS, is_api_group
 from kwok_operator.core.clusterapi.discovery import EXAMPLE, Discovery, parse_discovery
 from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP, Keys
 from kwok_operator.core.clusterapi.machines import FailureStyle
-from kwok_operator.core.clusterapi.offline import Terms
+from kwok_operator.core.clusterapi.offline import ConvertTerms
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import ENV_PREFIX, Values, one_of
 
@@ -104,10 +104,10 @@ def add_discovery_flag(group: argparse._ActionsContainer) -> None:
     )
 
 
-def terms(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Terms:
+def terms(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> ConvertTerms:
     """As whom files are looked at. Raises SettingsError."""
     values = Values(flags, environ)
-    return Terms(
+    return ConvertTerms(
         keys=Keys(values.variable(GROUP_VARIABLE, DEFAULT_GROUP, _api_group)),
         discoveries=_discoveries(flags, environ),
         default_arch=_architecture(environ.get(ARCH_VARIABLE)),

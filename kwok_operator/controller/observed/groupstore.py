@@ -10,7 +10,7 @@ remember it. Whatever is forgotten is left to the garbage collector.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kwok_operator.kube.groups import Group, Skipped, Unreadable, log_unreadable
+from kwok_operator.kube.groups import Group, Skipped, UnreadableGroup, log_unreadable
 from kwok_operator.models.nodegroup import DeletedNodePods
 
 RETIRED_FOR = 60.0
@@ -39,7 +39,7 @@ class GroupStore:
         self,
         *,
         clock: Callable[[], float],
-        unreadable: Callable[[Unreadable], None] = log_unreadable,
+        unreadable: Callable[[UnreadableGroup], None] = log_unreadable,
     ) -> None:
         self._clock = clock
         self._groups: dict[str, Group] = {}
@@ -63,10 +63,10 @@ class GroupStore:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def put(self, group: Group | Unreadable) -> bool:
+    def put(self, group: Group | UnreadableGroup) -> bool:
         """Takes what was seen; False where it is known already, or something newer is."""
         known = self._groups.get(group.name)
-        if isinstance(group, Unreadable):
+        if isinstance(group, UnreadableGroup):
             self._skipped.tell(group)
             if known is None or known.uid != group.uid or known.deleting or not group.deleting:
                 return False
@@ -112,7 +112,7 @@ class GroupStore:
         return [r for r in self._retired.values() if r.name == name]
 
     def replace(
-        self, listed: Sequence[Group | Unreadable], *, version: int, restored: bool = False
+        self, listed: Sequence[Group | UnreadableGroup], *, version: int, restored: bool = False
     ) -> set[str]:
         """Takes a full listing; returns the names of groups that turned out to be gone.
 
@@ -125,7 +125,7 @@ class GroupStore:
             self.newest = version
         readable = self._skipped.sift(listed)
         for odd in listed:
-            if isinstance(odd, Unreadable):
+            if isinstance(odd, UnreadableGroup):
                 self.put(odd)
         for group in readable:
             retired = self._retired.get(group.uid)

@@ -33,7 +33,7 @@ Stop = Callable[[], bool]
 """Whether a plan has become pointless."""
 
 
-class Execution:
+class Actions:
     """Writes nodes as plans say."""
 
     def __init__(self, parts: Parts) -> None:

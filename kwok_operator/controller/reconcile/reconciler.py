@@ -17,7 +17,7 @@ from dataclasses import replace
 from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
-from kwok_operator.controller.reconcile.actions import Execution, deletes_pods
+from kwok_operator.controller.reconcile.actions import Actions, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.controller.reconcile.reporting import Reporter, progress_interval
@@ -51,7 +51,7 @@ class Reconciler:
         self._closing = False
         self._at_work = 0
         """How many groups have nodes created, deleted or patched."""
-        self._execution = Execution(parts)
+        self._actions = Actions(parts)
         self._reporter = Reporter(parts)
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class Reconciler:
         self._at_work += 1
         progress = asyncio.create_task(self._report_progress(found, done))
         try:
-            await self._execution.carry_out(
+            await self._actions.carry_out(
                 found, opening=opening, stop=lambda: self._interrupted(group)
             )
             memory.refusal = None

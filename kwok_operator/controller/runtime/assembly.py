@@ -23,7 +23,7 @@ from kwok_operator.controller.cloud.clouds import Clouds
 from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
 from kwok_operator.controller.cloud.pools import POOLS, Pools
-from kwok_operator.controller.clusterapi.emulate import Terms
+from kwok_operator.controller.clusterapi.emulate import EmulationTerms
 from kwok_operator.controller.clusterapi.mirror import Mirror
 from kwok_operator.controller.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.controller.observed.groupstore import GroupStore
@@ -50,7 +50,7 @@ from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
-from kwok_operator.kube.groups import Unreadable
+from kwok_operator.kube.groups import UnreadableGroup
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.settings import RunSettings
@@ -137,7 +137,7 @@ class Assembly:
         )
         if settings.mode is Mode.EMULATE:
             self.playing = Playing(
-                Terms(
+                EmulationTerms(
                     keys=settings.keys,
                     version=settings.version or VERSIONS[-1],
                     style=settings.failures,
@@ -177,7 +177,7 @@ class Assembly:
         """A watch may have missed something."""
         self.intake.doubted.set()
 
-    def _unreadable(self, group: Unreadable) -> None:
+    def _unreadable(self, group: UnreadableGroup) -> None:
         sentence = f"{group.why}; it stays as it was last read, if it was"
         self.recorder.emit(group, "Warning", "Unreadable", sentence)
 

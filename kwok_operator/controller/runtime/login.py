@@ -25,7 +25,7 @@ GOOD_AFTER: Final = 5.0
 """Credentials that were used for this long were good: the next 401 starts a new count."""
 
 
-class Login:
+class KopfLogin:
     """Gives the server's URL and a session that is logged in there; seconds everywhere."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kwok_operator.controller.cloud.clouds import Clouds
 from kwok_operator.controller.clusterapi.consent import Consent
-from kwok_operator.controller.clusterapi.emulate import Emulation, Terms
+from kwok_operator.controller.clusterapi.emulate import Emulation, EmulationTerms
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import NodeCache
 from kwok_operator.controller.reconcile.parts import Clock
@@ -33,7 +33,7 @@ class Playing:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: EmulationTerms,
         *,
         client: KubeClient,
         store: GroupStore,

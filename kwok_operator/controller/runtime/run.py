@@ -29,7 +29,7 @@ from kwok_operator.controller.runtime.leadership import (
     LeadershipLostError,
     make_identity,
 )
-from kwok_operator.controller.runtime.login import Login
+from kwok_operator.controller.runtime.login import KopfLogin
 from kwok_operator.core.clusterapi.discovery import namespace_watched
 from kwok_operator.core.election import LeaseTerms
 from kwok_operator.errors import KwokOperatorError
@@ -243,7 +243,7 @@ class Operator:
         following = Following(constants.GROUPS_PATH, listed_anew=parts.resync_soon)
         registry = handlers.make_registry(
             seen=parts.group_seen,
-            login=Login(self._connection, open_session=lambda: self._open_session(following)),
+            login=KopfLogin(self._connection, open_session=lambda: self._open_session(following)),
         )
 
         async def watch() -> None:

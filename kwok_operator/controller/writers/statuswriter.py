@@ -11,7 +11,7 @@ from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
-from kwok_operator.kube.groups import GROUPS, Group, Unreadable
+from kwok_operator.kube.groups import GROUPS, Group, UnreadableGroup
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 _RETRIES = 4
@@ -60,9 +60,9 @@ class StatusWriter:
             return False
         return True
 
-    async def groups(self) -> tuple[list[Group | Unreadable], int]:
+    async def groups(self) -> tuple[list[Group | UnreadableGroup], int]:
         """All groups, and the resourceVersion as of which they are all."""
-        groups: list[Group | Unreadable] = []
+        groups: list[Group | UnreadableGroup] = []
         version, token = 0, ""
         while True:
             params = {"limit": "500"} | ({"continue": token} if token else {})

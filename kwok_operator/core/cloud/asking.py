@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from kwok_operator.core.cloud.record import CloudRecord, redated
-from kwok_operator.core.cloud.stock import Amounts, Holder, Pool, Request, StockDecision, decide
+from kwok_operator.core.cloud.stock import (
+    Amounts,
+    CapacityPool,
+    Holder,
+    StockDecision,
+    StockRequest,
+    decide,
+)
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.models.cloud import Cloud
@@ -54,7 +61,7 @@ def settle(
     asked: Asked,
     record: CloudRecord,
     *,
-    pools: Mapping[str, Pool],
+    pools: Mapping[str, CapacityPool],
     others: Others,
     now: int,
     deciding: bool = True,
@@ -75,7 +82,7 @@ def settle(
     decision = StockDecision()
     if deciding:
         requests = [
-            Request(
+            StockRequest(
                 group=asked.group,
                 requested_at=since,
                 serials=tuple(serials),

@@ -29,7 +29,7 @@ Amounts = Mapping[str, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class CapacityPool:
     """A KwokCapacityPool; what it doesn't name is not limited."""
 
     name: str
@@ -39,13 +39,13 @@ class Pool:
     outage: bool = False
 
     @classmethod
-    def of(cls, name: str, spec: KwokCapacityPoolSpec) -> "Pool":
+    def of(cls, name: str, spec: KwokCapacityPoolSpec) -> "CapacityPool":
         resources = {key: parse_quantity(amount) for key, amount in spec.resources.items()}
         return cls(name, spec.instances, resources, spec.error, spec.outage)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class StockRequest:
     """Instances of a group that were asked for at one time (milliseconds), each with the same
     amounts. `stock` is how many the group may have in all; `outage` is that of the group.
     """
@@ -151,7 +151,10 @@ class _Bound:
 
 
 def decide(
-    requests: Iterable[Request], *, pools: Mapping[str, Pool], holders: Iterable[Holder] = ()
+    requests: Iterable[StockRequest],
+    *,
+    pools: Mapping[str, CapacityPool],
+    holders: Iterable[Holder] = (),
 ) -> StockDecision:
     """Decides on all requests at once; their order doesn't matter.
 
@@ -191,11 +194,13 @@ def decide(
     return StockDecision(tuple(granted), tuple(refused), tuple(undecided))
 
 
-def _order(request: Request) -> tuple[int, str, int]:
+def _order(request: StockRequest) -> tuple[int, str, int]:
     return request.requested_at, request.group, min(request.serials, default=0)
 
 
-def _hindrance(request: Request, pools: Mapping[str, Pool]) -> tuple[str | None, str] | None:
+def _hindrance(
+    request: StockRequest, pools: Mapping[str, CapacityPool]
+) -> tuple[str | None, str] | None:
     if request.outage:
         return None, OUTAGE
     for name in request.pools:
@@ -206,7 +211,7 @@ def _hindrance(request: Request, pools: Mapping[str, Pool]) -> tuple[str | None,
     return None
 
 
-def _bounds(request: Request, pools: Mapping[str, Pool], use: Use) -> list[_Bound]:
+def _bounds(request: StockRequest, pools: Mapping[str, CapacityPool], use: Use) -> list[_Bound]:
     bounds = []
     if request.stock is not None:
         room = request.stock - use.instances(request.group)
@@ -216,7 +221,7 @@ def _bounds(request: Request, pools: Mapping[str, Pool], use: Use) -> list[_Boun
     return bounds
 
 
-def _bounds_of_pool(pool: Pool, each: Amounts, used: Share) -> Iterator[_Bound]:
+def _bounds_of_pool(pool: CapacityPool, each: Amounts, used: Share) -> Iterator[_Bound]:
     if pool.instances is not None:
         room = pool.instances - used.instances
         limited = f"KwokCapacityPool {pool.name} has {pool.instances} instances"
@@ -230,7 +235,10 @@ def _bounds_of_pool(pool: Pool, each: Amounts, used: Share) -> Iterator[_Bound]:
 
 
 def _refusal(
-    request: Request, serials: tuple[int, ...], bound: _Bound, pools: Mapping[str, Pool]
+    request: StockRequest,
+    serials: tuple[int, ...],
+    bound: _Bound,
+    pools: Mapping[str, CapacityPool],
 ) -> Refused:
     error = CloudError() if bound.pool is None else pools[bound.pool].error
     reason = OUT_OF_STOCK if bound.pool is None else POOL_EXHAUSTED

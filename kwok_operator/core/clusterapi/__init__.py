@@ -1,6 +1,6 @@
 """Cluster API (CAPI): what its objects mean for cluster-autoscaler (CA) and for groups.
 
-    object --scalable.read_scalable--> Scalable --derive.derive--> CapiGroup, Finding
+    object --scalable.read_scalable--> Scalable --derive.derive--> CapiGroup, CapiFinding
 
 A *scalable* is a MachineDeployment, a MachineSet or a MachinePool: what CA's provider `clusterapi`
 makes a node group of. The rules are those of its sources in CA 1.32 to 1.37; where versions differ,

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kwok_operator.constants import ARCH_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, OS_LABEL
 from kwok_operator.core.clusterapi import keys
-from kwok_operator.core.clusterapi.findings import Finding, Path
+from kwok_operator.core.clusterapi.findings import CapiFinding, Path
 from kwok_operator.core.clusterapi.scalable import Scalable
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.errors import one_line
@@ -53,7 +53,7 @@ class Capacity:
     shape: Mapping[str, Any]
     overlay: Mapping[str, Any]
     known: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[CapiFinding, ...]
 
 
 def read_capacity(
@@ -68,7 +68,7 @@ class _Reader:
     _of: Scalable
     _template: Mapping[str, Any] | None
     _default_arch: str
-    _findings: list[Finding] = field(default_factory=list)
+    _findings: list[CapiFinding] = field(default_factory=list)
     _broken: bool = False
 
     def read(self) -> Capacity:
@@ -106,7 +106,7 @@ class _Reader:
         return Capacity(shape, overlay, known, tuple(self._findings))
 
     def _tell(self, reason: str, message: str, path: Path = (), *, note: bool = False) -> None:
-        self._findings.append(Finding(reason, one_line(message), self._of.id, path, note))
+        self._findings.append(CapiFinding(reason, one_line(message), self._of.id, path, note))
 
     def _annotation(self, key: str, value: str, what: str, *, reason: str = "") -> None:
         path = ("metadata", "annotations", key)
@@ -175,9 +175,12 @@ class _Reader:
         """Those of the nodes, and those that CA sees from zero."""
         info = self._status("nodeInfo")
         default = {ARCH_LABEL: self._default_arch, OS_LABEL: "linux"}
-        told = {ARCH_LABEL: info.get("architecture", ""), OS_LABEL: info.get("operatingSystem", "")}
-        nodes = default | {key: value for key, value in told.items() if value}
-        seen = default | (told if self._template is not None else {})
+        labels = {
+            ARCH_LABEL: info.get("architecture", ""),
+            OS_LABEL: info.get("operatingSystem", ""),
+        }
+        nodes = default | {key: value for key, value in labels.items() if value}
+        seen = default | (labels if self._template is not None else {})
         empty = [key for key in (ARCH_LABEL, OS_LABEL) if not seen[key]]
         handed_on = {
             key: value

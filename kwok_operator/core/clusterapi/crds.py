@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP
+from kwok_operator.core.untyped import as_map
 
 MARK: Final = "emulated"
 """The value of the annotation that stands on groups, too, where it names the scalable."""
@@ -62,7 +63,7 @@ def objection(crds: Mapping[str, Mapping[str, Any] | None], *, group: str) -> st
         crd, name = crds[plural] or {}, crd_name(plural, group)
         if PROVIDER_LABEL in _metadata(crd, "labels"):
             return f"CRD {name} has the label {PROVIDER_LABEL}: a real Cluster API is installed"
-        strategy = _map(_map(crd.get("spec")).get("conversion")).get("strategy", "None")
+        strategy = as_map(as_map(crd.get("spec")).get("conversion")).get("strategy", "None")
         if strategy != "None":
             return f"CRD {name} has spec.conversion.strategy {strategy}: not one of ours"
         if not is_marked(crd):
@@ -146,8 +147,4 @@ def _version(name: str, kind: str, *, scalable: bool) -> dict[str, Any]:
 
 
 def _metadata(crd: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    return _map(_map(crd.get("metadata")).get(part))
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return as_map(as_map(crd.get("metadata")).get(part))

@@ -25,7 +25,7 @@ from kwok_operator.core.clusterapi.capacity import (
     whole_number,
 )
 from kwok_operator.core.clusterapi.discovery import Discovery, allowed, namespace_watched
-from kwok_operator.core.clusterapi.findings import Finding
+from kwok_operator.core.clusterapi.findings import CapiFinding
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable
 from kwok_operator.core.naming import group_name
@@ -61,7 +61,7 @@ class Offer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Templates:
+class CapiTemplates:
     """Infrastructure templates by namespace and reference; `trouble` says in words why those of a
     kind can't be looked up.
     """
@@ -129,37 +129,37 @@ class CapiGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class CapiFleet:
     """All groups. `hidden` are the scalables whose annotations make CA see no group at all."""
 
     groups: tuple[CapiGroup, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[CapiFinding, ...]
     hidden: tuple[str, ...] = ()
 
 
 def derive(
     scalables: Iterable[Scalable],
-    templates: Templates | None = None,
+    templates: CapiTemplates | None = None,
     *,
     keys: Keys,
     discoveries: Sequence[Discovery] = (),
     default_arch: str = DEFAULT_ARCH,
-) -> Fleet:
+) -> CapiFleet:
     """The groups of scalables; raises nothing."""
-    deriver = _Deriver(templates or Templates(), keys, discoveries, default_arch)
+    deriver = _Deriver(templates or CapiTemplates(), keys, discoveries, default_arch)
     return deriver.run(sorted(scalables, key=lambda each: (list(Kind).index(each.kind), each.id)))
 
 
 @dataclass(slots=True)
 class _Deriver:
-    _templates: Templates
+    _templates: CapiTemplates
     _keys: Keys
     _discoveries: Sequence[Discovery]
     _default_arch: str
-    _findings: list[Finding] = field(default_factory=list)
+    _findings: list[CapiFinding] = field(default_factory=list)
     _hidden: list[str] = field(default_factory=list)
 
-    def run(self, scalables: Sequence[Scalable]) -> Fleet:
+    def run(self, scalables: Sequence[Scalable]) -> CapiFleet:
         groups: dict[str, CapiGroup] = {}
         for scalable in scalables:
             if self._is_of_a_deployment(scalable) or not self._is_wanted(scalable):
@@ -177,12 +177,12 @@ class _Deriver:
                     self._tell(each, "NameCollision", message, "metadata", "name")
         if self._hidden:
             groups = {n: replace(group, offer=Offer.NEVER) for n, group in groups.items()}
-        return Fleet(tuple(groups.values()), tuple(self._findings), tuple(self._hidden))
+        return CapiFleet(tuple(groups.values()), tuple(self._findings), tuple(self._hidden))
 
     def _tell(
         self, of: Scalable, reason: str, message: str, *path: str | int, note: bool = False
     ) -> None:
-        self._findings.append(Finding(reason, one_line(message), of.id, path, note))
+        self._findings.append(CapiFinding(reason, one_line(message), of.id, path, note))
 
     def _is_of_a_deployment(self, scalable: Scalable) -> bool:
         if scalable.kind is not Kind.MACHINE_SET or not scalable.deployment:

@@ -6,7 +6,7 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class CapiFinding:
     """`reason` is one word for programs, `message` a sentence: field, value, what CA does, remedy.
 
     `about` is the object as CA calls it, `path` where in it the field stands. A `note` says what is

@@ -257,7 +257,7 @@ def machine_set(scalable: Scalable, *, keys: Keys, version: str, group_uid: str)
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MachineCounts:
     """Machines: that exist, whose Node is Ready, whose Node takes pods."""
 
     replicas: int
@@ -266,7 +266,7 @@ class Counts:
 
 
 def scalable_status(
-    counts: Counts, *, wanted: int, generation: int, selector: str, before: Any, now: str
+    counts: MachineCounts, *, wanted: int, generation: int, selector: str, before: Any, now: str
 ) -> dict[str, Any]:
     """As a merge patch has it; `before` is the status that is there, whoever wrote it."""
     done = counts.available >= wanted and counts.replicas == wanted

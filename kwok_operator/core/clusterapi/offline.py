@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.core.clusterapi.capacity import DEFAULT_ARCH
-from kwok_operator.core.clusterapi.derive import CapiGroup, Templates, derive
+from kwok_operator.core.clusterapi.derive import CapiGroup, CapiTemplates, derive
 from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.core.clusterapi.findings import Path
 from kwok_operator.core.clusterapi.keys import Keys
@@ -24,7 +24,7 @@ _CLASS: Final = "ClusterClass"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ConvertTerms:
     """As which cluster-autoscaler the objects are looked at."""
 
     keys: Keys = field(default_factory=Keys)
@@ -60,14 +60,14 @@ class _Place:
         return self.found.finding(message, (*self.path, *inner))
 
 
-def convert(objects: Iterable[FoundObject], terms: Terms) -> Converted:
+def convert(objects: Iterable[FoundObject], terms: ConvertTerms) -> Converted:
     """The groups of all scalables among objects of any kind."""
     return _Converter(terms, list(objects)).run()
 
 
 @dataclass(slots=True)
 class _Converter:
-    _terms: Terms
+    _terms: ConvertTerms
     _objects: list[FoundObject]
     _scalables: dict[str, tuple[Scalable, _Place]] = field(default_factory=dict)
     _findings: list[Finding] = field(default_factory=list)
@@ -160,7 +160,7 @@ class _Converter:
                 message = f"{its_class.label} has no such class: correct it"
                 self._findings.append(found.finding(message, (*each.path, "class")))
 
-    def _templates(self, scalables: Iterable[Scalable]) -> Templates:
+    def _templates(self, scalables: Iterable[Scalable]) -> CapiTemplates:
         by_name = {
             (group_of(each.value), each.value["kind"], *each.identity): each
             for each in self._objects
@@ -185,7 +185,7 @@ class _Converter:
                     f"{scalable.id}: {ref.kind} {namespace}/{ref.name} is not among the"
                     " files; what its status says is not known"
                 )
-        return Templates(found, trouble)
+        return CapiTemplates(found, trouble)
 
     def _served(self) -> dict[str, dict[str, str]]:
         """By API group and kind the resource, as CRDs among the files say."""

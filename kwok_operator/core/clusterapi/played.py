@@ -37,7 +37,7 @@ class Machine(Protocol):
     def shown(self) -> Shown: ...
 
 
-class Node(Protocol):
+class MachineNode(Protocol):
     @property
     def name(self) -> str: ...
     @property
@@ -63,8 +63,8 @@ def project(
     fleet: Fleet,
     machines: Mapping[str, Machine],
     *,
-    nodes: Mapping[int, Node],
-    leaving: Mapping[int, Node],
+    nodes: Mapping[int, MachineNode],
+    leaving: Mapping[int, MachineNode],
     phases: Mapping[int, Phase],
     deleted: Set[str],
     labels: Mapping[str, str],

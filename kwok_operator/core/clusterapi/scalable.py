@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.untyped import as_list, as_map, as_texts
 from kwok_operator.errors import ManifestError, one_line
 
 
@@ -70,7 +71,7 @@ class Scalable:
 
 def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
     """Raises ManifestError for what is none of the kinds, or has no name."""
-    metadata, spec = _map(body.get("metadata")), _map(body.get("spec"))
+    metadata, spec = as_map(body.get("metadata")), as_map(body.get("spec"))
     try:
         kind = Kind(str(body.get("kind")))
     except ValueError:
@@ -80,9 +81,9 @@ def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
         if not isinstance(value, str) or not value:
             shown = one_line(repr(value), limit=100)
             raise ManifestError(f"{kind}: metadata.{path} is {shown}; give it a name")
-    template = _map(spec.get("template"))
-    machine = _map(template.get("spec"))
-    labels = _texts(metadata.get("labels"))
+    template = as_map(spec.get("template"))
+    machine = as_map(template.get("spec"))
+    labels = as_texts(metadata.get("labels"))
     cluster = spec.get("clusterName", labels.get(keys.cluster_name, ""))
     return Scalable(
         kind=kind,
@@ -90,13 +91,13 @@ def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
         name=str(name),
         uid=str(metadata.get("uid") or ""),
         labels=labels,
-        annotations=_texts(metadata.get("annotations")),
-        template_labels=_texts(_map(template.get("metadata")).get("labels")),
-        node_labels=_all_texts(_map(machine.get("metadata")).get("labels")),
+        annotations=as_texts(metadata.get("annotations")),
+        template_labels=as_texts(as_map(template.get("metadata")).get("labels")),
+        node_labels=_all_texts(as_map(machine.get("metadata")).get("labels")),
         cluster_name=cluster if isinstance(cluster, str) else "",
         replicas=_count(spec.get("replicas")),
         infrastructure=_infrastructure(machine.get("infrastructureRef")),
-        taints=tuple(_texts(taint) for taint in _list(machine.get("taints"))),
+        taints=tuple(as_texts(taint) for taint in as_list(machine.get("taints"))),
         deployment=_owner(metadata, Kind.MACHINE_DEPLOYMENT),
         deleting=bool(metadata.get("deletionTimestamp")),
         spec=spec,
@@ -116,7 +117,7 @@ def _infrastructure(value: Any) -> InfrastructureRef | None:
 
 
 def _owner(metadata: Mapping[str, Any], kind: str) -> str:
-    for reference in map(_map, _list(metadata.get("ownerReferences"))):
+    for reference in map(as_map, as_list(metadata.get("ownerReferences"))):
         name = reference.get("name")
         if reference.get("kind") == kind and isinstance(name, str) and name:
             return name
@@ -127,20 +128,7 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _texts(value: Any) -> dict[str, str]:
-    """Those that are texts."""
-    return {k: v for k, v in _map(value).items() if isinstance(k, str) and isinstance(v, str)}
-
-
 def _all_texts(value: Any) -> dict[str, str]:
     """All of them, or none where one is no text: as unstructured.NestedStringMap reads."""
-    texts = _texts(value)
-    return texts if len(texts) == len(_map(value)) else {}
+    texts = as_texts(value)
+    return texts if len(texts) == len(as_map(value)) else {}

@@ -7,13 +7,13 @@ as they are when the smaller number is known. Then come those that aren't of use
 in the order that the scalable asks for: what Cluster API does (machineset_deletion_order.go).
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from kwok_operator.core.autoscaler import Change, Fleet, with_names
 from kwok_operator.core.clusterapi.scalable import Kind, Scalable
+from kwok_operator.core.untyped import as_map
 
 
 class DeletionOrder(StrEnum):
@@ -39,9 +39,9 @@ class Machines:
 def deletion_order(scalable: Scalable) -> DeletionOrder:
     """Of either version; what is none of the orders counts as none."""
     spec = scalable.spec
-    rolling = _map(_map(spec.get("strategy")).get("rollingUpdate"))
+    rolling = as_map(as_map(spec.get("strategy")).get("rollingUpdate"))
     told = (
-        _map(spec.get("deletion")).get("order"),
+        as_map(spec.get("deletion")).get("order"),
         (rolling if scalable.kind is Kind.MACHINE_DEPLOYMENT else spec).get("deletePolicy"),
     )
     for text in told:
@@ -94,7 +94,3 @@ def _rank(
     # Serials count up: the lowest is the oldest.
     ages: dict[DeletionOrder, int] = {DeletionOrder.NEWEST: -serial, DeletionOrder.OLDEST: serial}
     return kind, ages.get(order, serial)
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -11,6 +11,7 @@ from typing import Any, Final
 from kwok_operator.core.clusterapi.findings import Path
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import Kind
+from kwok_operator.core.untyped import as_list, as_map
 
 _PARTS: Final = {"machineDeployments": Kind.MACHINE_DEPLOYMENT, "machinePools": Kind.MACHINE_POOL}
 
@@ -28,31 +29,31 @@ class Planned:
 
 def class_name(cluster: Mapping[str, Any]) -> tuple[str, str] | None:
     """Namespace and name of a Cluster's class; None where it has no topology."""
-    topology = _map(_map(cluster.get("spec")).get("topology"))
+    topology = as_map(as_map(cluster.get("spec")).get("topology"))
     if not topology:
         return None
-    reference = _map(topology.get("classRef"))
-    own = str(_map(cluster.get("metadata")).get("namespace") or "default")
+    reference = as_map(topology.get("classRef"))
+    own = str(as_map(cluster.get("metadata")).get("namespace") or "default")
     namespace = reference.get("namespace") or topology.get("classNamespace") or own
     return str(namespace), str(reference.get("name") or topology.get("class") or "")
 
 
 def is_patched(cluster: Mapping[str, Any], its_class: Mapping[str, Any]) -> bool:
     """Whether more goes into the objects than stands in the two."""
-    topology = _map(_map(cluster.get("spec")).get("topology"))
-    return bool(_map(its_class.get("spec")).get("patches") or topology.get("variables"))
+    topology = as_map(as_map(cluster.get("spec")).get("topology"))
+    return bool(as_map(its_class.get("spec")).get("patches") or topology.get("variables"))
 
 
 def planned(
     cluster: Mapping[str, Any], its_class: Mapping[str, Any], keys: Keys
 ) -> Iterator[Planned]:
     """What a topology asks for, in its order."""
-    topology = _map(_map(cluster.get("spec")).get("topology"))
-    workers = _map(topology.get("workers"))
-    classes = _map(_map(its_class.get("spec")).get("workers"))
+    topology = as_map(as_map(cluster.get("spec")).get("topology"))
+    workers = as_map(topology.get("workers"))
+    classes = as_map(as_map(its_class.get("spec")).get("workers"))
     for part, kind in _PARTS.items():
-        known = {str(each.get("class")): each for each in map(_map, _list(classes.get(part)))}
-        for index, entry in enumerate(map(_map, _list(workers.get(part)))):
+        known = {str(each.get("class")): each for each in map(as_map, as_list(classes.get(part)))}
+        for index, entry in enumerate(map(as_map, as_list(workers.get(part)))):
             its = known.get(str(entry.get("class")))
             body = _object(kind, cluster, entry, its or {}, keys)
             yield Planned(body, ("spec", "topology", "workers", part, index), its is not None)
@@ -65,23 +66,23 @@ def _object(
     its_class: Mapping[str, Any],
     keys: Keys,
 ) -> dict[str, Any]:
-    metadata = _map(cluster.get("metadata"))
+    metadata = as_map(cluster.get("metadata"))
     name, topology = str(metadata.get("name") or ""), str(entry.get("name") or "")
     # v1beta1 has what v1beta2 has in `template`, but for the names of the references.
-    template = _map(its_class.get("template")) or its_class
-    infrastructure = _map(template.get("infrastructure"))
+    template = as_map(its_class.get("template")) or its_class
+    infrastructure = as_map(template.get("infrastructure"))
     word = "deployment" if kind is Kind.MACHINE_DEPLOYMENT else "pool"
-    both = (_map(template.get("metadata")), _map(entry.get("metadata")))
+    both = (as_map(template.get("metadata")), as_map(entry.get("metadata")))
     labels = {
-        **_map(both[0].get("labels")),
-        **_map(both[1].get("labels")),
+        **as_map(both[0].get("labels")),
+        **as_map(both[1].get("labels")),
         keys.cluster_name: name,
         "topology.cluster.x-k8s.io/owned": "",
         f"topology.cluster.x-k8s.io/{word}-name": topology,
     }
-    annotations = {**_map(both[0].get("annotations")), **_map(both[1].get("annotations"))}
+    annotations = {**as_map(both[0].get("annotations")), **as_map(both[1].get("annotations"))}
     reference = infrastructure.get("templateRef") or infrastructure.get("ref")
-    machine = {"clusterName": name, "infrastructureRef": _map(reference)}
+    machine = {"clusterName": name, "infrastructureRef": as_map(reference)}
     return {
         "kind": str(kind),
         "metadata": {
@@ -96,11 +97,3 @@ def _object(
             "template": {"metadata": {"labels": labels}, "spec": machine},
         },
     }
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -1,7 +1,7 @@
-"""A guard has a say in every write of a client, up to the moment in which it goes out.
+"""A fence has a say in every write of a client, up to the moment in which it goes out.
 
 - reads and watches pass unasked, writes are asked about with method and path
-- what the guard raises comes out of request(), is tried again by nobody, and nothing was sent
+- what the fence raises comes out of request(), is tried again by nobody, and nothing was sent
 - forbidden while a request waits for a connection, for a token, or between its head and its body:
   it does not go out all the same
 - forbidden while retries are under way: no other one is made
@@ -26,10 +26,10 @@ NODE = {"metadata": {"name": "a"}}
 
 
 class NotNowError(KwokOperatorError):
-    """What this guard raises."""
+    """What this fence raises."""
 
 
-class Guard:
+class Fence:
     """Forbids from the `after`-th question on."""
 
     def __init__(self, after: float = float("inf")) -> None:
@@ -43,14 +43,14 @@ class Guard:
 
 
 @pytest.fixture
-def guard() -> Guard:
-    return Guard()
+def fence() -> Fence:
+    return Fence()
 
 
 @pytest.fixture
-async def client(server: FakeApiServer, guard: Guard) -> AsyncIterator[KubeClient]:
+async def client(server: FakeApiServer, fence: Fence) -> AsyncIterator[KubeClient]:
     async with KubeClient(
-        connection=server.connection(), fence=guard, max_connections=1, draw=lambda: 0.0
+        connection=server.connection(), fence=fence, max_connections=1, draw=lambda: 0.0
     ) as client:
         yield client
 
@@ -61,52 +61,52 @@ async def write(client: KubeClient, method: str) -> None:
     await client.request(method, path, body=NODE, content_type=kind)
 
 
-async def test_reads_pass_unasked(server: FakeApiServer, client: KubeClient, guard: Guard) -> None:
-    guard.after = 0
+async def test_reads_pass_unasked(server: FakeApiServer, client: KubeClient, fence: Fence) -> None:
+    fence.after = 0
     server.create(NODES, NODE)
     await client.request("GET", f"{NODES}/a")
     lines = client.lines(NODES, {"watch": "true", "resourceVersion": "0"})
     assert b"ADDED" in await anext(lines)
     await lines.aclose()
-    assert guard.asked == []
+    assert fence.asked == []
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_a_write_that_is_forbidden_is_not_sent(
-    server: FakeApiServer, client: KubeClient, guard: Guard, method: str
+    server: FakeApiServer, client: KubeClient, fence: Fence, method: str
 ) -> None:
-    guard.after = 0
+    fence.after = 0
     with pytest.raises(NotNowError):
         await write(client, method)
-    assert guard.asked == [(method, NODES if method == "POST" else f"{NODES}/a")]
+    assert fence.asked == [(method, NODES if method == "POST" else f"{NODES}/a")]
     assert server.seen == []
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_nor_is_one_whose_body_was_about_to_go(
-    server: FakeApiServer, client: KubeClient, guard: Guard, method: str
+    server: FakeApiServer, client: KubeClient, fence: Fence, method: str
 ) -> None:
     server.create(NODES, NODE)
     server.create(NODES, {"metadata": {"name": "b"}})
-    guard.after = 1  # as if the process stood still between the decision and the socket
+    fence.after = 1  # as if the process stood still between the decision and the socket
     with pytest.raises(NotNowError):
         await write(client, method)
-    assert len(guard.asked) >= 2
+    assert len(fence.asked) >= 2
     assert server.seen == []
-    guard.after = float("inf")
+    fence.after = float("inf")
     await client.request("DELETE", f"{NODES}/b", body={})
     assert [(seen.verb, seen.name) for seen in server.seen] == [("delete", "b")]
 
 
 async def test_a_write_that_waits_for_a_connection_is_asked_about_again(
-    server: FakeApiServer, client: KubeClient, guard: Guard
+    server: FakeApiServer, client: KubeClient, fence: Fence
 ) -> None:
     released = server.hold(verb="get")
     first = asyncio.create_task(client.request("GET", "/version"))
     await until(lambda: server.seen)
     second = asyncio.create_task(write(client, "POST"))
-    await until(lambda: guard.asked)
-    guard.after = 1
+    await until(lambda: fence.asked)
+    fence.after = 1
     released.set()
     await first
     with pytest.raises(NotNowError):
@@ -115,35 +115,35 @@ async def test_a_write_that_waits_for_a_connection_is_asked_about_again(
 
 
 async def test_so_is_one_that_waits_for_a_token(server: FakeApiServer) -> None:
-    guard = Guard()
+    fence = Fence()
 
     class SlowLogin(ApiConnection):
         async def auth_headers(self) -> dict[str, str]:
-            guard.after = 0
+            fence.after = 0
             return {}
 
-    async with KubeClient(connection=SlowLogin(Endpoint(server=server.url)), fence=guard) as client:
+    async with KubeClient(connection=SlowLogin(Endpoint(server=server.url)), fence=fence) as client:
         with pytest.raises(NotNowError):
             await write(client, "POST")
     assert server.seen == []
 
 
 async def test_no_retry_is_made_any_more(
-    server: FakeApiServer, client: KubeClient, guard: Guard
+    server: FakeApiServer, client: KubeClient, fence: Fence
 ) -> None:
     server.fail(503, times=10)
-    guard.after = 5
+    fence.after = 5
     with pytest.raises(NotNowError):
         await client.request("POST", NODES, body=NODE, retries=9)
     assert 1 <= server.calls["create", "nodes"] <= 3
 
 
 async def test_what_fails_once_writes_are_forbidden_is_told_as_that(
-    server: FakeApiServer, client: KubeClient, guard: Guard
+    server: FakeApiServer, client: KubeClient, fence: Fence
 ) -> None:
     """Or it would count as an accident, and be tried again."""
     server.cut(verb="create")
-    guard.after = 2
+    fence.after = 2
     with pytest.raises(NotNowError):
         await write(client, "POST")
     assert server.calls["create", "nodes"] == 1

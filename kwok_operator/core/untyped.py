@@ -1,0 +1,17 @@
+"""What stands in JSON or YAML of others, where any field may have any type: else it is empty."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def as_map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def as_texts(value: object) -> dict[str, str]:
+    """Those that are texts."""
+    return {k: v for k, v in as_map(value).items() if isinstance(k, str) and isinstance(v, str)}
