@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from kwok_operator.core.importing.traces.cleaning import cleaner
-from kwok_operator.core.importing.traces.trace import Event, Gap, Happening, Line, Shape
+from kwok_operator.core.importing.traces.trace import Event, Gap, Happening, Line, TracedShape
 from kwok_operator.importing.traces.files import Told, read_trace
 from tests.chaos.cutter import Cutter
 from tests.e2e.api import NODES
@@ -49,7 +49,7 @@ def lines_of(path: Path) -> list[tuple[str, Line]]:
 
 def sequence(path: Path, namespace: str) -> list[Any]:
     """What happened in a namespace, without times and what is made up."""
-    shapes = {line.id: line.body for _, line in lines_of(path) if isinstance(line, Shape)}
+    shapes = {line.id: line.body for _, line in lines_of(path) if isinstance(line, TracedShape)}
     found = []
     for _, line in lines_of(path):
         if isinstance(line, Event) and line.key.namespace == namespace:

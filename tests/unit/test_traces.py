@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.recording import TraceRecorder
 from kwok_operator.core.importing.traces.replaying import Replay, Request, Settings, Verb
 from kwok_operator.core.importing.traces.trace import (
     KINDS as TRACED,
@@ -60,7 +60,7 @@ class Story:
 
 def told(steps: Sequence[tuple[str, int, int]], *, before: int) -> Story:
     """`before` steps happen before the recording begins."""
-    world, recorder, story = World(), Recorder(CLEAN), Story()
+    world, recorder, story = World(), TraceRecorder(CLEAN), Story()
     silent: set[str] = set()
     blind, before = False, min(before, len(steps))
 

@@ -22,8 +22,8 @@ from kwok_operator.core.importing.traces.trace import (
     Header,
     Key,
     Line,
-    Shape,
     Stop,
+    TracedShape,
 )
 from kwok_operator.core.importing.traces.trace import encode as encoded
 from kwok_operator.errors import SettingsError, TraceError
@@ -32,7 +32,7 @@ from tests.fakes.traced import CLEAN
 
 LINES: list[Line] = [
     Header(start=0),
-    Shape("a" * 12, {"spec": {}}),
+    TracedShape("a" * 12, {"spec": {}}),
     *(Event(n, Happening.CREATE, Key("Pod", "a", f"p-{n}"), "a" * 12) for n in range(200)),
     Stop(200),
 ]
@@ -157,7 +157,11 @@ def test_openb(tmp_path: Path) -> None:
     path = tmp_path / "openb_pod_list.csv"
     path.write_text(OPENB)
     lines = read(path)
-    header, stop, shapes = lines[0], lines[-1], {s.id: s for s in lines if isinstance(s, Shape)}
+    header, stop, shapes = (
+        lines[0],
+        lines[-1],
+        {s.id: s for s in lines if isinstance(s, TracedShape)},
+    )
     assert isinstance(header, Header) and header.at == 100
     assert stop == Stop(300)
     events = [line for line in lines if isinstance(line, Event)]
@@ -258,7 +262,9 @@ def test_simkube(tmp_path: Path) -> None:
         (30, "delete", "Deployment default/nginx", None),
     ]
     assert told.ignored == {"CronJob": 1}
-    assert "secret" not in str(lines) and "run" not in str([x for x in lines if type(x) is Shape])
+    assert "secret" not in str(lines) and "run" not in str(
+        [x for x in lines if type(x) is TracedShape]
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from kwok_operator.core.importing.traces.trace import (
     Header,
     Key,
     Line,
-    Shape,
     Stop,
+    TracedShape,
     decode,
     encode,
 )
@@ -29,7 +29,7 @@ from kwok_operator.errors import TraceError
 
 LINES: list[Line] = [
     Header(start=1_767_323_045_123, part=3, at=9.5, cluster="0123456789ab"),
-    Shape("abc", {"spec": {"containers": []}}),
+    TracedShape("abc", {"spec": {"containers": []}}),
     Event(1.25, Happening.PRESENT, Key("PriorityClass", "", "high"), "abc"),
     Event(1.25, Happening.CREATE, Key("Pod", "shop", "w-1"), "abc", None, "w-"),
     Event(2, Happening.UPDATE, Key("Deployment", "shop", "cart"), "abc", 0, late=True),

@@ -20,7 +20,15 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.importing.traces.trace import KINDS, Event, Gap, Header, Line, Shape, Stop
+from kwok_operator.core.importing.traces.trace import (
+    KINDS,
+    Event,
+    Gap,
+    Header,
+    Line,
+    Stop,
+    TracedShape,
+)
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.importing.cluster import open_cluster
 from kwok_operator.importing.traces.files import Told, read_trace
@@ -81,7 +89,7 @@ class Running:
             if isinstance(line, Event)
             else f"{type(line).__name__} {getattr(line, 'kind', '')}".strip()
             for line in self.lines()
-            if not isinstance(line, Shape)
+            if not isinstance(line, TracedShape)
         ]
 
 
@@ -249,7 +257,7 @@ async def test_who_asks_for_a_node_asks_for_its_group(
     server.create(PODS, body)
     async with record() as running:
         pass
-    shapes = [line.body["spec"] for line in running.lines() if isinstance(line, Shape)]
+    shapes = [line.body["spec"] for line in running.lines() if isinstance(line, TracedShape)]
     assert {"kwok-operator.io/node-group": "general"} in [s.get("nodeSelector") for s in shapes]
 
 

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.recording import TraceRecorder
 from kwok_operator.core.importing.traces.trace import (
     KINDS,
     Event,
     Happening,
     Header,
     Line,
-    Shape,
+    TracedShape,
     decode,
 )
 from kwok_operator.core.importing.traces.trace import encode as encoded
@@ -42,8 +42,8 @@ def owned(api_version: str, kind: str, name: str = "owner") -> Json:
     return {"ownerReferences": [owner]}
 
 
-def listed() -> Recorder:
-    recorder = Recorder(CLEAN)
+def listed() -> TraceRecorder:
+    recorder = TraceRecorder(CLEAN)
     for kind in KINDS:
         recorder.begin(kind)
         assert list(recorder.end(kind, at=0)) == []
@@ -51,7 +51,7 @@ def listed() -> Recorder:
 
 
 def seen(
-    recorder: Recorder, body: Any, *, kind: str = "Pod", what: str = "ADDED", at: float = 1
+    recorder: TraceRecorder, body: Any, *, kind: str = "Pod", what: str = "ADDED", at: float = 1
 ) -> list[Event]:
     lines = recorder.happened(kind, {"type": what, "object": body}, at=at)
     return [line for line in lines if isinstance(line, Event)]
@@ -114,7 +114,7 @@ def test_one_that_ended_before_it_was_seen_came_and_ended() -> None:
 
 
 def test_what_had_ended_when_it_began_is_not_told() -> None:
-    recorder = Recorder(CLEAN)
+    recorder = TraceRecorder(CLEAN)
     recorder.begin("Pod")
     job = owned("batch/v1", "Job")
     for body in (pod(), pod("u2", "q", metadata=job)):
@@ -189,7 +189,7 @@ def test_shapes_are_written_once_for_each_file() -> None:
     recorder = listed()
 
     def shapes(lines: list[Line]) -> int:
-        return sum(isinstance(line, Shape) for line in lines)
+        return sum(isinstance(line, TracedShape) for line in lines)
 
     first = list(recorder.happened("Pod", {"type": "ADDED", "object": pod()}, at=1))
     other = list(recorder.happened("Pod", {"type": "ADDED", "object": pod("u2", "q")}, at=1))
@@ -228,7 +228,7 @@ def test_memory_follows_what_lives() -> None:
     # A shape that is used again and again stays known.
     again = [*seen(recorder, pod("v1", "a")), *seen(recorder, pod("v1", "a"), what="DELETED")]
     lines = recorder.happened("Pod", {"type": "ADDED", "object": pod("v2", "a")}, at=9)
-    assert len(again) == 2 and not any(isinstance(line, Shape) for line in lines)
+    assert len(again) == 2 and not any(isinstance(line, TracedShape) for line in lines)
 
 
 ANY = st.recursive(

@@ -1,6 +1,6 @@
 """`kwok-operator record`: what happens to a cluster's workloads, into the file of a trace.
 
-    list each kind -> watch it from there -> Recorder -> TraceWriter
+    list each kind -> watch it from there -> TraceRecorder -> TraceWriter
                         ^ a connection that breaks goes on where it was; after a 410, a new list
 
 Nothing is written to the cluster. One task for each kind, one that flushes and begins new parts.
@@ -20,7 +20,7 @@ from typing import Any, Final
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.core.importing.nodes.grouping import Nodes
 from kwok_operator.core.importing.traces.cleaning import cleaner
-from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.recording import TraceRecorder
 from kwok_operator.core.importing.traces.trace import KINDS, Happening, Header, Stop
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, one_line
@@ -60,7 +60,7 @@ async def cluster_id(cluster: Cluster) -> str:
 
 async def record(
     settings: RecordSettings, *, tell: Tell, flush_seconds: float = FLUSH_SECONDS
-) -> tuple[Recorder, Outcome]:
+) -> tuple[TraceRecorder, Outcome]:
     """Records until the time is up, or SIGTERM or SIGINT comes. Raises KwokOperatorError."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ class Recording:
 
     def __init__(self, cluster: Cluster, settings: RecordSettings, *, tell: Tell) -> None:
         self._groups_of: dict[str, str] = {}
-        self.recorder = Recorder(
+        self.recorder = TraceRecorder(
             cleaner(groups_of=self._groups_of, keep_images=settings.keep_images)
         )
         self.outcome = Outcome(unread={})
@@ -303,7 +303,7 @@ def _version(event: dict[str, Any]) -> str:
     return version if isinstance(version, str) else ""
 
 
-def summary(settings: RecordSettings, recorder: Recorder, outcome: Outcome) -> list[str]:
+def summary(settings: RecordSettings, recorder: TraceRecorder, outcome: Outcome) -> list[str]:
     """What to know of a recording that has ended."""
     written = recorder.written
     counts = ", ".join(f"{written[each]:,} {each.value}" for each in Happening if written[each])

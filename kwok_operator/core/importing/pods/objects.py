@@ -34,7 +34,7 @@ Cleaned = tuple[Manifest | None, list[Note]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ImportedKind:
     """A kind that is read: where it is, and whether anything is written of it."""
 
     kind: str
@@ -49,22 +49,22 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("Namespace", "v1", "namespaces", namespaced=False),
-    Kind("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
-    Kind("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", namespaced=False),
-    Kind("PersistentVolume", "v1", "persistentvolumes", namespaced=False),
-    Kind("PersistentVolumeClaim", "v1", "persistentvolumeclaims"),
-    Kind("ResourceQuota", "v1", "resourcequotas"),
-    Kind("LimitRange", "v1", "limitranges"),
-    Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
-    Kind("Deployment", "apps/v1", "deployments"),
-    Kind("StatefulSet", "apps/v1", "statefulsets"),
-    Kind("DaemonSet", "apps/v1", "daemonsets"),
-    Kind("ReplicaSet", "apps/v1", "replicasets"),
-    Kind("ReplicationController", "v1", "replicationcontrollers"),
-    Kind("CronJob", "batch/v1", "cronjobs"),
-    Kind("Job", "batch/v1", "jobs"),
-    Kind("Pod", "v1", "pods"),
+    ImportedKind("Namespace", "v1", "namespaces", namespaced=False),
+    ImportedKind("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
+    ImportedKind("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", namespaced=False),
+    ImportedKind("PersistentVolume", "v1", "persistentvolumes", namespaced=False),
+    ImportedKind("PersistentVolumeClaim", "v1", "persistentvolumeclaims"),
+    ImportedKind("ResourceQuota", "v1", "resourcequotas"),
+    ImportedKind("LimitRange", "v1", "limitranges"),
+    ImportedKind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
+    ImportedKind("Deployment", "apps/v1", "deployments"),
+    ImportedKind("StatefulSet", "apps/v1", "statefulsets"),
+    ImportedKind("DaemonSet", "apps/v1", "daemonsets"),
+    ImportedKind("ReplicaSet", "apps/v1", "replicasets"),
+    ImportedKind("ReplicationController", "v1", "replicationcontrollers"),
+    ImportedKind("CronJob", "batch/v1", "cronjobs"),
+    ImportedKind("Job", "batch/v1", "jobs"),
+    ImportedKind("Pod", "v1", "pods"),
 )
 """In the order in which they are read: owners before what they own."""
 OF_KIND: Final = {each.kind: each for each in KINDS}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.core.importing.traces.cleaning import Clean
-from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.recording import TraceRecorder
 from kwok_operator.core.importing.traces.trace import (
     KINDS,
     MAX_SECONDS,
@@ -116,7 +116,7 @@ def simkube_lines(
     start = happenings[0].at
     happenings = sorted([*happenings, *_ends(told, where)], key=lambda each: each.at)
     happenings = [each for each in happenings if each.at >= start]
-    recorder = Recorder(clean)
+    recorder = TraceRecorder(clean)
     yield where, Header(start=int(start * 1_000))
     for kind in KINDS:
         recorder.begin(kind)

@@ -26,7 +26,7 @@ from kwok_operator.core.importing.traces.trace import (
     Header,
     Key,
     Line,
-    Shape,
+    TracedShape,
     shape_of,
 )
 from kwok_operator.core.naming import is_object_name
@@ -64,7 +64,7 @@ class _Live:
     ended: bool = False
 
 
-class Recorder:
+class TraceRecorder:
     """Lines of one trace. Times are seconds since its start."""
 
     def __init__(self, clean: Clean) -> None:
@@ -233,7 +233,7 @@ class _Shapes:
     def body(self, shape: str) -> dict[str, Any]:
         return self._bodies[shape]
 
-    def take(self, shape: Shape) -> None:
+    def take(self, shape: TracedShape) -> None:
         self._bodies.setdefault(shape.id, shape.body)
         self._users[shape.id] += 1
         self._idle.pop(shape.id, None)
@@ -249,11 +249,11 @@ class _Shapes:
             del self._idle[oldest], self._bodies[oldest]
             self._written.discard(oldest)
 
-    def written(self, shape: str) -> Iterator[Shape]:
+    def written(self, shape: str) -> Iterator[TracedShape]:
         """The line of the shape, unless the file has it."""
         if shape not in self._written:
             self._written.add(shape)
-            yield Shape(shape, self._bodies[shape])
+            yield TracedShape(shape, self._bodies[shape])
 
     def forget_written(self) -> None:
         self._written.clear()
@@ -265,7 +265,7 @@ def _event(happening: Happening, live: _Live, at: float, *, late: bool = False) 
     return Event(at, happening, live.key, shape, live.replicas, prefix, late=late)
 
 
-def _shape(kind: str, kept: Mapping[str, Any]) -> tuple[Shape, int | None]:
+def _shape(kind: str, kept: Mapping[str, Any]) -> tuple[TracedShape, int | None]:
     """The shape of a cleaned object, and its size."""
     size = KINDS[kind].size
     metadata = {k: v for k, v in kept["metadata"].items() if k not in ("name", "namespace")}

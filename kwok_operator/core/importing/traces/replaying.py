@@ -26,8 +26,8 @@ from kwok_operator.core.importing.traces.trace import (
     Header,
     Key,
     Line,
-    Shape,
     Stop,
+    TracedShape,
 )
 from kwok_operator.errors import TraceError
 
@@ -124,7 +124,7 @@ class Replay:
             match line:
                 case Header():
                     yield from self._header(where, line)
-                case Shape():
+                case TracedShape():
                     self._shapes[line.id] = json.dumps(line.body)
                     self._cleaned.pop(line.id, None)
                 case Gap():

@@ -33,12 +33,12 @@ MAX_SECONDS: Final = 100 * 366 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TracedKind:
     """Where objects of a kind are served, and the field of spec that says how many there are."""
 
     name: str
     path: str
-    """Of all objects of the kind; with a namespace, `Kind.collection`."""
+    """Of all objects of the kind; with a namespace, `TracedKind.collection`."""
     size: str = ""
     namespaced: bool = True
 
@@ -54,15 +54,15 @@ class Kind:
 KINDS: Final = {
     kind.name: kind
     for kind in (
-        Kind("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", namespaced=False),
-        Kind("RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", namespaced=False),
-        Kind("Deployment", "/apis/apps/v1/deployments", size="replicas"),
-        Kind("StatefulSet", "/apis/apps/v1/statefulsets", size="replicas"),
-        Kind("DaemonSet", "/apis/apps/v1/daemonsets"),
-        Kind("ReplicaSet", "/apis/apps/v1/replicasets", size="replicas"),
-        Kind("ReplicationController", "/api/v1/replicationcontrollers", size="replicas"),
-        Kind("Job", "/apis/batch/v1/jobs", size="parallelism"),
-        Kind("Pod", "/api/v1/pods"),
+        TracedKind("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", namespaced=False),
+        TracedKind("RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", namespaced=False),
+        TracedKind("Deployment", "/apis/apps/v1/deployments", size="replicas"),
+        TracedKind("StatefulSet", "/apis/apps/v1/statefulsets", size="replicas"),
+        TracedKind("DaemonSet", "/apis/apps/v1/daemonsets"),
+        TracedKind("ReplicaSet", "/apis/apps/v1/replicasets", size="replicas"),
+        TracedKind("ReplicationController", "/api/v1/replicationcontrollers", size="replicas"),
+        TracedKind("Job", "/apis/batch/v1/jobs", size="parallelism"),
+        TracedKind("Pod", "/api/v1/pods"),
     )
 }
 """Owners before what they own. CronJobs aren't here: the Jobs that they make are recorded."""
@@ -105,7 +105,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TracedShape:
     id: str
     body: dict[str, Any]
 
@@ -146,13 +146,13 @@ class Stop:
     at: float
 
 
-Line = Header | Shape | Event | Gap | Stop
+Line = Header | TracedShape | Event | Gap | Stop
 
 
-def shape_of(body: dict[str, Any]) -> Shape:
+def shape_of(body: dict[str, Any]) -> TracedShape:
     """The shape with this body; equal bodies have equal ids."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return Shape(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12], body)
+    return TracedShape(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12], body)
 
 
 def encode(line: Line) -> str:
@@ -163,7 +163,7 @@ def encode(line: Line) -> str:
             told |= {"start": format_exact_time(line.start)}
             told |= {"part": line.part, "at": _rounded(line.at)}
             told |= {"cluster": line.cluster} if line.cluster else {}
-        case Shape():
+        case TracedShape():
             told = {"line": "shape", "id": line.id, "body": line.body}
         case Event():
             told = _event_told(line)
@@ -212,7 +212,7 @@ def decode(text: str, *, where: str) -> Line | None:
         case "header":
             return _header(fields)
         case "shape":
-            return Shape(fields.text("id"), fields.mapping("body"))
+            return TracedShape(fields.text("id"), fields.mapping("body"))
         case "gap":
             kind = fields.text("kind")
             return Gap(fields.seconds("at"), fields.seconds("since"), kind, fields.flag("lost"))
