@@ -11,7 +11,7 @@ from typing import Final
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.times import parse_duration
 from kwok_operator.errors import KwokOperatorError, SettingsError
-from kwok_operator.importing.tracesettings import RecordSettings, ReplaySettings
+from kwok_operator.importing.traces.settings import RecordSettings, ReplaySettings
 from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name
 
 RECORD_HELP: Final = """\
@@ -157,7 +157,7 @@ def replay_settings(
 
 def run_record(settings: RecordSettings) -> int:
     """Records, says what came of it, and returns the exit code."""
-    from kwok_operator.importing.record import record, summary
+    from kwok_operator.importing.traces.record import record, summary
 
     try:
         recorder, outcome = asyncio.run(record(settings, tell=_tell))
@@ -171,8 +171,8 @@ def run_record(settings: RecordSettings) -> int:
 
 def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
     """Replays, prints or deletes, and returns the exit code."""
-    from kwok_operator.importing import replay
-    from kwok_operator.importing.replayreport import summary
+    from kwok_operator.importing.traces import replay
+    from kwok_operator.importing.traces.report import summary
 
     try:
         if dry_run:
@@ -197,7 +197,7 @@ def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
 
 
 def _print(settings: ReplaySettings) -> int:
-    from kwok_operator.importing.replay import planned, shown
+    from kwok_operator.importing.traces.replay import planned, shown
 
     _, _, requests = planned(settings)
     try:

@@ -7,9 +7,9 @@ no failure; what isn't there isn't told at all.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from kwok_operator.core.importing.bounds import Bounds
-from kwok_operator.core.importing.castatus import flags_of
 from kwok_operator.core.importing.ledger import Unread
+from kwok_operator.core.importing.nodes.bounds import Bounds
+from kwok_operator.core.importing.nodes.castatus import flags_of
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.importing.cluster import Cluster, Unreadable
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.core.importing.bounds import Bounds
-from kwok_operator.core.importing.grouping import Nodes
 from kwok_operator.core.importing.ledger import Ledger, Unread, ledger_of
+from kwok_operator.core.importing.nodes.bounds import Bounds
+from kwok_operator.core.importing.nodes.grouping import Nodes
+from kwok_operator.core.importing.nodes.prices import Prices, read_prices
 from kwok_operator.core.importing.notes import Note
-from kwok_operator.core.importing.prices import Prices, read_prices
-from kwok_operator.core.importing.workloads import KINDS, Workloads
+from kwok_operator.core.importing.pods.workloads import KINDS, Workloads
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import anonymized, check_table

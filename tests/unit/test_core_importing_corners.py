@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.importing.fields import POD
 from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.objects import clean_object
-from kwok_operator.core.importing.shape import pod_shape
+from kwok_operator.core.importing.pods.fields import POD
+from kwok_operator.core.importing.pods.objects import clean_object
+from kwok_operator.core.importing.pods.shape import pod_shape
 from tests.unit.test_core_importing_workloads import (
     GROUP,
     IN_ZONE,

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.main import main
-from kwok_operator.core.importing.workloads import KINDS
+from kwok_operator.core.importing.pods.workloads import KINDS
 from kwok_operator.importing.importer import run_import
 from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings

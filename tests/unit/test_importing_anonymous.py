@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.groupcheck import check_group
 from kwok_operator.core.importing.anonymous import anonymize, anonymize_notes
-from kwok_operator.core.importing.grouping import Nodes
+from kwok_operator.core.importing.nodes.grouping import Nodes
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from tests.fakes.rows import each_row
 from tests.unit.test_core_corpus import NODES

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.cleaning import clean_node
 from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.importing.grouping import Grouped, Nodes
+from kwok_operator.core.importing.nodes.grouping import Grouped, Nodes
+from kwok_operator.core.importing.nodes.prices import Prices
 from kwok_operator.core.importing.notes import Note, Reason
-from kwok_operator.core.importing.prices import Prices
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.template import resolve
 from kwok_operator.models.template import GuardTaint, Template

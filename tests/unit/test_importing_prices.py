@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.prices import read_prices
+from kwok_operator.core.importing.nodes.prices import read_prices
 from kwok_operator.errors import ManifestError
 from tests.fakes.rows import each_row
 

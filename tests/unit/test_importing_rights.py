@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.core.importing.workloads import KINDS
+from kwok_operator.core.importing.pods.workloads import KINDS
 from kwok_operator.importing import autoscalers
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "import"

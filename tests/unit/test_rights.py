@@ -104,7 +104,7 @@ def test_what_is_bound_is_ours(file: str) -> None:
 
 
 def test_files_with_rights_are_all_known() -> None:
-    """But for cluster-autoscaler's own, and those of programs that people run (deploy/import ...)."""
+    """But for cluster-autoscaler's own, and those of what people run: import, record and replay."""
     found = {
         str(path.relative_to(DEPLOY))
         for path in DEPLOY.rglob("*.yaml")

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.recording import Recorder
-from kwok_operator.core.importing.replaying import Replay, Request, Settings, Verb
-from kwok_operator.core.importing.trace import (
+from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.replaying import Replay, Request, Settings, Verb
+from kwok_operator.core.importing.traces.trace import (
     KINDS as TRACED,
 )
-from kwok_operator.core.importing.trace import (
+from kwok_operator.core.importing.traces.trace import (
     Event,
     Gap,
     Happening,
@@ -35,7 +35,7 @@ from kwok_operator.core.importing.trace import (
     shape_of,
 )
 from kwok_operator.errors import TraceError
-from kwok_operator.importing.tracefiles import Told, read_trace
+from kwok_operator.importing.traces.files import Told, read_trace
 from tests.fakes.traced import CLEAN, KINDS, Played, World
 
 ACTIONS = ("create", "create", "scale", "reshape", "progress", "end", "delete", "blind", "part")

@@ -15,11 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.foreign import GPU_MODEL_LABEL
-from kwok_operator.core.importing.trace import Event, Happening, Header, Key, Line, Shape, Stop
-from kwok_operator.core.importing.trace import encode as encoded
+from kwok_operator.core.importing.traces.foreign import GPU_MODEL_LABEL
+from kwok_operator.core.importing.traces.trace import (
+    Event,
+    Happening,
+    Header,
+    Key,
+    Line,
+    Shape,
+    Stop,
+)
+from kwok_operator.core.importing.traces.trace import encode as encoded
 from kwok_operator.errors import SettingsError, TraceError
-from kwok_operator.importing.tracefiles import Told, TraceWriter, read_trace
+from kwok_operator.importing.traces.files import Told, TraceWriter, read_trace
 from tests.fakes.traced import CLEAN
 
 LINES: list[Line] = [

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.trace import (
+from kwok_operator.core.importing.traces.trace import (
     KINDS,
     Event,
     Gap,

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.importing.trace import KINDS, Event, Gap, Header, Line, Shape, Stop
+from kwok_operator.core.importing.traces.trace import KINDS, Event, Gap, Header, Line, Shape, Stop
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.importing.cluster import open_cluster
-from kwok_operator.importing.record import Recording
-from kwok_operator.importing.tracefiles import Told, read_trace
-from kwok_operator.importing.tracesettings import RecordSettings
+from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.record import Recording
+from kwok_operator.importing.traces.settings import RecordSettings
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.traced import CLEAN

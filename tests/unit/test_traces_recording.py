@@ -16,9 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.recording import Recorder
-from kwok_operator.core.importing.trace import KINDS, Event, Happening, Header, Line, Shape, decode
-from kwok_operator.core.importing.trace import encode as encoded
+from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.trace import (
+    KINDS,
+    Event,
+    Happening,
+    Header,
+    Line,
+    Shape,
+    decode,
+)
+from kwok_operator.core.importing.traces.trace import encode as encoded
 from tests.fakes.traced import CLEAN
 
 Json = dict[str, Any]

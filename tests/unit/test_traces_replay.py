@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.core.importing.replaying import Replay, Request, Settings, Verb
-from kwok_operator.core.importing.trace import (
+from kwok_operator.core.importing.traces.replaying import Replay, Request, Settings, Verb
+from kwok_operator.core.importing.traces.trace import (
     KINDS,
     Event,
     Happening,
@@ -30,11 +30,11 @@ from kwok_operator.core.importing.trace import (
 )
 from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.importing.cluster import open_cluster
-from kwok_operator.importing.record import cluster_id
-from kwok_operator.importing.replay import remove, replay
-from kwok_operator.importing.replayreport import Report, summary
-from kwok_operator.importing.tracefiles import Told
-from kwok_operator.importing.tracesettings import ReplaySettings
+from kwok_operator.importing.traces.files import Told
+from kwok_operator.importing.traces.record import cluster_id
+from kwok_operator.importing.traces.replay import remove, replay
+from kwok_operator.importing.traces.report import Report, summary
+from kwok_operator.importing.traces.settings import ReplaySettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.traced import CLEAN

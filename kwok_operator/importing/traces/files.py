@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from kwok_operator.core.importing.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
-from kwok_operator.core.importing.trace import Line, decode, encode
-from kwok_operator.core.importing.tracecleaning import Clean
+from kwok_operator.core.importing.traces.cleaning import Clean
+from kwok_operator.core.importing.traces.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
+from kwok_operator.core.importing.traces.trace import Line, decode, encode
 from kwok_operator.errors import SettingsError, TraceError
 
 _GZIP: Final = 31

@@ -16,8 +16,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.importing.nodetemplate import Kept
-from kwok_operator.core.importing.pools import Pool, instance_type
+from kwok_operator.core.importing.nodes.pools import Pool, instance_type
+from kwok_operator.core.importing.nodes.template import Kept
 from kwok_operator.core.quantity import parse_quantity
 
 SOURCE: Final = "shape"

@@ -18,21 +18,21 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.core.importing.replaying import (
+from kwok_operator.core.importing.traces.cleaning import cleaner
+from kwok_operator.core.importing.traces.replaying import (
     NAMESPACES,
     Replay,
     Request,
     Settings,
     Verb,
 )
-from kwok_operator.core.importing.trace import KINDS, Key, Line
-from kwok_operator.core.importing.tracecleaning import cleaner
+from kwok_operator.core.importing.traces.trace import KINDS, Key, Line
 from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.importing.cluster import Cluster, Unreadable, open_cluster
-from kwok_operator.importing.record import cluster_id
-from kwok_operator.importing.replayreport import Report
-from kwok_operator.importing.tracefiles import Told, read_trace
-from kwok_operator.importing.tracesettings import ReplaySettings
+from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.record import cluster_id
+from kwok_operator.importing.traces.report import Report
+from kwok_operator.importing.traces.settings import ReplaySettings
 
 _MOST_AT_ONCE: Final = 100
 _MOST_WAITING: Final = 5_000

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.core.importing.recording import Recorder
-from kwok_operator.core.importing.trace import (
+from kwok_operator.core.importing.traces.cleaning import Clean
+from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.trace import (
     KINDS,
     MAX_SECONDS,
     Event,
@@ -24,7 +25,6 @@ from kwok_operator.core.importing.trace import (
     Stop,
     shape_of,
 )
-from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import TraceError, one_line

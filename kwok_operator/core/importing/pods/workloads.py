@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kwok_operator.core.importing.allow import keep
-from kwok_operator.core.importing.binding import (
+from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.pods.allow import keep
+from kwok_operator.core.importing.pods.binding import (
     Volumes,
     any_of,
     bind_to_groups,
@@ -22,9 +23,8 @@ from kwok_operator.core.importing.binding import (
     require,
     templates_of_claims,
 )
-from kwok_operator.core.importing.gathered import Gathered
-from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.objects import (
+from kwok_operator.core.importing.pods.gathered import Gathered
+from kwok_operator.core.importing.pods.objects import (
     KINDS,
     OF_KIND,
     Manifest,
@@ -32,7 +32,7 @@ from kwok_operator.core.importing.objects import (
     identity,
     manifest_of,
 )
-from kwok_operator.core.importing.shape import MOVED, namespace_there
+from kwok_operator.core.importing.pods.shape import MOVED, namespace_there
 
 __all__ = ["KINDS", "Imported", "Workloads", "clean_object"]
 

@@ -6,9 +6,9 @@ Host names become the group of the node, where it is known; volumes tie to nothi
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kwok_operator.core.importing.binding import bind_to_groups
 from kwok_operator.core.importing.notes import Ref
-from kwok_operator.core.importing.objects import clean_object
+from kwok_operator.core.importing.pods.binding import bind_to_groups
+from kwok_operator.core.importing.pods.objects import clean_object
 
 Clean = Callable[[str, Any], dict[str, Any] | None]
 """Kind and body -> what is kept of the object, or nothing of it. Never raises."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import GUARD_TAINT_EFFECT, GUARD_TAINT_KEY, GUARD_TAINT_VALUE
-from kwok_operator.core.importing.allow import TEXTS, Kept, keep
-from kwok_operator.core.importing.fields import (
+from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.pods.allow import TEXTS, Kept, keep
+from kwok_operator.core.importing.pods.fields import (
     ANNOTATIONS,
     CONTAINER,
     POD,
@@ -20,7 +21,6 @@ from kwok_operator.core.importing.fields import (
     UNTOLD,
     UNTOLD_OF_CONTAINERS,
 )
-from kwok_operator.core.importing.notes import Note, Reason, Ref
 
 IMAGE: Final = "fake"
 MOVED: Final = frozenset(("kube-system", "kube-public", "kube-node-lease", "kwok-operator"))

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.core.importing.grouping import Nodes
-from kwok_operator.core.importing.recording import Recorder
-from kwok_operator.core.importing.trace import KINDS, Happening, Header, Stop
-from kwok_operator.core.importing.tracecleaning import cleaner
+from kwok_operator.core.importing.nodes.grouping import Nodes
+from kwok_operator.core.importing.traces.cleaning import cleaner
+from kwok_operator.core.importing.traces.recording import Recorder
+from kwok_operator.core.importing.traces.trace import KINDS, Happening, Header, Stop
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.importing.cluster import Cluster, Unreadable, open_cluster
-from kwok_operator.importing.tracefiles import TraceWriter
-from kwok_operator.importing.tracesettings import RecordSettings
+from kwok_operator.importing.traces.files import TraceWriter
+from kwok_operator.importing.traces.settings import RecordSettings
 
 FLUSH_SECONDS: Final = 2.0
 _SHORTEST_PAUSE: Final = 0.1

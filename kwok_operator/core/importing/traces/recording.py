@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.core.importing.trace import (
+from kwok_operator.core.importing.traces.cleaning import Clean
+from kwok_operator.core.importing.traces.trace import (
     KINDS,
     MAX_REPLICAS,
     Event,
@@ -28,7 +29,6 @@ from kwok_operator.core.importing.trace import (
     Shape,
     shape_of,
 )
-from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.times import parse_time
 

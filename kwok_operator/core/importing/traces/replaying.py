@@ -17,7 +17,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.core.importing.trace import (
+from kwok_operator.core.importing.traces.cleaning import Clean
+from kwok_operator.core.importing.traces.trace import (
     KINDS,
     Event,
     Gap,
@@ -28,7 +29,6 @@ from kwok_operator.core.importing.trace import (
     Shape,
     Stop,
 )
-from kwok_operator.core.importing.tracecleaning import Clean
 from kwok_operator.errors import TraceError
 
 JSON: Final = "application/json"

@@ -6,7 +6,7 @@ The names are those of core/v1, apps/v1, batch/v1 and policy/v1.
 import re
 from typing import Final
 
-from kwok_operator.core.importing.allow import INT_OR_TEXT, QUANTITIES, TEXTS, Schema
+from kwok_operator.core.importing.pods.allow import INT_OR_TEXT, QUANTITIES, TEXTS, Schema
 
 _REQUIREMENT: Final = {"key": str, "operator": str, "values": [str]}
 SELECTOR: Final = {"matchLabels": TEXTS, "matchExpressions": [_REQUIREMENT]}

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
-from kwok_operator.core.importing.allow import TEXTS, Schema, keep
-from kwok_operator.core.importing.fields import NODE_SELECTOR
 from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.shape import namespace_there
+from kwok_operator.core.importing.pods.allow import TEXTS, Schema, keep
+from kwok_operator.core.importing.pods.fields import NODE_SELECTOR
+from kwok_operator.core.importing.pods.shape import namespace_there
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

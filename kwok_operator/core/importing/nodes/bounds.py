@@ -18,7 +18,7 @@ from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import Scalable, read_scalable
 from kwok_operator.core.derive import ConfigMapTemplates, derive
 from kwok_operator.core.documents import read_nodes
-from kwok_operator.core.importing.castatus import (
+from kwok_operator.core.importing.nodes.castatus import (
     ScalingGroup,
     flags_of,
     groups_of_flags,

@@ -3,7 +3,7 @@
     Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, notes, who is where
 
 A group is a pool of the cloud in one zone; nodes of which nobody says a pool are grouped by their
-shape (core/importing/shapes.py). The result doesn't depend on the order in which Nodes come.
+shape (core/importing/nodes/alike.py). The result doesn't depend on the order in which Nodes come.
 """
 
 import json
@@ -14,19 +14,19 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.core.cleaning import is_control_plane_taint
-from kwok_operator.core.importing.bounds import Bounds, ImportedGroup
-from kwok_operator.core.importing.nodetemplate import Kept, has_capacity, kept_of, template_of
-from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.poolnames import Identity, names_of
-from kwok_operator.core.importing.pools import (
+from kwok_operator.core.importing.nodes.alike import pools_by_shape
+from kwok_operator.core.importing.nodes.bounds import Bounds, ImportedGroup
+from kwok_operator.core.importing.nodes.poolnames import Identity, names_of
+from kwok_operator.core.importing.nodes.pools import (
     Pool,
     instance_type,
     names_of_scaling_group,
     pool_of,
     zone,
 )
-from kwok_operator.core.importing.prices import Prices
-from kwok_operator.core.importing.shapes import pools_by_shape
+from kwok_operator.core.importing.nodes.prices import Prices
+from kwok_operator.core.importing.nodes.template import Kept, has_capacity, kept_of, template_of
+from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import TemplateError

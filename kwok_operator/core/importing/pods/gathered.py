@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.core.importing.binding import bind_to_groups, require
-from kwok_operator.core.importing.fields import LABELS_OF_ONE_POD
 from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.objects import Manifest, manifest_of
+from kwok_operator.core.importing.pods.binding import bind_to_groups, require
+from kwok_operator.core.importing.pods.fields import LABELS_OF_ONE_POD
+from kwok_operator.core.importing.pods.objects import Manifest, manifest_of
 
 IMPORTED_LABEL: Final = "kwok-operator.io/imported"
 """On gathered pods: what their ReplicaSet or DaemonSet selects."""

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kwok_operator.core.importing.allow import keep
-from kwok_operator.core.importing.fields import (
+from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.pods.allow import keep
+from kwok_operator.core.importing.pods.fields import (
     LABELS_OF_A_JOB,
     LABELS_OF_A_NAMESPACE_THAT_REFUSE,
     OBJECTS,
@@ -20,8 +21,7 @@ from kwok_operator.core.importing.fields import (
     QUOTA,
     RUNTIME_CLASS,
 )
-from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.shape import (
+from kwok_operator.core.importing.pods.shape import (
     MOVED,
     kept_metadata,
     namespace_there,
