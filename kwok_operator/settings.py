@@ -173,7 +173,7 @@ class Values:
         """Raises SettingsError, which names the flag or the variable, the value and the remedy."""
         given = getattr(self._flags, flag.replace("-", "_"))
         if given is not None:
-            return _parsed(f"--{flag}", given, parse)
+            return parsed(f"--{flag}", given, parse)
         return self.variable(_variable(flag), default, parse)
 
     def given(self, flag: str) -> bool:
@@ -189,14 +189,15 @@ class Values:
 
     def variable(self, name: str, default: str, parse: Callable[[str], Any]) -> Any:
         """The value of an environment variable alone."""
-        return _parsed(name, self._environ.get(name) or default, parse)
+        return parsed(name, self._environ.get(name) or default, parse)
 
 
 def _variable(flag: str) -> str:
     return ENV_PREFIX + flag.replace("-", "_").upper()
 
 
-def _parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
+def parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
+    """Raises SettingsError where `parse` raises ValueError with the rest of the sentence."""
     try:
         return parse(text)
     except ValueError as error:

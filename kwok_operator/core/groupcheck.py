@@ -18,6 +18,7 @@ from kwok_operator import constants
 from kwok_operator.core.cloud.checks import CLOUD_RULES
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.words import shown
 from kwok_operator.core.yamltext import Path, in_words
 from kwok_operator.errors import one_line
 from kwok_operator.models.base import EXTENDED_RESOURCE_NAME, QUALIFIED_NAME
@@ -98,13 +99,9 @@ def _problem(path: Path, problem: str) -> FieldProblem:
     return FieldProblem(path, one_line(f"{in_words(path)}: {problem}", limit=800))
 
 
-def _shown(value: object) -> str:
-    return one_line(repr(value), limit=100)
-
-
 def _check_header(manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
     if manifest.get("apiVersion") != API_VERSION:
-        given = _shown(manifest["apiVersion"]) if "apiVersion" in manifest else "nothing"
+        given = shown(manifest["apiVersion"]) if "apiVersion" in manifest else "nothing"
         yield _problem(("apiVersion",), f"is {given}; write {API_VERSION}")
 
 
@@ -121,7 +118,7 @@ def _check_metadata(metadata: Any, kind: str) -> Iterator[FieldProblem]:
     elif name is not None and not (isinstance(name, str) and is_object_name(name)):
         yield _problem(
             ("metadata", "name"),
-            f"{_shown(name)} must be the name of an object: lower-case letters, digits, '-' and"
+            f"{shown(name)} must be the name of an object: lower-case letters, digits, '-' and"
             " '.', with a letter or digit at both ends",
         )
     for part in ("labels", "annotations"):
@@ -131,13 +128,13 @@ def _check_metadata(metadata: Any, kind: str) -> Iterator[FieldProblem]:
 def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
     path: Path = ("metadata", part)
     if texts is not None and not isinstance(texts, dict):
-        yield _problem(path, f"{_shown(texts)} must be an object of keys and values")
+        yield _problem(path, f"{shown(texts)} must be an object of keys and values")
         return
     for key, value in (texts or {}).items():
         if not isinstance(value, str) and value is not None:
-            yield _problem((*path, key), f"{_shown(value)} must be text; put it in quotes")
+            yield _problem((*path, key), f"{shown(value)} must be text; put it in quotes")
         elif part == "labels" and not _LABEL_VALUE.fullmatch(value or ""):
-            yield _problem((*path, key), f"{_shown(value)} is not the value of a label")
+            yield _problem((*path, key), f"{shown(value)} is not the value of a label")
         if not _QUALIFIED_NAME.fullmatch(key if part == "labels" else key.lower()):
             yield _problem((*path, key), "is not a key such as pool or example.com/pool")
 
@@ -160,20 +157,20 @@ def _mismatch(value: Any, schema: Mapping[str, Any]) -> str:
     """What is wrong with a single value, in words; empty where nothing is."""
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
-            return f"{_shown(value)} must be a number or text"
+            return f"{shown(value)} must be a number or text"
     elif "type" in schema:
         expected, words = _TYPES[schema["type"]]
         is_bool = isinstance(value, bool) and schema["type"] == "integer"
         if not isinstance(value, expected) or is_bool:
-            return f"{_shown(value)} must be {words}"
+            return f"{shown(value)} must be {words}"
     if "enum" in schema and value not in schema["enum"]:
         near = _nearest(value, schema["enum"]) if isinstance(value, str) else None
         hint = f"; did you mean {near}?" if near else ""
-        return f"{_shown(value)} must be one of {', '.join(schema['enum'])}{hint}"
+        return f"{shown(value)} must be one of {', '.join(schema['enum'])}{hint}"
     if isinstance(value, int) and not isinstance(value, bool):
         low, high = schema.get("minimum", value), schema.get("maximum", value)
         if not low <= value <= high:
-            return f"{_shown(value)} must be from {low} to {high}"
+            return f"{shown(value)} must be from {low} to {high}"
     return _mismatch_of_length(value, schema)
 
 
@@ -229,7 +226,7 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
         keeps = mirrors(rule)
         if keeps is not None and not keeps(value):
             below = tuple(rule.get("fieldPath", "").split(".")[1:])
-            single = "" if isinstance(value, dict | list) else f"{_shown(value)} "
+            single = "" if isinstance(value, dict | list) else f"{shown(value)} "
             yield _problem((*path, *below), f"{single}{rule['message']}")
 
 

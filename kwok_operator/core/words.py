@@ -20,9 +20,14 @@ _CHARACTERS: Final = 100
 
 def names_in_words(names: Sequence[str], *, most: int = MANY) -> str:
     """`a, b and 40 more`, in the order given."""
-    shown = ", ".join(one_line(name, limit=_CHARACTERS) for name in names[:most])
+    first = ", ".join(one_line(name, limit=_CHARACTERS) for name in names[:most])
     more = len(names) - most
-    return f"{shown} and {more} more" if more > 0 else shown
+    return f"{first} and {more} more" if more > 0 else first
+
+
+def shown(value: object) -> str:
+    """Users' input, in a sentence about it."""
+    return one_line(repr(value), limit=_CHARACTERS)
 
 
 def few_names(names: Collection[str]) -> str:

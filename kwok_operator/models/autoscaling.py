@@ -6,15 +6,15 @@ of them in the protocol is for the shim.
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import ConfigDict, Field, StringConstraints
 
 from kwok_operator.models.base import (
     STORED_DEFAULT,
     ApiModel,
     LabelName,
     QualifiedName,
-    matches,
 )
+from kwok_operator.models.delay import text
 
 MAX_TARGET_SIZE = 1_000_000
 MAX_GPU_TYPES = 100
@@ -24,21 +24,10 @@ _SHARE = r"^(0|1|0\.[0-9]{1,6}|1\.0{1,6})$"
 _AMOUNT = r"^[0-9]{1,9}(\.[0-9]{1,9})?$"
 
 
-def _text(pattern: str, *, min_length: int, max_length: int, message: str) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "type": "string",
-            "minLength": min_length,
-            "maxLength": max_length,
-            "x-kubernetes-validations": [{"rule": matches(pattern), "message": message}],
-        }
-    )
-
-
 Duration = Annotated[
     str,
     StringConstraints(pattern=_DURATION, min_length=2, max_length=24),
-    _text(
+    text(
         _DURATION,
         min_length=2,
         max_length=24,
@@ -50,14 +39,14 @@ Duration = Annotated[
 Share = Annotated[
     str,
     StringConstraints(pattern=_SHARE, max_length=8),
-    _text(_SHARE, min_length=1, max_length=8, message='must be a share from 0 to 1, such as "0.5"'),
+    text(_SHARE, min_length=1, max_length=8, message='must be a share from 0 to 1, such as "0.5"'),
 ]
 """A number from 0 to 1, as text."""
 
 Amount = Annotated[
     str,
     StringConstraints(pattern=_AMOUNT, max_length=19),
-    _text(_AMOUNT, min_length=1, max_length=19, message='must be an amount such as "0.192"'),
+    text(_AMOUNT, min_length=1, max_length=19, message='must be an amount such as "0.192"'),
 ]
 """A sum of money, as text; in which currency is up to its users."""
 

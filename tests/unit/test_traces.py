@@ -29,7 +29,7 @@ from kwok_operator.core.importing.traces.trace import (
     Header,
     Key,
     Line,
-    Shape,
+    TracedShape,
     decode,
     encode,
     shape_of,
@@ -227,7 +227,7 @@ def test_names_that_are_made_up_are_never_used_twice_at_a_time() -> None:
 
 def test_an_end_is_what_a_kubelet_writes() -> None:
     pod, job = Key("Pod", "shop", "alone"), Key("Job", "shop", "once")
-    shape = Shape("job", {"spec": {"template": DEPLOYMENT.body["spec"]["template"]}})
+    shape = TracedShape("job", {"spec": {"template": DEPLOYMENT.body["spec"]["template"]}})
     lines: list[Line] = [*START, shape, event(Happening.CREATE, 0, pod)]
     lines += [event(Happening.CREATE, 0, job, shape="job")]
     lines += [event(Happening.END, 1, key, phase="Failed") for key in (pod, job)]
@@ -247,7 +247,9 @@ def test_what_import_would_not_keep_is_not_sent() -> None:
         "hostNetwork": True,
         "nodeName": "production-1",
     }
-    evil = Shape("evil", {"metadata": {"finalizers": ["x/y"], "labels": {"a": "b"}}, "spec": spec})
+    evil = TracedShape(
+        "evil", {"metadata": {"finalizers": ["x/y"], "labels": {"a": "b"}}, "spec": spec}
+    )
     lines = [*START, evil, event(Happening.CREATE, 0, Key("Pod", "shop", "p"), shape="evil")]
     text = json.dumps(requests(lines)[-1].body)
     for word in ("steal", "privileged", "hostPath", "hostNetwork", "production-1", "finalizers"):
@@ -259,10 +261,10 @@ def test_a_shape_that_is_told_anew_is_cleaned_anew() -> None:
     pods = [Key("Pod", "shop", name) for name in "ab"]
     lines: list[Line] = [
         *START,
-        Shape("s", POD.body),
+        TracedShape("s", POD.body),
         event(Happening.CREATE, 0, pods[0], shape="s"),
     ]
-    lines += [Shape("s", {**POD.body, "spec": {"containers": [{"command": ["steal"]}]}})]
+    lines += [TracedShape("s", {**POD.body, "spec": {"containers": [{"command": ["steal"]}]}})]
     made = requests([*lines, event(Happening.CREATE, 1, pods[1], shape="s")])
     assert "steal" not in str(made)
 

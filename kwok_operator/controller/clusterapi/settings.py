@@ -6,10 +6,9 @@ its help text.
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from kwok_operator.core.clusterapi.capacity import ARCHITECTURES, DEFAULT_ARCH
 from kwok_operator.core.clusterapi.crds import VERSIONS, is_api_group
@@ -18,7 +17,7 @@ from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP, Keys
 from kwok_operator.core.clusterapi.machines import FailureStyle
 from kwok_operator.core.clusterapi.offline import ConvertTerms
 from kwok_operator.errors import SettingsError
-from kwok_operator.settings import ENV_PREFIX, Values, one_of
+from kwok_operator.settings import ENV_PREFIX, Values, one_of, parsed
 
 GROUP_VARIABLE = "CAPI_GROUP"
 VERSION_VARIABLE = "CAPI_VERSION"
@@ -176,14 +175,7 @@ def _discoveries(flags: argparse.Namespace, environ: Mapping[str, str]) -> tuple
     source, texts = "--node-group-auto-discovery", flags.node_group_auto_discovery
     if texts is None:
         source, texts = variable, environ.get(variable, "").split()
-    return tuple(_parsed(source, text, parse_discovery) for text in texts)
-
-
-def _parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise SettingsError(f"{source}: {text!r} {error}") from error
+    return tuple(parsed(source, text, parse_discovery) for text in texts)
 
 
 def _architecture(text: str | None) -> str:

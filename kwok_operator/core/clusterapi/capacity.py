@@ -19,6 +19,7 @@ from kwok_operator.core.clusterapi import keys
 from kwok_operator.core.clusterapi.findings import CapiFinding, Path
 from kwok_operator.core.clusterapi.scalable import Scalable
 from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.words import shown
 from kwok_operator.errors import one_line
 from kwok_operator.models.base import ExtendedResourceName, LabelValue, QualifiedName, Quantity
 from kwok_operator.models.template import TaintEffect
@@ -77,7 +78,7 @@ class _Reader:
         for name in status.keys() - listed.keys():
             self._tell(
                 "InvalidCapacity",
-                f"status.capacity.{name} of the infrastructure template: {_shown(status[name])} is"
+                f"status.capacity.{name} of the infrastructure template: {shown(status[name])} is"
                 " no quantity; CA leaves it out",
             )
         pods = annotated.get("pods", listed.get("pods", DEFAULT_MAX_PODS))
@@ -98,7 +99,7 @@ class _Reader:
             overlay["capacity"] = {"pods": DEFAULT_MAX_PODS}
             self._tell(
                 "PodsIgnored",
-                f"status.capacity.pods of the infrastructure template is {_shown(pods)}; without"
+                f"status.capacity.pods of the infrastructure template is {shown(pods)}; without"
                 f" the annotation {keys.MAX_PODS} CA counts with {DEFAULT_MAX_PODS}; add it",
             )
         known = not self._broken and {"cpu", "memory"} <= resources.keys()
@@ -110,7 +111,7 @@ class _Reader:
 
     def _annotation(self, key: str, value: str, what: str, *, reason: str = "") -> None:
         path = ("metadata", "annotations", key)
-        self._tell(reason or "InvalidCapacity", f"{key}: {_shown(value)} {what}", path)
+        self._tell(reason or "InvalidCapacity", f"{key}: {shown(value)} {what}", path)
 
     def _annotated(self) -> dict[str, str]:
         """What annotations say; what is empty or zero counts as not said."""
@@ -139,7 +140,7 @@ class _Reader:
             self._annotation(keys.GPU_TYPE, gpu_type, what, reason="GpuIncomplete")
         for key in (keys.DRA_DRIVER, keys.CSI_DRIVER):
             if text := self._of.annotations.get(key, ""):
-                message = f"{key}: {_shown(text)} is kept, and nodes don't have it yet"
+                message = f"{key}: {shown(text)} is kept, and nodes don't have it yet"
                 self._tell("NotYet", message, ("metadata", "annotations", key), note=True)
         return found
 
@@ -230,7 +231,7 @@ class _Reader:
         good = _fits(_LABEL_KEY, key) and _fits(_LABEL_VALUE, value)
         if not good:
             path = ("spec", "template", "metadata", "labels")
-            message = f"{'.'.join(path)}: {_shown(f'{key}={value}')} is no label: correct it"
+            message = f"{'.'.join(path)}: {shown(f'{key}={value}')} is no label: correct it"
             self._tell("InvalidLabel", message, path)
         return good
 
@@ -290,7 +291,7 @@ class _Reader:
             elif name != "pods":
                 self._tell(
                     "UnknownResource",
-                    f"the resource {_shown(name)} has no domain, such as nvidia.com/gpu has; CA"
+                    f"the resource {shown(name)} has no domain, such as nvidia.com/gpu has; CA"
                     " counts with it, and no node can have it",
                 )
         rest = dict(labels)
@@ -332,7 +333,3 @@ def _fits(adapter: TypeAdapter[Any], value: object) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def _shown(value: object) -> str:
-    return one_line(repr(value), limit=100)
