@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.importing.anonymous import anonymize, anonymize_notes
+from kwok_operator.core.importing.anonymous import Anonymizer, anonymize
 from kwok_operator.core.importing.nodes.grouping import Nodes
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from tests.fakes.rows import each_row
@@ -515,7 +515,7 @@ def test_names_that_every_cluster_has_stay() -> None:
     ],
 )
 def test_paths_of_notes_stay(field: str) -> None:
-    (note,) = anonymize_notes([Note(Ref("Pod", "", ""), Reason.NO_OBJECT, field)], key=KEY)
+    (note,) = Anonymizer(KEY).notes([Note(Ref("Pod", "", ""), Reason.NO_OBJECT, field)])
     assert note.field == field
 
 
@@ -538,7 +538,7 @@ def test_paths_of_notes_stay(field: str) -> None:
 def test_names_in_notes_go(field: str) -> None:
     ref = Ref("CanaryWorkload", "canary-ns", "canary-cart")
     note = Note(ref, Reason.NO_OBJECT, field, detail="it is canary-cart's", count=3, dropped=True)
-    (after,) = anonymize_notes([note], key=KEY)
+    (after,) = Anonymizer(KEY).notes([note])
     assert "canary" not in str(after).lower()
     assert (after.reason, after.count, after.dropped) == (note.reason, 3, True)
     assert after.field.partition(".")[0] == field.partition(".")[0]
@@ -554,13 +554,13 @@ def test_names_in_notes_go(field: str) -> None:
     ],
 )
 def test_what_is_said_beside_a_reason(reason: Reason, detail: str, wanted: str) -> None:
-    (note,) = anonymize_notes([Note(Ref("Pod", "a", "b"), reason, detail=detail)], key=KEY)
+    (note,) = Anonymizer(KEY).notes([Note(Ref("Pod", "a", "b"), reason, detail=detail)])
     assert note.detail == wanted
 
 
 def test_notes_name_what_the_manifests_name() -> None:
     renamed, _ = anonymize([made("Deployment", "apps/v1")], key=KEY)
     ref = Ref("Deployment", "canary-ns", "canary-cart")
-    (note,) = anonymize_notes([Note(ref, Reason.NO_OBJECT)], key=KEY)
+    (note,) = Anonymizer(KEY).notes([Note(ref, Reason.NO_OBJECT)])
     metadata = renamed[0]["metadata"]
     assert note.ref == Ref("Deployment", metadata["namespace"], metadata["name"])

@@ -59,11 +59,6 @@ def anonymize(
     return anonymizer.manifests(manifests), anonymizer.table
 
 
-def anonymize_notes(notes: Iterable[Note], *, key: bytes) -> list[Note]:
-    """With the same key, notes name objects as the manifests do."""
-    return Anonymizer(key).notes(notes)
-
-
 @dataclass(slots=True)
 class Anonymizer:
     """With the same key, the same text becomes the same hash; `table` has what was replaced."""

@@ -27,6 +27,7 @@ from kwok_operator.core.importing.nodes.castatus import (
 )
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
+from kwok_operator.core.untyped import as_map
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
@@ -74,7 +75,7 @@ class Bounds:
         flags = flags_of(body)
         if flags is None:
             return
-        metadata = _map(body.get("metadata"))
+        metadata = as_map(body.get("metadata"))
         # What a list has of a built-in kind doesn't say the kind.
         kind = str(body.get("kind") or "Deployment")
         ref = Ref(kind, *(str(metadata.get(k, "")) for k in ("namespace", "name")))
@@ -123,7 +124,7 @@ class Bounds:
 
     def add_node_pool(self, body: Any) -> None:
         """A NodePool of Karpenter: its limits are told, as groups have none like them."""
-        spec, metadata = (_map(_map(body).get(part)) for part in ("spec", "metadata"))
+        spec, metadata = (as_map(as_map(body).get(part)) for part in ("spec", "metadata"))
         limits = spec.get("limits")
         if isinstance(limits, Mapping) and limits:
             detail = ", ".join(f"{key}: {value}" for key, value in sorted(limits.items(), key=str))
@@ -265,7 +266,3 @@ def _deal(total: int, floors: Sequence[int], ceilings: Sequence[int]) -> list[in
 
 def _filled(level: int, floors: Sequence[int], ceilings: Sequence[int]) -> list[int]:
     return [min(max(level, f), c) for f, c in zip(floors, ceilings, strict=True)]
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.core.optiontexts import duration, share
+from kwok_operator.core.untyped import as_map
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
@@ -115,7 +116,7 @@ def groups_of_status(text: Any) -> Found:
     status = documents[0] if documents and isinstance(documents[0], Mapping) else {}
     groups = status.get("nodeGroups")
     return _read_all(
-        {"name": group.get("name"), **_map(group.get("health"))}
+        {"name": group.get("name"), **as_map(group.get("health"))}
         for group in map(_map, groups if isinstance(groups, list) else [])
     )
 
@@ -146,11 +147,11 @@ def _scaling_group(name: Any, least: Any, most: Any) -> ScalingGroup:
 
 
 def _containers(body: Any) -> Iterator[Mapping[str, Any]]:
-    spec = _map(_map(body).get("spec"))
-    template = _map(_map(spec.get("template")).get("spec"))
+    spec = as_map(as_map(body).get("spec"))
+    template = as_map(as_map(spec.get("template")).get("spec"))
     containers = (template or spec).get("containers")
     for container in containers if isinstance(containers, list) else []:
-        yield _map(container)
+        yield as_map(container)
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -175,7 +176,3 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not equals and flag not in _SWITCHES and place + 1 < len(words):
             value = words[place + 1]
         yield flag, value
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

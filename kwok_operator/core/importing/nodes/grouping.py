@@ -28,6 +28,7 @@ from kwok_operator.core.importing.nodes.prices import Prices
 from kwok_operator.core.importing.nodes.template import Kept, has_capacity, kept_of, template_of
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.untyped import as_list, as_map, as_texts
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
@@ -97,13 +98,16 @@ class Nodes:
 
     def add(self, body: Any) -> None:
         """A Node, as the API server's JSON has it, or anything else."""
-        metadata, spec = (_map(_map(body).get(part)) for part in ("metadata", "spec"))
+        metadata, spec = (as_map(as_map(body).get(part)) for part in ("metadata", "spec"))
         name = metadata.get("name")
         if not isinstance(name, str) or not is_object_name(name):
             self._odd += 1
             return
-        labels, annotations = _texts(metadata.get("labels")), _texts(metadata.get("annotations"))
-        taints = [_map(taint) for taint in _list(spec.get("taints"))]
+        labels, annotations = (
+            as_texts(metadata.get("labels")),
+            as_texts(metadata.get("annotations")),
+        )
+        taints = [as_map(taint) for taint in as_list(spec.get("taints"))]
         dropped = None
         if metadata.get("deletionTimestamp"):
             dropped = Reason.NODE_TERMINATING
@@ -121,7 +125,7 @@ class Nodes:
             },
             kept=once(kept := "" if dropped else _kept(body), kept),
             names=once(group_names := frozenset(names), group_names),
-            states=_states(metadata, spec, taints, _map(body.get("status"))),
+            states=_states(metadata, spec, taints, as_map(body.get("status"))),
             dropped=dropped,
         )
 
@@ -301,7 +305,7 @@ def _states(
     taints: Sequence[Mapping[str, Any]],
     status: Mapping[str, Any],
 ) -> tuple[Reason, ...]:
-    conditions = [_map(condition) for condition in _list(status.get("conditions"))]
+    conditions = [as_map(condition) for condition in as_list(status.get("conditions"))]
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
     states = {
         Reason.NODE_NOT_READY: not ready,
@@ -350,15 +354,3 @@ def _parts(kept: Kept) -> dict[str, str]:
     for field_, at in _PLACES:
         found |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}
     return found
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {k: v for k, v in _map(value).items() if isinstance(k, str) and isinstance(v, str)}

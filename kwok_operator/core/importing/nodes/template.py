@@ -38,7 +38,6 @@ _MAX_TAINTS: Final = 64
 _MAX_RESOURCES: Final = 64
 _MAX_PODS: Final = 100_000
 _FIELDS: Final = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeralStorage"}
-_NODE_INFO: Final = {constants.ARCH_LABEL: "architecture", constants.OS_LABEL: "operatingSystem"}
 _GUARD: Final = (constants.GUARD_TAINT_KEY, constants.GUARD_TAINT_EFFECT)
 _KEY: Final = TypeAdapter(QualifiedName)
 _VALUE: Final = TypeAdapter(LabelValue)

@@ -28,6 +28,7 @@ from kwok_operator.core.importing.pods.shape import (
     pod_shape,
     spec_of,
 )
+from kwok_operator.core.untyped import as_list
 
 Manifest = dict[str, Any]
 Cleaned = tuple[Manifest | None, list[Note]]
@@ -144,7 +145,7 @@ def _workload(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
 
 
 def _job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
-    for condition in _list(_get(body, "status", "conditions")):
+    for condition in as_list(_get(body, "status", "conditions")):
         ended = _get(condition, "type") in ("Complete", "Failed", "SuccessCriteriaMet")
         if ended and _get(condition, "status") == "True":
             return None, [Note(ref, Reason.ENDED, dropped=True)]
@@ -239,10 +240,6 @@ def _runtime_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
     kept = keep(body, RUNTIME_CLASS)
     notes += [Note(ref, Reason.INVALID_FIELD, field=path) for path in kept.unfit]
     return manifest_of(ref, metadata, handler="fake", **kept.found), notes
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 _CLEANERS: Final[dict[str, Callable[[Mapping[str, Any], Ref, bool], Cleaned]]] = {
