@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.core.optiontexts import duration, share
-from kwok_operator.core.untyped import as_map
+from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
@@ -117,7 +117,7 @@ def groups_of_status(text: Any) -> Found:
     groups = status.get("nodeGroups")
     return _read_all(
         {"name": group.get("name"), **as_map(group.get("health"))}
-        for group in map(_map, groups if isinstance(groups, list) else [])
+        for group in map(as_map, as_list(groups))
     )
 
 
