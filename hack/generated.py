@@ -1,9 +1,11 @@
 """Files that are generated and committed: which of them are stale, and how they come up to date.
 
-How they are generated is for manifests.py and protos.py to say.
+How they are generated is for others to say: manifests.py, protos.py, the pictures.
 """
 
-from collections.abc import Iterable, Mapping
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -22,3 +24,30 @@ def bring_up_to_date(names: Iterable[str], generated: Mapping[str, bytes], direc
             path.write_bytes(generated[name])
         else:
             path.unlink()
+
+
+def pictures(
+    arguments: Sequence[str] | None,
+    *,
+    program: str,
+    page: str,
+    generate: Callable[[], dict[str, bytes]],
+    pattern: str,
+    directory: Path,
+) -> int:
+    """A program that draws those of a page, or checks that they are up to date."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {program}", description=f"Draw the pictures of {page}."
+    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a file is stale")
+    options = parser.parse_args(arguments)
+    made = generate()
+    names = stale(made, {path.name: path.read_bytes() for path in directory.glob(pattern)})
+    if options.check and names:
+        print(f"stale: {', '.join(names)}; run `python -m {program}`", file=sys.stderr)
+        return 1
+    if not options.check:
+        bring_up_to_date(names, made, directory)
+        for name in names:
+            print(f"wrote {name}")
+    return 0

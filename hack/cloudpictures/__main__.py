@@ -7,7 +7,6 @@ They are made by the code that the operator runs, so they show what the samples 
 sample, or the way numbers are drawn, make them anew.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 from hack.cloudpictures import drawing, states
 from hack.cloudpictures.rehearsal import rehearse
 from hack.cloudpictures.scenes import SCENES, Scene, groups_and_pools
-from hack.generated import bring_up_to_date, stale
+from hack.generated import pictures
 from kwok_operator.core.cloud.draws import SECOND
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "docs" / "img"
@@ -38,22 +37,14 @@ def generate() -> dict[str, bytes]:
 
 
 def main(arguments: Sequence[str] | None = None, *, directory: Path = DIRECTORY) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m hack.cloudpictures", description="Draw the pictures of docs/cloud.md."
+    return pictures(
+        arguments,
+        program="hack.cloudpictures",
+        page="docs/cloud.md",
+        generate=generate,
+        pattern=_PATTERN,
+        directory=directory,
     )
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a file is stale")
-    options = parser.parse_args(arguments)
-    made = generate()
-    found = {path.name: path.read_bytes() for path in directory.glob(_PATTERN)}
-    names = stale(made, found)
-    if options.check and names:
-        print(f"stale: {', '.join(names)}; run `python -m hack.cloudpictures`", file=sys.stderr)
-        return 1
-    if not options.check:
-        bring_up_to_date(names, made, directory)
-        for name in names:
-            print(f"wrote {name}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from hack.controlplane import (
+from hack.demo.autoscaler import Autoscaler
+from hack.demo.errors import DemoError
+from hack.demo.kubectl import CHECKOUT, Kubectl, on_search_path
+from hack.demo.operator import Operator
+from hack.demo.screen import Screen
+from hack.demo.story import PODS_NAMESPACE, Story, remove_what_is_left
+from kwok_operator.controlplane import (
     DEFAULT_NAME,
     Cluster,
     ControlPlaneError,
@@ -26,16 +32,10 @@ from hack.controlplane import (
     delete,
     get,
 )
-from hack.demo.autoscaler import Autoscaler
-from hack.demo.errors import DemoError
-from hack.demo.kubectl import CHECKOUT, Kubectl, on_search_path
-from hack.demo.operator import Operator
-from hack.demo.screen import Screen
-from hack.demo.story import PODS_NAMESPACE, Story, remove_what_is_left
 
 _EPILOG = """\
 CLUSTER_AUTOSCALER names a cluster-autoscaler for the last step; by default it is the one on PATH.
-The environment variables of `python3 -m hack.controlplane --help` hold here, too. With
+The environment variables of `python3 -m kwok_operator.controlplane --help` hold here, too. With
 KWOK_OPERATOR_TEST_KUBECONFIG, the demo uses that cluster, needs a kwok controller there, and takes
 away what it made when it is told to: the CRD, and the namespace and rights of the operator, stay.
 """
@@ -169,7 +169,8 @@ def _run(options: argparse.Namespace, *, settings: Settings) -> None:
         _Demo(get(options.name, settings=settings), settings=settings, screen=screen).remove()
         return
     screen.title("kwok-operator: groups of fake nodes on a real Kubernetes control plane")
-    cluster = create(options.name, reuse=True, settings=settings)
+    # With the options of `make cluster-up`, which is for the same cluster.
+    cluster = create(options.name, reuse=True, stages=True, settings=settings)
     demo = _Demo(cluster, settings=settings, screen=screen)
     screen.say([_described(cluster)])
     try:

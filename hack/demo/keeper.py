@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from hack.controlplane.lock import exclusive
-from hack.controlplane.progress import Reporter
+from kwok_operator.controlplane.lock import exclusive
+from kwok_operator.controlplane.progress import Reporter
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 15.0

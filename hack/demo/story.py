@@ -267,7 +267,7 @@ class Story:
 
     def _wait_for_pods(self, deployment: str) -> None:
         name = f"deployment/{deployment}"
-        rollout = ("rollout", "status", name, "-n", PODS_NAMESPACE, "--timeout=60s")
+        rollout = ("rollout", "status", name, "-n", PODS_NAMESPACE, "--timeout=120s")
         self._kubectl.show(*rollout, last=1)
 
     def _pods(self, app: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Stand-ins for what hack.controlplane finds, downloads, builds and runs: small scripts.
+"""Stand-ins for what kwok_operator.controlplane finds, downloads, builds and runs: small scripts.
 
 `tool` writes a program that reports a version; `go` writes a toolchain whose builds are such
 programs; `kwokctl` one that starts and ends processes as the real one does. `settings_for` gives a
@@ -14,9 +14,9 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hack.controlplane.progress import Reporter
-from hack.controlplane.settings import SETS_DIRECTORY, Settings
-from hack.controlplane.toolsets import ToolSet, load
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import SETS_DIRECTORY, Settings
+from kwok_operator.controlplane.toolsets import ToolSet, load
 
 KUBERNETES = "1.36"
 SETS: dict[str, ToolSet] = {
@@ -74,7 +74,7 @@ def go(directory: Path, *, version: str = "1.99.0", before_build: str = "true") 
 
 KWOKCTL = f"""\
 #!{sys.executable} -SE
-import os, pathlib, shutil, signal, subprocess, sys
+import os, pathlib, subprocess, sys
 args = sys.argv[1:]
 if args == ["--version"]:
     sys.exit(print("kwokctl version v{SETS["kwok"].version}"))
@@ -91,6 +91,12 @@ if args[0] == "create":
     if "fail" in args:
         print('{{"level":"INFO","msg":"Cluster is creating"}}')
         sys.exit('{{"level":"ERROR","msg":"Execute exit","err":"bad flag"}}')
+    directory.mkdir(parents=True)
+    own = ["kind: Stage\\nmetadata: {{name: " + name + "}}" for name in ("node", "pod")]
+    begun = any(arg.startswith("--enable-crds") for arg in args)
+    saved = ["kind: KwokctlConfiguration", *([] if begun else own), "kind: KwokConfiguration"]
+    (directory / "kwok.yaml").write_text("\\n---\\n".join(saved))
+    (directory / "pki").mkdir()
     pathlib.Path(option("kubeconfig")).write_text(config)
 if args[0] in ("create", "start"):
     for part in ("pids", "logs", "bin"):
@@ -110,10 +116,9 @@ if args[0] in ("create", "start"):
             process.wait()
         pid.write_text(str(process.pid))
         process.returncode = 0
-if args[0] == "delete":
-    for pid in (directory / "pids").iterdir():
-        os.kill(int(pid.read_text()), signal.SIGKILL)
-    shutil.rmtree(directory)
+    if "--hang" in args:
+        # As the program that it was started as, and not as Python with a script.
+        os.execv(sys.executable, [sys.argv[0], "-Sc", "import time; time.sleep(60)"])
 """
 
 
@@ -150,6 +155,26 @@ def settings_for(
             **(environ or {}),
         }
     )
+
+
+_KUBECTL = """\
+[ "$1 $2" = "version --client" ] && echo v1.36.3 && exit
+case "$*" in *apply*) echo "$*" >> {silent}-applied;; esac
+test ! -e {silent} || {{ rm {silent}; exit 1; }}
+"""
+
+
+def machine(tmp_path: Path) -> Settings:
+    """One that can make clusters.
+
+    kubectl fails once if there is a file `silent`. FAKE_LOG has the calls of kwokctl.
+    """
+    path = all_tools(tmp_path / "path")
+    kwokctl(path)
+    script(path / "kubectl", _KUBECTL.format(silent=tmp_path / "silent"))
+    log = tmp_path / "kwokctl-calls"
+    log.touch()
+    return settings_for(tmp_path, path, environ={"FAKE_LOG": str(log), "KWOK_RUNTIME": "kind"})
 
 
 def quiet() -> tuple[Reporter, io.StringIO]:

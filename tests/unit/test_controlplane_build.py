@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.errors import BuildError, ToolchainError
-from hack.controlplane.golang import find_go
-from hack.controlplane.progress import Reporter
-from hack.controlplane.settings import Settings
-from hack.controlplane.tools import find_tools
+from kwok_operator.controlplane.errors import BuildError, ToolchainError
+from kwok_operator.controlplane.golang import find_go
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import Settings
+from kwok_operator.controlplane.tools import find_tools
 
 from .controlplane_fakes import SETS, TOOLS, all_tools, go, quiet, script, settings_for
 
@@ -181,7 +181,7 @@ def test_a_build_that_is_ended(tmp_path: Path, number: signal.Signals, takes_sig
     )
     settings = settings_for(tmp_path, fake.parent)
     run = subprocess.Popen(
-        [sys.executable, "-m", "hack.controlplane", "tools"],
+        [sys.executable, "-m", "kwok_operator.controlplane", "tools"],
         cwd=ROOT,
         env=settings.environ,
         stdout=subprocess.PIPE,

@@ -14,21 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane import Settings
-from hack.controlplane.__main__ import main
-from hack.controlplane.lifecycle import get, names
+from kwok_operator.controlplane import Settings
+from kwok_operator.controlplane.__main__ import main
+from kwok_operator.controlplane.lifecycle import get, names
 
-from .controlplane_fakes import TOOLS, all_tools, kwokctl, script, settings_for
+from .controlplane_fakes import TOOLS, machine
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    """An environment with all tools; kubectl answers unless there is a file `silent`."""
-    path = all_tools(tmp_path / "path")
-    kwokctl(path)
-    answer = f'[ "$*" = "version --client" ] && echo v1.36.3 && exit\ntest ! -e {tmp_path}/silent'
-    script(path / "kubectl", answer)
-    settings = settings_for(tmp_path, path, environ={"FAKE_LOG": str(tmp_path / "log")})
+    settings = machine(tmp_path)
     for name, value in settings.environ.items():
         monkeypatch.setenv(name, value)
     handler = signal.getsignal(signal.SIGTERM)
@@ -48,7 +43,9 @@ def test_up_says_how_to_use_it(
     assert "down --name one" in output
 
 
-@pytest.mark.parametrize(("arguments", "same"), [([], True), (["--fresh"], False)])
+@pytest.mark.parametrize(
+    ("arguments", "same"), [([], True), (["--fresh"], False), (["--built-in-stages"], False)]
+)
 def test_up_again(settings: Settings, arguments: list[str], same: bool) -> None:
     main(["up"])
     pid = get(settings=settings).pid("etcd")
@@ -63,7 +60,9 @@ def test_kubeconfig(tmp_path: Path, settings: Settings, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == f"{get('one', settings=settings).kubeconfig}\n"
     (tmp_path / "silent").touch()
     assert main(["kubeconfig", "--name", "one"]) == 1
-    assert capsys.readouterr() == ("", "error: reaching cluster one: it does not answer\n")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: reaching cluster one: it does not answer")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """The life of a cluster, with a kwokctl that starts processes which only sleep:
 
 - what kwokctl is given: tools, configuration, working directory, none of the user's options
+- kwok's own Stages are asked of kwokctl, and applied where the API is to have them
 - a cluster that answers is reused when asked and made alike, else made anew
 - a leftover whose processes are gone, or whose pids are other programs', does not block
+- flags of its components win over ours; impossible ones are told before anything is made
 - pids of components; killed ones can be started again
 - errors: kwokctl fails, a component ends, no such cluster, a bad name
-- deletion leaves neither process nor file, also without kwokctl
+- deletion leaves neither process nor file
 - a cluster named by KWOK_OPERATOR_TEST_KUBECONFIG is used, and neither made nor deleted
 """
 
@@ -20,27 +22,26 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.controlplane import ClusterError, ControlPlaneError, Settings, create, delete, get, revive
-from hack.controlplane.lifecycle import names
-from hack.controlplane.processes import running
+from kwok_operator.controlplane import (
+    ClusterError,
+    ControlPlaneError,
+    Settings,
+    create,
+    delete,
+    get,
+    revive,
+)
+from kwok_operator.controlplane.kwokctl import Flags
+from kwok_operator.controlplane.lifecycle import names
+from kwok_operator.controlplane.processes import running
+from tests.fakes.rows import each_row
 
-from .controlplane_fakes import all_tools, kwokctl, script, settings_for, tool
-
-KUBECTL = """\
-[ "$1 $2" = "version --client" ] && echo v1.36.3 && exit
-test ! -e {silent} || {{ rm {silent}; exit 1; }}
-"""
+from .controlplane_fakes import machine, settings_for, tool
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    """A machine with all tools; kubectl fails once if there is a file `silent`."""
-    path = all_tools(tmp_path / "path")
-    kwokctl(path)
-    script(path / "kubectl", KUBECTL.format(silent=tmp_path / "silent"))
-    log = tmp_path / "kwokctl-calls"
-    log.touch()
-    settings = settings_for(tmp_path, path, environ={"FAKE_LOG": str(log), "KWOK_RUNTIME": "kind"})
+    settings = machine(tmp_path)
     yield settings
     for name in names(settings=settings):
         delete(name, settings=settings)
@@ -68,6 +69,36 @@ def test_what_kwokctl_is_given(tmp_path: Path, settings: Settings) -> None:
     assert names(settings=settings) == ["one"]
 
 
+def test_with_stages_kwoks_own_are_asked_for_and_applied(
+    tmp_path: Path, settings: Settings
+) -> None:
+    (tmp_path / "silent").touch()
+    factor = ["--heartbeat-factor", "2"]
+    pid = create("one", settings=settings, stages=True, extra_args=factor).pid("etcd")
+    asked, made = calls(settings)
+    crds = "--enable-crds=Stage,ClusterResourceUsage,ResourceUsage,Metric"
+    assert made == f"{asked} {crds}"
+    assert asked.endswith("--heartbeat-factor 2")
+    (applied,) = (tmp_path / "silent-applied").read_text(encoding="utf-8").splitlines()
+    file = applied.rpartition("--filename=")[2]
+    stages = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
+    assert [(s["kind"], s["metadata"]["name"]) for s in stages] == [
+        ("Stage", "node"),
+        ("Stage", "pod"),
+    ]
+    assert len(running(settings.cache / "kwok" / "clusters" / "one")) == 2
+    assert pid == create("one", settings=settings, stages=True, reuse=True, extra_args=factor).pid(
+        "etcd"
+    )
+    assert pid != create("one", settings=settings, reuse=True, extra_args=factor).pid("etcd")
+
+
+def test_kwoks_own_stages_are_not_there(settings: Settings) -> None:
+    with pytest.raises(ClusterError, match="it wrote none"):
+        create("one", settings=settings, stages=True, extra_args=["--enable-crds=Stage"])
+    assert not running(settings.cache / "kwok" / "clusters" / "one")
+
+
 @pytest.mark.parametrize("ours", [True, False])
 def test_limits_are_raised_and_kwok_manages_its_nodes_alone(settings: Settings, ours: bool) -> None:
     cluster = create("one", settings=settings, manage_all_nodes=not ours, raised_limits=ours)
@@ -85,6 +116,34 @@ def test_limits_are_raised_and_kwok_manages_its_nodes_alone(settings: Settings, 
     assert [each["kind"] for each in others] == ["KwokConfiguration"] * ours
 
 
+def test_flags_come_after_ours(settings: Settings) -> None:
+    flags = {"kube-scheduler": {"kube-api-qps": "5"}, "kwok-controller": {"v": "-4"}}
+    cluster = create("one", settings=settings, flags=flags)
+    kwokctl, *_ = yaml.safe_load_all(cluster.kubeconfig.read_text(encoding="utf-8"))
+    given = [
+        (each["name"], argument["key"], argument["value"])
+        for each in kwokctl["componentsPatches"]
+        for argument in each["extraArgs"]
+    ]
+    assert given[-2:] == [("kube-scheduler", "kube-api-qps", "5"), ("kwok-controller", "v", "-4")]
+    assert ("kube-scheduler", "kube-api-qps", "1000") in given
+
+
+@each_row(
+    "flags named",
+    [
+        ({"kubelet": {}}, "'kubelet': a cluster has etcd, "),
+        ({"etcd": {"--v": "4"}}, "'--v' of etcd: "),
+        ({"etcd": {"v=4": ""}}, "'v=4' of etcd: "),
+        ({"etcd": {"v": "\0"}}, "v of etcd: "),
+    ],
+)
+def test_flags_that_no_program_has(tmp_path: Path, flags: Flags, named: str) -> None:
+    with pytest.raises(ClusterError, match=named):
+        create("one", settings=settings_for(tmp_path), flags=flags)
+    assert not (tmp_path / "cache").exists()
+
+
 def test_ports_are_free_ones_from_the_first_that_is_given(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         first: int = taken.getsockname()[1]
@@ -92,6 +151,17 @@ def test_ports_are_free_ones_from_the_first_that_is_given(settings: Settings) ->
     kwokctl, *_ = yaml.safe_load_all(cluster.kubeconfig.read_text(encoding="utf-8"))
     ports = [value for key, value in kwokctl["options"].items() if key.endswith("Port")]
     assert len(set(ports)) == 6 and all(first < port < first + 1000 for port in ports)
+
+
+@each_row("text", ["twenty", "0", "70000", "-1"])
+def test_a_port_that_is_none(text: str) -> None:
+    with pytest.raises(ControlPlaneError, match=f"KWOK_OPERATOR_PORTS_FROM: '{text}'"):
+        Settings.from_environ({"KWOK_OPERATOR_PORTS_FROM": text})
+
+
+def test_there_are_no_more_ports(settings: Settings) -> None:
+    with pytest.raises(ClusterError, match="there are not 6 from 65535 upwards"):
+        create("one", settings=dataclasses.replace(settings, first_port=65535))
 
 
 def test_reuse(settings: Settings) -> None:
@@ -123,7 +193,7 @@ def test_reuse_of_what_answers_late(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, patience: float, same: bool
 ) -> None:
     pid = create("one", settings=settings).pid("etcd")
-    monkeypatch.setattr("hack.controlplane.lifecycle._ANSWER_SECONDS", patience)
+    monkeypatch.setattr("kwok_operator.controlplane.lifecycle._ANSWER_SECONDS", patience)
     (tmp_path / "silent").touch()
     assert (create("one", settings=settings, reuse=True).pid("etcd") == pid) is same
 
@@ -169,21 +239,15 @@ def test_two_clusters_at_once(settings: Settings) -> None:
         one.pid("etcd")
 
 
-@pytest.mark.parametrize("with_kwokctl", [True, False])
-def test_deletion_leaves_nothing(settings: Settings, with_kwokctl: bool) -> None:
+def test_deletion_leaves_nothing(settings: Settings) -> None:
     cluster = create("one", settings=settings)
     assert cluster.directory is not None
-    assert cluster.kwokctl is not None
     os.kill(cluster.pid("etcd"), signal.SIGSTOP)
-    if not with_kwokctl:
-        cluster.kwokctl.unlink()
     delete("one", settings=settings)
     assert running(cluster.directory) == {}
     assert names(settings=settings) == []
-    left = [
-        path for path in settings.cache.rglob("*") if path.is_file() and "logs" not in path.parts
-    ]
-    assert [path.name for path in left] == ["clusters.lock"]
+    left = [path.name for path in settings.cache.rglob("*") if path.is_file()]
+    assert left == ["clusters.lock"]
     delete("one", settings=settings)
 
 

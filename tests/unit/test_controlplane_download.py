@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.download import Sites, kwokctl_url, release_urls
-from hack.controlplane.errors import DownloadError
-from hack.controlplane.tools import find_tools
+from kwok_operator.controlplane.download import Sites, kwokctl_url, release_urls
+from kwok_operator.controlplane.errors import DownloadError
+from kwok_operator.controlplane.tools import find_tools
 
 from .controlplane_fakes import SETS, TOOLS, closed_port, go, quiet, script, settings_for, tool_text
 

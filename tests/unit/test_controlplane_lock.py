@@ -12,9 +12,9 @@ import sys
 import threading
 from pathlib import Path
 
-from hack.controlplane.lock import exclusive
-from hack.controlplane.progress import Reporter
-from hack.controlplane.tools import Tools, find_tools
+from kwok_operator.controlplane.lock import exclusive
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.tools import Tools, find_tools
 
 from .controlplane_fakes import go, quiet, settings_for
 
@@ -84,8 +84,8 @@ def _build_without_lock(tmp_path: Path, cache: Path) -> None:
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     code = """\
 import sys, pathlib
-from hack.controlplane.lock import exclusive
-from hack.controlplane.progress import Reporter
+from kwok_operator.controlplane.lock import exclusive
+from kwok_operator.controlplane.progress import Reporter
 with exclusive(pathlib.Path(sys.argv[1]), purpose="held", reporter=Reporter(sys.stderr)):
     print("held", flush=True)
     sys.stdin.read()

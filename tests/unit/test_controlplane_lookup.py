@@ -5,17 +5,19 @@
 - a wrong version on PATH is refused, and said; a right one further down is taken
 - what cannot be run, or reports nothing, is refused
 - kubectl for a cluster of somebody else's: any version
-- Prometheus, which no cluster needs, is looked for by itself
+- Prometheus and metrics-server, which no cluster needs, are looked for by themselves
 """
 
 from pathlib import Path
 
 import pytest
 
-from hack.controlplane.errors import ControlPlaneError
-from hack.controlplane.locate import reported_version
-from hack.controlplane.settings import Settings
-from hack.controlplane.tools import find_kubectl, find_prometheus, find_tools
+from hack.tools import METRICS_SERVER, PROMETHEUS
+from kwok_operator.controlplane.errors import ControlPlaneError
+from kwok_operator.controlplane.locate import reported_version
+from kwok_operator.controlplane.settings import Settings
+from kwok_operator.controlplane.tools import find_kubectl, find_set, find_tools
+from kwok_operator.controlplane.toolsets import read
 
 from .controlplane_fakes import (
     KUBERNETES,
@@ -113,5 +115,25 @@ def test_prometheus_is_found_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "path"
     for name in ("prometheus", "promtool"):
         tool(path, name, "2.42.0")
-    tools = find_prometheus(settings_for(tmp_path, path), reporter=quiet()[0])
+    settings = settings_for(tmp_path, path)
+    tools = find_set(PROMETHEUS, settings=settings, reporter=quiet()[0])
     assert dict(tools.paths) == {name: path / name for name in ("prometheus", "promtool")}
+
+
+def test_a_directory_that_is_no_set(tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    (tmp_path / "etcd" / "go.mod").touch()
+    for name in ("prometheus", "unknown", "etcd"):
+        with pytest.raises(ControlPlaneError, match=f"reading .*{name}: it is no directory with"):
+            find_set(tmp_path / name, settings=settings_for(tmp_path), reporter=quiet()[0])
+
+
+def test_so_is_metrics_server(tmp_path: Path) -> None:
+    version = read(METRICS_SERVER).version
+    path = tool(tmp_path / "path", "metrics-server", version)
+    settings = settings_for(tmp_path, path.parent)
+    tools = find_set(METRICS_SERVER, settings=settings, reporter=quiet()[0])
+    assert (dict(tools.paths), dict(tools.versions)) == (
+        {"metrics-server": path},
+        {"metrics-server": version},
+    )

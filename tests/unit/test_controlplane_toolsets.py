@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.errors import UnknownVersion
-from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, SETS_DIRECTORY
-from hack.controlplane.toolsets import PROMETHEUS, known_versions, load, parse, read
+from hack.tools import METRICS_SERVER, PROMETHEUS
+from kwok_operator.controlplane.errors import UnknownVersion
+from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, SETS_DIRECTORY
+from kwok_operator.controlplane.toolsets import known_versions, load, parse, read
 from tests.fakes.rows import each_row
 
 from .controlplane_fakes import SETS
 
-ALL_SETS = sorted(path for path in SETS_DIRECTORY.iterdir() if path.is_dir())
+ALL_SETS = sorted(path.parent for path in SETS_DIRECTORY.glob("*/go.mod"))
 
 
-@each_row("directory", ALL_SETS)
+@each_row("directory", [*ALL_SETS, METRICS_SERVER, PROMETHEUS])
 def test_every_set_can_be_read(directory: Path) -> None:
     toolset = read(directory)
     assert toolset.go >= (1, 25)
@@ -94,7 +95,7 @@ def test_what_is_built_reports_its_version() -> None:
 
 
 def test_prometheus_is_called_as_it_is_released() -> None:
-    toolset = read(SETS_DIRECTORY / PROMETHEUS)
+    toolset = read(PROMETHEUS)
     text = (toolset.directory / "go.mod").read_text(encoding="utf-8")
     major, minor, patch = parse(toolset.version)
     assert f"github.com/prometheus/prometheus v0.{major}{minor:02}.{patch}" in text
@@ -102,7 +103,7 @@ def test_prometheus_is_called_as_it_is_released() -> None:
 
 
 def test_any_prometheus_that_is_not_too_old_will_do() -> None:
-    toolset = read(SETS_DIRECTORY / PROMETHEUS)
+    toolset = read(PROMETHEUS)
     accepted = {(2, 39, 9): False, (2, 40, 0): True, (3, 99, 0): True, (): False}
     assert {version: toolset.accepts(version) for version in accepted} == accepted
     assert toolset.wanted == "2.40.0 or newer"

@@ -1,10 +1,10 @@
-"""Which tools there are, in which versions: read from the go.mod files in hack/tools.
+"""Which tools there are, in which versions: read from the go.mod files in gomodules/.
 
 A tool set is a directory with a go.mod whose `tool` directives name the programs to build; one
 module version in it gives the version of all of them. The go.mod is the only place that holds a
 version: a release is downloaded, and a program on PATH accepted, by the version written there.
-`load` gives the sets that one cluster needs, for the Kubernetes version asked for; what only some
-tests need is a set of its own that they ask for by name (`PROMETHEUS`).
+`load` gives the sets that one cluster needs, for the Kubernetes version asked for. What only tests
+need is not among them: they name its directory.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.controlplane.errors import UnknownVersion
+from kwok_operator.controlplane.errors import UnknownVersion
+from kwok_operator.controlplane.settings import SETS_DIRECTORY
 
 Version = tuple[int, ...]
-
-PROMETHEUS = "prometheus"
 
 _PREFIX = "kubernetes-"
 
@@ -55,7 +54,7 @@ FAMILIES = {
         stamps=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
     ),
     # Finding targets in clouds is half of what there is to compile, and nothing that tests need.
-    PROMETHEUS: Family(
+    "prometheus": Family(
         module="github.com/prometheus/prometheus",
         tools=("prometheus", "promtool"),
         at_least=(2, 40, 0),
@@ -63,6 +62,13 @@ FAMILIES = {
         tags="remove_all_sd",
         released=False,
         library=True,
+    ),
+    # Its releases are images.
+    "metrics-server": Family(
+        module="sigs.k8s.io/metrics-server",
+        tools=("metrics-server",),
+        stamps=("k8s.io/client-go/pkg/version",),
+        released=False,
     ),
 }
 
@@ -116,9 +122,14 @@ def parse(text: str) -> Version:
     return tuple(int(part) for part in found.groups()) if found else ()
 
 
+def of_family(name: str) -> str:
+    """Return the family of a set: what is called like it but for a version."""
+    return re.sub(r"-[\d.]+$", "", name)
+
+
 def read(directory: Path) -> ToolSet:
     """Read the tool set of one directory."""
-    family = FAMILIES[directory.name.split("-")[0]]
+    family = FAMILIES[of_family(directory.name)]
     text = (directory / "go.mod").read_text(encoding="utf-8")
     module = re.search(rf"^\s*{re.escape(family.module)} v(\d+\.\d+\.\d+)\b", text, re.MULTILINE)
     go = re.search(r"^go (\S+)$", text, re.MULTILINE)
@@ -138,7 +149,7 @@ def _released_as(version: str) -> str:
     return f"{minor // 100}.{minor % 100}.{patch}"
 
 
-def known_versions(sets_directory: Path) -> list[str]:
+def known_versions(sets_directory: Path = SETS_DIRECTORY) -> list[str]:
     """List the Kubernetes minor versions that there is a tool set for."""
     names = [path.name.removeprefix(_PREFIX) for path in sets_directory.glob(f"{_PREFIX}*/")]
     return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
@@ -151,6 +162,6 @@ def load(*, sets_directory: Path, kubernetes_version: str) -> list[ToolSet]:
     if wanted not in known:
         raise UnknownVersion(
             f"choosing a Kubernetes version: {kubernetes_version!r} is not known; "
-            f"KUBERNETES_VERSION can be {' or '.join(known)}"
+            f"choose {' or '.join(known)}"
         )
     return [read(sets_directory / name) for name in ("kwok", "etcd", f"{_PREFIX}{wanted}")]

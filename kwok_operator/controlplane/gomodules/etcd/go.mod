@@ -1,4 +1,4 @@
-module kwok-operator/hack/tools/etcd
+module kwok-operator/controlplane/etcd
 
 go 1.26.0
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from hack.controlplane.errors import DownloadError
-from hack.controlplane.progress import Reporter
+from kwok_operator.controlplane.errors import DownloadError
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.stopping import go_on
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
@@ -104,6 +105,7 @@ class Sites:
         name = address.rsplit("/", 1)[-1]
         done = 0
         for chunk in iter(functools.partial(response.read, _CHUNK), b""):
+            go_on()
             file.write(chunk)
             done += len(chunk)
             of = f" of {total >> 20}" if total else ""

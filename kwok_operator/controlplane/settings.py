@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kwok_operator.controlplane.errors import ControlPlaneError
+
 DEFAULT_KUBERNETES_VERSION = "1.36"
 
 CACHE_VARIABLE = "KWOK_OPERATOR_CACHE"
@@ -31,7 +33,9 @@ Else kwokctl takes what is free, which is also the port of a component that some
 moment.
 """
 
-SETS_DIRECTORY = Path(__file__).resolve().parent.parent / "tools"
+ELSEWHERE = f"{CACHE_VARIABLE} can name another directory for tools and clusters"
+
+SETS_DIRECTORY = Path(__file__).resolve().parent / "gomodules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ class Settings:
             kubernetes_version=environ.get(VERSION_VARIABLE) or DEFAULT_KUBERNETES_VERSION,
             search_path=tuple(Path(place) for place in places if place),
             borrowed_kubeconfig=Path(borrowed).expanduser().absolute() if borrowed else None,
-            first_port=int(environ[PORTS_VARIABLE]) if environ.get(PORTS_VARIABLE) else None,
+            first_port=_port(environ.get(PORTS_VARIABLE) or None),
             environ=dict(environ),
         )
 
@@ -71,3 +75,9 @@ class Settings:
         directory = self.cache / "logs"
         directory.mkdir(parents=True, exist_ok=True)
         return directory / f"{name}.log"
+
+
+def _port(text: str | None) -> int | None:
+    if text is not None and not (text.isdecimal() and 0 < int(text) < 1 << 16):
+        raise ControlPlaneError(f"reading {PORTS_VARIABLE}: {text!r} is no port, as 20000 is one")
+    return int(text) if text else None

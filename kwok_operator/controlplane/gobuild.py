@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hack.controlplane.errors import BuildError, hint, tail
-from hack.controlplane.locate import reported_version
-from hack.controlplane.processes import watch
-from hack.controlplane.progress import Reporter, elapsed
-from hack.controlplane.settings import Settings
-from hack.controlplane.toolsets import ToolSet
+from kwok_operator.controlplane.errors import BuildError, hint, tail
+from kwok_operator.controlplane.locate import reported_version
+from kwok_operator.controlplane.processes import watch
+from kwok_operator.controlplane.progress import Reporter, elapsed
+from kwok_operator.controlplane.settings import Settings
+from kwok_operator.controlplane.toolsets import ToolSet
 
 _TEMPORARY = ".tmp-"
 

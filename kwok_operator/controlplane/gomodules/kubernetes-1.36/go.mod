@@ -1,4 +1,4 @@
-module kwok-operator/hack/tools/kubernetes-1.36
+module kwok-operator/controlplane/kubernetes-1.36
 
 go 1.26.0
 

@@ -10,14 +10,15 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
-from hack.controlplane import lifecycle
-from hack.controlplane.cluster import Cluster
-from hack.controlplane.errors import ClusterError, ControlPlaneError
-from hack.controlplane.progress import Reporter
-from hack.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
-from hack.controlplane.tools import find_kubectl, find_prometheus, find_tools
+from kwok_operator.controlplane import lifecycle
+from kwok_operator.controlplane.cluster import Cluster
+from kwok_operator.controlplane.errors import ClusterError, ControlPlaneError
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
+from kwok_operator.controlplane.tools import find_kubectl, find_set, find_tools
 
 _EPILOG = f"""\
 environment variables:
@@ -33,7 +34,7 @@ environment variables:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python3 -m hack.controlplane",
+        prog=f"python3 -m {__package__}",
         description="A real Kubernetes control plane with fake nodes, on this machine.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -44,7 +45,10 @@ def _parser() -> argparse.ArgumentParser:
         help="find, download or build etcd, Kubernetes and kwok, and say where they are",
     )
     tools.add_argument(
-        "--prometheus", action="store_true", help="prometheus and promtool, which some tests need"
+        "--set",
+        type=Path,
+        metavar="DIRECTORY",
+        help="those that the go.mod in DIRECTORY names, instead of a cluster's",
     )
     up = commands.add_parser(
         "up",
@@ -60,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="kwok manages all nodes, not only those annotated kwok.x-k8s.io/node=fake",
     )
+    up.add_argument(
+        "--built-in-stages",
+        action="store_true",
+        help="without kwok's CRDs: kwok has its own Stages alone, and nobody can add any",
+    )
     down = commands.add_parser("down", help="delete a cluster")
     down.add_argument(
         "--all", action="store_true", help="delete all clusters, those of killed test runs too"
@@ -73,11 +82,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tools(arguments: argparse.Namespace, *, settings: Settings) -> None:
-    find = find_prometheus if arguments.prometheus else find_tools
-    if find is find_tools and settings.borrowed_kubeconfig is not None:
+    reporter = Reporter(sys.stderr)
+    if arguments.set is not None:
+        tools = find_set(arguments.set, settings=settings, reporter=reporter)
+    elif settings.borrowed_kubeconfig is not None:
         print(f"{'kubectl':<24} {find_kubectl(settings)}")
         return
-    tools = find(settings, reporter=Reporter(sys.stderr))
+    else:
+        tools = find_tools(settings, reporter=reporter)
     for name, path in tools.paths.items():
         print(f"{name:<24} {path}")
 
@@ -87,6 +99,7 @@ def _up(arguments: argparse.Namespace, *, settings: Settings) -> None:
         arguments.name,
         reuse=not arguments.fresh,
         manage_all_nodes=arguments.manage_all_nodes,
+        stages=not arguments.built_in_stages,
         settings=settings,
     )
     print(_usage(cluster, search_path=settings.environ.get("PATH", "")))
@@ -101,14 +114,17 @@ def _usage(cluster: Cluster, *, search_path: str) -> str:
         lines.append(f'  export PATH="{cluster.kubectl.parent}:$PATH"')
     lines += ["  kubectl get nodes", ""]
     if not cluster.borrowed:
-        lines.append(f"to delete it: python3 -m hack.controlplane down --name {cluster.name}")
+        this = f"{sys.executable} -m {__package__}"
+        lines.append(f"to delete it: {this} down --name {cluster.name}")
     return "\n".join(lines)
 
 
 def _kubeconfig(arguments: argparse.Namespace, *, settings: Settings) -> None:
     cluster = lifecycle.get(arguments.name, settings=settings)
     if not cluster.answers():
-        raise ClusterError(f"reaching cluster {cluster.name}: it does not answer")
+        raise ClusterError(
+            f"reaching cluster {cluster.name}: it does not answer; `up --fresh` replaces it"
+        )
     print(cluster.kubeconfig)
 
 
@@ -121,8 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # As an exception, so that a build that is told to end takes its compilers with it.
     signal.signal(signal.SIGTERM, _terminate)
     arguments = _parser().parse_args(argv)
-    settings = Settings.from_environ(os.environ)
     try:
+        settings = Settings.from_environ(os.environ)
         match arguments.command:
             case "tools":
                 _tools(arguments, settings=settings)

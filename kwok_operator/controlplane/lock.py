@@ -1,6 +1,6 @@
-"""One run at a time builds the tools, one at a time creates a cluster.
+"""One run at a time builds the tools, one at a time creates a cluster, one owns it.
 
-The lock is an flock on a file in the cache: the kernel gives it up when its holder ends, however
+A lock is an flock on a file in the cache: the kernel gives it up when its holder ends, however
 that happens, so nothing is ever stale. The file names the holder, which is only for the message of
 those who wait.
 """
@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
-from hack.controlplane.progress import Reporter, elapsed
+from kwok_operator.controlplane.progress import Reporter, elapsed
+from kwok_operator.controlplane.stopping import go_on
 
 _POLL_SECONDS = 0.2
 
@@ -34,6 +36,18 @@ def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]
             file.truncate(0)
 
 
+def hold(path: Path) -> TextIO:
+    """Hold the lock until the file is closed; raise BlockingIOError if somebody else holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise
+    return file
+
+
 def _acquire(descriptor: int, *, path: Path, reporter: Reporter) -> None:
     started = time.monotonic()
     told = False
@@ -50,4 +64,5 @@ def _acquire(descriptor: int, *, path: Path, reporter: Reporter) -> None:
         else:
             reporter.say(text)
             told = True
+        go_on()
         time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-module kwok-operator/hack/tools/kubernetes-1.35
+module kwok-operator/controlplane/kubernetes-1.35
 
 go 1.25.0
 

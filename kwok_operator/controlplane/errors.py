@@ -13,7 +13,10 @@ what a log says about well-known troubles of the machine into one clause of such
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+from kwok_operator.errors import KwokOperatorError
 
 _HINTS = (
     ("no space left on device", "the disk is full"),
@@ -24,8 +27,13 @@ _HINTS = (
     ("signal: killed", "a process was killed, often because the machine is out of memory"),
 )
 
+_REFUSED_FLAG = re.compile(
+    r"^.*(?:(?:unknown|undefined) flag|flag provided but not defined|invalid .* for .*flag).*$",
+    re.MULTILINE,
+)
 
-class ControlPlaneError(Exception):
+
+class ControlPlaneError(KwokOperatorError):
     """The root: its text is a complete message for the person at the terminal."""
 
 
@@ -59,9 +67,13 @@ def hint(log: str) -> str:
 
 
 def tail(path: Path, *, lines: int = 15) -> str:
-    """Return the last lines of a text file, indented; an absent file is empty."""
+    """Return the last lines of a text file, indented; an absent file is empty.
+
+    Of a program that refuses a flag, it is the line that says so: the others are all its flags.
+    """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+    last = [found[0]] if (found := _REFUSED_FLAG.search(text)) else text.splitlines()[-lines:]
+    return "\n".join(f"  {line}" for line in last)

@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.controlplane import processes
-from hack.controlplane.errors import ClusterError, hint, tail
+from kwok_operator.controlplane import processes
+from kwok_operator.controlplane.errors import ClusterError, hint, tail
+from kwok_operator.controlplane.stopping import go_on
 
 _ASK_SECONDS = 15
 _USABLE_SECONDS = 60.0
@@ -82,17 +83,22 @@ class Cluster:
                 f"  the logs: {log.parent}"
             )
 
-    def wait_until_usable(self) -> None:
+    def wait_until_usable(self, manifests: Path | None = None) -> None:
         """Wait for what kwokctl does not: it calls a cluster ready that has no default
-        ServiceAccount, without which no pod can be created, and one that is late, too.
+        ServiceAccount, without which no pod can be created, and one that is late, too. A new CRD
+        is served late as well: `manifests` are applied as soon as they can be.
         """
+        questions: list[tuple[str, ...]] = [(), _DEFAULT_ACCOUNT]
+        if manifests is not None:
+            questions.append(("apply", f"--filename={manifests}"))
         deadline = time.monotonic() + _USABLE_SECONDS
         while time.monotonic() < deadline:
+            go_on()
             self.check()
-            if self.answers() and self.answers(*_DEFAULT_ACCOUNT):
+            if all(self.answers(*question) for question in questions):
                 return
             time.sleep(_POLL_SECONDS)
         raise ClusterError(
-            f"starting cluster {self.name}: it is not ready after {_USABLE_SECONDS:.0f} s; "
-            f"the logs: {self.log('etcd').parent}"
+            f"starting cluster {self.name}: it is not ready after {_USABLE_SECONDS:.0f} s, as if "
+            f"the machine were too busy; the logs: {self.log('etcd').parent}"
         )

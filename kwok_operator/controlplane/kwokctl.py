@@ -8,7 +8,10 @@ not on a terminal, JSON; `_complaints` finds in it what a person needs.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,12 +19,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hack.controlplane.errors import ClusterError, hint
-from hack.controlplane.processes import watch
-from hack.controlplane.settings import Settings
-from hack.controlplane.tools import Tools
+from kwok_operator.controlplane import processes
+from kwok_operator.controlplane.errors import ClusterError, hint
+from kwok_operator.controlplane.processes import watch
+from kwok_operator.controlplane.settings import PORTS_VARIABLE, Settings
+from kwok_operator.controlplane.tools import Tools
 
 MANAGED_NODES = "kwok.x-k8s.io/node=fake"
+
+FROM_THE_API = "--enable-crds=Stage,ClusterResourceUsage,ResourceUsage,Metric"
+"""With it, kwok has no Stages but those that somebody applies."""
+
+COMPONENTS = {
+    "etcd": "etcd",
+    "kube-apiserver": "kube-apiserver",
+    "kube-controller-manager": "kube-controller-manager",
+    "kube-scheduler": "kube-scheduler",
+    "kwok-controller": "kwok",
+}
+"""What a cluster consists of, as kwokctl calls it, and the program that it is."""
+
+Flags = Mapping[str, Mapping[str, str]]
+"""By component, without dashes: {"kube-scheduler": {"v": "2"}}."""
+
+_FLAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 _COMMAND_SECONDS = 180
 
@@ -36,6 +57,9 @@ _MANAGE_ANNOTATED_NODES = {
     "manage-all-nodes": "false",
     "manage-nodes-with-annotation-selector": MANAGED_NODES,
 }
+# There is one of each, and one that is late to renew its Lease on a busy machine would end.
+_NO_ELECTION = {"leader-elect": "false"}
+_CLIENTS = ("kube-controller-manager", "kube-scheduler")
 # kwokctl's --disable-qps-limits would end the API server's priority and fairness, too.
 _RAISED_CLIENT_LIMITS = {"kube-api-qps": "1000", "kube-api-burst": "2000"}
 _RAISED_KWOK_LIMITS = {
@@ -69,7 +93,7 @@ def _free_ports(first: int) -> dict[str, int]:
     """Return a port for each component, none of them taken, from `first` upwards."""
     with ExitStack() as stack:
         found: list[int] = []
-        for port in range(first, first + 1000):
+        for port in range(first, min(first + 1000, 1 << 16)):
             try:
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
             except OSError:
@@ -77,27 +101,53 @@ def _free_ports(first: int) -> dict[str, int]:
             found.append(port)
             if len(found) == len(_PORTS):
                 return dict(zip(_PORTS, found, strict=True))
-    raise ClusterError(f"looking for free ports: there are not {len(_PORTS)} from {first} upwards")
+    raise ClusterError(
+        f"looking for free ports: there are not {len(_PORTS)} from {first} upwards; "
+        f"{PORTS_VARIABLE} can name another"
+    )
+
+
+def checked(flags: Flags) -> dict[str, dict[str, str]]:
+    """Return a copy; raise an error if no program can have them. Which it has, it knows itself."""
+    for component, those in flags.items():
+        if component not in COMPONENTS:
+            raise ClusterError(
+                f"setting flags of {component!r}: a cluster has {', '.join(COMPONENTS)}, no other"
+            )
+        for flag, value in those.items():
+            if not _FLAG.fullmatch(flag):
+                raise ClusterError(
+                    f"setting flag {flag!r} of {component}: write its name alone, without dashes "
+                    "before it and without its value"
+                )
+            if "\0" in value:
+                raise ClusterError(f"setting flag {flag} of {component}: {value!r} has a NUL in it")
+    return {component: dict(those) for component, those in flags.items()}
 
 
 def configuration(
-    *, manage_all_nodes: bool, raised_limits: bool, first_port: int | None = None
+    *,
+    manage_all_nodes: bool,
+    raised_limits: bool,
+    flags: Flags,
+    first_port: int | None = None,
 ) -> str:
     """Return the configuration of a cluster, for kwokctl and for kwok.
 
     With `raised_limits` nobody waits for what Kubernetes' clients allow themselves by default: 20
     requests a second of each controller, 50 of the scheduler, four pods at a time of kwok. With
     `first_port` the components' ports are the first free ones from there on, else kwokctl chooses.
+    `flags` win over all of that.
     """
-    patches = []
+    patches = [_patch(component, _NO_ELECTION) for component in _CLIENTS]
     if not manage_all_nodes:
         patches.append(_patch("kwok-controller", _MANAGE_ANNOTATED_NODES))
     options = _CONFIGURATION["options"] | (_free_ports(first_port) if first_port else {})
     documents = [_CONFIGURATION | {"options": options, "componentsPatches": patches}]
     if raised_limits:
-        clients = ("kube-controller-manager", "kube-scheduler")
-        patches += [_patch(component, _RAISED_CLIENT_LIMITS) for component in clients]
+        patches += [_patch(component, _RAISED_CLIENT_LIMITS) for component in _CLIENTS]
         documents.append(_RAISED_KWOK_LIMITS)
+    patches += [_patch(component, those) for component, those in flags.items()]
     return "---\n".join(json.dumps(each, indent=2) + "\n" for each in documents)
 
 
@@ -105,6 +155,10 @@ def _patch(component: str, flags: Mapping[str, str]) -> dict[str, Any]:
     # They come after kwokctl's own, and of a flag that is there twice the last one counts.
     arguments = [{"key": key, "value": value} for key, value in flags.items()]
     return {"name": component, "extraArgs": arguments}
+
+
+class _Begun(Exception):
+    """A cluster's directory has all that is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,27 +184,39 @@ class Kwokctl:
 
         `check` is called all the while, and raises an error if there is no point in waiting.
         """
-        binaries = {
-            "etcd": "etcd",
-            "kube-apiserver": "kube-apiserver",
-            "kube-controller-manager": "kube-controller-manager",
-            "kube-scheduler": "kube-scheduler",
-            "kwok-controller": "kwok",
-        }
         flags = ["--runtime", "binary", "--wait", "60s"]
         flags += ["--config", str(config), "--kubeconfig", str(kubeconfig)]
-        for component, tool in binaries.items():
+        for component, tool in COMPONENTS.items():
             flags += [f"--{component}-binary", str(tools[tool])]
         self._run("create", name=name, flags=[*flags, *extra], check=check)
+
+    def own_stages(self, name: str, *, extra: Sequence[str], **given: Any) -> str:
+        """The Stages of a kwok that doesn't ask the API for them, as YAML.
+
+        kwokctl tells them nowhere but in the directory of a cluster, and first of all there: so one
+        like it, for which `create` has the same arguments, is begun and given up.
+        """
+        directory = cluster_directory(name, settings=self.settings)
+
+        def check() -> None:
+            if (directory / "pki").exists():
+                raise _Begun
+
+        try:
+            with contextlib.suppress(_Begun):
+                self.create(name, extra=extra, check=check, **given)
+            documents = (directory / "kwok.yaml").read_text(encoding="utf-8").split("\n---\n")
+        finally:
+            processes.kill_all(self.program.parent, directory)
+            shutil.rmtree(directory, ignore_errors=True)
+        stages = [text for text in documents if "\nkind: Stage\n" in f"\n{text}\n"]
+        if not stages:
+            raise ClusterError(f"asking {self.program} for kwok's own Stages: it wrote none")
+        return "\n---\n".join(stages)
 
     def start(self, name: str, *, check: Callable[[], None]) -> None:
         """Start the components of a cluster that have no pid file."""
         self._run("start", name=name, flags=["--wait", "60s"], check=check)
-
-    def delete(self, name: str, *, kubeconfig: Path) -> None:
-        """Stop and remove a cluster."""
-        self._run("delete", name=name, flags=["--kubeconfig", str(kubeconfig)])
-        self.settings.log(f"kwokctl-{name}").unlink()
 
     def _run(
         self,

@@ -1,12 +1,12 @@
 """Making a cluster, and removing it without a trace.
 
     create: find the tools -> remove what has that name -> kwokctl create -> wait until it is usable
-    delete: forget foreign pids -> kwokctl delete -> kill what is left -> remove the directories
+    delete: kill its processes -> remove its directories
 
 Beside what kwokctl keeps, each cluster has a directory of ours with its kubeconfig, the
 configuration that kwokctl was given, and `state.json`: the tools and the options it was made with,
-by which `delete` works without looking for tools, and `create(reuse=True)` sees what it would get.
-Creations happen one at a time, or two would pick the same free ports.
+by which `create(reuse=True)` sees what it would get. Creations happen one at a time, or two would
+pick the same free ports.
 """
 
 from __future__ import annotations
@@ -23,14 +23,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hack.controlplane import processes
-from hack.controlplane.cluster import Cluster
-from hack.controlplane.errors import ClusterError, ControlPlaneError
-from hack.controlplane.kwokctl import Kwokctl, cluster_directory, configuration
-from hack.controlplane.lock import exclusive
-from hack.controlplane.progress import Reporter
-from hack.controlplane.settings import KUBECONFIG_VARIABLE, Settings
-from hack.controlplane.tools import find_kubectl, find_tools
+from kwok_operator.controlplane import processes
+from kwok_operator.controlplane.cluster import Cluster
+from kwok_operator.controlplane.errors import ClusterError, ControlPlaneError
+from kwok_operator.controlplane.kwokctl import (
+    FROM_THE_API,
+    Flags,
+    Kwokctl,
+    checked,
+    cluster_directory,
+    configuration,
+)
+from kwok_operator.controlplane.lock import exclusive
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import ELSEWHERE, KUBECONFIG_VARIABLE, Settings
+from kwok_operator.controlplane.tools import Tools, find_kubectl, find_tools
 
 DEFAULT_NAME = "kwok-operator"
 
@@ -45,60 +52,79 @@ def create(
     reuse: bool = False,
     manage_all_nodes: bool = False,
     raised_limits: bool = True,
+    stages: bool = False,
+    flags: Flags | None = None,
     extra_args: Sequence[str] = (),
     settings: Settings | None = None,
+    reporter: Reporter | None = None,
 ) -> Cluster:
     """Create a cluster and wait until it can be used.
 
     With `reuse`, a cluster of that name that answers and was made with the same options is returned
     as it is. `manage_all_nodes` makes kwok manage nodes without its annotation, too. Without
     `raised_limits` controllers, scheduler and kwok are held to their defaults, as in most clusters.
-    `extra_args` are flags of `kwokctl create cluster`.
+    With `stages` kwok takes its Stages from the API, as kwok's own manifests have it, and its own
+    are there. `flags` are those of its components, `extra_args` those of `kwokctl create cluster`.
     """
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
         return _borrowed(settings)
-    _check_name(name)
-    reporter = Reporter(sys.stderr)
+    checked_name(name)
+    chosen: dict[str, Any] = {
+        "manage_all_nodes": manage_all_nodes,
+        "raised_limits": raised_limits,
+        "flags": checked(flags or {}),
+    }
+    reporter = reporter or Reporter(sys.stderr)
     tools = find_tools(settings, reporter=reporter)
-    chosen = {"manage_all_nodes": manage_all_nodes, "raised_limits": raised_limits}
     options = {
         "kubernetes": tools.versions["kubernetes"],
         "kwok": tools.versions["kwok"],
         **chosen,
+        "stages": stages,
         "extra_args": list(extra_args),
     }
     try:
-        with _creating(name, settings=settings, reporter=reporter):
+        with creating(name, settings=settings, reporter=reporter):
             if reuse and (cluster := _reusable(name, options=options, settings=settings)):
                 return cluster
-            _remove(name, settings=settings)
+            remove(name, settings=settings)
             reporter.say(f"creating cluster {name}")
-            home = _home(name, settings=settings)
-            home.mkdir(parents=True)
-            config = home / "kwokctl.yaml"
-            text = configuration(**chosen, first_port=settings.first_port)
-            config.write_text(text, encoding="utf-8")
-            paths = {"kwokctl": str(tools["kwokctl"]), "kubectl": str(tools["kubectl"])}
-            state = json.dumps({"options": options, **paths}, indent=2)
-            (home / "state.json").write_text(state, encoding="utf-8")
-            cluster = get(name, settings=settings)
-            try:
-                _kwokctl(cluster, settings=settings).create(
-                    name,
-                    tools=tools,
-                    kubeconfig=cluster.kubeconfig,
-                    config=config,
-                    extra=extra_args,
-                    check=cluster.check,
-                )
-                cluster.wait_until_usable()
-            except BaseException:
-                processes.kill_all(cluster_directory(name, settings=settings))
-                raise
-            return cluster
+            config = configuration(**chosen, first_port=settings.first_port)
+            return _started(name, config=config, options=options, tools=tools, settings=settings)
     except OSError as err:
-        raise ClusterError(f"creating cluster {name}: {err}") from err
+        raise ClusterError(f"creating cluster {name}: {err}; {ELSEWHERE}") from err
+
+
+def _started(
+    name: str, *, config: str, options: dict[str, Any], tools: Tools, settings: Settings
+) -> Cluster:
+    home = _home(name, settings=settings)
+    home.mkdir(parents=True)
+    path = home / "kwokctl.yaml"
+    path.write_text(config, encoding="utf-8")
+    # By its path it is found to be at work on this cluster, even if we are killed.
+    program = home / "kwokctl"
+    program.symlink_to(tools["kwokctl"])
+    paths = {"kwokctl": str(program), "kubectl": str(tools["kubectl"])}
+    state = json.dumps({"options": options, **paths}, indent=2)
+    (home / "state.json").write_text(state, encoding="utf-8")
+    cluster = get(name, settings=settings)
+    kwokctl = _kwokctl(cluster, settings=settings)
+    extra: list[str] = options["extra_args"]
+    given: dict[str, Any] = {"tools": tools, "kubeconfig": cluster.kubeconfig, "config": path}
+    try:
+        stages = home / "stages.yaml" if options["stages"] else None
+        if stages is not None:
+            text = kwokctl.own_stages(name, extra=extra, **given)
+            stages.write_text(text, encoding="utf-8")
+            extra = [*extra, FROM_THE_API]
+        kwokctl.create(name, extra=extra, check=cluster.check, **given)
+        cluster.wait_until_usable(stages)
+    except BaseException:
+        processes.kill_all(home, cluster_directory(name, settings=settings))
+        raise
+    return cluster
 
 
 def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> None:
@@ -106,10 +132,11 @@ def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Non
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
         return
-    _check_name(name)
+    checked_name(name)
     try:
-        with _creating(name, settings=settings, reporter=Reporter(sys.stderr)):
-            _remove(name, settings=settings)
+        with creating(name, settings=settings, reporter=Reporter(sys.stderr)):
+            remove(name, settings=settings)
+            owner_lock(name, settings=settings).unlink(missing_ok=True)
     except OSError as err:
         raise ClusterError(f"deleting cluster {name}: {err}") from err
 
@@ -125,10 +152,10 @@ def get(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Cluste
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
         return _borrowed(settings)
-    _check_name(name)
+    checked_name(name)
     state = _state(name, settings=settings)
     if state is None:
-        raise ClusterError(f"finding cluster {name}: there is none")
+        raise ClusterError(f"finding cluster {name}: there is none; `up --name={name}` creates it")
     return Cluster(
         name=name,
         kubeconfig=_home(name, settings=settings) / "kubeconfig.yaml",
@@ -157,11 +184,13 @@ def revive(cluster: Cluster, *, settings: Settings | None = None) -> None:
                 raise
 
 
-def _check_name(name: str) -> None:
+def checked_name(name: str) -> str:
+    """Return it; raise an error if no cluster can be called so."""
     if not _NAME.fullmatch(name):
         raise ControlPlaneError(
             f"naming a cluster {name!r}: up to 40 lower-case letters, digits and dashes, please"
         )
+    return name
 
 
 def _borrowed(settings: Settings) -> Cluster:
@@ -173,6 +202,11 @@ def _borrowed(settings: Settings) -> Cluster:
 
 def _home(name: str, *, settings: Settings) -> Path:
     return settings.cache / "clusters" / name
+
+
+def owner_lock(name: str, *, settings: Settings) -> Path:
+    """Return the lock of the program that a cluster goes with, if it goes with one."""
+    return settings.cache / "clusters" / f"{name}.owner"
 
 
 def _state(name: str, *, settings: Settings) -> dict[str, Any] | None:
@@ -195,7 +229,7 @@ def _kwokctl(cluster: Cluster, *, settings: Settings) -> Kwokctl:
     )
 
 
-def _creating(
+def creating(
     name: str, *, settings: Settings, reporter: Reporter
 ) -> contextlib.AbstractContextManager[None]:
     lock = settings.cache / "clusters.lock"
@@ -222,16 +256,12 @@ def _reusable(name: str, *, options: dict[str, Any], settings: Settings) -> Clus
     return cluster
 
 
-def _remove(name: str, *, settings: Settings) -> None:
-    directory = cluster_directory(name, settings=settings)
-    home = _home(name, settings=settings)
-    if directory.exists() and _state(name, settings=settings) is not None:
-        cluster = get(name, settings=settings)
-        # kwokctl kills whatever process has the number in the pid file.
-        processes.forget_the_dead(directory)
-        with contextlib.suppress(ClusterError, OSError):
-            _kwokctl(cluster, settings=settings).delete(name, kubeconfig=cluster.kubeconfig)
-    processes.kill_all(directory)
-    for path in (directory, home):
+def remove(name: str, *, settings: Settings) -> None:
+    """Remove a cluster whose name nobody else can be busy with."""
+    # What kwokctl would do, which trusts pid files, and asks for a program that may be gone.
+    directories = (cluster_directory(name, settings=settings), _home(name, settings=settings))
+    processes.kill_all(*directories)
+    for path in directories:
         if path.exists():
             shutil.rmtree(path)
+    settings.log(f"kwokctl-{name}").unlink(missing_ok=True)

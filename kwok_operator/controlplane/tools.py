@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.controlplane import locate
-from hack.controlplane.download import Sites, kwokctl_url, release_urls
-from hack.controlplane.errors import ControlPlaneError, DownloadError
-from hack.controlplane.gobuild import Builder
-from hack.controlplane.golang import find_go
-from hack.controlplane.lock import exclusive
-from hack.controlplane.progress import Reporter
-from hack.controlplane.settings import Settings
-from hack.controlplane.toolsets import PROMETHEUS, ToolSet, load, read
+from kwok_operator.controlplane import locate
+from kwok_operator.controlplane.download import Sites, kwokctl_url, release_urls
+from kwok_operator.controlplane.errors import ControlPlaneError, DownloadError
+from kwok_operator.controlplane.gobuild import Builder
+from kwok_operator.controlplane.golang import find_go
+from kwok_operator.controlplane.lock import exclusive
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import ELSEWHERE, Settings
+from kwok_operator.controlplane.toolsets import ToolSet, load, of_family, read
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -47,12 +47,14 @@ def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
     return _find(toolsets, settings=settings, reporter=reporter)
 
 
-def find_prometheus(settings: Settings, *, reporter: Reporter) -> Tools:
-    """Return prometheus and promtool, building them where they are not there.
-
-    They are for some tests only, and no cluster waits for them.
-    """
-    toolset = read(settings.sets_directory / PROMETHEUS)
+def find_set(directory: Path, *, settings: Settings, reporter: Reporter) -> Tools:
+    """Return the tools of one set, for which no cluster waits, in the same way."""
+    try:
+        toolset = read(directory)
+    except (OSError, KeyError, ValueError) as err:
+        raise ControlPlaneError(
+            f"reading {directory}: it is no directory with the go.mod of a known tool set ({err})"
+        ) from err
     return _find([toolset], settings=settings, reporter=reporter)
 
 
@@ -60,7 +62,7 @@ def _find(toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) ->
     try:
         return _Finder(toolsets, settings=settings, reporter=reporter).find()
     except OSError as err:
-        raise ControlPlaneError(f"getting the tools: {err}") from err
+        raise ControlPlaneError(f"getting the tools: {err}; {ELSEWHERE}") from err
 
 
 def find_kubectl(settings: Settings) -> Path:
@@ -70,7 +72,7 @@ def find_kubectl(settings: Settings) -> Path:
     cached = settings.cache.glob("tools/kubernetes-*/v*/kubectl")
     for path in sorted(cached, reverse=True):
         return path
-    raise ControlPlaneError("finding kubectl: it is not on PATH")
+    raise ControlPlaneError("finding kubectl: it is not on PATH; install it")
 
 
 class _Finder:
@@ -101,7 +103,7 @@ class _Finder:
                     self._get(toolset)
         return Tools(
             paths={tool: self._found[tool] for toolset in self._toolsets for tool in toolset.tools},
-            versions={toolset.name.split("-")[0]: toolset.version for toolset in self._toolsets},
+            versions={of_family(toolset.name): toolset.version for toolset in self._toolsets},
         )
 
     def _missing(self, toolset: ToolSet) -> list[str]:
@@ -153,7 +155,7 @@ class _Finder:
             system = (sys.platform, _ARCHITECTURES.get(machine, machine))
             return kwokctl_url(version=toolset.version, platform=system, environ=environ)
         if self._urls is None:
-            versions = {each.name.split("-")[0]: each.version for each in self._toolsets}
+            versions = {of_family(each.name): each.version for each in self._toolsets}
             self._urls = release_urls(
                 self._found["kwokctl"],
                 kubernetes=versions["kubernetes"],

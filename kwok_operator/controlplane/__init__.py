@@ -1,0 +1,50 @@
+"""A real Kubernetes control plane on this machine, for rehearsals, tests, measurements, the demo.
+
+etcd, the API server, its controllers and scheduler, and kwok run as processes under kwokctl; where
+their binaries come from is for tools.py to find out. The public part is what is exported here, and
+`python3 -m kwok_operator.controlplane` on the command line. Only the standard library is needed.
+"""
+
+from kwok_operator.controlplane.cluster import Cluster
+from kwok_operator.controlplane.errors import (
+    BuildError,
+    ClusterError,
+    ControlPlaneError,
+    DownloadError,
+    ToolchainError,
+    UnknownVersion,
+)
+from kwok_operator.controlplane.kwokctl import COMPONENTS, Flags
+from kwok_operator.controlplane.lifecycle import DEFAULT_NAME, create, delete, get, revive
+from kwok_operator.controlplane.ownership import Choices, async_temporary, temporary
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
+from kwok_operator.controlplane.tools import Tools, find_set, find_tools
+from kwok_operator.controlplane.toolsets import known_versions
+
+__all__ = [
+    "COMPONENTS",
+    "DEFAULT_KUBERNETES_VERSION",
+    "DEFAULT_NAME",
+    "BuildError",
+    "Choices",
+    "Cluster",
+    "ClusterError",
+    "ControlPlaneError",
+    "DownloadError",
+    "Flags",
+    "Reporter",
+    "Settings",
+    "ToolchainError",
+    "Tools",
+    "UnknownVersion",
+    "async_temporary",
+    "create",
+    "delete",
+    "find_set",
+    "find_tools",
+    "get",
+    "known_versions",
+    "revive",
+    "temporary",
+]

@@ -1,0 +1,144 @@
+"""Clusters that go with whoever made them.
+
+    temporary: remove what the dead have left -> own a name -> create -> the block -> remove
+
+An owner holds the lock `clusters/<name>.owner`, which the kernel gives up when the owner ends,
+however that happens. So a cluster whose lock is free is nobody's, and whoever makes the next one
+removes it. What the block starts in it is for the block to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import secrets
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TextIO, TypedDict, Unpack
+
+from kwok_operator.controlplane.cluster import Cluster
+from kwok_operator.controlplane.errors import ClusterError, ControlPlaneError
+from kwok_operator.controlplane.kwokctl import Flags
+from kwok_operator.controlplane.lifecycle import (
+    checked_name,
+    create,
+    creating,
+    names,
+    owner_lock,
+    remove,
+)
+from kwok_operator.controlplane.lock import hold
+from kwok_operator.controlplane.processes import interrupts_deferred
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import ELSEWHERE, Settings
+from kwok_operator.controlplane.stopping import stopped_by
+
+
+class Choices(TypedDict, total=False):
+    """What of a cluster can be chosen; see `create`."""
+
+    manage_all_nodes: bool
+    raised_limits: bool
+    stages: bool
+    flags: Flags
+    extra_args: Sequence[str]
+
+
+@contextlib.contextmanager
+def temporary(
+    prefix: str,
+    *,
+    keep: bool = False,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+    **choices: Unpack[Choices],
+) -> Iterator[Cluster]:
+    """A new cluster for the length of the block, with a name that begins with `prefix`.
+
+    It is removed however the block ends, by an interrupt too, unless `keep` leaves it there. Of one
+    that doesn't come up, the logs stay until the next one is made. It is always ours: no variable
+    names another to use instead.
+    """
+    settings = settings or Settings.from_environ(os.environ)
+    settings = dataclasses.replace(settings, borrowed_kubeconfig=None)
+    reporter = reporter or Reporter(sys.stderr)
+    name = checked_name(f"{prefix}-{secrets.token_hex(3)}")
+    with _own(name, settings=settings, reporter=reporter):
+        try:
+            cluster = create(name, settings=settings, reporter=reporter, **choices)
+        except ControlPlaneError:
+            if name not in names(settings=settings):
+                _remove(name, settings=settings)
+            raise
+        except BaseException:
+            _remove(name, settings=settings)
+            raise
+        try:
+            yield cluster
+        finally:
+            if keep:
+                owner_lock(name, settings=settings).unlink(missing_ok=True)
+            else:
+                _remove(name, settings=settings)
+
+
+@contextlib.asynccontextmanager
+async def async_temporary(
+    prefix: str,
+    *,
+    keep: bool = False,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+    **choices: Unpack[Choices],
+) -> AsyncIterator[Cluster]:
+    """`temporary` for an event loop, which goes on meanwhile; cancelling is like an interrupt."""
+    told = threading.Event()
+    making = temporary(prefix, keep=keep, settings=settings, reporter=reporter, **choices)
+
+    def make() -> Cluster:
+        with stopped_by(told):
+            return making.__enter__()
+
+    entering = asyncio.ensure_future(asyncio.to_thread(make))
+    try:
+        cluster = await asyncio.shield(entering)
+    except asyncio.CancelledError:
+        told.set()
+        await asyncio.wait([entering])
+        if entering.exception() is None:
+            making.__exit__(None, None, None)
+        raise
+    try:
+        yield cluster
+    finally:
+        making.__exit__(None, None, None)
+
+
+def _own(name: str, *, settings: Settings, reporter: Reporter) -> TextIO:
+    locks = owner_lock("*", settings=settings)
+    try:
+        # Nobody else tries locks meanwhile, so each is held by an owner or by nobody.
+        with creating(name, settings=settings, reporter=reporter):
+            for path in sorted(locks.parent.glob(locks.name)):
+                with contextlib.suppress(BlockingIOError), hold(path):
+                    left = path.stem
+                    reporter.say(f"removing cluster {left}: whoever made it has ended")
+                    try:
+                        _remove(left, settings=settings)
+                    except ClusterError as err:
+                        reporter.say(str(err))
+            return hold(owner_lock(name, settings=settings))
+    except OSError as err:
+        raise ClusterError(f"creating cluster {name}: {err}; {ELSEWHERE}") from err
+
+
+def _remove(name: str, *, settings: Settings) -> None:
+    with interrupts_deferred():
+        try:
+            remove(name, settings=settings)
+        except OSError as err:
+            raise ClusterError(f"deleting cluster {name}: {err}") from err
+        owner_lock(name, settings=settings).unlink(missing_ok=True)
