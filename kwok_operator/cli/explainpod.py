@@ -1,0 +1,156 @@
+"""`kwok-operator explain-pod NAMESPACE/NAME`: what a pod will do, told from its profile.
+
+Reads the pod, the profiles and the namespace from a cluster, or workloads and profiles from files;
+writes nothing. What is told is the core's to say.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kwok_operator.cli.validate import complain, counted, read_texts, table, tell
+from kwok_operator.constants import PROFILES_PATH
+from kwok_operator.core.files import Files
+from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.podprofile.compile import Profile
+from kwok_operator.core.podprofile.explain import holding, lines
+from kwok_operator.core.podprofile.foretold import Foretold, foretell
+from kwok_operator.core.podprofile.selectors import Pod, labels_match
+from kwok_operator.errors import (
+    KwokOperatorError,
+    NotFoundError,
+    SettingsError,
+    one_line,
+)
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.settings import add_cluster_flags
+
+HELP: Final = """\
+Tells what a pod will do by its KwokPodProfile: when it starts, is Ready, ends, fails, and how.
+
+It is drawn as kwok draws it, so it can be told before it happens. Times count from when the pod is
+bound to a node; those in the cluster have whole seconds.
+
+With --file no cluster is asked: a table tells what the Pods, StatefulSets and indexed Jobs in the
+files will do, or lines what the one pod will do that is named; a Job's as NAMESPACE/JOB-INDEX.
+
+Exit code 0: it was told; 1: there is no such pod, no profile holds for it, or something is wrong;
+2: a file can't be read.
+
+  kwok-operator explain-pod default/web-0
+  kwok-operator explain-pod --file=batch.yaml
+  kwok-operator explain-pod --file=batch.yaml default/batch-7
+"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pod", metavar="NAMESPACE/NAME", nargs="?", help="the pod")
+    parser.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="file, directory, - for stdin: tell it from these; can be given several times",
+    )
+    add_cluster_flags(parser.add_argument_group("which cluster"))
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Prints it; returns the exit code. Raises SettingsError for what is no pod's name."""
+    if flags.file and flags.pod is None:
+        return _from_files(flags.file, None)
+    namespace, slash, name = (flags.pod or "").rpartition("/")
+    if not slash or not is_object_name(namespace) or not is_object_name(name):
+        raise SettingsError(f"explain-pod: {flags.pod!r} is no pod: give it as NAMESPACE/NAME")
+    if flags.file:
+        return _from_files(flags.file, flags.pod)
+    try:
+        found = asyncio.run(_explained(namespace, name, flags=flags))
+    except KwokOperatorError as error:
+        print(f"kwok-operator: {error}", file=sys.stderr)
+        return 1
+    for line in found:
+        print(line)
+    return 0
+
+
+def _from_files(names: list[str], only: str | None) -> int:
+    texts = read_texts(names)
+    if texts is None:
+        return 2
+    told = foretell(Files.read(texts), only=only)
+    for line in told.lines if only else table(told.rows):
+        print(line)
+    tell(told.findings, told.notes)
+    if only and not told.rows:
+        complain(f"kwok-operator: no pod {only} with a profile is in these files")
+    elif not only:
+        complain(_summary(told))
+    return 0 if told.rows and not told.findings else 1
+
+
+def _summary(told: Foretold) -> str:
+    """How many come to which end."""
+    ends = Counter(row.then.partition(",")[0] for row in told.rows)
+    pods, lives = len({row.pod for row in told.rows}), len(told.rows)
+    attempts = f", {counted(lives, 'attempt')}" if lives > pods else ""
+    return f"{counted(pods, 'pod')}{attempts}: " + ", ".join(
+        f"{number} {end}" for end, number in sorted(ends.items())
+    )
+
+
+async def _explained(namespace: str, name: str, *, flags: argparse.Namespace) -> list[str]:
+    connection = await load_connection(kubeconfig=flags.kubeconfig, context=flags.context)
+    async with KubeClient(connection=connection) as client:
+        pod = Pod.of(await client.get_json(f"/api/v1/namespaces/{namespace}/pods/{name}"))
+        labels = await _labels(namespace, client=client)
+        try:
+            stored = (await client.get_json(PROFILES_PATH))["items"]
+        except NotFoundError as error:
+            raise KwokOperatorError(
+                "reading KwokPodProfiles: this cluster has no CRD for them: kubectl apply -k crds"
+            ) from error
+    profile = holding(pod, list(_profiles(stored, namespace, labels)))
+    if profile is None:
+        raise KwokOperatorError(f"explaining pod {namespace}/{name}: no KwokPodProfile is for it")
+    for problem in _not_played(stored, profile.name):
+        print(f"kwok-operator: KwokPodProfile {profile.name}: {problem}", file=sys.stderr)
+    return lines(profile, pod)
+
+
+def _not_played(stored: list[dict[str, Any]], profile: str) -> Iterator[str]:
+    """Why kwok may do otherwise than is told."""
+    (found,) = (each for each in stored if each["metadata"]["name"] == profile)
+    status = found.get("status") or {}
+    if status.get("observedGeneration") != found["metadata"].get("generation"):
+        yield "the operator has not brought its Stages yet; is it running?"
+    for condition in status.get("conditions") or ():
+        if condition["type"] != "Overlapping" and condition["status"] != "True":
+            yield f"{condition['type']} is {condition['status']}: {condition['message']}"
+
+
+async def _labels(namespace: str, *, client: KubeClient) -> Mapping[str, str]:
+    found = await client.get_json(f"/api/v1/namespaces/{namespace}")
+    return found["metadata"].get("labels") or {}
+
+
+def _profiles(
+    stored: list[dict[str, Any]], namespace: str, labels: Mapping[str, str]
+) -> Iterator[Profile]:
+    """Those that can be read; the operator can't read the others either."""
+    for each in stored:
+        name = each["metadata"]["name"]
+        try:
+            spec = KwokPodProfileSpec.model_validate(each.get("spec") or {})
+        except ValueError as error:
+            told = one_line(error, limit=300)
+            print(f"kwok-operator: KwokPodProfile {name} is left out: {told}", file=sys.stderr)
+            continue
+        selector = spec.namespace_selector
+        here = [namespace] if selector and labels_match(selector, labels) else []
+        yield Profile.of(name, spec, namespaces=None if selector is None else here)

@@ -1,0 +1,97 @@
+"""Numbers drawn for pods, the same in jq and in Python.
+
+    who (a text) --number_of--> 0..MODULUS-1 --draw(DrawKey)--> 0..RANGE-1
+
+The number of a text is a polynomial over its characters. A draw mixes it in a Feistel network
+over two halves, with a cube modulo a prime as the round function and round keys from seed and
+use. jq has no bitwise operations and, but in gojq, no whole numbers beyond 2**53; this stays
+below, so it is exact wherever it is evaluated.
+
+A release never changes this: it would change everybody's runs.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+RANGE: Final = 999_983
+"""A prime: draws are whole numbers below it. Cubes modulo it are a permutation."""
+MODULUS: Final = 999_966_000_263
+"""The greatest prime below RANGE * RANGE."""
+_FACTOR: Final = 8_191
+"""With it, MODULUS * _FACTOR and a character are below 2**53."""
+_START: Final = 7
+_ROUNDS: Final = 4
+_KEY_BYTES: Final = 4
+_TRY: Final = 1_000
+"""Tries count as characters from here on, which no name has."""
+
+_DOMAIN = b"kwok-operator/pod-draw/1"
+
+
+@dataclass(frozen=True, slots=True)
+class DrawKey:
+    """What is drawn: another seed or another use gives other draws."""
+
+    seed: str
+    use: str
+
+    def rounds(self) -> tuple[int, ...]:
+        return _rounds(self.seed, self.use)
+
+
+@lru_cache(maxsize=1_024)
+def _rounds(seed: str, use: str) -> tuple[int, ...]:
+    hashed = hashlib.sha256(_DOMAIN)
+    for text in (seed, use):
+        data = text.encode("utf-8", "surrogatepass")
+        hashed.update(len(data).to_bytes(4, "big") + data)
+    digest = hashed.digest()
+    parts = (digest[i * _KEY_BYTES : (i + 1) * _KEY_BYTES] for i in range(_ROUNDS))
+    return tuple(int.from_bytes(part, "big") % RANGE for part in parts)
+
+
+def number_of(who: str, *, after: int = _START) -> int:
+    """The number that stands for a text; `after` is that of what comes before it."""
+    number = after
+    for character in who:
+        number = (number * _FACTOR + ord(character)) % MODULUS
+    return number
+
+
+def number_of_try(number: int, restarts: int) -> int:
+    """The number of the same text, after so many restarts."""
+    return (number * _FACTOR + _TRY + restarts) % MODULUS
+
+
+def draw(key: DrawKey, number: int) -> int:
+    """A number from 0 to RANGE - 1, each as likely as the others."""
+    high, low = divmod(number, RANGE)
+    for round_key in key.rounds():
+        mixed = (high + round_key) % RANGE
+        low, high = high, (low + mixed * mixed % RANGE * mixed) % RANGE
+    return high
+
+
+JQ_DEFINITIONS: Final = (
+    f"def number_of: reduce explode[] as $c ({_START}; (. * {_FACTOR} + $c) % {MODULUS});"
+    f" def number_of_try($restarts): (. * {_FACTOR} + {_TRY} + $restarts) % {MODULUS};"
+)
+"""The same in jq: number_of on a text, number_of_try on a number."""
+
+
+def jq_draw(key: DrawKey) -> str:
+    """The draw of the number that it is applied to.
+
+    Rounds are written out: as a loop over an array they take gojq three times as long.
+    """
+    rounds = f"(. % {RANGE}) as $a | ((. - $a) / {RANGE}) as $b"
+    low, high = "$a", "$b"
+    for i, round_key in enumerate(key.rounds()):
+        cube = f"$m * $m % {RANGE} * $m"
+        rounds += (
+            f" | (({high} + {round_key}) % {RANGE}) as $m | (({low} + {cube}) % {RANGE}) as $r{i}"
+        )
+        low, high = high, f"$r{i}"
+    return f"({rounds} | {high})"
