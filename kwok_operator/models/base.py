@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 
 DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _SHORT_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_LABEL_VALUE = rf"^({_SHORT_NAME})?$"
+LABEL_VALUE = rf"^({_SHORT_NAME})?$"
 LABEL_NAME = rf"^{_SHORT_NAME}$"
 QUALIFIED_NAME = rf"^({DNS_NAME}/)?{_SHORT_NAME}$"
 EXTENDED_RESOURCE_NAME = rf"^{DNS_NAME}/{_SHORT_NAME}$"
@@ -32,7 +32,7 @@ _MAX_QUALIFIED_NAME_LENGTH = 253 + 1 + 63
 
 # The API server's own pattern for quantities, without the minus sign: nothing here can be negative.
 _NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-_QUANTITY = rf"^\+?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
+QUANTITY = rf"^\+?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
 _MAX_QUANTITY_LENGTH = 32
 
 STORED_DEFAULT = "x-stored-default"
@@ -71,7 +71,7 @@ def number_as_text(value: Any) -> Any:
 
 # In the schema a rule takes the place of `pattern`: the answer to a mistake is then a sentence and
 # not a regular expression. Lengths stay, as the cost of rules is estimated from them.
-def _schema(*, max_length: int, rule: str, message: str) -> WithJsonSchema:
+def text_schema(*, max_length: int, rule: str, message: str) -> WithJsonSchema:
     return WithJsonSchema(
         {
             "type": "string",
@@ -89,7 +89,7 @@ def matches(pattern: str, *, of: str = "self") -> str:
 Quantity = Annotated[
     str,
     BeforeValidator(number_as_text),
-    StringConstraints(pattern=_QUANTITY, max_length=_MAX_QUANTITY_LENGTH),
+    StringConstraints(pattern=QUANTITY, max_length=_MAX_QUANTITY_LENGTH),
     WithJsonSchema(
         {
             "x-kubernetes-int-or-string": True,
@@ -111,10 +111,10 @@ _LABEL_CHARACTERS = (
 
 LabelValue = Annotated[
     str,
-    StringConstraints(pattern=_LABEL_VALUE, max_length=_MAX_LABEL_LENGTH),
-    _schema(
+    StringConstraints(pattern=LABEL_VALUE, max_length=_MAX_LABEL_LENGTH),
+    text_schema(
         max_length=_MAX_LABEL_LENGTH,
-        rule=matches(_LABEL_VALUE),
+        rule=matches(LABEL_VALUE),
         message=f"{_LABEL_CHARACTERS}, or be empty",
     ),
 ]
@@ -123,14 +123,14 @@ LabelValue = Annotated[
 LabelName = Annotated[
     str,
     StringConstraints(pattern=LABEL_NAME, max_length=_MAX_LABEL_LENGTH),
-    _schema(max_length=_MAX_LABEL_LENGTH, rule=matches(LABEL_NAME), message=_LABEL_CHARACTERS),
+    text_schema(max_length=_MAX_LABEL_LENGTH, rule=matches(LABEL_NAME), message=_LABEL_CHARACTERS),
 ]
 """The value of a label that says something, such as a zone; not empty."""
 
 QualifiedName = Annotated[
     str,
     StringConstraints(pattern=QUALIFIED_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
-    _schema(
+    text_schema(
         max_length=_MAX_QUALIFIED_NAME_LENGTH,
         rule=matches(QUALIFIED_NAME),
         message="must be a name, with a domain or without, such as gpu or example.com/gpu",
@@ -141,7 +141,7 @@ QualifiedName = Annotated[
 ExtendedResourceName = Annotated[
     str,
     StringConstraints(pattern=EXTENDED_RESOURCE_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
-    _schema(
+    text_schema(
         max_length=_MAX_QUALIFIED_NAME_LENGTH,
         rule=matches(EXTENDED_RESOURCE_NAME),
         message="must be the name of a resource with its domain, such as nvidia.com/gpu",

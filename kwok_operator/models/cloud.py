@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints
 
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE, Share
 from kwok_operator.models.base import ApiModel, ExtendedResourceName
+from kwok_operator.models.companions import DeviceTaint, DeviceTaintEffect
 from kwok_operator.models.delay import Delay, Time, TimeOrNever, rules, text
 from kwok_operator.models.source import ObjectName
 from kwok_operator.models.template import Taint, TaintEffect
@@ -19,6 +20,7 @@ from kwok_operator.models.template import Taint, TaintEffect
 DEFAULT_RETRY_AFTER = "5m"
 DEFAULT_NOTICE = "2m"
 NOTICE_TAINT_KEY = "kwok-operator.io/interruption"
+DEVICE_TAINT_KEY = "kwok-operator.io/device-failure"
 NOTICE_CONDITION = "Interruption"
 """The condition of a Node that has been given notice."""
 MAX_CREATION_FAILURES = 8
@@ -127,6 +129,37 @@ class CreationFailure(CloudError, Chance):
         ge=0,
         le=1_000,
         description="How many tries of one instance can fail this way. Default: any number.",
+    )
+
+
+class DeviceFailures(Chance):
+    """The probability is that of each device; of the instances in `serials` all devices fail."""
+
+    after: Delay | None = Field(
+        default=None,
+        description="When the device fails, counted from when it is published. Default: at once."
+        " Example: {exponential: {mean: 6h}}.",
+    )
+    taint: DeviceTaint = Field(
+        default_factory=lambda: DeviceTaint(
+            key=DEVICE_TAINT_KEY, effect=DeviceTaintEffect.NO_EXECUTE
+        ),
+        description=f"The taint that it gets. Default: {DEVICE_TAINT_KEY}:NoExecute.",
+    )
+
+
+class CloudDevices(ApiModel):
+    after: Delay | None = Field(
+        default=None,
+        description="When a node's ResourceSlices are published, counted from when the Node"
+        " appears. Default: at once. Example: {fixed: 90s}.",
+    )
+    never_published: Chance | None = Field(
+        default=None, description="Instances whose devices are never published. Default: none."
+    )
+    failures: DeviceFailures | None = Field(
+        default=None,
+        description='Devices that fail. Default: none. Example: {probability: "0.01"}.',
     )
 
 
@@ -290,6 +323,12 @@ class Cloud(ApiModel):
         default=None,
         description="Nodes that are not Ready again and again. Default: absent."
         ' Example: {period: 10m, notReady: "0.1"}.',
+    )
+    devices: CloudDevices | None = Field(
+        default=None,
+        description="What happens to the devices of nodes that have template.companions or"
+        " shape.gpu.dra, not to shared ones. Default: nothing. Example: {after: {fixed: 90s}}.",
+        json_schema_extra={"nullable": True},
     )
     api_trouble: bool = Field(
         default=False,

@@ -1,4 +1,5 @@
-"""The CustomResourceDefinitions of KwokNodeGroup and KwokCapacityPool, generated from the models.
+"""The CustomResourceDefinitions of KwokNodeGroup, KwokCapacityPool and
+KwokPodProfile, generated from the models.
 
 Owns what turns the models' JSON schema into a structural one (nothing by reference, no null, no
 default) and what surrounds it: subresources, columns, the rule on the object's name. `crds/` holds
@@ -29,6 +30,10 @@ from kwok_operator.constants import (
     POOL_PLURAL,
     POOL_SHORT_NAME,
     POOL_SINGULAR,
+    PROFILE_KIND,
+    PROFILE_PLURAL,
+    PROFILE_SHORT_NAME,
+    PROFILE_SINGULAR,
     SHORT_NAME,
     SINGULAR,
     ZONE_LABEL,
@@ -37,10 +42,12 @@ from kwok_operator.models.base import STORED_DEFAULT, ApiModel
 from kwok_operator.models.capacitypool import KwokCapacityPoolSpec, KwokCapacityPoolStatus
 from kwok_operator.models.cloudstatus import InstanceCounts
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.podprofile import KwokPodProfileSpec, KwokPodProfileStatus
 from kwok_operator.models.status import KwokNodeGroupStatus
 
 CRD_NAME = f"{PLURAL}.{API_GROUP}"
 POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
+PROFILE_CRD_NAME = f"{PROFILE_PLURAL}.{API_GROUP}"
 CRD_DIRECTORY = Path(__file__).resolve().parents[2] / "crds"
 MAX_CRD_BYTES = 256 * 1024
 """`kubectl apply` keeps the object in an annotation, which holds no more."""
@@ -111,11 +118,14 @@ def _resolved(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) -> M
         schema = {**inner, **{key: value for key, value in schema.items() if key != replaced}}
 
 
+_NOUNS = {KIND: "group", POOL_KIND: "pool", PROFILE_KIND: "profile"}
+
+
 def _root_schema(
     kind: str, description: str, *, spec: type[ApiModel], status: type[ApiModel], **about_all: Any
 ) -> dict[str, Any]:
     """The schema of the whole object; `about_all` is what it says besides its fields."""
-    noun = "pool" if kind == POOL_KIND else "group"
+    noun = _NOUNS[kind]
     return {
         "description": description,
         "type": "object",
@@ -168,6 +178,16 @@ def _pool_schema() -> dict[str, Any]:
         " spec: {instances: 50} is a whole pool.",
         spec=KwokCapacityPoolSpec,
         status=KwokCapacityPoolStatus,
+    )
+
+
+def _profile_schema() -> dict[str, Any]:
+    return _root_schema(
+        PROFILE_KIND,
+        "How pods on fake nodes start, run, fail, end and use resources. It is compiled to kwok's"
+        " Stages and usage objects; the operator neither watches pods nor writes them.",
+        spec=KwokPodProfileSpec,
+        status=KwokPodProfileStatus,
     )
 
 
@@ -255,6 +275,23 @@ def _pool_columns() -> list[dict[str, Any]]:
     )
 
 
+def _profile_columns() -> list[dict[str, Any]]:
+    overlapping = "Whether another profile holds for some of its pods"
+    return _columns(
+        (
+            ("PRIORITY", ".spec.priority", "integer", "The greatest holds, of several for a pod"),
+            ("STAGES", ".status.stages", "integer", "Stages that it was compiled to"),
+            ("COMPILED", _condition("Compiled", "reason"), "string", "Whether it holds"),
+            ("PRESENT", _condition("StagesPresent", "status"), "string", "Whether kwok has it"),
+        ),
+        wide=(
+            ("NAMESPACES", ".status.namespaces", "integer", "Namespaces that it selects"),
+            ("OVERLAPPING", _condition("Overlapping", "status"), "string", overlapping),
+            ("SEED", ".spec.seed", "string", "What draws are made from"),
+        ),
+    )
+
+
 def custom_resource_definition() -> dict[str, Any]:
     """That of KwokNodeGroup, as `kubectl apply` takes it."""
     return _definition(
@@ -281,6 +318,25 @@ def pool_definition() -> dict[str, Any]:
         schema=_pool_schema(),
         columns=_pool_columns(),
     )
+
+
+def profile_definition() -> dict[str, Any]:
+    """That of KwokPodProfile, as `kubectl apply` takes it."""
+    return _definition(
+        names={
+            "kind": PROFILE_KIND,
+            "plural": PROFILE_PLURAL,
+            "singular": PROFILE_SINGULAR,
+            "shortNames": [PROFILE_SHORT_NAME],
+        },
+        schema=_profile_schema(),
+        columns=_profile_columns(),
+    )
+
+
+def definitions() -> tuple[dict[str, Any], ...]:
+    """All of them, by name."""
+    return pool_definition(), custom_resource_definition(), profile_definition()
 
 
 def _definition(
@@ -319,7 +375,7 @@ def render() -> dict[str, str]:
     return {
         f"{API_GROUP}_{crd['spec']['names']['plural']}.yaml": _HEADER
         + yaml.dump(crd, Dumper=_Dumper, sort_keys=True, width=100)
-        for crd in (custom_resource_definition(), pool_definition())
+        for crd in definitions()
     }
 
 

@@ -117,7 +117,7 @@ class NodeAnnotation(ApiModel):
 class RemoteCluster(ApiModel):
     secret_name: ObjectName = Field(
         description="Name of a Secret with a kubeconfig, in the operator's namespace. The account"
-        " in it needs get, list and watch on nodes, and nothing else."
+        " in it needs get, list and watch on nodes, and no more unless companions are copied."
     )
     key: DataKey | None = Field(
         default=None,
@@ -164,6 +164,13 @@ class NodesSource(ApiModel):
     )
     cluster: RemoteCluster | None = Field(
         default=None, description="Another cluster. Default: this one."
+    )
+    companions: bool = Field(
+        default=False,
+        description="Whether the nodes get what belongs to that node besides the Node, too: its"
+        " CSINode and the ResourceSlices of its devices. Needs the rights of the component"
+        " `companions`; in another cluster the account needs get on csinodes and list on"
+        " resourceslices. Default: false.",
     )
 
 

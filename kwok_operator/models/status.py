@@ -22,8 +22,8 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 class ConditionType(StrEnum):
     """The conditions of a group; each is always present once the operator has seen the group.
 
-    But for Autoscalable, there only where there is a `spec.autoscaling`, and the last three, there
-    only with a `spec.cloud`.
+    But for Autoscalable, there only where there is a `spec.autoscaling`, CompanionsPresent, only
+    with `spec.template.companions`, and the last three, only with a `spec.cloud`.
     """
 
     READY = "Ready"
@@ -34,6 +34,8 @@ class ConditionType(StrEnum):
     PAUSED = "Paused"
     FOREIGN_NODES = "ForeignNodes"
     AUTOSCALABLE = "Autoscalable"
+    COMPANIONS_PRESENT = "CompanionsPresent"
+    """Every node has what belongs to it; Unknown while that is written."""
     PROVISIONED = "Provisioned"
     """Every instance that was asked for has its Node."""
     OUTAGE = "Outage"
@@ -45,7 +47,8 @@ class Condition(ApiModel):
     type: str = Field(
         description="What the condition is about: Ready, Reconciling, Stalled, TemplateResolved,"
         " ScalingLimited, Paused, ForeignNodes; with spec.autoscaling, Autoscalable; with"
-        " spec.cloud, Provisioned, Outage and CloudSimulated."
+        " spec.template.companions, CompanionsPresent; with spec.cloud, Provisioned,"
+        " Outage and CloudSimulated."
     )
     status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
     reason: str = Field(description="Why, in one word for programs.")

@@ -28,9 +28,12 @@ from kwok_operator.models.base import (
     Quantity,
     matches,
 )
+from kwok_operator.models.companions import Companions
 from kwok_operator.models.source import TemplateSource
 
 DEFAULT_GPU_TYPE = "nvidia.com/gpu"
+MAX_DRA_GPUS = 64
+MAX_CIDR = 64
 
 
 class TaintEffect(StrEnum):
@@ -83,13 +86,56 @@ class Reserved(ApiModel):
     )
 
 
+class GpuProfile(StrEnum):
+    H100 = "H100"
+    H100_NVLINK = "H100-NVLink"
+    H100_MIG = "H100-MIG"
+
+
 class Gpu(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "!has(self.dra) || !self.dra || !has(self.type)"
+                    f" || self.type == '{DEFAULT_GPU_TYPE}'",
+                    "message": f"shape.gpu.dra is for {DEFAULT_GPU_TYPE}: describe other devices in"
+                    " template.companions.resourceSlices",
+                    "fieldPath": ".dra",
+                },
+                {
+                    "rule": "!has(self.profile) || (has(self.dra) && self.dra)",
+                    "message": "shape.gpu.profile says what is published by DRA:"
+                    " add dra: true, or leave it out",
+                    "fieldPath": ".profile",
+                },
+                {
+                    "rule": f"!has(self.dra) || !self.dra || self.count <= {MAX_DRA_GPUS}",
+                    "message": f"shape.gpu.count must be at most {MAX_DRA_GPUS} with dra: true",
+                    "fieldPath": ".count",
+                },
+            ]
+        }
+    )
+
     type: ExtendedResourceName = Field(
         default=DEFAULT_GPU_TYPE,
         description="The resource that pods ask for to get a GPU, with its domain."
         f" Default: {DEFAULT_GPU_TYPE}. Example: amd.com/gpu.",
     )
     count: int = Field(ge=0, le=100_000, description="GPUs of each node. Example: 8.")
+    dra: bool = Field(
+        default=False,
+        description="Whether the GPUs are devices of dynamic resource allocation (DRA), published"
+        " in ResourceSlices as by NVIDIA's driver, and no resource that the node has."
+        " Default: false.",
+    )
+    profile: GpuProfile | None = Field(
+        default=None,
+        description="With dra: whole GPUs (H100), those with what makes nodes part of an NVLink"
+        " domain (H100-NVLink), or GPUs that can be given away whole or in partitions (H100-MIG)."
+        " Default: H100.",
+    )
 
 
 def _reserved_within(field: str) -> JsonDict:
@@ -103,6 +149,21 @@ def _reserved_within(field: str) -> JsonDict:
         f" what is kept back is a part of what the node has",
         "fieldPath": f".reserved.{field}",
     }
+
+
+def _range_rule(field: str) -> JsonDict:
+    given = f"self.{field}"
+    return {
+        "rule": f"!has({given}) || isCIDR({given}) && cidr({given}).masked() == cidr({given})",
+        "message": f"network.{field} must be a range of addresses that begins where its prefix"
+        " says, such as 10.0.0.0/8",
+        "fieldPath": f".{field}",
+    }
+
+
+_BLOCK_SIZE = (
+    "(has(self.blockSize) ? self.blockSize : cidr(self.podCIDR).ip().family() == 4 ? 24 : 64)"
+)
 
 
 class Shape(ApiModel):
@@ -221,6 +282,57 @@ class Shape(ApiModel):
     )
 
 
+class Network(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                _range_rule("podCIDR"),
+                _range_rule("nodeCIDR"),
+                {
+                    "rule": "!has(self.nodeCIDR) || !isCIDR(self.nodeCIDR) ||"
+                    " cidr(self.nodeCIDR).prefixLength() <="
+                    " (cidr(self.nodeCIDR).ip().family() == 4 ? 30 : 126)",
+                    "message": "network.nodeCIDR must have 4 addresses or more: the first and the"
+                    " last are no node's",
+                    "fieldPath": ".nodeCIDR",
+                },
+                {
+                    "rule": "!has(self.podCIDR) || !isCIDR(self.podCIDR) ||"
+                    f" {_BLOCK_SIZE} >= cidr(self.podCIDR).prefixLength() && {_BLOCK_SIZE} <="
+                    " (cidr(self.podCIDR).ip().family() == 4 ? 32 : 128)",
+                    "message": "network.blockSize must be from the prefix of podCIDR to 32, or to"
+                    " 128 with IPv6: each node gets a block of this prefix",
+                    "fieldPath": ".blockSize",
+                },
+            ]
+        }
+    )
+
+    pod_cidr: str = Field(
+        max_length=MAX_CIDR,
+        validation_alias="podCIDR",
+        serialization_alias="podCIDR",
+        description="The range of addresses, IPv4 or IPv6, that the nodes' blocks are taken from:"
+        " spec.podCIDR of each. No two nodes of the operator's hold the same addresses, of whatever"
+        " group. A node keeps its own for life. Example: 10.0.0.0/8.",
+    )
+    block_size: int | None = Field(
+        default=None,
+        ge=0,
+        le=128,
+        description="Bits of the prefix of each node's block. Default: 24, or 64 with IPv6.",
+    )
+    node_cidr: str | None = Field(
+        default=None,
+        max_length=MAX_CIDR,
+        validation_alias="nodeCIDR",
+        serialization_alias="nodeCIDR",
+        description="The range that each node's InternalIP is taken from. Nodes with one are"
+        " initialised by kwok, as with bornReady: false, and kubectl logs and exec find nobody"
+        " there. Default: all nodes have the address of kwok. Example: 172.16.0.0/12.",
+    )
+
+
 class Template(ApiModel):
     # Not `alias`: a type checker would then demand a keyword argument named from.
     source: TemplateSource | None = Field(
@@ -244,8 +356,33 @@ class Template(ApiModel):
         description="The short form of a node; where it says something, it wins over"
         " template.from and template.node. Example: {cpu: 8, memory: 32Gi, zone: eu-west-1b}.",
     )
+    companions: Companions | None = Field(
+        default=None,
+        description="What belongs to each node besides the Node, made with it, changed with it and"
+        " gone with it. Needs the rights of the component `companions`. Default: nothing."
+        " Example: {csiNode: {drivers: [{name: ebs.csi.aws.com, allocatable: {count: 25}}]}}.",
+        json_schema_extra={"nullable": True},
+    )
+    network: Network | None = Field(
+        default=None,
+        description="Addresses of its own for each node: for tests of what goes by pod CIDRs or"
+        " node addresses. Default: no pod CIDR, and the address of kwok."
+        " Example: {podCIDR: 10.0.0.0/8, blockSize: 24}.",
+        json_schema_extra={"nullable": True},
+    )
     keep_images: bool = Field(
         default=False,
         description="Whether the nodes list the container images of the node they are copied from."
         " They are large, and each node repeats them. Default: false.",
     )
+    born_ready: bool = Field(
+        default=True,
+        description="Whether nodes are Ready in their first write, where a kwok controller is"
+        " alive. With false, kwok's Stages initialise them, yours among them: conditions,"
+        " addresses, port and whatever else they set. Default: true.",
+    )
+
+    @property
+    def are_born_ready(self) -> bool:
+        """Addresses of their own would pass for kwok's, which others are given."""
+        return self.born_ready and (self.network is None or self.network.node_cidr is None)

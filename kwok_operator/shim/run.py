@@ -26,6 +26,7 @@ from kwok_operator.kube.decode import NODES
 from kwok_operator.kube.groups import GROUPS
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.observability.health import HealthServer
+from kwok_operator.shim.callslog import CallsLog
 from kwok_operator.shim.describe import health_handlers, reflection_streams
 from kwok_operator.shim.grpcserver import GrpcServer
 from kwok_operator.shim.grpcwire import Handler
@@ -56,9 +57,13 @@ async def run(settings: ShimSettings) -> None:
         writer = TargetWriter(client=client, store=store, clock=time.monotonic)
         provider = CloudProvider(store=store, writer=writer)
         calls, trouble = provider.handlers(), _trouble(settings, store, metrics)
-        server = server_of(
-            trouble.around(calls) if trouble else calls, settings, store=store, metrics=metrics
-        )
+        if trouble is not None:
+            calls = trouble.around(calls)
+        if settings.calls_log:
+            log = _calls_log(settings.calls_log)
+            stack.callback(log.close)
+            calls = log.around(calls)
+        server = server_of(calls, settings, store=store, metrics=metrics)
         health = HealthServer(
             registry=metrics.registry, healthy=lambda: None, ready=lambda: _unready(store)
         )
@@ -134,6 +139,15 @@ def _trouble(settings: ShimSettings, store: Store, metrics: ShimMetrics) -> ApiT
         ",".join(dict.fromkeys(rule.name for rule in plan.rpcs)),
     )
     return ApiTrouble(plan, store=store, count=metrics.trouble)
+
+
+def _calls_log(path: str) -> CallsLog:
+    try:
+        return CallsLog(path)
+    except OSError as error:
+        raise SettingsError(
+            f"--calls-log {path}: {error.strerror or error}; name a file that can be written"
+        ) from error
 
 
 async def _listen(server: GrpcServer, settings: ShimSettings, tls: Tls | None) -> None:

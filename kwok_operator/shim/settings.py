@@ -113,6 +113,7 @@ class ShimSettings:
     provider_id_prefix: str
     metrics_listen: tuple[str, int] | None
     api_trouble: "TroublePlan | None"
+    calls_log: str | None
     grpc_reflection: bool
     log_format: str
     log_level: str
@@ -169,6 +170,12 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
         help="make calls late, fail or go unanswered as this file says, for groups with "
         "spec.cloud.apiTrouble: true (default: none)",
     )
+    rehearsing.add_argument(
+        "--calls-log",
+        metavar="FILE",
+        help="append to this file, as JSON lines, what cluster-autoscaler asks for, calls that "
+        "fail, and when each of its loops begins (default: none)",
+    )
     running = parser.add_argument_group("running")
     running.add_argument(
         "--metrics-listen",
@@ -217,6 +224,7 @@ def shim_settings(
         ),
         metrics_listen=values.read("metrics-listen", ":8087", address),
         api_trouble=values.read("api-trouble", "", _plan),
+        calls_log=values.read("calls-log", "", str) or None,
         grpc_reflection=flags.grpc_reflection or _is_true(values, "KWOK_OPERATOR_GRPC_REFLECTION"),
         log_format=values.read("log-format", "text", one_of(*LOG_FORMATS)),
         log_level=values.read("log-level", "info", one_of(*LOG_LEVELS)),

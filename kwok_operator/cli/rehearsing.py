@@ -1,0 +1,219 @@
+"""The flags of `kwok-operator rehearse`, as values, and the programs behind them."""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kwok_operator.cli.validate import complain, counted
+from kwok_operator.core.files import Finding
+from kwok_operator.core.rehearsal.scenariofile import ScenarioFile
+from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.settings import RehearseSettings
+
+if TYPE_CHECKING:
+    from kwok_operator.rehearsal.surroundings import LocalSurroundings
+
+REHEARSE_HELP: Final = """\
+Plays a scenario on a cluster of its own, and says whether what it expects holds.
+
+  kwok-operator rehearse --check deploy/scenarios/spot-storm.yaml
+  kwok-operator rehearse --binary cluster-autoscaler=./ca deploy/scenarios/scale-up-and-down.yaml
+
+A scenario is a file: what is applied, which programs run, which pods arrive, what happens
+meanwhile, when it is over, what must have come of it. It is checked whole before anything starts;
+what is wrong goes to standard error, as FILE:LINE: SENTENCE. It takes the time that it takes:
+nothing makes a cluster's clock go faster.
+
+Exit code 0: all that is expected holds; 1: something doesn't; 2: it can't be played.
+"""
+
+
+def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
+    """Declares it; `command` makes one of a name, a line and a text of help."""
+    what = "play a scenario, and say whether what it expects holds"
+    parser = command("rehearse", what, REHEARSE_HELP)
+    parser.add_argument("scenario", metavar="SCENARIO", nargs="?", help="a YAML file")
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        help="folder for verdict, recording and report (default: a new one)",
+    )
+    parser.add_argument(
+        "--binary",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        help="where a program is that the scenario names; may be given more than once",
+    )
+    parser.add_argument("--arm", metavar="NAME", help="which to play of a scenario that has arms")
+    # $KUBECONFIG doesn't count: a rehearsal makes and deletes, where it was told to only.
+    which = parser.add_argument_group("which cluster, instead of one that is made")
+    which.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to use")
+    which.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the cluster as it is when all is over"
+    )
+    other = parser.add_argument_group("other than to play")
+    other.add_argument("--check", action="store_true", help="check the scenario only")
+    other.add_argument(
+        "--clear",
+        action="store_true",
+        help="take away what a rehearsal has left in the cluster of --kubeconfig or --context",
+    )
+    other.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of scenarios, for editors"
+    )
+
+
+def rehearse_settings(flags: argparse.Namespace) -> RehearseSettings:
+    """The settings of `rehearse`; raises SettingsError naming flag, value, remedy."""
+    if not flags.scenario:
+        raise SettingsError("SCENARIO: none is given; name a file, such as scenario.yaml")
+    return RehearseSettings(
+        scenario=Path(flags.scenario),
+        output=Path(flags.output) if flags.output else None,
+        kubeconfig=flags.kubeconfig or None,
+        context=flags.context or None,
+        keep=flags.keep,
+        binaries=binaries(flags.binary),
+        arm=flags.arm or None,
+    )
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Plays, checks or prints, and returns the exit code."""
+    if flags.schema:
+        print(json.dumps(schema(), indent=2))
+        return 0
+    if flags.clear:
+        return _clear(flags)
+    settings = rehearse_settings(flags)
+    try:
+        read = checked(settings)
+    except KwokOperatorError as error:
+        complain(f"kwok-operator: {error}")
+        return 2
+    tell(read.findings)
+    if read.scenario is None or read.findings:
+        found = counted(len(read.findings), "problem")
+        complain(f"kwok-operator: {settings.scenario}: {found}; nothing was started")
+        return 2
+    if flags.check:
+        print(summary(read.scenario))
+        return 0
+    return _play(read.scenario, settings)
+
+
+def _clear(flags: argparse.Namespace) -> int:
+    from kwok_operator.rehearsal.borrowed import clear_cluster
+
+    if flags.scenario or not (flags.kubeconfig or flags.context):
+        raise SettingsError("--clear: goes without SCENARIO, and with --kubeconfig or --context")
+    clearing = clear_cluster(
+        kubeconfig=flags.kubeconfig or None, context=flags.context or None, tell=complain
+    )
+    try:
+        return 0 if asyncio.run(clearing) else 1
+    except (KwokOperatorError, OSError) as error:
+        complain(f"kwok-operator: {error}")
+        return 2
+
+
+def _play(scenario: Scenario, settings: RehearseSettings) -> int:
+    from kwok_operator.controlplane import ControlPlaneError
+    from kwok_operator.core.rehearsal.verdict import summary as judgement
+    from kwok_operator.rehearsal.progress import screen
+    from kwok_operator.rehearsal.runner import rehearse
+
+    folder = settings.output or Path(f"{scenario.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        with screen(sys.stderr, complain, environ=os.environ) as (tell, show):
+            found = asyncio.run(
+                rehearse(
+                    scenario,
+                    settings,
+                    folder=folder,
+                    find_program=surroundings(settings).program,
+                    tell=tell,
+                    show=show,
+                )
+            )
+    except (KwokOperatorError, ControlPlaneError, OSError) as error:
+        for line in f"kwok-operator: {error}".splitlines():
+            complain(line)
+        return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        complain("kwok-operator: interrupted before it had begun")
+        return 130
+    for line in judgement(found):
+        print(line)
+    print(f"written: {folder}")
+    if found.end.reason == "interrupted":
+        return 130
+    return 0 if found.passed else 1
+
+
+def checked(settings: RehearseSettings) -> ScenarioFile:
+    """The scenario with all that is wrong with it. Raises SettingsError if it can't be read."""
+    from kwok_operator.rehearsal.loading import load_scenario
+
+    return load_scenario(settings.scenario, surroundings(settings), arm=settings.arm)
+
+
+def surroundings(settings: RehearseSettings) -> "LocalSurroundings":
+    from kwok_operator.controlplane import known_versions
+    from kwok_operator.rehearsal.surroundings import LocalSurroundings
+    from kwok_operator.shim.troublefile import parse_plan
+
+    return LocalSurroundings(
+        settings.scenario,
+        own_cluster=settings.own_cluster,
+        kubernetes=known_versions(),
+        binaries=settings.binaries,
+        check_trouble=parse_plan,
+    )
+
+
+def schema() -> dict[str, object]:
+    """What editors complete and check a scenario by."""
+    found = Scenario.model_json_schema(by_alias=True)
+    # Without a name it is called as its file is.
+    required = [name for name in found["required"] if name != "name"]
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **found, "required": required}
+
+
+def summary(scenario: Scenario) -> str:
+    """What would be played, in a line."""
+    pods = sum(workload.pod_count for workload in scenario.workloads)
+    parts = [
+        counted(len(scenario.workloads), "workload") + (f" of {pods:,} pods" if pods else ""),
+        counted(len(scenario.processes), "process").replace("processs", "processes"),
+        counted(len(scenario.timeline), "step"),
+        counted(len(scenario.expect), "expectation"),
+    ]
+    return f"{scenario.name}: {', '.join(parts)}, {scenario.until.at_most:g} s at most; no problems"
+
+
+def tell(findings: Iterable[Finding]) -> None:
+    for finding in sorted(findings, key=lambda each: (each.file, each.line or 0)):
+        complain(str(finding))
+
+
+def binaries(given: Iterable[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise SettingsError(f"--binary: {text!r} is not NAME=PATH, as cluster-autoscaler=./ca")
+        if name in found:
+            raise SettingsError(f"--binary: {name!r} is given twice; keep one")
+        found[name] = Path(path).absolute()
+    return found

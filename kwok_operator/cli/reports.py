@@ -1,0 +1,92 @@
+"""`kwok-operator report` and `diff`: what recordings of rehearsals say, without a cluster."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.errors import RecordingError, SettingsError
+
+_REPORT_HELP: Final = """\
+Judges the recording of a rehearsal anew, and writes verdict.json, junit.xml, report.html and
+summary.md beside it, or into another folder. The same recording gives the same files.
+
+  kwok-operator report results/recording.jsonl.gz
+  kwok-operator report results --output /tmp/again
+
+RECORDING is the file, or the folder it is in. Exit code 0: passed; 1: failed; 2: it can't be read.
+"""
+
+_DIFF_HELP: Final = """\
+Says where two recordings of rehearsals part, and whose part that is: what the scenario did, what
+the simulated cloud did, what the autoscaler asked for, where the scheduler put pods.
+
+  kwok-operator diff monday/recording.jsonl.gz tuesday/recording.jsonl.gz
+
+With the same seed and the same requests the cloud does the same. What autoscaler and scheduler do
+may differ, as they run in real time.
+
+Exit code 0: they don't part; 1: they do; 2: one can't be read.
+"""
+
+
+def add_commands(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
+    """Declares both; `command` makes one of a name, a line and a text of help."""
+    report = command(
+        "report", "judge the recording of a rehearsal anew, and draw its report", _REPORT_HELP
+    )
+    report.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")
+    report.add_argument(
+        "--output", metavar="DIR", type=Path, help="where to write (default: beside the recording)"
+    )
+    diff = command("diff", "say where two recordings of rehearsals part", _DIFF_HELP)
+    for name in ("a", "b"):
+        diff.add_argument(name, metavar=name.upper(), type=Path, help="a recording or its folder")
+
+
+def run_report(flags: argparse.Namespace) -> int:
+    """Judges, writes, tells; returns the exit code."""
+    from kwok_operator.core.rehearsal.verdict import summary
+    from kwok_operator.rehearsal import outputs
+
+    recording: Path = flags.recording
+    try:
+        found = outputs.judge(recording)
+        beside = recording if recording.is_dir() else recording.parent
+        written = outputs.write(found, flags.output or beside)
+    except (RecordingError, SettingsError) as error:
+        return _unreadable(error)
+    if found.cut:
+        print(f"kwok-operator: {recording} is cut off at {found.t:g} s", file=sys.stderr)
+    for path in written:
+        print(f"written: {path}", file=sys.stderr)
+    for line in summary(found):
+        print(line)
+    return 0 if found.passed else 1
+
+
+def run_diff(flags: argparse.Namespace) -> int:
+    """Compares two recordings, tells, and returns the exit code."""
+    from kwok_operator.core.rehearsal.diff import compared, in_lines, traits
+    from kwok_operator.rehearsal import outputs
+
+    found = []
+    for path in (flags.a, flags.b):
+        try:
+            with outputs.opened(path) as recording:
+                found.append(traits(recording))
+                cut = recording.cut
+        except (RecordingError, SettingsError) as error:
+            return _unreadable(error)
+        if cut:
+            print(f"kwok-operator: {path} is cut off", file=sys.stderr)
+    parts = compared(*found)
+    for line in in_lines(parts):
+        print(line)
+    return 1 if any(part.differences for part in parts) else 0
+
+
+def _unreadable(error: Exception) -> int:
+    print(f"kwok-operator: {error}", file=sys.stderr)
+    return 2

@@ -1,0 +1,62 @@
+"""Files of JSON lines, compressed or not, that may have been cut off anywhere.
+
+    chunks of bytes --unzipped--> chunks of text --numbered_lines--> (number, line, was it ended?)
+
+Owns no file and knows no line: what is damaged, and what a cut means, is the caller's to say.
+"""
+
+import itertools
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+MAX_LINE: Final = 2**24
+_GZIP: Final = 31
+"""zlib's number for gzip with a header."""
+
+Damaged = Callable[[str], Exception]
+
+
+def unzipped(
+    chunks: Iterator[bytes], *, damaged: Damaged, on_cut: Callable[[], None]
+) -> Iterator[bytes]:
+    """The content, of gzip or not; several streams one after the other are one.
+
+    Raises what `damaged` makes of a sentence; calls `on_cut` if the last stream has no end.
+    """
+    first = next(chunks, b"")
+    chunks = itertools.chain((first,), chunks)
+    if first[:2] != b"\x1f\x8b":
+        yield from chunks
+        return
+    unzip: Any = zlib.decompressobj(wbits=_GZIP)
+    for chunk in chunks:
+        while chunk:
+            try:
+                yield unzip.decompress(chunk, MAX_LINE)
+            except zlib.error as error:
+                raise damaged(f"is damaged: {error}") from error
+            chunk = unzip.unconsumed_tail
+            if unzip.eof:
+                chunk = unzip.unused_data
+                unzip = zlib.decompressobj(wbits=_GZIP)
+                begun = bool(chunk)
+            else:
+                begun = True
+    if begun:
+        on_cut()
+
+
+def numbered_lines(data: Iterable[bytes], *, damaged: Damaged) -> Iterator[tuple[int, bytes, bool]]:
+    """Number, text, and whether its end is there: only the last line may have none."""
+    rest, number = b"", 0
+    for chunk in data:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for text in lines:
+            number += 1
+            if text.strip():
+                yield number, text, True
+        if len(rest) > MAX_LINE:
+            raise damaged(f"has a line of more than {MAX_LINE} bytes")
+    if rest.strip():
+        yield number + 1, rest, False

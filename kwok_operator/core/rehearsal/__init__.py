@@ -1,0 +1,1 @@
+"""Rehearsals, as far as they are pure: scenarios, recordings, figures, verdicts, reports."""

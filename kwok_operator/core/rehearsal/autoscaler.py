@@ -1,0 +1,54 @@
+"""How a rehearsal starts cluster-autoscaler: the flags of the two sets in its docs, and its own.
+
+ClusterAutoscaler of a scenario, where things are  --autoscaler_command-->  program, arguments
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kwok_operator.models.process import ClusterAutoscaler, FlagSet
+
+FAST: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "scan-interval": "2s",
+        "scale-down-unneeded-time": "10s",
+        "scale-down-unready-time": "30s",
+        "scale-down-delay-after-add": "10s",
+        "node-delete-delay-after-taint": "0s",
+        "max-node-provision-time": "3m",
+        "unremovable-node-recheck-timeout": "5s",
+        "initial-node-group-backoff-duration": "10s",
+        "max-node-group-backoff-duration": "1m",
+        "node-group-backoff-reset-timeout": "5m",
+        "kube-client-qps": "100",
+        "kube-client-burst": "200",
+    }
+)
+"""As docs/cluster-autoscaler.md has them; production is its own defaults."""
+
+GIVEN_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(
+        ("cloud-provider", "cloud-config", "kubeconfig", "namespace", "leader-elect", "address"),
+        "given by the rehearsal",
+    )
+)
+
+
+def autoscaler_flags(
+    wanted: ClusterAutoscaler, *, cloud_config: str, kubeconfig: str, namespace: str, address: str
+) -> list[str]:
+    """All of them; those of the scenario come last, and win."""
+    flags = {
+        "cloud-provider": "externalgrpc",
+        "cloud-config": cloud_config,
+        "kubeconfig": kubeconfig,
+        # In kube-system it would share its status with one that is there.
+        "namespace": namespace,
+        "leader-elect": "false",
+        "address": address,
+        "balancing-ignore-label": "kwok-operator.io/node-group",
+        **(FAST if wanted.values is FlagSet.FAST else {}),
+        **wanted.flags,
+    }
+    return [f"--{name}={value}" for name, value in flags.items()]

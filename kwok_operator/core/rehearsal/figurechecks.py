@@ -1,0 +1,117 @@
+"""Figures that a scenario names: whether there are such, of what there is, and what can never be.
+
+Conditions are those of the timeline and of `until`; a step after one that can never hold would
+never come, and the rehearsal would only end by its time.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from kwok_operator.core.groupcheck import FieldProblem
+from kwok_operator.core.rehearsal.applied import Known
+from kwok_operator.core.rehearsal.figures import FIGURES
+from kwok_operator.core.rehearsal.problems import problem, unknown
+from kwok_operator.core.words import names_in_words, shown
+from kwok_operator.core.yamltext import Path
+from kwok_operator.models.expectation import Expectation, Narrowing, ScenarioCondition
+from kwok_operator.models.scenario import Scenario
+
+Compared = ScenarioCondition | Expectation
+
+_ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
+"""Namespaces of a cluster that is made."""
+
+
+def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
+    """All that is wrong with figures, and with what they are held against."""
+    for path, compared in _all(scenario):
+        if compared.figure is None:
+            continue
+        figure = FIGURES.get(compared.figure)
+        if figure is None:
+            yield unknown((*path, "figure"), "figure", FIGURES, value=compared.figure)
+            continue
+        of = compared.of or Narrowing()
+        for name in sorted(of.model_fields_set - figure.of):
+            may = f"by {names_in_words(sorted(figure.of))} only" if figure.of else "by nothing"
+            yield problem((*path, "of", name), f"{compared.figure} can be narrowed {may}")
+        yield from _of_what_is_there((*path, "of"), of, scenario, known)
+        yield from _never(path, compared, figure.unit, scenario, known)
+
+
+def _all(scenario: Scenario) -> Iterator[tuple[Path, Compared]]:
+    for number, step in enumerate(scenario.timeline):
+        if step.after is not None:
+            yield ("timeline", number, "after"), step.after
+    if scenario.until.condition is not None:
+        yield ("until", "condition"), scenario.until.condition
+    for number, each in enumerate(scenario.expect):
+        yield ("expect", number), each
+
+
+def _of_what_is_there(
+    path: Path, of: Narrowing, scenario: Scenario, known: Known
+) -> Iterator[FieldProblem]:
+    if not known.complete:
+        return
+    if of.group is not None and of.group not in known.groups:
+        yield unknown((*path, "group"), "group that is applied", known.groups, value=of.group)
+    if of.namespace is not None:
+        there = _ALWAYS_THERE | {workload.namespace for workload in scenario.workloads}
+        there |= {namespace for _, namespace, _ in known.objects if namespace}
+        there |= {name for kind, _, name in known.objects if kind == "Namespace"}
+        if of.namespace not in there:
+            what = "namespace of this scenario"
+            yield unknown((*path, "namespace"), what, there, value=of.namespace)
+    if of.workload is None or known.pods:
+        return
+    names = {workload.name for workload in scenario.workloads}
+    name = of.workload.rpartition("/")[2]
+    if name not in names and name.rpartition("-")[0] not in names:
+        what = "workload of this scenario"
+        yield unknown((*path, "workload"), what, names, value=of.workload)
+
+
+def _never(
+    path: Path, compared: Compared, unit: str, scenario: Scenario, known: Known
+) -> Iterator[FieldProblem]:
+    least = compared.equals if compared.equals is not None else compared.at_least
+    field = "equals" if compared.equals is not None else "atLeast"
+    if least is None or compared.figure is None:
+        return
+    if unit == "share" and least > 1:
+        hint = f"; write {least / 100:g}" if least <= 100 else ""
+        sentence = f"{least:g} can never be: {compared.figure} is a share from 0 to 1"
+        yield problem((*path, field), sentence + hint)
+    is_count = compared.figure.startswith(("pods.", "nodes.", "instances."))
+    if is_count and compared.equals is not None and not float(least).is_integer():
+        yield problem((*path, field), f"{least:g} can never be: it is a whole number")
+    most = _most_pods(compared.of or Narrowing(), scenario, known)
+    level = compared.figure.removesuffix(".max").removesuffix(".final")
+    # Pods that failed or went are replaced, so there may be more of those than places for pods.
+    if level in ("pods.pending", "pods.running") and least > most:
+        yield problem(
+            (*path, field),
+            f"{shown(compared.figure)} can never be {least:g}: there are {most:g} pods at most;"
+            " lower it, or raise count",
+        )
+
+
+def _most_pods(of: Narrowing, scenario: Scenario, known: Known) -> float:
+    """As many as the scenario's own workloads can have; no limit where others may come."""
+    if not known.complete or known.pods:
+        return math.inf
+    sizes = {workload.name: workload.pod_count for workload in scenario.workloads}
+    for step in scenario.timeline:
+        if step.patch is not None or step.apply is not None or step.delete is not None:
+            return math.inf
+        if step.scale is not None:
+            name = step.scale.what.rpartition("/")[2]
+            if name in sizes:
+                sizes[name] = max(sizes[name], step.scale.replicas)
+            else:
+                return math.inf
+    if of.workload is not None:
+        return sizes.get(of.workload.rpartition("/")[2], math.inf)
+    return float(sum(sizes.values()))

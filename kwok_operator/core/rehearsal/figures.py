@@ -1,0 +1,221 @@
+"""The figures of a rehearsal: their names, what they may be narrowed by, and how they are read.
+
+    ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --value--> a number, or none
+
+Expectations, verdict, report and diff know figures by these names. A figure is nothing where there
+was nothing to measure: no pod that could have waited, no node with a price.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kwok_operator.core.cloud.states import State
+from kwok_operator.core.rehearsal.measures import HOUR, PERCENTILES, Level, Ratio, Waits
+
+POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "gone")
+NODE_LEVELS: Final = ("total", "ready", "notReady", "cordoned", "deleting")
+RESOURCES: Final = ("cpu", "memory")
+_NUMBER: Final = re.compile("-[0-9]{4,}$")
+
+
+class Place(NamedTuple):
+    """Where a thing belongs, as far as it does; `workload` is Kind/namespace/name."""
+
+    workload: str = ""
+    namespace: str = ""
+    group: str = ""
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureScope:
+    """What a figure is narrowed to; a workload is given as its name, Kind/name, or in full."""
+
+    workload: str = ""
+    namespace: str = ""
+    group: str = ""
+    zone: str = ""
+
+    def holds(self, place: Place) -> bool:
+        return (
+            (not self.namespace or self.namespace == place.namespace)
+            and (not self.group or self.group == place.group)
+            and (not self.zone or self.zone == place.zone)
+            and (not self.workload or is_workload(self.workload, place.workload))
+        )
+
+    @property
+    def by(self) -> dict[str, str]:
+        """What it narrows by."""
+        named = {name: getattr(self, name) for name in ("workload", "namespace", "group", "zone")}
+        return {name: value for name, value in named.items() if value}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key} {value}" for key, value in self.by.items())
+
+
+def is_workload(wanted: str, told: str) -> bool:
+    """Whether Kind/namespace/name is what somebody calls `web` or `deployment/web`.
+
+    Of a workload of several objects they have numbers behind its name: `web-0007` is of `web`.
+    """
+    kind, _, rest = told.partition("/")
+    name = rest.partition("/")[2]
+    parts = wanted.split("/")
+    if parts[-1] not in (name, _NUMBER.sub("", name)):
+        return False
+    if len(parts) > 1 and parts[0].casefold() != kind.casefold():
+        return False
+    return len(parts) < 3 or parts[1] == rest.partition("/")[0]
+
+
+class Tally:
+    """The sums of one scope. The ledger moves them; `t` never goes back."""
+
+    def __init__(self, scope: FigureScope) -> None:
+        self.scope = scope
+        self.known = False
+        """Whether anything of the scope was ever there."""
+        self.priced = False
+        self.pods = {name: Level() for name in POD_LEVELS}
+        self.nodes = {name: Level() for name in NODE_LEVELS}
+        self.instances = {state.value: Level() for state in State}
+        self.price = Level()
+        self.use = {name: Ratio() for name in RESOURCES}
+        self.pending = Waits()
+        self.starting = Waits()
+        self.gangs = Waits()
+        self.counts: Counter[str] = Counter()
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`of`: what it may be narrowed by. `drifts`: it changes while nothing happens, or is much work
+    to find, and so isn't asked for at every line."""
+
+    unit: str
+    of: frozenset[str]
+    read: Callable[[Tally, float], float | None]
+    drifts: bool = False
+
+
+_OF_PODS: Final = frozenset({"workload", "namespace", "group", "zone"})
+_OF_WAITING: Final = frozenset({"workload", "namespace"})
+_OF_NODES: Final = frozenset({"group", "zone"})
+_OF_GROUPS: Final = frozenset({"group"})
+_OF_OBJECTS: Final = frozenset({"workload", "namespace"})
+_OF_NAMESPACES: Final = frozenset({"namespace"})
+_COUNTS: Final = {
+    "churn.created": _OF_NODES,
+    "churn.deleted": _OF_NODES,
+    "churn.replacedSameShape": _OF_NODES,
+    "evictions": _OF_PODS,
+    "restarts": _OF_PODS,
+    "disruptions.beyondBudget": _OF_NAMESPACES,
+    "events": _OF_NAMESPACES,
+}
+
+
+def _level(name: str, of: frozenset[str], level: Callable[[Tally], Level]) -> dict[str, Figure]:
+    now = Figure("", of, lambda tally, _: level(tally).value)
+    most = Figure("", of, lambda tally, _: level(tally).most)
+    return {name: now, f"{name}.max": most, f"{name}.final": now}
+
+
+def _waits(name: str, of: frozenset[str], waits: Callable[[Tally], Waits]) -> dict[str, Figure]:
+    def figure(which: str) -> Figure:
+        return Figure("s", of, lambda tally, t: waits(tally).figure(which, t), drifts=True)
+
+    return {f"{name}.{which}": figure(which) for which in (*PERCENTILES, "max", "mean")}
+
+
+def _ratio(name: str, of: frozenset[str], ratio: Callable[[Tally], Ratio]) -> dict[str, Figure]:
+    return {
+        name: Figure("share", of, lambda tally, t: ratio(tally).mean(t), drifts=True),
+        f"{name}.max": Figure("share", of, lambda tally, t: ratio(tally).peak(t), drifts=True),
+        f"{name}.final": Figure("share", of, lambda tally, _: ratio(tally).value),
+    }
+
+
+def _count(name: str, of: frozenset[str]) -> Figure:
+    return Figure("", of, lambda tally, _: tally.counts[name])
+
+
+def _one_of_pods(name: str) -> Callable[[Tally], Level]:
+    return lambda tally: tally.pods[name]
+
+
+def _one_of_nodes(name: str) -> Callable[[Tally], Level]:
+    return lambda tally: tally.nodes[name]
+
+
+def _one_of_instances(name: str) -> Callable[[Tally], Level]:
+    return lambda tally: tally.instances[name]
+
+
+def _one_of_uses(name: str) -> Callable[[Tally], Ratio]:
+    return lambda tally: tally.use[name]
+
+
+def _figures() -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    for name in POD_LEVELS:
+        of = _OF_WAITING if name == "pending" else _OF_PODS
+        found |= _level(f"pods.{name}", of, _one_of_pods(name))
+    found |= _waits("pendingSeconds", _OF_PODS, lambda tally: tally.pending)
+    found |= _waits("startSeconds", _OF_PODS, lambda tally: tally.starting)
+    for name in NODE_LEVELS:
+        found |= _level(f"nodes.{name}", _OF_NODES, _one_of_nodes(name))
+    found |= {f"nodes.{which}": found[f"nodes.total.{which}"] for which in ("max", "final")}
+    for name in (state.value for state in State):
+        found |= _level(
+            f"instances.{name}",
+            _OF_GROUPS,
+            _one_of_instances(name),
+        )
+    found["nodeHours"] = Figure(
+        "h", _OF_NODES, lambda tally, t: tally.nodes["total"].area(t) / HOUR, drifts=True
+    )
+    found["cost"] = Figure(
+        "",
+        _OF_NODES,
+        lambda tally, t: tally.price.area(t) / HOUR if tally.priced else None,
+        drifts=True,
+    )
+    for name in RESOURCES:
+        found |= _ratio(f"utilisation.{name}", _OF_NODES, _one_of_uses(name))
+    found |= _waits("gangs.completionSeconds", _OF_OBJECTS, lambda tally: tally.gangs)
+    for name, of in _COUNTS.items():
+        found[name] = _count(name, of)
+    return found
+
+
+FIGURES: Final[Mapping[str, Figure]] = _figures()
+
+
+def value(tally: Tally, name: str, t: float) -> float | None:
+    """A figure at `t`, rounded to what can be meant: the one number that everybody shows."""
+    found = FIGURES[name].read(tally, t)
+    return None if found is None else rounded(found)
+
+
+def rounded(number: float) -> float:
+    whole = round(number)
+    return whole if abs(number - whole) < 1e-9 else round(number, 6)
+
+
+def in_words(number: float | None, unit: str = "") -> str:
+    """As people read it: `31.2 s`, `63.5 %`, `1,204`."""
+    if number is None:
+        return "nothing to measure"
+    if unit == "share":
+        return f"{number * 100:.1f} %"
+    if 0 < abs(number) < 1:
+        text = f"{number:.3g}"
+    else:
+        digits = 0 if number == int(number) else 2 if abs(number) < 1_000 else 1
+        text = f"{number:,.{digits}f}"
+    return f"{text} {unit}" if unit else text

@@ -1,0 +1,120 @@
+"""What figures are summed up with while lines go by: levels, ratios, waits. No line is kept."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+HOUR: Final = 3_600.0
+
+
+class Level:
+    """A number that changes in steps: what it is, was at most, and sums up to over time."""
+
+    __slots__ = ("_area", "_since", "most", "value")
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.most = 0.0
+        self._area = 0.0
+        self._since = 0.0
+
+    def move(self, t: float, by: float) -> None:
+        self._area += self.value * (t - self._since)
+        self._since = t
+        self.value += by
+        if self.value > self.most:
+            self.most = self.value
+
+    def area(self, t: float) -> float:
+        """In units times seconds, until `t`."""
+        return self._area + self.value * (t - self._since)
+
+
+class Ratio:
+    """One number over another, both changing in steps; nothing where the second one is none."""
+
+    __slots__ = ("_area", "_covered", "_since", "above", "below", "most")
+
+    def __init__(self) -> None:
+        self.above = 0.0
+        self.below = 0.0
+        self.most: float | None = None
+        self._area = 0.0
+        self._covered = 0.0
+        self._since = 0.0
+
+    @property
+    def value(self) -> float | None:
+        return self.above / self.below if self.below > 0 else None
+
+    def move(self, t: float, *, above: float = 0.0, below: float = 0.0) -> None:
+        value = self.value
+        if value is not None and t > self._since:
+            self._area += value * (t - self._since)
+            self._covered += t - self._since
+            # What holds for no time at all, between two lines of one moment, is no peak.
+            self.most = value if self.most is None else max(self.most, value)
+        self._since = t
+        self.above += above
+        self.below += below
+
+    def mean(self, t: float) -> float | None:
+        """Over the time in which there was any."""
+        self.move(t)
+        return self._area / self._covered if self._covered > 0 else self.value
+
+    def peak(self, t: float) -> float | None:
+        self.move(t)
+        return self.most if self.most is not None else self.value
+
+
+class Waits:
+    """How long things have waited: those that have ended, and those that still do, with what they
+    have waited by then. Percentiles are by nearest rank: a value that there was."""
+
+    __slots__ = ("_begun", "_done", "_sorted")
+
+    def __init__(self) -> None:
+        self._done: list[float] = []
+        self._begun: dict[str, float] = {}
+        self._sorted = True
+
+    def begin(self, key: str, at: float) -> None:
+        self._begun[key] = at
+
+    def end(self, key: str, seconds: float) -> None:
+        self._begun.pop(key, None)
+        self._done.append(max(seconds, 0.0))
+        self._sorted = False
+
+    def drop(self, key: str) -> None:
+        self._begun.pop(key, None)
+
+    def figure(self, which: str, t: float) -> float | None:
+        waiting = [max(t - at, 0.0) for at in self._begun.values()]
+        count = len(self._done) + len(waiting)
+        if not count:
+            return None
+        if which == "mean":
+            return (math.fsum(self._done) + math.fsum(waiting)) / count
+        if not self._sorted:
+            self._done.sort()
+            self._sorted = True
+        if which == "max":
+            return max([*self._done[-1:], *waiting])
+        return _nth(self._done, sorted(waiting), max(math.ceil(count * PERCENTILES[which]) - 1, 0))
+
+
+def _nth(a: Sequence[float], b: Sequence[float], n: int) -> float:
+    """Of two sorted lists, the n-th of both together: merging them would be most of the work."""
+    low, high = max(0, n - len(b)), min(n, len(a))
+    while low < high:
+        middle = (low + high) // 2
+        if a[middle] < b[n - middle - 1]:
+            low = middle + 1
+        else:
+            high = middle
+    return min(*a[low : low + 1], *b[n - low : n - low + 1], math.inf)
+
+
+PERCENTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}

@@ -1,0 +1,310 @@
+"""What a recording says of an object: the state that figures are made of.
+
+    object as the API server tells it --node, pod, group, event, budget, job--> its state
+
+Two objects that say the same here are the same to a recording, so heartbeats and the like leave no
+trace. Amounts are whole numbers: of CPU thousandths, of everything else its unit. What can't be
+read counts as nothing; an object is never refused. When something happened to a pod is the moment
+at which it was seen, which is exact to milliseconds, unless it was seen late: then the stamp in the
+pod, which has whole seconds, is nearer.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+from kwok_operator.constants import (
+    INSTANCE_TYPE_LABEL,
+    NODE_GROUP_LABEL,
+    REQUESTED_AT_ANNOTATION,
+    ZONE_LABEL,
+)
+from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.rehearsal.recording import EventLine, GroupState, NodeState, PodState
+from kwok_operator.core.times import parse_time
+from kwok_operator.core.untyped import as_list, as_map, as_texts
+from kwok_operator.core.usable import is_not_ready_taint, is_unreachable_taint
+
+LATE_MS: Final = 1_500
+"""A stamp is up to a second older than its moment, and news takes some time."""
+_MAX_TEXT: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class StampClock:
+    """Turns stamps into seconds since the run began; `began` is epoch milliseconds."""
+
+    began: int
+
+    def at(self, stamp: object, *, seen: float) -> float:
+        """When something happened that a stamp tells of and that was seen at `seen`."""
+        told = self._milliseconds(stamp)
+        if told is None or seen * 1_000 - told < LATE_MS:
+            return seen
+        return round(told / 1_000 + 0.5, 3)
+
+    def told(self, stamp: object) -> float | None:
+        """What a stamp says; None for what is none."""
+        told = self._milliseconds(stamp)
+        return None if told is None else told / 1_000
+
+    def _milliseconds(self, stamp: object) -> int | None:
+        try:
+            return parse_time(stamp) - self.began if isinstance(stamp, str) else None
+        except ValueError:
+            return None
+
+
+def node(
+    body: Mapping[str, Any],
+    *,
+    price: float | None,
+    before: NodeState | None,
+    seen: float,
+    clock: StampClock,
+) -> NodeState:
+    """`price`: that of its group, for an hour."""
+    metadata, spec, status = _parts(body)
+    asked = as_texts(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
+    born = metadata.get("creationTimestamp")
+    labels = as_texts(metadata.get("labels"))
+    taints = _dicts(spec.get("taints"))
+    kept_off = any(is_not_ready_taint(t) or is_unreachable_taint(t) for t in taints)
+    allocatable = amounts(status.get("allocatable"))
+    return NodeState(
+        group=labels.get(NODE_GROUP_LABEL, ""),
+        zone=labels.get(ZONE_LABEL, ""),
+        instance_type=labels.get(INSTANCE_TYPE_LABEL, ""),
+        shape=_digest([allocatable, labels.get(INSTANCE_TYPE_LABEL), labels.get(ZONE_LABEL)]),
+        ready=_holds(status, "Ready") and not kept_off,
+        schedulable=spec.get("unschedulable") is not True,
+        deleting=bool(metadata.get("deletionTimestamp")),
+        allocatable=allocatable,
+        price=price,
+        created=before.created if before else clock.at(born, seen=seen),
+        requested=before.requested if before else clock.told(asked),
+    )
+
+
+def group_of(node: Mapping[str, Any]) -> str:
+    """The group that a node belongs to; nothing where it belongs to none."""
+    return as_texts(as_map(node.get("metadata")).get("labels")).get(NODE_GROUP_LABEL, "")
+
+
+def pod(
+    body: Mapping[str, Any], *, before: PodState | None, seen: float, clock: StampClock
+) -> PodState:
+    """`before`: what was said of it last; its moments are kept, and what never changes."""
+    metadata, spec, status = _parts(body)
+    scheduled = _condition(status, "PodScheduled")
+    phase, node_name = _text(status.get("phase")) or "Pending", _text(spec.get("nodeName"))
+    if before is None:
+        before = PodState(
+            workload=workload(metadata),
+            created=clock.at(metadata.get("creationTimestamp"), seen=seen),
+            requests=requests(spec),
+            priority=_whole(spec.get("priority")),
+        )
+    bound, running = before.bound, before.running
+    if bound is None and node_name:
+        bound = clock.at(scheduled.get("lastTransitionTime"), seen=seen)
+    if running is None and phase == "Running":
+        running = clock.at(_started(status), seen=seen)
+    return replace(
+        before,
+        phase=phase,
+        node=node_name,
+        bound=bound,
+        running=running,
+        ready=_holds(status, "Ready"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        restarts=sum(_whole(each.get("restartCount")) for each in _containers(status)),
+        why="" if node_name else _text(scheduled.get("message")),
+        reason=_text(status.get("reason")) or _waits_for(status),
+        disrupted=_text(_condition(status, "DisruptionTarget").get("reason"))
+        if _holds(status, "DisruptionTarget")
+        else "",
+    )
+
+
+def workload(metadata: Mapping[str, Any]) -> str:
+    """Whose pod it is, as Kind/NAMESPACE/NAME: of a ReplicaSet its Deployment, by their names."""
+    namespace = _text(metadata.get("namespace"))
+    for owner in _dicts(metadata.get("ownerReferences")):
+        if owner.get("controller") is True:
+            kind, name = _text(owner.get("kind")), _text(owner.get("name"))
+            digest = as_texts(metadata.get("labels")).get("pod-template-hash", "")
+            if kind == "ReplicaSet" and digest and name.endswith(f"-{digest}"):
+                kind, name = "Deployment", name.removesuffix(f"-{digest}")
+            return f"{kind}/{namespace}/{name}"
+    prefix = _text(metadata.get("generateName")).rstrip("-")
+    return f"Pod/{namespace}/{prefix or _text(metadata.get('name'))}"
+
+
+def group(body: Mapping[str, Any]) -> GroupState:
+    """A KwokNodeGroup."""
+    _, spec, status = _parts(body)
+    counts = as_map(as_map(status.get("cloud")).get("counts"))
+    return GroupState(
+        target=_whole(spec.get("targetSize")),
+        replicas=_whole(status.get("replicas")),
+        ready=_whole(status.get("readyReplicas")),
+        states={key: _whole(value) for key, value in counts.items()},
+        price=_number(as_map(spec.get("price")).get("hourly")),
+        conditions={
+            _text(each.get("type")): _text(each.get("status"))
+            for each in _dicts(status.get("conditions"))
+        },
+    )
+
+
+def event(body: Mapping[str, Any]) -> EventLine:
+    """An Event of the core group, at no time yet; its count is that of the series."""
+    about = as_map(body.get("involvedObject"))
+    source = _text(as_map(body.get("source")).get("component"))
+    count = _whole(as_map(body.get("series")).get("count")) or _whole(body.get("count"))
+    return EventLine(
+        0.0,
+        type=_text(body.get("type")),
+        reason=_text(body.get("reason")),
+        about="/".join(_text(about.get(key)) for key in ("kind", "namespace", "name")),
+        component=source or _text(body.get("reportingComponent")),
+        message=_text(body.get("message")),
+        count=count or 1,
+    )
+
+
+def budget(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A PodDisruptionBudget."""
+    status = _parts(body)[2]
+    return {
+        "allowed": _whole(status.get("disruptionsAllowed")),
+        "healthy": _whole(status.get("currentHealthy")),
+        "desired": _whole(status.get("desiredHealthy")),
+    }
+
+
+def job(
+    body: Mapping[str, Any], *, before: Mapping[str, Any] | None, seen: float, clock: StampClock
+) -> Mapping[str, Any]:
+    metadata, spec, status = _parts(body)
+    created = clock.at(metadata.get("creationTimestamp"), seen=seen)
+    return {
+        "created": before["created"] if before else created,
+        "wanted": _whole(spec.get("completions"), otherwise=1),
+        "succeeded": _whole(status.get("succeeded")),
+        "failed": _whole(status.get("failed")),
+        "done": next((kind for kind in ("Complete", "Failed") if _holds(status, kind)), ""),
+    }
+
+
+def amounts(quantities: object) -> dict[str, int]:
+    """Of a map of quantities; what is no quantity isn't there."""
+    found: dict[str, int] = {}
+    for name, value in as_map(quantities).items():
+        if isinstance(value, str | int | float) and (amount := _amount(value)) is not None:
+            found[_text(name)] = round(amount * 1_000 if name == "cpu" else amount)
+    return found
+
+
+@lru_cache(maxsize=4_096, typed=True)
+def _amount(value: str | float) -> Fraction | None:
+    # Thousands of nodes say the same few.
+    try:
+        return parse_quantity(value)
+    except ValueError:
+        return None
+
+
+def requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    """What the scheduler counts for a pod: its own requests, else those of its containers.
+
+    Containers and sidecars run together, init containers one after the other with the sidecars
+    before them: component-helpers' resource.PodRequests.
+    """
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in _dicts(spec.get("initContainers")):
+        asked = _asked(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum(sidecars, asked)
+            peak = _most(peak, sidecars)
+        else:
+            peak = _most(peak, _sum(sidecars, asked))
+    for container in _dicts(spec.get("containers")):
+        running = _sum(running, _asked(container))
+    total = _most(_sum(running, sidecars), peak)
+    total |= _asked(spec)
+    return {name: n for name, n in _sum(total, amounts(spec.get("overhead"))).items() if n}
+
+
+def _asked(holder: Mapping[str, Any]) -> dict[str, int]:
+    return amounts(as_map(holder.get("resources")).get("requests"))
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _parts(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(as_map(body.get(part)) for part in ("metadata", "spec", "status"))
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    found = (each for each in _dicts(status.get("conditions")) if each.get("type") == kind)
+    return next(found, {})
+
+
+def _holds(status: Mapping[str, Any], condition: str) -> bool:
+    return _condition(status, condition).get("status") == "True"
+
+
+def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return _dicts(status.get("containerStatuses"))
+
+
+def _started(status: Mapping[str, Any]) -> object:
+    for each in _containers(status):
+        return as_map(as_map(each.get("state")).get("running")).get("startedAt")
+    return None
+
+
+def _waits_for(status: Mapping[str, Any]) -> str:
+    for each in _containers(status):
+        reason = as_map(as_map(each.get("state")).get("waiting")).get("reason")
+        if reason:
+            return _text(reason)
+    return ""
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [each for each in as_list(value) if isinstance(each, dict)]
+
+
+def _text(value: object) -> str:
+    return value[:_MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(parse_quantity(value))
+    except ValueError:
+        return None
+
+
+def _whole(value: object, *, otherwise: int = 0) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise

@@ -1,0 +1,56 @@
+"""How report.html looks: narrow and wide, light and dark, on paper."""
+
+from typing import Final
+
+STYLE: Final = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1f2328;--soft:#59636e;--line:#d1d9e0;--card:#f6f8fa;
+--good:#1a7f37;--bad:#cf222e}
+@media(prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#9198a1;--line:#30363d;
+--card:#161b22;--good:#3fb950;--bad:#f85149}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.45 system-ui,sans-serif}
+header,main{max-width:1080px;margin:0 auto;padding:0 16px}
+header{padding-top:20px;padding-bottom:4px;border-bottom:4px solid var(--good)}
+header.failed{border-color:var(--bad)}
+h1{font-size:24px;margin:0;overflow-wrap:anywhere}
+h1 b,.held{color:var(--good)}
+.failed h1 b,.missed,.broken{color:var(--bad)}
+.held,.missed,.broken{font-weight:600}
+h2{font-size:17px;margin:28px 0 8px}
+p{margin:6px 0}
+header p,.small,dt,figcaption,th{color:var(--soft)}
+header p{overflow-wrap:anywhere}
+td{overflow-wrap:break-word}
+.small{font-size:13px}
+.glance{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:8px;margin:0}
+.glance div{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:6px 10px}
+dt{font-size:12px}
+dd{margin:0;font-size:18px;font-variant-numeric:tabular-nums}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:12px}
+figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:8px 8px 4px;min-width:0}
+figcaption{font-size:13px;font-weight:600}
+figure>svg{width:100%;height:auto;display:block}
+svg text{fill:var(--soft);font-size:11px}
+.grid{stroke:var(--line);fill:none}
+.mark{stroke:var(--soft);stroke-dasharray:3 3;fill:none}
+.line{fill:none;stroke-width:2}
+.under{fill:var(--bg)}
+.faint{opacity:.45}
+.up{fill:var(--good)}
+.down{fill:var(--bad)}
+.legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 14px;margin:2px 0 4px;padding:0;
+font-size:12px}
+.legend svg{width:10px;height:10px;margin-right:5px}
+.wide{overflow-x:auto;margin:0 0 10px}
+table{border-collapse:collapse;font-size:13px;width:100%}
+th,td{text-align:left;vertical-align:top;padding:4px 10px 4px 0;border-bottom:1px solid var(--line)}
+th{font-weight:500;white-space:nowrap}
+td{min-width:44px;max-width:420px;font-variant-numeric:tabular-nums}
+td:nth-child(-n+2){min-width:70px}
+.ends-long td:last-child{min-width:300px}
+summary{cursor:pointer}
+@media(max-width:600px){body{font-size:14px}h1{font-size:20px}td{min-width:76px}
+.ends-long td:nth-child(2){min-width:130px}
+svg text{font-size:12px}}
+@media print{.wide{overflow:visible}figure,tr{break-inside:avoid}}
+""".replace("\n", "")

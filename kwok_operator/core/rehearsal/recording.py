@@ -1,0 +1,216 @@
+"""The recording of a rehearsal: one JSON object a line, in the order in which things happened.
+
+    {"t": 0, "header": {"format": 1, "scenario": ..., "seed": ..., "expect": [...]}}
+    {"t": 1.204, "node": "a-x7k2-000001", "is": {"group": "a", "ready": false, ...}}
+    {"t": 9.871, "pod": "default/web-1", "is": null}
+    {"t": 60.0, "end": {"reason": "settled", "detail": ""}}
+
+`t` is in seconds from the beginning of the run. `is` is the whole state of an object, written when
+it has changed; null says that it is gone. CPU is in thousandths, all else in its own unit. How
+lines are read is in `reading`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+FORMAT: Final = 1
+
+Amounts = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingHeader:
+    scenario: str = ""
+    teaches: str = ""
+    seed: str = ""
+    started: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    expect: tuple[Any, ...] = ()
+    """As the scenario has it; `expectations` makes sense of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    group: str = ""
+    zone: str = ""
+    instance_type: str = ""
+    shape: str = ""
+    ready: bool = False
+    """Usable: Ready, and nothing keeps pods off that doesn't run yet."""
+    schedulable: bool = True
+    deleting: bool = False
+    allocatable: Amounts = field(default_factory=dict)
+    price: float | None = None
+    created: float | None = None
+    requested: float | None = None
+    """When its instance was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    workload: str = ""
+    """Kind/namespace/name."""
+    phase: str = "Pending"
+    created: float = 0.0
+    bound: float | None = None
+    running: float | None = None
+    ready: bool = False
+    deleting: bool = False
+    node: str = ""
+    requests: Amounts = field(default_factory=dict)
+    priority: int = 0
+    restarts: int = 0
+    why: str = ""
+    """What the scheduler said last."""
+    reason: str = ""
+    disrupted: str = ""
+    """The reason of its condition DisruptionTarget."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    target: int = 0
+    replicas: int = 0
+    ready: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)
+    """Instances of the simulated cloud, by state."""
+    price: float | None = None
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    t: float
+    name: str
+    state: NodeState | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodLine:
+    t: float
+    name: str
+    state: PodState | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    t: float
+    name: str
+    state: GroupState | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLine:
+    """Of a PodDisruptionBudget: healthy, desired; of a Job or PodGroup: wanted, succeeded, ..."""
+
+    t: float
+    name: str
+    """Kind/namespace/name."""
+    state: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    t: float
+    type: str = ""
+    reason: str = ""
+    about: str = ""
+    component: str = ""
+    message: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallLine:
+    """A call that the shim answered."""
+
+    t: float
+    method: str
+    group: str = ""
+    argument: str = ""
+    code: str = ""
+    ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MarkLine:
+    """Something that the rehearsal did or noticed: a step of the timeline, a process that ended."""
+
+    t: float
+    what: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitLine:
+    """The answer of what was asked of the cluster itself; `expect` counts from 0."""
+
+    t: float
+    expect: int
+    held: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndLine:
+    t: float
+    reason: str
+    detail: str = ""
+
+
+RecordedLine = (
+    NodeLine | PodLine | GroupLine | ObjectLine | EventLine | CallLine | MarkLine | WaitLine
+) | EndLine
+
+
+def encode(line: RecordedLine | RecordingHeader) -> str:
+    """One line, without its end."""
+    return json.dumps(_told(line), separators=(",", ":"))
+
+
+def _told(line: RecordedLine | RecordingHeader) -> dict[str, Any]:
+    match line:
+        case RecordingHeader():
+            told = {"format": FORMAT, "scenario": line.scenario, "teaches": line.teaches}
+            told |= {"seed": line.seed, "started": line.started}
+            told |= {"versions": dict(line.versions), "expect": list(line.expect)}
+            return {"t": 0, "header": told}
+        case NodeLine():
+            return _state_told(line.t, "node", line.name, line.state)
+        case PodLine():
+            return _state_told(line.t, "pod", line.name, line.state)
+        case GroupLine():
+            return _state_told(line.t, "group", line.name, line.state)
+        case ObjectLine():
+            state = None if line.state is None else dict(line.state)
+            return {"t": round(line.t, 3), "object": line.name, "is": state}
+        case EventLine():
+            return _part_told(line, "event", {"component": "from"})
+        case CallLine():
+            return _part_told(line, "call", {})
+        case MarkLine():
+            return _part_told(line, "mark", {})
+        case WaitLine():
+            return _part_told(line, "wait", {})
+        case EndLine():
+            return _part_told(line, "end", {})
+
+
+def _state_told(
+    t: float, key: str, name: str, state: NodeState | PodState | GroupState | None
+) -> dict[str, Any]:
+    told = None
+    if state is not None:
+        values = {f: getattr(state, f) for f in state.__slots__}
+        told = {_JSON_KEYS.get(f, f): v for f, v in values.items() if v not in (None, "", {})}
+    return {"t": round(t, 3), key: name, "is": told}
+
+
+def _part_told(line: Any, key: str, names: Mapping[str, str]) -> dict[str, Any]:
+    told = {names.get(f, f): getattr(line, f) for f in line.__slots__ if f != "t"}
+    return {"t": round(line.t, 3), key: told}
+
+
+_JSON_KEYS: Final = {"instance_type": "instanceType"}

@@ -1,0 +1,194 @@
+"""The verdict of a rehearsal: one pass over its recording.
+
+    RecordingReader --judged--> Judged --verdict_json, junit_xml, summary--> files and lines
+
+The same recording gives the same bytes. A run has passed when all that was expected has held, and
+it came to its end: one that was interrupted, died, or whose recording was cut off has failed.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from xml.sax.saxutils import escape, quoteattr
+
+from kwok_operator.core.rehearsal.expectations import AssertionOutcome, Judge, assertions, scopes
+from kwok_operator.core.rehearsal.figures import FIGURES, Tally, rounded, value
+from kwok_operator.core.rehearsal.ledger import ClusterLedger
+from kwok_operator.core.rehearsal.podledger import SlowPod
+from kwok_operator.core.rehearsal.reading import RecordingReader
+from kwok_operator.core.rehearsal.recording import EndLine, RecordingHeader
+from kwok_operator.core.rehearsal.story import Story
+from kwok_operator.errors import one_line
+
+_BROKEN_OFF: Final = {
+    "interrupted": "the run was interrupted",
+    "died": "the run died",
+    "unplayed": "the run ended before all of the timeline had begun",
+    "": "the recording ends in the middle of the run",
+}
+"""Reasons for an end that nobody meant."""
+_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    header: RecordingHeader
+    t: float
+    """When the recording ends."""
+    end: EndLine
+    cut: bool
+    outcomes: list[AssertionOutcome]
+    figures: dict[str, float | None]
+    groups: dict[str, dict[str, float | None]]
+    workloads: dict[str, dict[str, float | None]]
+    slowest: list[SlowPod]
+    reasons: list[tuple[str, int]]
+    """Why pods waited, and how many of them."""
+    story: Story
+
+    @property
+    def broken_off(self) -> str:
+        """Why the run has failed, whatever was expected; nothing if it came to its end."""
+        why = _BROKEN_OFF.get(self.end.reason, "")
+        return one_line(f"{why}: {self.end.detail}" if why and self.end.detail else why)
+
+    @property
+    def passed(self) -> bool:
+        return not self.broken_off and all(outcome.held for outcome in self.outcomes)
+
+
+def judged(recording: RecordingReader, *, name: str) -> Judged:
+    """Reads a recording to its end. Raises RecordingError for what can't be one."""
+    asserted = assertions(recording.header.expect, where=f"{name}:1")
+    ledger = ClusterLedger(scopes(asserted))
+    judge, story = Judge(asserted, ledger), Story()
+    end = EndLine(0.0, "")
+    for line in recording.lines():
+        if line.t > ledger.now:
+            judge.moves_on(line.t)
+            story.moves_on(ledger, line.t)
+        ledger.apply(line)
+        judge.look(line)
+        story.look(line)
+        if isinstance(line, EndLine):
+            end = line
+            break
+    t = ledger.now
+    story.finish(ledger, t)
+    return Judged(
+        header=recording.header,
+        t=t,
+        end=end,
+        cut=recording.cut,
+        outcomes=judge.finish(t),
+        figures=_read(ledger.all, t),
+        groups={name: _own(tally, "group", t) for name, tally in sorted(ledger.groups.items())},
+        workloads={
+            name: _own(tally, "workload", t) for name, tally in sorted(ledger.workloads.items())
+        },
+        slowest=ledger.pods.slowest(t),
+        reasons=sorted(ledger.pods.reasons.items(), key=lambda item: (-item[1], item[0])),
+        story=story,
+    )
+
+
+def _read(tally: Tally, t: float) -> dict[str, float | None]:
+    return {name: value(tally, name, t) for name in FIGURES}
+
+
+def _own(tally: Tally, by: str, t: float) -> dict[str, float | None]:
+    """The figures that can be narrowed so, but for those that are nothing there."""
+    found = {name: value(tally, name, t) for name, figure in FIGURES.items() if by in figure.of}
+    return {name: number for name, number in found.items() if number}
+
+
+def verdict_json(judged: Judged) -> dict[str, Any]:
+    """What verdict.json holds."""
+    header = judged.header
+    return {
+        "verdict": "passed" if judged.passed else "failed",
+        "brokenOff": judged.broken_off or None,
+        "scenario": header.scenario,
+        "seed": header.seed,
+        "started": header.started,
+        "versions": dict(header.versions),
+        "seconds": rounded(judged.t),
+        "end": {"reason": judged.end.reason, "detail": judged.end.detail},
+        "cut": judged.cut,
+        "expectations": [
+            {
+                "name": outcome.name,
+                "kind": outcome.assertion.kind,
+                "held": outcome.held,
+                "reason": outcome.reason,
+                "value": outcome.value,
+                "at": outcome.t,
+            }
+            for outcome in judged.outcomes
+        ],
+        "figures": judged.figures,
+        "groups": judged.groups,
+        "workloads": judged.workloads,
+        "events": _events(judged.story),
+    }
+
+
+def _events(story: Story) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for (_, reason, _), found in story.events.items():
+        counts[reason] = counts.get(reason, 0) + found.count
+    return dict(sorted(counts.items()))
+
+
+def summary(judged: Judged) -> Iterator[str]:
+    """The verdict for a terminal, a line for each assertion."""
+    for outcome in judged.outcomes:
+        yield f"{'held  ' if outcome.held else 'FAILED'} {outcome.name}: {outcome.reason}"
+    if judged.broken_off:
+        yield f"FAILED {judged.broken_off}"
+    what = held_in_words(judged.outcomes)
+    yield f"{'passed' if judged.passed else 'failed'}: {what}, {judged.t:g} s"
+
+
+def held_in_words(outcomes: Sequence[AssertionOutcome]) -> str:
+    """How many of them held."""
+    if not outcomes:
+        return "nothing was expected"
+    return f"{sum(outcome.held for outcome in outcomes)} of {len(outcomes)} expectations held"
+
+
+def junit_xml(judged: Judged) -> str:
+    """A case for each assertion, and one for the run itself."""
+    suite = judged.header.scenario or "rehearsal"
+    failed = sum(not outcome.held for outcome in judged.outcomes) + bool(judged.broken_off)
+    cases = [_case(suite, "the run came to its end", judged.broken_off, judged.t)]
+    cases += [
+        _case(suite, outcome.name, "" if outcome.held else outcome.reason)
+        for outcome in judged.outcomes
+    ]
+    counts = f'tests="{len(cases)}" failures="{failed}" errors="0" skipped="0"'
+    time = f'time="{judged.t:.3f}"'
+    return "\n".join(
+        [
+            '<?xml version="1.0" encoding="UTF-8"?>',
+            f"<testsuites {counts} {time}>",
+            f"<testsuite name={_attribute(suite)} {counts} {time}>",
+            *cases,
+            "</testsuite>",
+            "</testsuites>",
+            "",
+        ]
+    )
+
+
+def _case(suite: str, name: str, failure: str, t: float = 0.0) -> str:
+    head = f'<testcase classname={_attribute(suite)} name={_attribute(name)} time="{t:.3f}"'
+    if not failure:
+        return f"{head}/>"
+    text = escape(_NOT_IN_XML.sub("?", failure))
+    return f"{head}><failure message={_attribute(failure)}>{text}</failure></testcase>"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_NOT_IN_XML.sub("?", text))

@@ -1,0 +1,102 @@
+"""What plots are drawn with: axes, colours, numbers, lines. The same values give the same text.
+
+No scripts, no fonts, no addresses; colours can be read on a light and on a dark background.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+GREY: Final = "#848d97"
+COLOURS: Final = ("#3b82f6", "#f97316", "#22a06b", "#c026d3", "#ca8a04", "#ef4444", "#0891b2")
+
+BOUNDS: Final = [step * 10.0**power for power in range(-6, 12) for step in (1, 2, 5)]
+
+
+@dataclass(frozen=True, slots=True)
+class LogAxis:
+    """From values to places in a picture, logarithmically, over whole decades or parts of them."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    @classmethod
+    def around(cls, values: Iterable[float], *, start: float, end: float) -> "LogAxis":
+        """On which all values have a place, between the ticks around them."""
+        found = list(values)
+        low = max(bound for bound in BOUNDS if bound <= min(found))
+        high = min(bound for bound in BOUNDS if bound >= max(found) and bound > low)
+        return cls(low, high, start, end)
+
+    def at(self, value: float) -> float:
+        share = (math.log10(value) - math.log10(self.low)) / (
+            math.log10(self.high) - math.log10(self.low)
+        )
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """1, 2, 5, 10, 20, ...; in a range of many decades the powers of ten alone."""
+        steps = (1, 2, 5) if self.high / self.low <= 2_000 else (1,)
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        return [tick for tick in every if self.low <= tick * 1.0001 and tick <= self.high * 1.0001]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAxis:
+    """From values to places, from zero on, with a tick at every multiple of `step`."""
+
+    high: float
+    step: float
+    start: float
+    end: float
+
+    @classmethod
+    def up_to(
+        cls, most: float, *, start: float, end: float, ticks: int, steps: Iterable[float] = BOUNDS
+    ) -> "LinearAxis":
+        """With at most so many ticks; `steps` are those that there may be, small ones first."""
+        step = next((step for step in steps if most / step <= ticks), max(most, 1.0))
+        return cls(max(math.ceil(most / step - 1e-9), 1) * step, step, start, end)
+
+    def at(self, value: float) -> float:
+        return self.start + value / self.high * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        return [n * self.step for n in range(round(self.high / self.step) + 1)]
+
+
+def colours_of(names: Sequence[str]) -> Mapping[str, str]:
+    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
+
+
+def short_number(value: float) -> str:
+    """On an axis: 20k rather than 20000."""
+    return f"{value / 1_000:g}k" if value >= 1_000 else f"{value:g}"
+
+
+def steps_path(points: Sequence[tuple[float, float]]) -> str:
+    """A line in steps: each value holds until the next one. What can't be seen is left out."""
+    path: list[str] = []
+    last_x, last_y = "", ""
+    for x, y in points:
+        here, level = f"{x:.1f}", f"{y:.1f}"
+        if not path:
+            path.append(f"M{here} {level}")
+        elif level != last_y:
+            path += ([f"H{here}"] if here != last_x else []) + [f"V{level}"]
+        else:
+            continue
+        last_x, last_y = here, level
+    if points and f"{points[-1][0]:.1f}" != last_x:
+        path.append(f"H{points[-1][0]:.1f}")
+    return "".join(path)
+
+
+def smooth_path(points: Sequence[tuple[float, float]]) -> str:
+    """A line from each point to the next. What can't be seen is left out."""
+    places = list(dict.fromkeys(f"{x:.1f} {y:.1f}" for x, y in points))
+    return f"M{'L'.join(places)}" if places else ""

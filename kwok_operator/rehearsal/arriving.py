@@ -1,0 +1,82 @@
+"""The workloads of a scenario arrive: their objects are created when they are due."""
+
+import asyncio
+import sys
+from typing import Any, Final
+
+from kwok_operator.core.rehearsal.arrivals import arrivals_of
+from kwok_operator.core.rehearsal.manifests import manifest
+from kwok_operator.errors import ConflictError, KwokOperatorError
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.models.workload import ScenarioWorkload
+from kwok_operator.rehearsal.course import RunCourse
+from kwok_operator.rehearsal.programs import Program, ProgramError
+from kwok_operator.rehearsal.stage import Stage
+
+TRACE: Final = "trace:"
+"""What begins the names of programs that play traces."""
+_MOST_AT_ONCE: Final = 50
+_PATHS: Final = {
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Pod": "/api/v1/namespaces/{}/pods",
+}
+
+
+async def arrive(stage: Stage, course: RunCourse, scenario: Scenario) -> None:
+    """Returns once all have been created. Raises KwokOperatorError for the first that can't be."""
+    traces = [each for each in scenario.workloads if each.arrivals.trace is not None]
+    async with asyncio.TaskGroup() as tasks:
+        for workload in traces:
+            tasks.create_task(_play(stage, course, workload, seed=scenario.draws_from))
+        tasks.create_task(_create_all(stage, course, scenario))
+
+
+async def make_namespaces(stage: Stage, scenario: Scenario) -> None:
+    for name in sorted({each.namespace for each in scenario.workloads} - {"default"}):
+        body = stage.marked({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        try:
+            await stage.client.request("POST", "/api/v1/namespaces", body=body)
+        except ConflictError:
+            continue
+
+
+async def _create_all(stage: Stage, course: RunCourse, scenario: Scenario) -> None:
+    workloads = {each.name: each for each in scenario.workloads}
+    slots = asyncio.Semaphore(_MOST_AT_ONCE)
+    async with asyncio.TaskGroup() as tasks:
+        for arrival in arrivals_of(scenario):
+            wait = arrival.at - course.now()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            await slots.acquire()
+            task = tasks.create_task(
+                _create(stage, stage.marked(manifest(workloads[arrival.workload], arrival.number)))
+            )
+            task.add_done_callback(lambda _: slots.release())
+
+
+async def _create(stage: Stage, body: dict[str, Any]) -> None:
+    path = _PATHS[body["kind"]].format(body["metadata"]["namespace"])
+    try:
+        await stage.client.request("POST", path, body=body, retries=4)
+    except KwokOperatorError as error:
+        name = f"{body['kind']} {body['metadata']['namespace']}/{body['metadata']['name']}"
+        raise KwokOperatorError(f"creating {name}: {error}") from error
+
+
+async def _play(stage: Stage, course: RunCourse, workload: ScenarioWorkload, *, seed: str) -> None:
+    await asyncio.sleep(max(workload.arrivals.at - course.now(), 0.0))
+    program = Program(f"the trace of {workload.name}", log=stage.logs / f"{workload.name}.log")
+    stage.programs[f"{TRACE}{workload.name}"] = program
+    command = [sys.executable, "-P", "-m", "kwok_operator", "replay"]
+    command += [f"--speed={workload.arrivals.speed:g}", f"--seed={seed}"]
+    command += [f"--kubeconfig={stage.kubeconfig}", "--into-recorded-cluster"]
+    command.append(str(stage.folder / (workload.arrivals.trace or "")))
+    await program.start(command, env=stage.environment, cwd=stage.folder)
+    if status := await program.wait():
+        raise ProgramError(
+            f"{program.name} has ended with exit status {status}: {program.last_words()}"
+        )
+    del stage.programs[f"{TRACE}{workload.name}"]

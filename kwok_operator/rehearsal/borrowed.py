@@ -1,0 +1,301 @@
+"""A cluster that isn't the rehearsal's own: looked at first, marked, and left as it was.
+
+    check   what would touch something of others is refused, before anything is written
+    claim   a namespace says that a rehearsal is here; kwok has to take a node; CRDs, rights
+    marked  what the scenario makes is labelled, and its pods are kept on nodes of groups
+    clear   all that is labelled goes (clearing.py); once it was there before, it stays
+
+Programs get a kubeconfig that knows this cluster alone, so that none acts on another by mistake.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.constants import REHEARSAL_LABEL
+from kwok_operator.core.manifests import Manifest
+from kwok_operator.core.rehearsal.borrowing import (
+    PART_OF,
+    PART_OF_LABEL,
+    REHEARSAL_NAMESPACE,
+    Turn,
+    marked,
+    workload_objects,
+)
+from kwok_operator.core.untyped import as_map
+from kwok_operator.errors import ConflictError, KwokOperatorError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.resources import ApiResource, ApiResources, discover
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.models.timeline import ApplySource
+from kwok_operator.rehearsal.clearing import Clearing, in_words
+from kwok_operator.rehearsal.kubectl import CommandError, Kubectl
+from kwok_operator.rehearsal.refusals import (
+    BorrowedClusterError,
+    check_claim,
+    check_crds,
+    check_groups,
+    check_kwok,
+    check_operators,
+    check_rights,
+    check_selectors,
+    scout,
+)
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.surroundings import is_kustomization
+from kwok_operator.signals import to_its_end
+
+_FEW: Final = 5
+_READ_WITHIN: Final = 300.0
+
+Tell = Callable[[str], None]
+
+
+class BorrowedCluster:
+    """`folder` is the scenario's."""
+
+    def __init__(
+        self, client: KubeClient, kubectl: Kubectl, scenario: Scenario, *, folder: Path
+    ) -> None:
+        self._client = client
+        self._kubectl = kubectl
+        self._scenario = scenario
+        self._folder = folder
+
+    def marked(self, manifest: Mapping[str, Any]) -> Manifest:
+        return marked(manifest, self._scenario.name)
+
+    async def objects_of(self, sources: Sequence[ApplySource]) -> list[Manifest]:
+        """What is to be applied, marked; without the namespaces that others have made.
+
+        Raises BorrowedClusterError where another object of others is in the way.
+        """
+        objects = await self._read(sources)
+        there = await self._in_the_way(await discover(self._client), objects)
+        return [
+            self.marked(each)
+            for each in objects
+            if each.get("kind") != "Namespace" or _name(each) not in there
+        ]
+
+    async def check(self, crds: Sequence[Manifest]) -> None:
+        """Raises BorrowedClusterError, ApiError, CommandError. Nothing is written."""
+        served = await discover(self._client)
+        steps = self._scenario.timeline
+        sources = [*self._scenario.apply, *(each for step in steps for each in step.apply or ())]
+        objects = [*await self._read(sources), *workload_objects(self._scenario)]
+        await check_rights(self._client, served, objects)
+        await check_claim(self._client)
+        await check_operators(self._client)
+        await check_crds(self._client, crds)
+        await check_groups(self._client, served)
+        await self._in_the_way(served, objects)
+        await check_selectors(self._client, objects)
+        for number, step in enumerate(steps):
+            target = step.scale or step.patch or step.delete
+            if target is not None and await self._is_there(target.what, target.namespace):
+                raise BorrowedClusterError(
+                    f"timeline[{number}], {step.action}: {target.what} in namespace"
+                    f" {target.namespace} is there already, and a rehearsal changes nothing of"
+                    " yours; apply a copy of another name in the scenario, and name that"
+                )
+
+    async def claim(self) -> None:
+        """The first write: nobody else rehearses here from now on."""
+        body = self.marked(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": REHEARSAL_NAMESPACE, "labels": {PART_OF_LABEL: PART_OF}},
+            }
+        )
+        try:
+            await self._client.request("POST", "/api/v1/namespaces", body=body)
+        except ConflictError:
+            await check_claim(self._client)
+            raise
+
+    async def install(self, manifests: Iterable[Manifest]) -> None:
+        """Creates them in this order, but for those that are there."""
+        await check_kwok(self._client, self.marked(scout()))
+        served = await discover(self._client)
+        for each in manifests:
+            resource = served.of(each)
+            assert resource is not None, "kinds that every cluster has"
+            path = resource.path(each["metadata"].get("namespace", ""))
+            try:
+                await self._client.request("POST", path, body=self.marked(each), retries=3)
+            except ConflictError:
+                continue
+
+    async def _read(self, sources: Iterable[ApplySource]) -> list[Manifest]:
+        """Objects one by one, as kubectl reads them; it asks no cluster for it."""
+        found: list[Manifest] = []
+        for inline, some in itertools.groupby(sources, lambda each: each.object is not None):
+            if inline:
+                items = [each.object for each in some]
+                text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+                found += await self._labelled("--filename=-", stdin=text)
+                continue
+            for source in some:
+                path = self._folder / (source.path or "")
+                flag = "--kustomize" if is_kustomization(path) else "--filename"
+                found += await self._labelled(f"{flag}={path}")
+        return found
+
+    async def _labelled(self, flag: str, *, stdin: str = "") -> list[Manifest]:
+        label = f"{REHEARSAL_LABEL}={self._scenario.name}"
+        text = await self._kubectl(
+            "label", "--local", "--overwrite", label, flag, "--output=json",
+            stdin=stdin, within=_READ_WITHIN, whole=True,
+        )  # fmt: skip
+        return _documents(text)
+
+    async def _in_the_way(self, served: ApiResources, objects: Iterable[Manifest]) -> set[str]:
+        """Namespaces that others have made. Raises BorrowedClusterError for other objects."""
+        wanted: dict[tuple[ApiResource, str], dict[str, Manifest]] = {}
+        for each in objects:
+            resource = served.of(each)
+            if resource is not None:
+                place = as_map(each.get("metadata")).get("namespace") or "default"
+                key = resource, str(place) if resource.namespaced else ""
+                wanted.setdefault(key, {})[_name(each)] = each
+        namespaces, others = set[str](), list[str]()
+        for (resource, place), named in wanted.items():
+            for metadata in await self._present(resource, place, named):
+                if REHEARSAL_LABEL in as_map(metadata.get("labels")):
+                    continue
+                if resource.kind == "Namespace":
+                    namespaces.add(metadata["name"])
+                else:
+                    others.append(f"{resource.kind} {place and f'{place}/'}{metadata['name']}")
+        if others:
+            raise BorrowedClusterError(
+                f"there already: {in_words(others)}; a rehearsal changes nothing of yours: delete"
+                " what isn't needed, or rename it in the scenario"
+            )
+        return namespaces
+
+    async def _present(
+        self, resource: ApiResource, namespace: str, names: Iterable[str]
+    ) -> list[dict[str, Any]]:
+        names = set(names)
+        if len(names) > _FEW:
+            there = await resource.metadata(self._client)
+            return [
+                each
+                for each in there
+                if each["name"] in names and each.get("namespace", "") == namespace
+            ]
+        found = []
+        for name in sorted(names):
+            try:
+                answer = await self._client.request(
+                    "GET", resource.path(namespace, name), accept=ACCEPT_METADATA, retries=3
+                )
+            except NotFoundError:
+                continue
+            found.append(json.loads(answer)["metadata"])
+        return found
+
+    async def _is_there(self, what: str, namespace: str) -> bool:
+        try:
+            return bool(
+                await self._kubectl(
+                    "get", what, f"--namespace={namespace}", "--ignore-not-found", "--output=name"
+                )
+            )
+        except CommandError:
+            return False  # a kind that isn't there yet
+
+
+@asynccontextmanager
+async def borrow(
+    cluster: BorrowedCluster,
+    manifests: Sequence[Manifest],
+    *,
+    clearing: Clearing,
+    keep: bool,
+    tell: Tell,
+) -> AsyncIterator[None]:
+    """Checked, claimed, with `manifests` in it; then without them. Raises KwokOperatorError."""
+    await cluster.check([m for m in manifests if m["kind"] == "CustomResourceDefinition"])
+    try:
+        await to_its_end(cluster.claim())
+    except asyncio.CancelledError:  # told meanwhile; it is ours
+        await clear(clearing, Turn, tell=tell)
+        raise
+    try:
+        await cluster.install(manifests)
+        yield
+    finally:
+        if keep:
+            tell("what was made stays; `kwok-operator rehearse --clear` takes it away")
+        else:
+            await clear(clearing, Turn, tell=tell)
+
+
+async def clear(clearing: Clearing, turns: Iterable[Turn], *, tell: Tell) -> None:
+    """What is left, and why, is told. An interrupt comes too late for it."""
+    await to_its_end(_clear(clearing, turns, tell=tell))
+
+
+async def _clear(clearing: Clearing, turns: Iterable[Turn], *, tell: Tell) -> bool:
+    """Whether nothing is left."""
+    try:
+        left = await clearing.clear(turns)
+    except KwokOperatorError as error:
+        tell(f"not all could be taken away: {error}; try `kwok-operator rehearse --clear`")
+        return False
+    if left:
+        tell(f"still there: {in_words(left)}; try `kwok-operator rehearse --clear`")
+    return not left
+
+
+@asynccontextmanager
+async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncIterator[Path]:
+    """A kubeconfig that knows no other cluster. Raises ConnectionConfigError, CommandError.
+
+    What names no namespace goes into `default`, whatever that of the context is.
+    """
+    # It says best what is wrong with a kubeconfig.
+    await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
+    given = {"KUBECONFIG": settings.kubeconfig} if settings.kubeconfig else {}
+    view = Kubectl(kubectl, {**os.environ, **given}, settings.context)
+    text = await view("config", "view", "--minify", "--flatten", "--raw", "--output=json")
+    config = json.loads(text)
+    (context,) = config["contexts"]
+    context["context"]["namespace"] = "default"
+    with tempfile.TemporaryDirectory(prefix="kwok-rehearsal-") as folder:
+        path = Path(folder) / "kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config), encoding="utf-8")
+        yield path
+
+
+async def clear_cluster(*, kubeconfig: str | None, context: str | None, tell: Tell) -> bool:
+    """Takes away what rehearsals have left, and says whether nothing remains."""
+    connection = await load_connection(kubeconfig=kubeconfig, context=context)
+    async with KubeClient(connection=connection) as client:
+        return await _clear(Clearing(client, tell=tell), Turn, tell=tell)
+
+
+def _name(manifest: Mapping[str, Any]) -> str:
+    return str(as_map(manifest.get("metadata")).get("name"))
+
+
+def _documents(text: str) -> list[Manifest]:
+    """JSON, one value after the other."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        value, at = decoder.raw_decode(text, at)
+        found.append(value)
+        at += len(text[at:]) - len(text[at:].lstrip())
+    return found

@@ -1,0 +1,49 @@
+"""The calls that shims have answered, from the files in which they log them to the recording."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.core.rehearsal.recording import CallLine, RecordedLine
+from kwok_operator.core.untyped import as_map
+
+_MOST_BYTES: Final = 1 << 20
+"""Read at once."""
+_MOST_TEXT: Final = 1_000
+
+
+class ShimCalls:
+    """Follows the files that end with SUFFIX in a folder. A call has the time at which it was
+    answered, and seen here.
+    """
+
+    SUFFIX: Final = ".calls.jsonl"
+
+    def __init__(
+        self, folder: Path, *, write: Callable[[RecordedLine], None], now: Callable[[], float]
+    ) -> None:
+        self._folder = folder
+        self._write = write
+        self._now = now
+        self._read: dict[Path, int] = {}
+
+    def look(self) -> None:
+        """Writes what has come since, of whole lines."""
+        for path in sorted(self._folder.glob(f"*{self.SUFFIX}")):
+            offset = self._read.get(path, 0)
+            with path.open("rb") as file:
+                file.seek(offset)
+                text, newline, _ = file.read(_MOST_BYTES).rpartition(b"\n")
+            self._read[path] = offset + len(text) + len(newline)
+            for line in text.splitlines():
+                # Of a disk that was full for a while, a line may be half of one.
+                with suppress(ValueError, KeyError):
+                    self._write(_line(line, t=self._now()))
+
+
+def _line(text: bytes, *, t: float) -> CallLine:
+    told = as_map(json.loads(text))
+    named = {key: str(told.get(key, ""))[:_MOST_TEXT] for key in ("method", "group", "argument")}
+    return CallLine(t, **named, code=str(told["code"]), ms=float(told["ms"]))

@@ -1,0 +1,237 @@
+"""What a rehearsal has made in a cluster that isn't its own goes again, all of it and nothing else.
+
+    labelled objects --turn by turn--> deleted --> waited for --> what is left, in words
+
+What an object of ours has brought forth goes with it: the garbage collector, the operator and kwok
+see to that. Who hasn't done so after some seconds, or isn't there any more, has it done for him.
+Nothing is remembered but the label, so that what a killed rehearsal has left goes in the same way.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from kwok_operator.constants import (
+    DERIVED_LABEL,
+    GROUPS_PATH,
+    KIND,
+    NODE_GROUP_LABEL,
+    NODES_PATH,
+    REHEARSAL_LABEL,
+)
+from kwok_operator.core.rehearsal.borrowing import (
+    REHEARSAL_NAMESPACE,
+    SCOUT,
+    Turn,
+    nodes_of_pod,
+    turn_of,
+)
+from kwok_operator.core.untyped import as_map
+from kwok_operator.errors import ApiError, ConflictError, NotFoundError
+from kwok_operator.kube.client import MERGE_PATCH, KubeClient
+from kwok_operator.kube.resources import ApiResource, ApiResources, discover
+
+_ALL_WITHIN: Final = 300.0
+_OTHERS_HAVE: Final = 10.0
+"""Seconds in which owners, nodes and pods go by themselves."""
+_LOOK_SECONDS: Final = 0.3
+_TELL_SECONDS: Final = 5.0
+_NAMED: Final = 5
+
+Tell = Callable[[str], None]
+
+
+class _Made(NamedTuple):
+    resource: ApiResource
+    metadata: dict[str, Any]
+
+    def __str__(self) -> str:
+        place = self.metadata.get("namespace")
+        name = f"{place}/{self.metadata['name']}" if place else self.metadata["name"]
+        return f"{self.resource.kind} {name}"
+
+    @property
+    def turn(self) -> Turn:
+        resource = self.resource
+        return turn_of(
+            resource.group,
+            resource.kind,
+            namespaced=resource.namespaced,
+            metadata=self.metadata,
+        )
+
+    @property
+    def is_going(self) -> bool:
+        return "deletionTimestamp" in self.metadata
+
+    @property
+    def goes_with_others(self) -> bool:
+        return bool(self.metadata.get("ownerReferences"))
+
+    async def delete(self, client: KubeClient, *, at_once: bool) -> str:
+        """Why it can't be; nothing, where it is gone or going."""
+        grace = {"gracePeriodSeconds": 0} if at_once else {}
+        body = {
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": self.metadata["uid"]},
+            **grace,
+        }
+        path = self.resource.path(self.metadata.get("namespace", ""), self.metadata["name"])
+        try:
+            await client.request("DELETE", path, body=body, retries=3)
+        except (NotFoundError, ConflictError):
+            pass  # it is gone, or another one has its name now
+        except ApiError as error:
+            return f"{error.status} {error.message}"
+        return ""
+
+
+class Clearing:
+    """Of one cluster. `tell` hears of what takes long."""
+
+    def __init__(self, client: KubeClient, *, tell: Tell) -> None:
+        self._client = client
+        self._tell = tell
+        self._until: float | None = None
+        self._nodes = {SCOUT}
+        """Those of ours that were there."""
+        self._claimed = False
+
+    async def clear(self, turns: Iterable[Turn]) -> list[str]:
+        """What is left of these turns, in words. Raises ApiError, ApiUnreachableError."""
+        left: list[str] = []
+        self._claimed = await self._is_claimed()
+        for turn in turns:
+            if turn is Turn.CLAIM and left:
+                break
+            served = await discover(self._client)
+            if turn is Turn.INSTALLED:
+                await self._keep_kinds_in_use(served)
+            look = self._nodes_and_groups if turn is Turn.GROUPS else self._labelled
+            left += await self._until_gone(turn, served, look)
+            if turn >= Turn.CLUSTER_WIDE:
+                await self._delete_stranded_pods(served)
+        return left
+
+    async def _is_claimed(self) -> bool:
+        try:
+            found = await self._client.get_json(f"/api/v1/namespaces/{REHEARSAL_NAMESPACE}")
+        except NotFoundError:
+            return False
+        return REHEARSAL_LABEL in as_map(found["metadata"].get("labels"))
+
+    async def _until_gone(
+        self, turn: Turn, served: ApiResources, look: Callable[..., Awaitable[list[_Made]]]
+    ) -> list[str]:
+        began = told = time.monotonic()
+        self._until = self._until or began + _ALL_WITHIN
+        all_kinds = kinds = served.deletable
+        refused: dict[str, str] = {}
+        while True:
+            there = [each for each in await look(kinds) if each.turn is turn]
+            if not there and kinds is all_kinds:
+                return []
+            waited = time.monotonic() - began
+            if time.monotonic() > self._until and waited > _OTHERS_HAVE:
+                return [f"{each}{refused.get(str(each), '')}" for each in there]
+            self._nodes |= {each.metadata["name"] for each in there if each.resource.kind == "Node"}
+            refused |= await self._delete(there, for_others=waited > _OTHERS_HAVE)
+            if there and time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                self._tell(f"waiting until these are gone: {in_words(map(str, there))}")
+            # Others can have brought forth more before they went: all are looked at in the end.
+            kinds = list({each.resource: None for each in there}) or all_kinds
+            await asyncio.sleep(_LOOK_SECONDS if there else 0)
+
+    async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
+        """What can't be deleted, and why; `for_others`: also what should have gone by itself."""
+        due = []
+        for each in made:
+            at_once = for_others and each.resource.kind == "Pod"
+            by_us = for_others or not each.goes_with_others
+            if at_once or (by_us and not each.is_going):
+                due.append((each, at_once))
+        answers = await asyncio.gather(
+            *(each.delete(self._client, at_once=at_once) for each, at_once in due)
+        )
+        return {str(each): f" ({why})" for (each, _), why in zip(due, answers, strict=True) if why}
+
+    async def _labelled(self, kinds: Iterable[ApiResource]) -> list[_Made]:
+        found = await asyncio.gather(*(self._made(each, REHEARSAL_LABEL) for each in kinds))
+        return [each for some in found for each in some]
+
+    async def _made(self, kind: ApiResource, selector: str) -> list[_Made]:
+        try:
+            items = await kind.metadata(self._client, labelSelector=selector)
+        except ApiError as error:
+            # Its CRD is gone; or it is served by somebody who isn't there, or kept from us.
+            if error.status in (404, 405) or (kind.group and error.status in (403, 503)):
+                return []
+            raise
+        return [_Made(kind, metadata) for metadata in items]
+
+    async def _nodes_and_groups(self, kinds: Iterable[ApiResource]) -> list[_Made]:
+        """What is labelled; groups of a provider config; nodes of groups that aren't others'.
+
+        Where nobody has rehearsed, what isn't labelled is another operator's.
+        """
+        kinds = list(kinds)
+        found = await self._labelled(kinds)
+        if not self._claimed:
+            return found
+        groups = next((each for each in kinds if each.path() == GROUPS_PATH), None)
+        foreign = set()
+        if groups is not None:
+            everything = await self._made(groups, "")
+            found += await self._made(groups, DERIVED_LABEL)
+            ours = {each.metadata["name"] for each in found if each.resource.kind == KIND}
+            foreign = {each.metadata["name"] for each in everything} - ours
+        nodes = next((each for each in kinds if each.path() == NODES_PATH), None)
+        if nodes is not None:
+            own = [
+                each
+                for each in await self._made(nodes, NODE_GROUP_LABEL)
+                if each.metadata["labels"][NODE_GROUP_LABEL] not in foreign
+            ]
+            found += own
+        return found
+
+    async def _delete_stranded_pods(self, served: ApiResources) -> None:
+        """Pods of whomever for nodes of ours that are gone; Kubernetes takes its time for it."""
+        pods, nodes = served.named("pods", ""), served.named("nodes", "")
+        assert pods is not None and nodes is not None, "every cluster has them"
+        gone = self._nodes - {each["name"] for each in await nodes.metadata(self._client)}
+        params = {"limit": "500"}
+        while gone:
+            page = json.loads(await self._client.request("GET", pods.path(), params=params))
+            stranded = [
+                _Made(pods, each["metadata"])
+                for each in page["items"]
+                if not gone.isdisjoint(nodes_of_pod(each))
+            ]
+            await asyncio.gather(*(each.delete(self._client, at_once=True) for each in stranded))
+            params["continue"] = page["metadata"].get("continue") or ""
+            if not params["continue"]:
+                return
+
+    async def _keep_kinds_in_use(self, served: ApiResources) -> None:
+        """With a CRD go its objects: one that others use stays, and is theirs from now on."""
+        crds = served.named("customresourcedefinitions", "apiextensions.k8s.io")
+        for crd in await self._made(crds, REHEARSAL_LABEL) if crds is not None else ():
+            plural, _, group = crd.metadata["name"].partition(".")
+            kind = served.named(plural, group)
+            others = [] if kind is None else await kind.metadata(self._client)
+            if others and not crd.is_going:
+                self._tell(f"{crd} stays: {others[0]['name']} is none of the rehearsal's")
+                body = {"metadata": {"labels": {REHEARSAL_LABEL: None}}}
+                path = crd.resource.path(name=crd.metadata["name"])
+                await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+
+def in_words(names: Iterable[str]) -> str:
+    """The first few, and how many more."""
+    each = list(names)
+    more = f" and {len(each) - _NAMED:,} more" if len(each) > _NAMED else ""
+    return ", ".join(each[:_NAMED]) + more

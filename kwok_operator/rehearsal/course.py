@@ -1,0 +1,155 @@
+"""The course of a run: its clock, its recording, and what of it conditions ask.
+
+    lines of the recorder, marks of the runner ──> recording.jsonl.gz
+                                              └──> ledger ──> conditions, progress
+
+A file that was cut off, because we were killed, can be read up to its last seconds.
+"""
+
+import asyncio
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.core.rehearsal.expectations import Assertion, Judge, assertions, scopes
+from kwok_operator.core.rehearsal.figures import value
+from kwok_operator.core.rehearsal.ledger import ClusterLedger
+from kwok_operator.core.rehearsal.recording import (
+    EventLine,
+    GroupLine,
+    MarkLine,
+    NodeLine,
+    ObjectLine,
+    PodLine,
+    RecordedLine,
+    RecordingHeader,
+    encode,
+)
+from kwok_operator.models.expectation import ScenarioCondition
+from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.progress import RunProgress
+
+FLUSH_SECONDS: Final = 2.0
+_GZIP: Final = 31
+"""zlib's number for gzip with a header."""
+_CHANGES: Final = (NodeLine, PodLine, GroupLine, ObjectLine)
+
+
+class RunCourse:
+    """One run. Time counts from when it was made. What can't be written raises SettingsError."""
+
+    def __init__(
+        self, path: Path, header: RecordingHeader, conditions: Iterable[ScenarioCondition]
+    ) -> None:
+        self._asked = {id(each): _assertion(each) for each in conditions}
+        self._events = Counter[int]()
+        expected = assertions(header.expect, where="scenario")
+        self._expected = len(expected)
+        self.ledger = ClusterLedger(scopes([*self._asked.values(), *expected]))
+        self._judge = Judge(expected, self.ledger)
+        self._last_mark = ""
+        self._at_the_beginning = False
+        self.changed_at = 0.0
+        """When anything of the cluster last changed."""
+        self._folder = path.parent
+        with outputs.writing(self._folder):
+            self._file = path.open("wb")
+        self._zip: Any = zlib.compressobj(wbits=_GZIP)
+        self._began = time.monotonic()
+        self._over_at: float | None = None
+        self._put(encode(header))
+
+    def now(self) -> float:
+        """Seconds since the run began, until it was over."""
+        if self._over_at is not None:
+            return self._over_at
+        return round(time.monotonic() - self._began, 3)
+
+    def stop(self) -> None:
+        """The run is over; what is written yet is of this moment."""
+        self._over_at = self.now()
+
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """What is written meanwhile was there at 0, not from when each list of it came."""
+        self._at_the_beginning = True
+        try:
+            yield
+        finally:
+            self._at_the_beginning = False
+
+    def write(self, line: RecordedLine) -> None:
+        if self._at_the_beginning:
+            line = replace(line, t=0.0)
+        self._put(encode(line))
+        if self._judge.follows and line.t > self.ledger.now:
+            self._judge.moves_on(line.t)
+        self.ledger.apply(line)
+        self._judge.look(line)
+        if isinstance(line, _CHANGES):
+            self.changed_at = line.t
+        elif isinstance(line, EventLine):
+            for key, asked in self._asked.items():
+                if asked.kind == "event" and asked.counts(line):
+                    self._events[key] += line.count
+
+    def mark(self, what: str, detail: str = "") -> None:
+        line = MarkLine(self.now(), what, detail)
+        self._last_mark = f"{what} {detail}".rstrip() + f", at {line.t:.0f} s"
+        self.write(line)
+
+    def progress(self) -> RunProgress:
+        """How far it is now."""
+        every, groups = self.ledger.all, self.ledger.groups
+        counts = {
+            name: (round(tally.nodes["ready"].value), round(tally.nodes["total"].value))
+            for name, tally in groups.items()
+        }
+        return RunProgress(
+            t=self.now(),
+            ready=round(every.nodes["ready"].value),
+            nodes=round(every.nodes["total"].value),
+            running=round(every.pods["running"].value),
+            pending=round(every.pods["pending"].value),
+            groups={name: count for name, count in counts.items() if count[1]},
+            mark=self._last_mark,
+            decided=self._judge.decided,
+            expected=self._expected,
+        )
+
+    def holds(self, condition: ScenarioCondition) -> bool:
+        """Whether it holds now; never for what only the cluster itself can answer."""
+        asked = self._asked[id(condition)]
+        if asked.kind == "event":
+            return asked.holds(float(self._events[id(condition)]))
+        if asked.kind == "wait":
+            return False
+        number = value(self.ledger.tally(asked.of), asked.figure, self.now())
+        return number is not None and asked.holds(number)
+
+    async def keep_flushed(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            with outputs.writing(self._folder):
+                self._file.write(self._zip.flush(zlib.Z_SYNC_FLUSH))
+                self._file.flush()
+
+    def close(self) -> None:
+        with outputs.writing(self._folder), self._file:
+            self._file.write(self._zip.flush())
+
+    def _put(self, text: str) -> None:
+        data = self._zip.compress(f"{text}\n".encode())
+        if data:
+            with outputs.writing(self._folder):
+                self._file.write(data)
+
+
+def _assertion(condition: ScenarioCondition) -> Assertion:
+    (found,) = assertions([condition.dump()], where="scenario")
+    return found

@@ -1,0 +1,75 @@
+"""Runs a program until its own standard input ends; then ends it, and all that it has started.
+
+    python -m kwok_operator.rehearsal.keeper GRACE_SECONDS PROGRAM [ARGUMENT...]
+
+Whoever holds the other end of the pipe may be killed at any instant: the pipe closes, whatever
+happened, so nothing is left running. A byte through it kills the program at once. Knows nothing of
+rehearsals, and imports nothing of them.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+_CHILD_SUBREAPER: Final = 36
+"""prctl(2): whose parent ends becomes our child, also where it has left its process group."""
+_POLL_SECONDS: Final = 0.05
+_NOT_STARTED: Final = 127
+
+
+def main(argv: list[str]) -> int:
+    """Returns the program's exit status, 128 and the signal's number where it was killed."""
+    grace, command = float(argv[0]), argv[1:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1)
+    try:
+        program = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True
+        )
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror or error}", file=sys.stderr)
+        return _NOT_STARTED
+    ender = threading.Thread(target=_end, args=(program, grace), daemon=True)
+    ender.start()
+    status = program.wait()
+    _kill_the_rest(program.pid)
+    return status if status >= 0 else 128 - status
+
+
+def _end(program: "subprocess.Popen[bytes]", grace: float) -> None:
+    at_once = bool(os.read(0, 1))
+    deadline = time.monotonic() + grace
+    if not at_once:
+        _signal(program.pid, signal.SIGTERM)
+    while not at_once and program.returncode is None and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    _signal(program.pid, signal.SIGKILL)
+
+
+def _signal(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _kill_the_rest(group: int) -> None:
+    _signal(group, signal.SIGKILL)
+    own = Path(f"/proc/{os.getpid()}/task/{threading.main_thread().native_id}/children")
+    while own.exists() and (children := own.read_text(encoding="ascii").split()):
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

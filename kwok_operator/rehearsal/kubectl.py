@@ -1,0 +1,129 @@
+"""kubectl, as a rehearsal uses it: what people would type, with a time after which it is ended."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.rehearsal.programs import KEEPER
+
+LONGEST: Final = 60.0
+_MOST_TEXT: Final = 1 << 20
+_CHUNK: Final = 1 << 16
+_GONE_WITHIN: Final = 5.0
+
+
+class CommandError(KwokOperatorError):
+    """A command failed or took too long; the sentence says which, and what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """One cluster's; `environment` is that of every command of the rehearsal."""
+
+    program: Path
+    environment: Mapping[str, str]
+    context: str | None = None
+
+    async def __call__(
+        self,
+        *arguments: str,
+        stdin: str = "",
+        within: float = LONGEST,
+        cwd: Path | None = None,
+        whole: bool = False,
+        kept: bool = False,
+    ) -> str:
+        """Returns what it prints, all of it if `whole`. Raises CommandError.
+
+        What may take long is `kept`, and ends also if we are killed.
+        """
+        context = [f"--context={self.context}"] if self.context else []
+        command = [str(self.program), *context, *arguments]
+        return await run(
+            command,
+            environment=self.environment,
+            stdin=stdin,
+            within=within,
+            cwd=cwd,
+            most=None if whole else _MOST_TEXT,
+            kept=kept,
+        )
+
+
+async def run(
+    command: list[str],
+    *,
+    environment: Mapping[str, str],
+    within: float,
+    stdin: str = "",
+    cwd: Path | None = None,
+    most: int | None = _MOST_TEXT,
+    kept: bool = False,
+) -> str:
+    """Runs a program to its end, with all that it starts. Raises CommandError.
+
+    One that is `kept` has no input, and ends also if we are killed (keeper.py).
+    """
+    shown = one_line(" ".join([Path(command[0]).name, *command[1:]]), limit=200)
+    if kept:
+        command = [*KEEPER, "0", *command]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{shown}: {getattr(error, 'strerror', None) or error}") from error
+    assert process.stdin and process.stdout and process.stderr
+    try:
+        async with asyncio.timeout(within):
+            out, err, _ = await asyncio.gather(
+                _text(process.stdout, most),
+                _text(process.stderr, most),
+                asyncio.sleep(0) if kept else _feed(process.stdin, stdin.encode()),
+            )
+            await process.wait()
+    except TimeoutError as error:
+        raise CommandError(f"{shown}: it has not ended in {within:g} s") from error
+    finally:
+        # What it has started goes with it, whether it has ended or not.
+        process.stdin.close()
+        if not kept:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        # A pipe that nobody empties keeps wait() from returning.
+        rest = _text(process.stdout, 0), _text(process.stderr, 0), process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*rest), _GONE_WITHIN)
+    if process.returncode:
+        said = err.decode("utf-8", "replace").strip() or out.decode("utf-8", "replace").strip()
+        raise CommandError(
+            f"{shown}: exit status {process.returncode}: {one_line(said, limit=500)}"
+        )
+    return out.decode("utf-8", "replace")
+
+
+async def _text(stream: asyncio.StreamReader, most: int | None) -> bytes:
+    """The beginning of what comes; the rest is read and forgotten, whatever there is of it."""
+    found = bytearray()
+    while chunk := await stream.read(_CHUNK):
+        found += chunk if most is None else chunk[: max(most - len(found), 0)]
+    return bytes(found)
+
+
+async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stream.write(data)
+        await stream.drain()
+    stream.close()

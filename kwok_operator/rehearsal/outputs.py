@@ -1,0 +1,105 @@
+"""The files of a rehearsal: a recording is read, what comes of it is written beside it.
+
+    recording.jsonl.gz --> verdict.json, junit.xml, report.html, summary.md
+
+A recording is read while it goes through memory once; the files are put in place whole.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from kwok_operator.core.rehearsal.inmarkdown import in_markdown
+from kwok_operator.core.rehearsal.page import page
+from kwok_operator.core.rehearsal.reading import RecordingReader
+from kwok_operator.core.rehearsal.verdict import Judged, judged, junit_xml, verdict_json
+from kwok_operator.errors import SettingsError
+
+RECORDING: Final = "recording.jsonl.gz"
+VERDICT: Final = "verdict.json"
+JUNIT: Final = "junit.xml"
+REPORT: Final = "report.html"
+SUMMARY: Final = "summary.md"
+_CHUNK: Final = 2**16
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[RecordingReader]:
+    """A recording, or that of a rehearsal's folder. Raises SettingsError, RecordingError."""
+    path = path / RECORDING if path.is_dir() else path
+    try:
+        with path.open("rb") as file:
+            yield RecordingReader(_chunks(file), name=path.name)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}; check the name") from error
+
+
+def judge(path: Path) -> Judged:
+    """What comes of a recording. Raises SettingsError, RecordingError."""
+    with opened(path) as recording:
+        return judged(recording, name=path.name)
+
+
+@contextmanager
+def begun(folder: Path) -> Iterator[None]:
+    """Makes it, without what a run before has left: that would pass for what comes of this one.
+
+    Nobody else plays into it meanwhile. Raises SettingsError.
+    """
+    with writing(folder):
+        place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(place)
+        raise SettingsError(
+            f"{folder}: another rehearsal plays into it; give --output a folder of its own"
+        ) from error
+    try:
+        with writing(folder):
+            for name in (RECORDING, VERDICT, JUNIT, REPORT, SUMMARY):
+                (folder / name).unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(place)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Makes it, unless it is there. Raises SettingsError, also for what the block can't write."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise SettingsError(
+            f"{folder}: {error.strerror or error}; give --output a folder that can be written"
+        ) from error
+
+
+def write(found: Judged, folder: Path) -> list[Path]:
+    """Writes the files; returns their paths. Raises SettingsError."""
+    texts = {
+        VERDICT: json.dumps(verdict_json(found), indent=2) + "\n",
+        JUNIT: junit_xml(found),
+        REPORT: page(found),
+        SUMMARY: in_markdown(found),
+    }
+    with writing(folder):
+        return [put(folder / name, text) for name, text in texts.items()]
+
+
+def put(path: Path, text: str) -> Path:
+    """Whoever looks at it meanwhile sees the file before or after, never half of one."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8", errors="replace")
+    os.replace(new, path)
+    return path
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk

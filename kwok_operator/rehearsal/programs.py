@@ -1,0 +1,186 @@
+"""Programs that run beside a rehearsal: started, waited for, ended with all that they started.
+
+    Program ── pipe ──> keeper.py ──> the program ──> its log, a file
+
+The pipe closes when we end, even if we are killed; then the keeper ends the program.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import os
+import re
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from kwok_operator.errors import KwokOperatorError
+
+GRACE: Final = 10.0
+"""Seconds from SIGTERM to SIGKILL."""
+KEEPER: Final = (sys.executable, "-P", "-m", "kwok_operator.rehearsal.keeper")
+"""Then come the seconds of grace, and the program."""
+_POLL_SECONDS: Final = 0.1
+_TAIL_BYTES: Final = 16_384
+_REFUSED: Final = 400
+_FATAL: Final = re.compile(r"\bF\d{4} |unknown flag|panic:|Error:|Traceback")
+
+Ready = Callable[[], Awaitable[bool]]
+
+
+class ProgramError(KwokOperatorError):
+    """A program didn't start, didn't get ready, or ended when it should not have."""
+
+
+class Program:
+    """One program; `name` is how sentences call it."""
+
+    def __init__(self, name: str, *, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._keeper: asyncio.subprocess.Process | None = None
+        self._pipe = -1
+
+    async def start(
+        self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, grace: float = GRACE
+    ) -> None:
+        """Starts it. Its log is begun anew. Raises ProgramError."""
+        read, write = os.pipe()
+        try:
+            with self.log.open("wb") as log:
+                self._keeper = await asyncio.create_subprocess_exec(
+                    *KEEPER,
+                    str(grace),
+                    *command,
+                    cwd=cwd,
+                    env=dict(env),
+                    stdin=read,
+                    stdout=log,
+                    stderr=log,
+                    # Ctrl-C is ours to deal with.
+                    start_new_session=True,
+                )
+        except BaseException as error:
+            os.close(write)
+            if isinstance(error, OSError | ValueError):
+                reason = getattr(error, "strerror", None) or error
+                raise ProgramError(f"{self.name} can't be started: {reason}") from error
+            raise
+        finally:
+            os.close(read)
+        self._pipe = write
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs, or before it was started."""
+        return None if self._keeper is None else self._keeper.returncode
+
+    async def wait(self) -> int:
+        """Returns the exit status once it has ended."""
+        if self._keeper is None:
+            raise ProgramError(f"{self.name} was not started")
+        return await self._keeper.wait()
+
+    async def wait_until_ready(self, ready: Ready, *, within: float) -> None:
+        """Raises ProgramError if it ends before, or takes longer than so many seconds."""
+        deadline = time.monotonic() + within
+        while not await ready():
+            if self.status is not None:
+                raise ProgramError(
+                    f"{self.name} has ended with exit status {self.status} before it was ready:"
+                    f" {self.last_words()} (its log: {self.log})"
+                )
+            if time.monotonic() > deadline:
+                raise ProgramError(
+                    f"{self.name} is not ready after {within:g} s: {self.last_words()}"
+                    f" (its log: {self.log})"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def stop(self) -> None:
+        """Ends it with all that it has started; one that has ended, or never began, is fine."""
+        if self._keeper is None:
+            return
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        await self._keeper.wait()
+
+    def kill(self) -> None:
+        """Kills it without a warning, as an outage would."""
+        if self._pipe >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._pipe, b"k")
+
+    def last_words(self) -> str:
+        """The line of its log that says most of why it ended."""
+        with contextlib.suppress(OSError), self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _TAIL_BYTES, 0))
+            text = file.read().decode("utf-8", "replace")
+            lines = [line.strip()[:300] for line in text.splitlines() if line.strip()]
+            # Go programs go on after it, with stacks or with all their flags.
+            fatal = [line for line in lines if _FATAL.search(line)]
+            if lines:
+                return (fatal or lines)[-1]
+        return "it said nothing"
+
+
+def answers(url: str) -> Ready:
+    """Ready once an HTTP GET gives a status below 400."""
+
+    # Not urllib: a proxy in the environment is not for this machine.
+    asked = urlsplit(url)
+    kind = http.client.HTTPSConnection if asked.scheme == "https" else http.client.HTTPConnection
+
+    def answered() -> bool:
+        connection = kind(asked.netloc, timeout=5)
+        try:
+            connection.request("GET", urlunsplit(("", "", asked.path or "/", asked.query, "")))
+            return connection.getresponse().status < _REFUSED
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    async def ready() -> bool:
+        return await asyncio.to_thread(answered)
+
+    return ready
+
+
+def listens(host: str, port: int) -> Ready:
+    """Ready once somebody accepts connections there."""
+
+    async def ready() -> bool:
+        try:
+            async with asyncio.timeout(5):
+                _, writer = await asyncio.open_connection(host, port)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
+    return ready
+
+
+def says(log: Path, pattern: str) -> Ready:
+    """Ready once a line of the log matches."""
+    wanted = re.compile(pattern)
+
+    def said() -> bool:
+        try:
+            with log.open(encoding="utf-8", errors="replace") as lines:
+                # A line without an end comes in pieces.
+                pieces = iter(lambda: lines.readline(_TAIL_BYTES), "")
+                return any(wanted.search(piece) for piece in pieces)
+        except OSError:
+            return False
+
+    async def ready() -> bool:
+        return await asyncio.to_thread(said)
+
+    return ready

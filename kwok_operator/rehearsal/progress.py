@@ -1,0 +1,123 @@
+"""How far a rehearsal is, for who watches it.
+
+    RunCourse.progress() --show--> a table that stays in place, on a terminal with rich
+                               └-> a line now and then, anywhere else
+
+rich is an extra, `kwok-operator[progress]`: it is imported here alone, and only for a terminal.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO
+
+from kwok_operator.core.rehearsal.expectations import AssertionOutcome
+from kwok_operator.errors import one_line
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+_LINE_SECONDS: Final = 5.0
+_MOST_GROUPS: Final = 8
+_MOST_DECIDED: Final = 6
+_DUMB: Final = frozenset({"", "dumb", "unknown"})
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    t: float
+    ready: int
+    nodes: int
+    running: int
+    pending: int
+    groups: Mapping[str, tuple[int, int]]
+    """Nodes of each that has any: those that are ready, and all."""
+    mark: str
+    decided: Sequence[AssertionOutcome]
+    expected: int
+
+    def __str__(self) -> str:
+        pods = f"{self.running} running, {self.pending} pending"
+        return f"{self.t:5.0f} s: nodes {self.ready} of {self.nodes} ready; pods {pods}"
+
+
+Show = Callable[[RunProgress], None]
+Screen = Iterator[tuple[Tell, Show]]
+
+
+def in_lines(tell: Tell) -> Show:
+    """Tells where it is every few seconds, however often it is shown."""
+    told_at = 0.0
+
+    def show(now: RunProgress) -> None:
+        nonlocal told_at
+        if now.t - told_at >= _LINE_SECONDS:
+            told_at = now.t
+            tell(str(now))
+
+    return show
+
+
+@contextmanager
+def screen(stream: TextIO, tell: Tell, *, environ: Mapping[str, str]) -> Screen:
+    """How to tell and to show things on `stream`; where that is no terminal, by `tell`."""
+    live = _live(stream) if environ.get("TERM", "") not in _DUMB and stream.isatty() else None
+    if live is None:
+        yield tell, in_lines(tell)
+        return
+
+    def say(line: str) -> None:
+        with suppress(OSError):  # the terminal is gone
+            live.console.print(one_line(line, limit=10_000), soft_wrap=True)
+
+    def show(now: RunProgress) -> None:
+        with suppress(OSError):
+            live.start()
+            live.update(_table(now), refresh=True)
+
+    try:
+        yield say, show
+    finally:
+        with suppress(OSError):
+            live.stop()
+
+
+def _live(stream: TextIO) -> "Live | None":
+    try:
+        from rich.console import Console
+        from rich.live import Live
+    except ImportError:
+        return None
+    console = Console(file=stream, markup=False, highlight=False, emoji=False)
+    return Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+
+
+def _table(now: RunProgress) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+
+    def row(head: str, text: str, style: str = "") -> None:
+        table.add_row(Text(head, style=style), Text(one_line(text)))
+
+    row("time", f"{now.t:.0f} s")
+    row("pods", f"{now.running} running, {now.pending} pending")
+    row("nodes", f"{now.ready} of {now.nodes} ready")
+    largest = sorted(now.groups.items(), key=lambda each: (-each[1][1], each[0]))
+    for name, (ready, nodes) in largest[:_MOST_GROUPS]:
+        row("", f"{name}: {ready} of {nodes}")
+    if len(largest) > _MOST_GROUPS:
+        row("", f"and {len(largest) - _MOST_GROUPS} more groups")
+    row("last", now.mark or "nothing yet")
+    # What has failed is told before what has held.
+    for each in sorted(now.decided, key=lambda each: each.held)[:_MOST_DECIDED]:
+        head, style = ("held", "green") if each.held else ("FAILED", "red")
+        row(head, f"{each.name}: {each.reason}", style)
+    row("", f"{len(now.decided)} of {now.expected} expectations are decided")
+    return table

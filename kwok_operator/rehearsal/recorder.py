@@ -1,0 +1,250 @@
+"""What happens in a cluster while a rehearsal runs, as the lines of its recording.
+
+    a reflector for each kind ──> observed ──> a line, if it is another state ──> write()
+                                          └──> what is there now
+
+Memory follows what is in the cluster, not the time. Kinds that aren't served have no objects. What
+happened while a watch was broken is in the list that follows, at the time of that list.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Generic, TypeVar
+
+from kwok_operator.constants import GROUPS_PATH, NODES_PATH
+from kwok_operator.core.rehearsal import observed
+from kwok_operator.core.rehearsal.borrowing import is_marked
+from kwok_operator.core.rehearsal.observed import StampClock
+from kwok_operator.core.rehearsal.recording import (
+    GroupLine,
+    GroupState,
+    MarkLine,
+    NodeLine,
+    NodeState,
+    ObjectLine,
+    PodLine,
+    PodState,
+    RecordedLine,
+)
+from kwok_operator.core.untyped import as_map
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.reflector import Reflector
+
+PODS_PATH: Final = "/api/v1/pods"
+EVENTS_PATH: Final = "/api/v1/events"
+BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
+JOBS_PATH: Final = "/apis/batch/v1/jobs"
+_SYNCED_WITHIN: Final = 60.0
+
+S = TypeVar("S")
+Body = dict[str, Any]
+Write = Callable[[RecordedLine], None]
+
+
+class _Kind(Generic[S]):
+    """The objects of one kind as they were last written: the sink of its reflector."""
+
+    def __init__(
+        self,
+        look: Callable[[Body, S | None, float], S],
+        tell: Callable[[float, str, S | None], None],
+        *,
+        now: Callable[[], float],
+        counts: Callable[[Body], bool] = lambda body: True,
+    ) -> None:
+        self._counts = counts
+        self.states: dict[str, S] = {}
+        self._uids: dict[str, str] = {}
+        self._look = look
+        self._tell = tell
+        self._now = now
+
+    def replace(self, items: Sequence[Body], resource_version: int) -> None:
+        there = {_name(item) for item in items if self._counts(item)}
+        for name in [name for name in self.states if name not in there]:
+            self._gone(name)
+        for item in items:
+            self.upsert(item)
+
+    def upsert(self, item: Body) -> None:
+        if not self._counts(item):
+            return
+        name, uid, seen = _name(item), _uid(item), self._now()
+        if self._uids.get(name, uid) != uid:
+            self._gone(name)  # another one of that name: the end of the first was missed
+        before = self.states.get(name)
+        state = self._look(item, before, seen)
+        self._uids[name] = uid
+        self.set(name, state)
+
+    def remove(self, item: Body) -> None:
+        self._gone(_name(item))
+
+    def set(self, name: str, state: S) -> None:
+        """Writes a state, unless it is the one that was written last."""
+        if self.states.get(name) != state:
+            self.states[name] = state
+            self._tell(self._now(), name, state)
+
+    def _gone(self, name: str) -> None:
+        self._uids.pop(name, None)
+        if self.states.pop(name, None) is not None:
+            self._tell(self._now(), name, None)
+
+
+class _Events:
+    """Events: each is told once, and again when it is counted on. What was there before isn't."""
+
+    def __init__(self, *, write: Write, now: Callable[[], float]) -> None:
+        self._write = write
+        self._now = now
+        self._counts: dict[str, int] = {}
+        self._begun = False
+
+    def replace(self, items: Sequence[Body], resource_version: int) -> None:
+        there = {_uid(item) for item in items}
+        self._counts = {uid: n for uid, n in self._counts.items() if uid in there}
+        for item in items:
+            if self._begun:
+                self.upsert(item)
+            else:
+                self._counts[_uid(item)] = observed.event(item).count
+        self._begun = True
+
+    def upsert(self, item: Body) -> None:
+        line, uid = observed.event(item), _uid(item)
+        more = line.count - self._counts.get(uid, 0)
+        if more > 0:
+            self._counts[uid] = line.count
+            self._write(replace(line, t=self._now(), count=more))
+
+    def remove(self, item: Body) -> None:
+        self._counts.pop(_uid(item), None)
+
+
+class RunRecorder:
+    """Watches nodes, pods, groups, Events, PodDisruptionBudgets and Jobs, and writes lines.
+
+    `now()` gives seconds since the run began, `clock` turns stamps into such seconds. With
+    `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        write: Write,
+        clock: StampClock,
+        now: Callable[[], float],
+        marked_only: bool = False,
+    ) -> None:
+        counts = is_marked if marked_only else lambda body: True
+        self._write = write
+        self._now = now
+        self.trouble: dict[str, tuple[float, str]] = {}
+        """By path: since when it can't be watched, and why."""
+        self._prices: dict[str, float | None] = {}
+        self._nodes = _Kind[NodeState](
+            lambda body, before, seen: observed.node(
+                body, price=self._price_of(body), before=before, seen=seen, clock=clock
+            ),
+            lambda t, name, state: write(NodeLine(t, name, state)),
+            now=now,
+            counts=counts,
+        )
+        self._groups = _Kind[GroupState](
+            lambda body, _, __: observed.group(body), self._tell_group, now=now
+        )
+        pods = _Kind[PodState](
+            lambda body, before, seen: observed.pod(body, before=before, seen=seen, clock=clock),
+            lambda t, name, state: write(PodLine(t, name, state)),
+            now=now,
+            counts=counts,
+        )
+        budgets = _Kind[Mapping[str, Any]](
+            lambda body, _, __: observed.budget(body),
+            lambda t, name, state: write(ObjectLine(t, f"PodDisruptionBudget/{name}", state)),
+            now=now,
+            counts=counts,
+        )
+        jobs = _Kind[Mapping[str, Any]](
+            lambda body, before, seen: observed.job(body, before=before, seen=seen, clock=clock),
+            lambda t, name, state: write(ObjectLine(t, f"Job/{name}", state)),
+            now=now,
+            counts=counts,
+        )
+        sinks: dict[str, Any] = {
+            GROUPS_PATH: self._groups,
+            NODES_PATH: self._nodes,
+            PODS_PATH: pods,
+            EVENTS_PATH: _Events(write=write, now=now),
+            BUDGETS_PATH: budgets,
+            JOBS_PATH: jobs,
+        }
+        self._reflectors = [self._reflector(client, path, sink) for path, sink in sinks.items()]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]:
+        """What is there now."""
+        return self._nodes.states
+
+    async def start(self) -> None:
+        """Returns once all that is there has been written. Raises TimeoutError."""
+        self._tasks = [asyncio.create_task(each.run(), name="record") for each in self._reflectors]
+        async with asyncio.timeout(_SYNCED_WITHIN):
+            for each in self._reflectors:
+                await each.synced.wait()
+
+    async def follow(self) -> None:
+        """Returns never. Raises what one has ended with, or it would seem that nothing happens."""
+        ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _reflector(self, client: KubeClient, path: str, sink: Any) -> Reflector[Body]:
+        def in_trouble(told: str | None) -> None:
+            if told is None:
+                self.trouble.pop(path, None)
+            else:
+                self.trouble.setdefault(path, (self._now(), told))
+            self._write(MarkLine(self._now(), f"watch {path}", told or "watched again"))
+
+        return Reflector(
+            client=client,
+            path=path,
+            sink=sink,
+            decoder=OBJECTS,
+            optional=path == GROUPS_PATH,
+            on_trouble=in_trouble,
+        )
+
+    def _price_of(self, node: Body) -> float | None:
+        group = self._groups.states.get(observed.group_of(node))
+        return None if group is None else group.price
+
+    def _tell_group(self, t: float, name: str, state: GroupState | None) -> None:
+        self._write(GroupLine(t, name, state))
+        if state is None or state.price == self._prices.get(name):
+            return
+        self._prices[name] = state.price
+        for node, there in list(self._nodes.states.items()):
+            if there.group == name:
+                self._nodes.set(node, replace(there, price=state.price))
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    metadata = as_map(item.get("metadata"))
+    namespace, name = metadata.get("namespace"), str(metadata.get("name"))
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _uid(item: Mapping[str, Any]) -> str:
+    return str(as_map(item.get("metadata")).get("uid"))

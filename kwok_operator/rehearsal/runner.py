@@ -1,0 +1,342 @@
+"""A rehearsal, from its scenario to its verdict.
+
+    stage (cluster, operator) -> apply -> processes ready -> the clock starts
+      workloads arrive      \\
+      timeline               }-> until: settled, a condition, at most -> waits of the end -> verdict
+      processes are watched /
+
+What is recorded is judged from the file, as `kwok-operator report` would judge it later. Whatever
+happens, the recording gets its end, and what was started is ended.
+"""
+
+import asyncio
+import shlex
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kwok_operator import __version__
+from kwok_operator.controlplane import ControlPlaneError
+from kwok_operator.core.rehearsal.observed import StampClock
+from kwok_operator.core.rehearsal.recording import EndLine, RecordingHeader, WaitLine
+from kwok_operator.core.rehearsal.verdict import Judged
+from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, one_line
+from kwok_operator.models.expectation import DEFAULT_WAIT, AtTime, Expectation, ScenarioCondition
+from kwok_operator.models.process import Ends, Starts
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.models.timeline import Step
+from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
+from kwok_operator.rehearsal.calls import ShimCalls
+from kwok_operator.rehearsal.course import RunCourse
+from kwok_operator.rehearsal.kubectl import CommandError
+from kwok_operator.rehearsal.programs import ProgramError
+from kwok_operator.rehearsal.progress import Show, Tell, in_lines
+from kwok_operator.rehearsal.recorder import RunRecorder
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.stage import FindProgram, Stage, stage
+from kwok_operator.rehearsal.steps import apply, perform, set_outage
+from kwok_operator.signals import cancelled_by_signals
+
+_LOOK_SECONDS: Final = 0.1
+_PROGRESS_SECONDS: Final = 0.5
+_BLIND_SECONDS: Final = 20.0
+_COMPONENTS_SECONDS: Final = 3.0
+_ASKED_PATH: Final = "/api/v1/namespaces/default"
+_ASK_SECONDS: Final = 1.0
+"""Between two questions of a condition that only the cluster can answer."""
+
+
+class _Died(KwokOperatorError):
+    """The run can't go on; the sentence says why."""
+
+
+async def rehearse(
+    scenario: Scenario,
+    settings: RehearseSettings,
+    *,
+    folder: Path,
+    find_program: FindProgram,
+    tell: Tell,
+    show: Show | None = None,
+) -> Judged:
+    """Plays the scenario; its files are in `folder` then. Without `show` its progress is told.
+
+    Raises KwokOperatorError and ControlPlaneError where it could not begin.
+    """
+    logs = (folder / "logs").absolute()  # programs run in the folder of the scenario
+    with outputs.begun(folder):
+        with outputs.writing(logs):
+            for old in logs.glob(f"*{ShimCalls.SUFFIX}"):
+                old.unlink()  # of a run before, in the same folder
+        path = folder / outputs.RECORDING
+        with cancelled_by_signals():
+            try:
+                async with stage(
+                    scenario, settings, logs=logs, find_program=find_program, tell=tell
+                ) as ready:
+                    tell("applying what is there at the beginning")
+                    await make_namespaces(ready, scenario)
+                    await apply(ready, scenario.apply)
+                    for process in scenario.processes:
+                        if process.starts is Starts.AT_ONCE:
+                            tell(f"starting {process.name}")
+                            await ready.start(process)
+                    shown = show or in_lines(tell)
+                    await Rehearsal(ready, scenario, path, tell=tell, show=shown).play()
+                    tell("clearing up")
+            except asyncio.CancelledError:
+                if not path.exists():
+                    raise
+        found = outputs.judge(path)
+        outputs.write(found, folder)
+        return found
+
+
+class Rehearsal:
+    """One run, from when the clock starts to the end of the recording."""
+
+    def __init__(
+        self, stage: Stage, scenario: Scenario, path: Path, *, tell: Tell, show: Show
+    ) -> None:
+        self._stage = stage
+        self._scenario = scenario
+        self._tell = tell
+        self._show = show
+        conditions = [step.after for step in scenario.timeline if step.after is not None]
+        if scenario.until.condition is not None:
+            conditions.append(scenario.until.condition)
+        header = RecordingHeader(
+            scenario=scenario.name,
+            teaches=scenario.teaches,
+            seed=scenario.draws_from,
+            started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            versions={"kwok-operator": __version__, **stage.versions},
+            expect=tuple(each.dump() for each in scenario.expect),
+        )
+        self._course = RunCourse(path, header, conditions)
+        began = time.time_ns() // 1_000_000 - round(self._course.now() * 1_000)
+        self._recorder = RunRecorder(
+            client=stage.client,
+            write=self._course.write,
+            clock=StampClock(began),
+            now=self._course.now,
+            marked_only=stage.borrowed is not None,
+        )
+        self._calls = ShimCalls(stage.logs, write=self._course.write, now=self._course.now)
+        self._answered = self._course.now()
+        """When the cluster last gave an answer."""
+        self._busy = 0
+        """How many things of the scenario are still to be done."""
+        self._unplayed = {n: step.action for n, step in enumerate(scenario.timeline)}
+        """Steps that haven't begun."""
+
+    async def play(self) -> None:
+        """Plays it to its end. What goes wrong from now on is in the recording."""
+        course = self._course
+        reason, detail = "interrupted", ""
+        try:
+            with course.beginning():
+                await self._recorder.start()
+            self._tell(f"rehearsing {self._scenario.name}")
+            async with self._meanwhile():
+                over = await self._until_it_is_over()
+            # What is asked now takes its time, which is none of the run.
+            await self._recorder.stop()
+            course.stop()
+            await self._ask_at_the_end()
+            reason, detail = over
+        except* KwokOperatorError as group:
+            reason, detail = "died", one_line(_first(group), limit=1_000)
+        except* TimeoutError:
+            reason, detail = "died", "the API server doesn't list what is there"
+        finally:
+            await self._recorder.stop()
+            self._calls.look()
+            course.write(EndLine(course.now(), reason, detail))
+            course.close()
+
+    @asynccontextmanager
+    async def _meanwhile(self) -> AsyncIterator[None]:
+        """What goes on until it is over; the first that fails ends it."""
+        async with asyncio.TaskGroup() as tasks:
+            going = [
+                tasks.create_task(self._course.keep_flushed()),
+                tasks.create_task(self._watch_processes()),
+                tasks.create_task(self._recorder.follow()),
+                tasks.create_task(self._watch_cluster()),
+                tasks.create_task(self._watch_components()),
+                tasks.create_task(self._ask_cluster()),
+                tasks.create_task(self._follow_calls()),
+                tasks.create_task(self._show_progress()),
+            ]
+            works = [self._arrive()]
+            works += [self._step(n, step) for n, step in enumerate(self._scenario.timeline)]
+            self._busy = len(works)
+            going += [tasks.create_task(self._counted(work)) for work in works]
+            for number, expected in enumerate(self._scenario.expect):
+                if expected.wait is not None and isinstance(expected.when, AtTime):
+                    going.append(
+                        tasks.create_task(self._wait_at(number, expected, expected.when.at))
+                    )
+            yield
+            for task in going:
+                task.cancel()
+
+    async def _counted(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        finally:
+            self._busy -= 1
+
+    async def _arrive(self) -> None:
+        await arrive(self._stage, self._course, self._scenario)
+        self._course.mark("all workloads have arrived")
+
+    async def _until_it_is_over(self) -> tuple[str, str]:
+        until, course = self._scenario.until, self._course
+        while course.now() < until.at_most:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if until.condition is not None:
+                if await self._holds(until.condition):
+                    return "condition", ""
+            elif until.settled is not None and not self._busy:
+                quiet = course.now() - course.changed_at >= until.settled
+                if quiet and not self._recorder.trouble and self._is_answered:
+                    return "settled", ""
+        after = f"after {until.at_most:g} s"
+        if self._unplayed:
+            number, action = min(self._unplayed.items())
+            return "unplayed", f"timeline[{number}], {action}, had not begun {after}"
+        return "atMost", after
+
+    async def _holds(self, condition: ScenarioCondition) -> bool:
+        if condition.wait is None:
+            return self._course.holds(condition)
+        held, _ = await self._ask(condition.wait, within=_ASK_SECONDS)
+        return held
+
+    async def _step(self, number: int, step: Step) -> None:
+        course, what = self._course, f"{step.action}"
+        if step.after is not None:
+            while not await self._holds(step.after):  # noqa: ASYNC110 - it drifts with time
+                await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(step.delay)
+        else:
+            await asyncio.sleep(max((step.at or 0.0) - course.now(), 0.0))
+        self._unplayed.pop(number)
+        try:
+            if step.outage is not None:
+                whom = step.outage.group or step.outage.pool or ""
+                await set_outage(self._stage, step.outage, on=True)
+                course.mark("outage begins", whom)
+                if step.outage.span is not None:
+                    await asyncio.sleep(step.outage.span)
+                    await set_outage(self._stage, step.outage, on=False)
+                    course.mark("outage ends", whom)
+                return
+            if step.start is not None:
+                (process,) = (p for p in self._scenario.processes if p.name == step.start)
+                await self._stage.start(process)
+                detail = step.start
+            else:
+                detail = await perform(self._stage, step, dict(self._recorder.nodes))
+            course.mark(what, detail)
+        except (CommandError, ProgramError) as error:
+            if step.run is not None and step.run.may_fail:
+                course.mark(f"{what} failed", str(error))
+                return
+            raise _Died(f"timeline[{number}], {what}: {error}") from error
+
+    async def _watch_processes(self) -> None:
+        """Those that never should end don't, and those that must end well do."""
+        ends = {each.name: each.ends for each in self._scenario.processes}
+        told = set[str]()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for name, program in {**self._stage.programs, **self._stage.beside}.items():
+                # Who plays a trace waits for its end, which is none of a process.
+                if program.status is None or name in told or name.startswith(TRACE):
+                    continue
+                told.add(name)
+                self._course.mark(f"{name} has ended", f"exit status {program.status}")
+                end = ends.get(name, Ends.NEVER)
+                if end is Ends.NEVER or (end is Ends.MUST and program.status):
+                    raise _Died(
+                        f"{name} has ended with exit status {program.status}:"
+                        f" {program.last_words()} (its log: {program.log})"
+                    )
+
+    async def _watch_cluster(self) -> None:
+        """What can't be seen doesn't settle."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for path, (since, why) in self._recorder.trouble.items():
+                if self._course.now() - since > _BLIND_SECONDS:
+                    raise _Died(f"{path} can't be watched for {_BLIND_SECONDS:g} s: {why}")
+
+    @property
+    def _is_answered(self) -> bool:
+        return self._course.now() - self._answered < 2 * _COMPONENTS_SECONDS
+
+    async def _ask_cluster(self) -> None:
+        """A server that stands still breaks no watch for a long time."""
+        while True:
+            try:
+                await self._stage.client.request("GET", _ASKED_PATH, timeout=_BLIND_SECONDS)
+            except ApiUnreachableError as error:
+                if self._course.now() - self._answered > _BLIND_SECONDS:
+                    raise _Died(f"no answer for {_BLIND_SECONDS:g} s: {error}") from error
+            else:
+                self._answered = self._course.now()
+            await asyncio.sleep(_COMPONENTS_SECONDS)
+
+    async def _watch_components(self) -> None:
+        """Without its scheduler a cluster looks as if nothing were left to do."""
+        while True:
+            await asyncio.sleep(_COMPONENTS_SECONDS)
+            try:
+                self._stage.check_cluster()
+            except ControlPlaneError as error:
+                raise _Died(str(error)) from error
+
+    async def _follow_calls(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._calls.look()
+
+    async def _ask_at_the_end(self) -> None:
+        for number, expected in enumerate(self._scenario.expect):
+            if expected.wait is not None and not isinstance(expected.when, AtTime):
+                await self._wait_for(number, expected)
+
+    async def _wait_at(self, number: int, expected: Expectation, at: float) -> None:
+        await asyncio.sleep(max(at - self._course.now(), 0.0))
+        await self._wait_for(number, expected)
+
+    async def _wait_for(self, number: int, expected: Expectation) -> None:
+        within = expected.within or DEFAULT_WAIT
+        held, said = await self._ask(expected.wait or "", within=within)
+        self._course.write(WaitLine(self._course.now(), number, held, said))
+
+    async def _ask(self, question: str, *, within: float) -> tuple[bool, str]:
+        try:
+            asked = ["wait", *shlex.split(question), f"--timeout={within:g}s"]
+            said = await self._stage.kubectl(*asked, within=within + 15, kept=True)
+        except CommandError as error:
+            return False, str(error)
+        return True, one_line(said, limit=300)
+
+    async def _show_progress(self) -> None:
+        while True:
+            await asyncio.sleep(_PROGRESS_SECONDS)
+            self._show(self._course.progress())
+
+
+def _first(group: BaseExceptionGroup[KwokOperatorError]) -> str:
+    for error in group.exceptions:
+        return _first(error) if isinstance(error, BaseExceptionGroup) else str(error)
+    return ""

@@ -1,0 +1,315 @@
+"""Where a rehearsal takes place: a cluster with the operator in it, and the scenario's processes.
+
+    temporary control plane, or --kubeconfig (borrowed.py) --> CRDs, rights --> the operator
+                                                           --> processes
+
+Everything here is undone in the reverse order, whatever happens: programs end with us even if we
+are killed (programs.py), and so does a control plane of our own (controlplane/ownership.py). The
+operator runs as its service account, with the rights that deploy/ gives and no others: what an
+administrator sends is exempt from the API server's queues.
+"""
+
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kwok_operator import controlplane
+from kwok_operator.core.manifests import Manifest, identity, in_order, read_manifests
+from kwok_operator.core.rehearsal.autoscaler import autoscaler_flags
+from kwok_operator.core.rehearsal.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.models.process import ClusterAutoscaler, Readiness, ScenarioProcess
+from kwok_operator.models.scenario import Component, Scenario
+from kwok_operator.rehearsal.borrowed import BorrowedCluster, borrow, clear, only_this_cluster
+from kwok_operator.rehearsal.calls import ShimCalls
+from kwok_operator.rehearsal.clearing import Clearing
+from kwok_operator.rehearsal.kubectl import Kubectl
+from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.signals import to_its_end
+
+_OPERATOR: Final = "kwok-operator"
+# -P: a signal.py beside the scenario is none of Python's.
+_OURS: Final = (sys.executable, "-P", "-m", "kwok_operator")
+_MANIFESTS: Final = Path(__file__).parent.parent / "manifests"
+_INSTALLED: Final = frozenset(
+    """CustomResourceDefinition Namespace ServiceAccount ClusterRole ClusterRoleBinding Role
+    RoleBinding""".split()
+)
+_CRD: Final = "CustomResourceDefinition"
+_READY_WITHIN: Final = 60.0
+_AUTOSCALER_WITHIN: Final = 120.0
+_TOKEN_FOR: Final = "168h"
+
+Tell = Callable[[str], None]
+FindProgram = Callable[[str], Path | None]
+
+
+class StageError(KwokOperatorError):
+    """The rehearsal could not be set up; the sentence says what, and what to do."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """A cluster that is ready, and what runs beside it."""
+
+    kubectl: Kubectl
+    client: KubeClient
+    environment: Mapping[str, str]
+    kubeconfig: Path
+    folder: Path
+    """Of the scenario: commands run there."""
+    logs: Path
+    versions: Mapping[str, str]
+    find_program: FindProgram
+    tell: Tell
+    check_cluster: Callable[[], None] = lambda: None
+    """Raises ControlPlaneError where a component of our own has ended. Looks at all processes."""
+    borrowed: BorrowedCluster | None = None
+    """None where the cluster is the rehearsal's own."""
+    programs: dict[str, Program] = field(default_factory=dict)
+    """Those that run, by their names in the scenario."""
+    _beside: dict[str, list[Program]] = field(default_factory=dict)
+
+    async def start(self, process: ScenarioProcess) -> None:
+        """Starts a process of the scenario, and returns once it is ready. Raises ProgramError."""
+        program = Program(process.name, log=self.logs / f"{process.name}.log")
+        wanted, ready, within = process.ready, None, _READY_WITHIN
+        if process.cluster_autoscaler is not None:
+            address = _free_address()
+            command = await self._autoscaler(process.name, process.cluster_autoscaler, address)
+            ready, within = answers(f"http://{address}/health-check"), _AUTOSCALER_WITHIN
+        else:
+            command = [self._filled(each) for each in process.command or ()]
+            command[0] = str(self.find_program(command[0]) or command[0])
+        if wanted is not None:
+            ready, within = self._readiness(wanted, program), wanted.within
+        environment = {**self.environment, **{k: self._filled(v) for k, v in process.env.items()}}
+        self.programs[process.name] = program
+        await program.start(command, env=environment, cwd=self.folder)
+        if ready is not None:
+            await program.wait_until_ready(ready, within=within)
+
+    @property
+    def beside(self) -> dict[str, Program]:
+        """What was started for processes, such as shims, by what they are called."""
+        return {each.name: each for some in self._beside.values() for each in some}
+
+    async def stop(self, name: str) -> None:
+        """Ends a process with what runs beside it."""
+        program = self.programs.pop(name, None)
+        for each in [*([program] if program else ()), *self._beside.pop(name, ())]:
+            await each.stop()
+
+    async def stop_all(self) -> None:
+        for name in [*self.programs]:
+            await self.stop(name)
+
+    def marked(self, manifest: Manifest) -> Manifest:
+        """As it is to be created."""
+        return manifest if self.borrowed is None else self.borrowed.marked(manifest)
+
+    def command(self, words: tuple[str, ...], env: Mapping[str, str]) -> dict[str, Any]:
+        """A command of the timeline, for kubectl.run."""
+        command = [self._filled(each) for each in words]
+        command[0] = str(self.find_program(command[0]) or command[0])
+        environment = {**self.environment, **{k: self._filled(v) for k, v in env.items()}}
+        return {"command": command, "environment": environment, "cwd": self.folder}
+
+    def _filled(self, text: str) -> str:
+        for name in ("KUBECONFIG", "REHEARSAL"):
+            text = text.replace(f"$({name})", self.environment[name])
+        return text
+
+    def _readiness(self, wanted: Readiness, program: Program) -> Ready:
+        if wanted.http is not None:
+            return answers(self._filled(wanted.http))
+        if wanted.tcp is not None:
+            host, _, port = wanted.tcp.rpartition(":")
+            return listens(host, int(port))
+        return says(program.log, wanted.says or "")
+
+    async def _autoscaler(self, name: str, wanted: ClusterAutoscaler, address: str) -> list[str]:
+        """Starts a shim for it, and gives its command."""
+        listen, health = _free_address(), _free_address()
+        flags = [f"--listen={listen}", f"--metrics-listen={health}"]
+        flags.append(f"--kubeconfig={self.kubeconfig}")
+        flags.append(f"--calls-log={self.logs / name}{ShimCalls.SUFFIX}")
+        if wanted.api_trouble is not None:
+            trouble = self.logs / f"{name}.trouble.yaml"
+            trouble.write_text(json.dumps(wanted.api_trouble), encoding="utf-8")
+            flags.append(f"--api-trouble={trouble}")
+        shim = Program(f"the shim of {name}", log=self.logs / f"{name}.shim.log")
+        self._beside.setdefault(name, []).append(shim)
+        await shim.start([*_OURS, "shim", *flags], env=self.environment, cwd=self.folder)
+        await shim.wait_until_ready(answers(f"http://{health}/readyz"), within=_READY_WITHIN)
+        config = self.logs / f"{name}.cloud-config.yaml"
+        config.write_text(json.dumps({"address": listen}), encoding="utf-8")
+        program = self.find_program(wanted.binary)
+        return [
+            str(program or wanted.binary),
+            *autoscaler_flags(
+                wanted,
+                cloud_config=str(config),
+                kubeconfig=str(self.kubeconfig),
+                namespace=REHEARSAL_NAMESPACE,
+                address=address,
+            ),
+        ]
+
+
+@asynccontextmanager
+async def stage(
+    scenario: Scenario,
+    settings: RehearseSettings,
+    *,
+    logs: Path,
+    find_program: FindProgram,
+    tell: Tell,
+) -> AsyncIterator[Stage]:
+    """A cluster with a running operator. Raises KwokOperatorError, ControlPlaneError."""
+    async with AsyncExitStack() as stack:
+        cluster, kubeconfig, check = await _cluster(scenario, settings, stack, tell=tell)
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "REHEARSAL": str(logs.parent),
+            "PATH": f"{cluster.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        kubectl = Kubectl(cluster, environment)
+        connection = await load_connection(kubeconfig=str(kubeconfig))
+        client = await stack.enter_async_context(KubeClient(connection=connection))
+        made = Stage(
+            kubectl=kubectl,
+            client=client,
+            environment=environment,
+            kubeconfig=kubeconfig,
+            folder=settings.scenario.absolute().parent,
+            logs=logs,
+            versions=await _versions(kubectl),
+            find_program=find_program,
+            tell=tell,
+            check_cluster=check,
+        )
+        clearing = Clearing(client, tell=tell)
+        if settings.own_cluster:
+            await _install(kubectl)
+        else:
+            made.borrowed = BorrowedCluster(client, kubectl, scenario, folder=made.folder)
+            tell("looking at what is in the cluster")
+            around = borrow(
+                made.borrowed, _manifests(), clearing=clearing, keep=settings.keep, tell=tell
+            )
+            await stack.enter_async_context(around)
+        await _wait_for_crds(kubectl)
+        flags = dict(scenario.cluster.flags.get(Component.OPERATOR, {}))
+        if scenario.seed is not None:
+            flags.setdefault("cloud-seed", scenario.seed)
+        operator = await _operator(made, flags)
+        stack.push_async_callback(lambda: to_its_end(operator.stop()))
+        if made.borrowed is not None and not settings.keep:
+            # While there is an operator: it is the fastest to delete nodes.
+            stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, tell=tell)
+        stack.push_async_callback(lambda: to_its_end(made.stop_all()))
+        yield made
+
+
+async def _cluster(
+    scenario: Scenario, settings: RehearseSettings, stack: AsyncExitStack, *, tell: Tell
+) -> tuple[Path, Path, Callable[[], None]]:
+    """kubectl, the kubeconfig, and what raises ControlPlaneError where the cluster is broken."""
+    if not settings.own_cluster:
+        found = shutil.which("kubectl")
+        if found is None:
+            raise StageError("kubectl is not on PATH; install it, or leave --kubeconfig away")
+        kubectl = Path(found)
+        own = await stack.enter_async_context(only_this_cluster(kubectl, settings))
+        return kubectl, own, lambda: None
+    flags = {
+        component.value: dict(given)
+        for component, given in scenario.cluster.flags.items()
+        if component is not Component.OPERATOR
+    }
+    wanted = controlplane.Settings.from_environ(
+        {**os.environ, **({"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {})}
+    )
+    # With Stages, so that profiles of pods are played.
+    making = controlplane.async_temporary(
+        "rehearsal", keep=settings.keep, settings=wanted, stages=True, flags=flags
+    )
+    cluster = await stack.enter_async_context(making)
+    if settings.keep:
+        tell(f"the cluster stays: export KUBECONFIG={cluster.kubeconfig}")
+    return cluster.kubectl, cluster.kubeconfig, cluster.check
+
+
+async def _versions(kubectl: Kubectl) -> dict[str, str]:
+    found = json.loads(await kubectl("version", "--output=json"))
+    return {"kubernetes": str(found.get("serverVersion", {}).get("gitVersion", ""))}
+
+
+def _manifests() -> list[Manifest]:
+    """The CRDs, and the rights of all overlays: what isn't asked for is not made use of."""
+    found = [
+        manifest
+        for path in sorted(_MANIFESTS.glob("*.yaml"))
+        for manifest in read_manifests(path.read_text(encoding="utf-8"), where=path.name)
+        if manifest["kind"] in _INSTALLED
+    ]
+    return in_order({identity(manifest): manifest for manifest in found}.values())
+
+
+async def _install(kubectl: Kubectl) -> None:
+    crds = [m for m in _manifests() if m["kind"] == _CRD]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
+    rest = [namespace, *(m for m in _manifests() if m["kind"] != _CRD)]
+    for some in (crds, rest):
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
+        await kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
+
+
+async def _wait_for_crds(kubectl: Kubectl) -> None:
+    names = [str(m["metadata"]["name"]) for m in _manifests() if m["kind"] == _CRD]
+    await kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *names)
+
+
+async def _operator(made: Stage, flags: Mapping[str, str]) -> Program:
+    token = await made.kubectl(
+        "create", "token", _OPERATOR, f"--namespace={_OPERATOR}", f"--duration={_TOKEN_FOR}"
+    )
+    config = json.loads(await made.kubectl("config", "view", "--minify", "--raw", "-o", "json"))
+    (context,) = config["contexts"]
+    config["users"] = [{"name": _OPERATOR, "user": {"token": token.strip()}}]
+    context["context"] |= {"user": _OPERATOR, "namespace": _OPERATOR}
+    path = made.kubeconfig.with_name("operator.kubeconfig")
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    address = _free_address()
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    command = [*_OURS, "run", f"--kubeconfig={path}", f"--listen={address}", *given]
+    operator = Program("the operator", log=made.logs / "operator.log")
+    await operator.start(command, env=made.environment, cwd=made.folder)
+    try:
+        await operator.wait_until_ready(answers(f"http://{address}/readyz"), within=_READY_WITHIN)
+    except BaseException:
+        await operator.stop()
+        raise
+    return operator
+
+
+def _free_address() -> str:
+    """An address of this machine where nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"

@@ -1,0 +1,115 @@
+"""What a scenario does to the cluster: objects applied, scaled, patched, deleted; nodes cordoned.
+
+Each as people would do it, with kubectl, so what a scenario does can be done by hand.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.core.rehearsal.recording import NodeState
+from kwok_operator.models.timeline import (
+    ApplySource,
+    NodesStep,
+    OutageStep,
+    PatchStep,
+    Step,
+)
+from kwok_operator.rehearsal.kubectl import run
+from kwok_operator.rehearsal.stage import Stage
+from kwok_operator.rehearsal.surroundings import is_kustomization
+
+_APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
+_APPLY_WITHIN: Final = 600.0
+"""Seconds; an imported cluster has thousands of objects."""
+_MOST_AT_ONCE: Final = 200
+
+
+async def apply(stage: Stage, sources: Sequence[ApplySource]) -> None:
+    """Applies files, folders and objects, in their order. Raises KwokOperatorError."""
+    if stage.borrowed is not None:
+        await _apply_objects(stage, await stage.borrowed.objects_of(sources))
+        return
+    objects: list[dict[str, Any]] = []
+    for source in sources:
+        if source.object is not None:
+            objects.append(source.object)
+            continue
+        await _apply_objects(stage, objects)
+        objects = []
+        path = stage.folder / (source.path or "")
+        flag = "--kustomize" if is_kustomization(path) else "--filename"
+        await stage.kubectl(*_APPLY, f"{flag}={path}", within=_APPLY_WITHIN)
+    await _apply_objects(stage, objects)
+
+
+async def _apply_objects(stage: Stage, objects: Sequence[dict[str, Any]]) -> None:
+    if objects:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        await stage.kubectl(*_APPLY, "--filename=-", stdin=text, within=_APPLY_WITHIN)
+
+
+async def perform(stage: Stage, step: Step, nodes: dict[str, NodeState]) -> str:
+    """Does it, and says what was done. `nodes` are those that are there.
+
+    Raises CommandError or ProgramError.
+    """
+    match step:
+        case Step(apply=sources) if sources is not None:
+            await apply(stage, sources)
+            return f"applied {len(sources)}"
+        case Step(scale=scale) if scale is not None:
+            await stage.kubectl(
+                "scale", scale.what, f"--replicas={scale.replicas}", f"-n={scale.namespace}"
+            )
+            return f"{scale.what} to {scale.replicas}"
+        case Step(patch=patch) if patch is not None:
+            await _patch(stage, patch)
+            return patch.what
+        case Step(delete=gone) if gone is not None:
+            await stage.kubectl("delete", gone.what, f"-n={gone.namespace}", "--wait=false")
+            return gone.what
+        case Step(cordon=some) if some is not None:
+            return await _cordon(stage, "cordon", some, nodes)
+        case Step(uncordon=some) if some is not None:
+            return await _cordon(stage, "uncordon", some, nodes)
+        case Step(run=command) if command is not None:
+            given = stage.command(command.command, command.env)
+            await run(**given, within=command.within, kept=True)
+            return " ".join(command.command)
+        case Step(stop=name) if name is not None:
+            await stage.stop(name)
+            return name
+    raise AssertionError(step)
+
+
+async def set_outage(stage: Stage, outage: OutageStep, *, on: bool) -> None:
+    """Begins or ends an outage of a group or pool. Raises CommandError."""
+    if outage.group is not None:
+        what, spec = f"kng/{outage.group}", {"cloud": {"outage": on}}
+        await _patch(stage, PatchStep(what=what, patch={"spec": spec}))
+    else:
+        await _patch(stage, PatchStep(what=f"kpool/{outage.pool}", patch={"spec": {"outage": on}}))
+
+
+async def _patch(stage: Stage, patch: PatchStep) -> None:
+    await stage.kubectl(
+        "patch", patch.what, f"-n={patch.namespace}", "--type=merge",
+        f"--patch={json.dumps(patch.patch)}",
+    )  # fmt: skip
+
+
+async def _cordon(stage: Stage, verb: str, some: NodesStep, nodes: dict[str, NodeState]) -> str:
+    if some.group is not None:
+        names = sorted(name for name, node in nodes.items() if node.group == some.group)
+    else:
+        # In a cluster with real nodes, those are not what is meant.
+        of_groups = f",{NODE_GROUP_LABEL}" if stage.borrowed is not None else ""
+        selector = f"--selector={some.selector}{of_groups}"
+        found = await stage.kubectl("get", "nodes", selector, "-o=name")
+        names = sorted(name.removeprefix("node/") for name in found.split())
+    names = names[: some.count]
+    for first in range(0, len(names), _MOST_AT_ONCE):
+        await stage.kubectl(verb, *names[first : first + _MOST_AT_ONCE])
+    return f"{len(names)} nodes"

@@ -1,0 +1,230 @@
+"""What a scenario names on this machine: files and folders to apply, programs, traces.
+
+Only reads. What stands in the files is the core's to judge (`core/rehearsal/checks.py`).
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.core.rehearsal.surroundings import Material, UnusableReferenceError
+from kwok_operator.core.untyped import as_list, as_map
+from kwok_operator.core.words import shown
+from kwok_operator.core.yamltext import load_documents
+from kwok_operator.errors import KwokOperatorError, ManifestError, SettingsError
+from kwok_operator.importing.traces.replay import planned
+from kwok_operator.importing.traces.settings import ReplaySettings
+
+KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+MAX_BYTES: Final = 2 * 1024 * 1024
+"""Of all files: what comes after isn't looked into, as YAML with lines takes seconds for a MiB. An
+import has its groups first."""
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_BROUGHT: Final = frozenset({"kubectl"})
+"""Programs that a rehearsal has of itself."""
+_PLAIN: Final = frozenset({"apiVersion", "kind", "metadata", "resources", "sortOptions"})
+_MOST_FILES: Final = 10_000
+_LONGEST_NAME: Final = 250
+
+CheckTrouble = Callable[[object], object]
+"""Raises ValueError with a sentence."""
+
+
+class LocalSurroundings:
+    """As the scenario's file sees them; `binaries` says where programs are by name."""
+
+    def __init__(
+        self,
+        scenario: Path,
+        *,
+        own_cluster: bool = True,
+        kubernetes: Sequence[str] = (),
+        binaries: Mapping[str, Path] | None = None,
+        search_path: str | None = None,
+        check_trouble: CheckTrouble = lambda plan: plan,
+    ) -> None:
+        self.own_cluster = own_cluster
+        self.kubernetes = tuple(kubernetes)
+        self._scenario = scenario
+        self._binaries = dict(binaries or {})
+        self._search_path = search_path
+        self._check_trouble = check_trouble
+        self._left = MAX_BYTES
+        self._seen: set[Path] = set()
+
+    def material(self, path: str) -> Material:
+        if "://" in path:
+            raise UnusableReferenceError("is an address; download it, and name the file")
+        try:
+            return self._material(self._folder / path, ())
+        except ManifestError as error:
+            raise UnusableReferenceError(f"can't be used: {error}") from error
+        except OSError as error:
+            raise UnusableReferenceError(_unreadable(error)) from error
+
+    def files(self, path: str) -> list[Path]:
+        """What is read where a scenario names this: a file, or what is applied of a folder."""
+        self._seen.clear()
+        named = self._folder / path
+        with suppress(UnusableReferenceError, OSError, ValueError):
+            if named.is_dir():
+                self.material(path)
+            elif named.is_file():
+                self._seen.add(named)
+        return sorted(self._seen)
+
+    def check_program(self, name: str) -> None:
+        if self.program(name) is None:
+            raise UnusableReferenceError(
+                f"is no program on PATH; install it, or say --binary {name}=PATH"
+                if "/" not in name
+                else f"is no program; there is none at {self._folder / name}"
+            )
+
+    def program(self, name: str) -> Path | None:
+        """Where a program is: as --binary says, beside the scenario, on PATH."""
+        given = self._binaries.get(name)
+        if given is not None:
+            return given if _is_program(given) else None
+        try:
+            if "/" in name:
+                path = (self._folder / name).absolute()
+                return path if _is_program(path) else None
+            own = Path(sys.executable).parent / name
+            found = shutil.which(name, path=self._search_path)
+            # What came with this package is there also where its environment isn't on PATH.
+            return Path(found) if found else own if _is_program(own) or name in _BROUGHT else None
+        except ValueError:
+            return None
+
+    def check_trace(self, path: str) -> None:
+        settings = ReplaySettings(paths=(self._folder / path,))
+        try:
+            _, _, requests = planned(settings)
+            next(requests, None)
+        except (KwokOperatorError, ValueError) as error:
+            reason = str(error) if isinstance(error, KwokOperatorError) else "is no name of a file"
+            raise UnusableReferenceError(f"can't be played: {reason}") from error
+
+    def check_trouble(self, plan: Mapping[str, Any]) -> None:
+        try:
+            self._check_trouble(plan)
+        except ValueError as error:
+            raise UnusableReferenceError(str(error)) from error
+
+    @property
+    def _folder(self) -> Path:
+        return self._scenario.parent
+
+    def _material(self, path: Path, within: tuple[Path, ...]) -> Material:
+        """`within`: the kustomizations that it is part of."""
+        if not path.is_dir():
+            return self._file(path, within)
+        kustomizations = [path / name for name in KUSTOMIZATIONS if (path / name).is_file()]
+        if kustomizations:
+            return self._kustomization(kustomizations[0], within)
+        if within:
+            raise UnusableReferenceError(f"names {path}, which has no kustomization.yaml")
+        files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        if not files:
+            endings = ", ".join(_SUFFIXES)
+            raise UnusableReferenceError(f"has no file that ends in {endings}; apply another")
+        if len(files) > _MOST_FILES:
+            raise UnusableReferenceError(f"has {len(files):,} files; apply at most {_MOST_FILES:,}")
+        for file in files:
+            self._refuse_itself(file)
+        return _together([self._file(file, within) for file in files])
+
+    def _refuse_itself(self, path: Path) -> None:
+        if path.samefile(self._scenario):
+            raise UnusableReferenceError(
+                "holds the scenario itself, which is no Kubernetes object; put what is applied into"
+                " a folder of its own"
+            )
+
+    def _file(self, path: Path, within: tuple[Path, ...]) -> Material:
+        if not path.exists():
+            raise UnusableReferenceError(f"isn't there; it would be {path}")
+        if not path.is_file():
+            raise UnusableReferenceError("is neither a file nor a folder; apply another")
+        self._refuse_itself(path)
+        if path.name in KUSTOMIZATIONS and not within:
+            raise UnusableReferenceError("is a kustomization; name its folder")
+        self._seen.add(path)
+        self._left -= path.stat().st_size
+        if self._left < 0:
+            return Material((), complete=False)
+        try:
+            return Material(((str(path), path.read_bytes().decode()),))
+        except UnicodeDecodeError as error:
+            raise UnusableReferenceError(f"has no UTF-8 text in {path}; save it as such") from error
+
+    def _kustomization(self, path: Path, within: tuple[Path, ...]) -> Material:
+        here = path.resolve()
+        if here in within:
+            raise UnusableReferenceError(f"leads back to itself by way of {path}; cut the circle")
+        ((_, text),) = self._file(path, (*within, here)).texts or ((str(path), ""),)
+        documents = load_documents(text, where=str(path))
+        value = as_map(documents[0] if len(documents) == 1 else None)
+        self._seen |= set(_named(value, path.parent))
+        found = [Material((), complete=value.keys() <= _PLAIN)]
+        for resource in as_list(value.get("resources")):
+            if not isinstance(resource, str):
+                raise UnusableReferenceError(f"has {shown(resource)} in resources of {path}")
+            if "://" in resource or resource.startswith("github.com"):
+                found.append(Material((), complete=False))
+            else:
+                found.append(self._material(path.parent / resource, (*within, here)))
+        return _together(found)
+
+
+def _named(value: object, folder: Path) -> Iterator[Path]:
+    """Files that a kustomization names anywhere: patches, and what it makes objects of."""
+    if isinstance(value, str):
+        # A generator may say KEY=FILE; a patch may stand there itself.
+        path = folder / value.rpartition("=")[2]
+        if len(value) < _LONGEST_NAME and path.is_file():
+            yield path
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        yield from _named(part, folder)
+
+
+def is_kustomization(path: Path) -> bool:
+    return path.is_dir() and any((path / name).is_file() for name in KUSTOMIZATIONS)
+
+
+def _together(found: Sequence[Material]) -> Material:
+    return Material(
+        texts=tuple(text for each in found for text in each.texts),
+        complete=all(each.complete for each in found),
+    )
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _unreadable(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"isn't there; it would be {error.filename}"
+    return f"can't be read: {error.strerror or error}; correct the name, or its rights"
+
+
+def read_text(path: Path) -> str:
+    """The text of a scenario's file. Raises SettingsError."""
+    try:
+        if path.is_dir():
+            raise SettingsError(f"{path}: is a folder; name a scenario in it")
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES).decode("utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}; check the name") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: is no text in UTF-8; a scenario is YAML") from error
+    except ValueError as error:
+        raise SettingsError(f"{str(path)!r} is no name of a file; correct it") from error

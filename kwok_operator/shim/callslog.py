@@ -1,0 +1,109 @@
+"""What cluster-autoscaler asked for, and what it was told, as JSON lines in a file.
+
+    {"at": 1767366000.204, "method": "NodeGroupIncreaseSize", "group": "a", "argument": 3,
+     "code": "OK", "ms": 4.1}
+
+Written are calls that ask for something, those that fail, and each Refresh, with which a loop
+begins. Other calls are many, and change nothing: also those answered UNIMPLEMENTED, by which
+cluster-autoscaler is told to take its own defaults. A file that can't be written to costs no call.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from kwok_operator.shim import messages
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
+from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_ALWAYS: Final = "Refresh"
+_NOTHING_WRONG: Final = (StatusCode.OK, StatusCode.UNIMPLEMENTED)
+_MOST_NAMES: Final = 50
+_SIZES: Final[Mapping[str, Any]] = {
+    "NodeGroupIncreaseSize": pb.NodeGroupIncreaseSizeRequest,
+    "NodeGroupDecreaseTargetSize": pb.NodeGroupDecreaseTargetSizeRequest,
+}
+_DELETION: Final = "NodeGroupDeleteNodes"
+
+
+class CallsLog:
+    """Appends to a file. Raises OSError where it can't be opened."""
+
+    def __init__(self, path: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._path = path
+        self._clock = clock
+        self._broken = False
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+        """Handlers by the same paths."""
+        return {path: self._around(path, handler) for path, handler in handlers.items()}
+
+    def _around(self, path: str, handler: Handler) -> Handler:
+        method = path.rpartition("/")[2]
+
+        def call(request: bytes) -> bytes | Awaitable[bytes]:
+            began = self._clock()
+            try:
+                answer = handler(request)
+            except RpcError as error:
+                self._note(method, request, error.code, began)
+                raise
+            if isinstance(answer, bytes):
+                self._note(method, request, StatusCode.OK, began)
+                return answer
+            return self._awaited(method, request, answer, began)
+
+        return call
+
+    async def _awaited(
+        self, method: str, request: bytes, answer: Awaitable[bytes], began: float
+    ) -> bytes:
+        code = StatusCode.CANCELLED
+        try:
+            found = await answer
+            code = StatusCode.OK
+        except RpcError as error:
+            code = error.code
+            raise
+        finally:
+            self._note(method, request, code, began)
+        return found
+
+    def _note(self, method: str, request: bytes, code: StatusCode, began: float) -> None:
+        asks = method in _SIZES or method == _DELETION
+        tells = asks or method == _ALWAYS or code not in _NOTHING_WRONG
+        if self._broken or not tells:
+            return
+        line: dict[str, Any] = {"at": round(began, 3), "method": method}
+        if asks:
+            line |= _asked(method, request)
+        line |= {"code": code.name, "ms": round((self._clock() - began) * 1_000, 1)}
+        try:
+            os.write(self._file, f"{json.dumps(line, separators=(',', ':'))}\n".encode())
+        except OSError as error:
+            self._broken = True
+            logger.warning("calls are logged no more: file=%s error=%s", self._path, error)
+
+
+def _asked(method: str, request: bytes) -> dict[str, Any]:
+    """The group, and how many or which nodes."""
+    try:
+        if method in _SIZES:
+            size = messages.read(_SIZES[method], request)
+            return {"group": size.id, "argument": size.delta}
+        deletion = messages.read(pb.NodeGroupDeleteNodesRequest, request)
+    except RpcError:
+        return {}
+    names = [node.name for node in deletion.nodes[:_MOST_NAMES]]
+    more = len(deletion.nodes) - len(names)
+    shown = ", ".join(names) + (f" and {more} more" if more else "")
+    return {"group": deletion.id, "argument": shown}

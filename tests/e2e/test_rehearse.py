@@ -1,0 +1,280 @@
+"""`kwok-operator rehearse`, as people run it: a scenario, a cluster of its own, a verdict.
+
+- the smoke scenario passes; its files agree, `report` says the same again, and nothing is left
+- what doesn't hold is told, each with its reason; steps and processes do what the scenario says
+- what an autoscaler asks for is in the recording
+- a process that dies, a cluster that dies, an interrupt: a verdict, and nothing is left
+- a killed rehearsal leaves no program; its cluster goes with the next one
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.controlplane import Settings, processes
+from kwok_operator.controlplane.kwokctl import cluster_directory
+from kwok_operator.controlplane.lifecycle import names
+from tests.e2e.deploying import ROOT
+from tests.e2e.kubectl import eventually
+
+COMMAND = [sys.executable, "-m", "kwok_operator", "rehearse"]
+SMOKE = ROOT / "deploy" / "scenarios" / "smoke.yaml"
+GROUP: dict[str, Any] = {
+    "apiVersion": "kwok-operator.io/v1alpha1",
+    "kind": "KwokNodeGroup",
+    "metadata": {"name": "a"},
+    "spec": {"targetSize": 3, "template": {"shape": {"cpu": 4, "memory": "16Gi"}}},
+}
+PATIENCE = 120.0
+ASKING = ("NodeGroupIncreaseSize", "NodeGroupDeleteNodes")
+
+
+def cluster_of(said: str) -> str:
+    """The name of the cluster that a rehearsal has made."""
+    found = re.search(r"^creating cluster (\S+)$", said, re.MULTILINE)
+    assert found, said
+    return found[1]
+
+
+def is_there(cluster: str) -> bool:
+    """Whether anything of it is left."""
+    settings = Settings.from_environ(os.environ)
+    directory = cluster_directory(cluster, settings=settings)
+    return cluster in names(settings=settings) or bool(processes.running(directory))
+
+
+def scenario(directory: Path, **parts: Any) -> Path:
+    path = directory / "scenario.yaml"
+    given = {"apply": [{"object": GROUP}], "until": {"settledFor": "2s", "atMost": "2m"}, **parts}
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def play(path: Path, output: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    # As people give it: relative to where they are, which is not where the scenario is.
+    command = [*COMMAND, str(path), f"--output={os.path.relpath(output)}", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+
+
+@contextlib.contextmanager
+def playing(path: Path, output: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """One that has begun, and its cluster."""
+    command = [*COMMAND, str(path), f"--output={output}"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = []
+        try:
+            for line in process.stdout:
+                said.append(line)
+                if line.startswith("rehearsing"):
+                    break
+            assert said and said[-1].startswith("rehearsing"), "".join(said)
+            yield process, cluster_of("".join(said))
+        finally:
+            process.kill()
+
+
+def autoscaler_in(directory: Path) -> dict[str, Any]:
+    """A process of a scenario in this folder: what stands in for cluster-autoscaler."""
+    program = directory / "autoscaler"
+    player = f'cd {ROOT}; exec {sys.executable} -m tests.e2e.autoscaler_program "$@"'
+    program.write_text(f"#!/bin/sh\n{player}\n")
+    program.chmod(0o755)
+    return {"name": "ca", "clusterAutoscaler": {"binary": "./autoscaler"}}
+
+
+def verdict(output: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((output / "verdict.json").read_text())
+    return found
+
+
+@pytest.mark.core
+def test_a_scenario_is_played_judged_and_cleared_up(tmp_path: Path) -> None:
+    done = play(SMOKE, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = verdict(tmp_path / "out")
+    assert found["verdict"] == "passed"
+    assert found["figures"]["nodes.ready"] == 100
+    assert found["figures"]["pods.running"] == 200
+    assert found["figures"]["churn.created"] <= 100
+    cases = ElementTree.parse(tmp_path / "out" / "junit.xml").findall(".//testcase")
+    assert len(cases) == len(found["expectations"]) + 1
+    again = [sys.executable, "-m", "kwok_operator", "report", str(tmp_path / "out")]
+    judged = subprocess.run(
+        [*again, f"--output={tmp_path / 'again'}"], capture_output=True, text=True, check=True
+    )
+    assert judged.stdout.splitlines() == done.stdout.splitlines()[:-1]
+    for name in ("verdict.json", "junit.xml", "report.html", "summary.md"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    assert not is_there(cluster_of(done.stderr))
+
+
+def test_steps_are_done_and_what_does_not_hold_is_told(tmp_path: Path) -> None:
+    path = scenario(
+        tmp_path,
+        processes=[
+            {
+                "name": "watcher",
+                "command": ["sh", "-c", "echo here; kubectl get nodes --watch -o name"],
+                "ready": {"says": "^here"},
+            },
+            {"name": "short", "command": ["true"], "ends": "must"},
+        ],
+        workloads=[{"name": "web", "count": 4, "pods": {"cpu": "500m"}}],
+        timeline=[
+            {
+                "after": {"figure": "pods.running", "of": {"workload": "web"}, "atLeast": 4},
+                "scale": {"what": "deployment/web", "replicas": 6},
+            },
+            {
+                "after": {"figure": "pods.running", "of": {"workload": "web"}, "atLeast": 6},
+                "scale": {"what": "kng/a", "replicas": 5},
+            },
+            {
+                "after": {"wait": "kng/a --for=jsonpath={.status.replicas}=5"},
+                "cordon": {"group": "a", "count": 2},
+            },
+            {"at": "1s", "run": {"command": ["false"], "mayFail": True}},
+        ],
+        expect=[
+            {"figure": "pods.running", "of": {"workload": "web"}, "equals": 6},
+            {"figure": "nodes.cordoned", "of": {"group": "a"}, "equals": 2},
+            {"wait": "kng/a --for=jsonpath={.status.replicas}=5"},
+            {"figure": "nodes.total", "of": {"group": "a"}, "atMost": 4, "when": "always"},
+            {"wait": "kng/a --for=jsonpath={.status.replicas}=9", "within": "1s"},
+            {"event": {"reason": "NoSuchReason"}, "atLeast": 1},
+        ],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = verdict(tmp_path / "out")
+    assert [each["held"] for each in found["expectations"]] == [True, True, True] + [False] * 3
+    assert found["end"]["reason"] == "settled"
+    assert "node/a-" in (tmp_path / "out" / "logs" / "watcher.log").read_text()
+    assert not is_there(cluster_of(done.stderr))
+
+
+def test_what_an_autoscaler_asks_for_is_recorded(tmp_path: Path) -> None:
+    """Also of one that is stopped and started again; its shim is a new one then."""
+    group = {**GROUP, "spec": {**GROUP["spec"], "targetSize": 0, "autoscaling": {"maxSize": 9}}}
+    pods = {"cpu": "3", "nodeSelector": {NODE_GROUP_LABEL: "a"}}
+    web, there = {"namespace": "kwok-rehearsal"}, {"figure": "pods.running", "of": {}}
+    path = scenario(
+        tmp_path,
+        apply=[{"object": group}],
+        processes=[autoscaler_in(tmp_path)],
+        workloads=[{"name": "web", **web, "count": 3, "pods": pods}],
+        timeline=[
+            {"after": {**there, "atLeast": 3}, "stop": "ca"},
+            {"after": {**there, "atLeast": 3}, "delay": "1s", "start": "ca"},
+            {
+                "after": {**there, "atLeast": 3},
+                "delay": "1s",
+                "scale": {"what": "deployment/web", "replicas": 1, **web},
+            },
+        ],
+        expect=[{"figure": "nodes.total", "of": {"group": "a"}, "equals": 1}],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in gzip.open(tmp_path / "out" / "recording.jsonl.gz")]
+    calls = [line["call"] for line in lines if "call" in line]
+    assert {call["code"] for call in calls} == {"OK"}
+    asked = {method: [c for c in calls if c["method"] == method] for method in (*ASKING, "Refresh")}
+    increases, deletions, refreshes = asked.values()
+    assert sum(int(call["argument"]) for call in increases) == 3
+    named = {name for call in deletions for name in call["argument"].split(", ")}
+    gone = {line["node"] for line in lines if "node" in line and line["is"] is None}
+    assert named == gone and len(gone) == 2
+    assert len(refreshes) > 2
+
+
+def test_a_process_that_dies_ends_it(tmp_path: Path) -> None:
+    dies = {"name": "dies", "command": ["sh", "-c", "sleep 3; echo no more; exit 7"]}
+    expect = [{"figure": "nodes.ready", "equals": 3}]
+    until = {"settledFor": "60s", "atMost": "5m"}
+    done = play(scenario(tmp_path, processes=[dies], expect=expect, until=until), tmp_path / "out")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = verdict(tmp_path / "out")
+    assert found["end"]["reason"] == "died"
+    assert "exit status 7: no more" in found["end"]["detail"]
+    ready = {"tcp": "127.0.0.1:1", "within": "1s"}
+    never = {"name": "never", "command": ["sleep", "600"], "ready": ready}
+    done = play(scenario(tmp_path, processes=[never], expect=expect), tmp_path / "none")
+    assert done.returncode == 2
+    assert "never is not ready after 1 s" in done.stderr
+    assert not is_there(cluster_of(done.stderr))
+
+
+@pytest.mark.parametrize("ended", ["", "kube-apiserver", "kube-scheduler", "shim"])
+def test_an_end_that_nobody_meant_is_told(tmp_path: Path, ended: str) -> None:
+    path = scenario(
+        tmp_path,
+        until={"settledFor": "10m", "atMost": "20m"},
+        expect=[{"figure": "nodes.ready", "equals": 3}],
+        processes=[autoscaler_in(tmp_path)] if ended == "shim" else [],
+    )
+    with playing(path, tmp_path / "out") as (process, cluster):
+        if ended == "shim":
+            running = _programs_of(tmp_path / "out").items()
+            # Its keeper has the same words, behind its own.
+            shim = max(pid for pid, line in running if " -m kwok_operator shim " in line)
+            os.kill(shim, signal.SIGKILL)
+        elif ended:
+            directory = cluster_directory(cluster, settings=Settings.from_environ(os.environ))
+            os.kill(processes.recorded(directory)[ended], signal.SIGKILL)
+        else:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == (1 if ended else 130)
+    end = verdict(tmp_path / "out")["end"]
+    assert end["reason"] == ("died" if ended else "interrupted")
+    assert ended in end["detail"]
+    assert not is_there(cluster)
+
+
+def test_one_that_is_killed_leaves_no_program(tmp_path: Path) -> None:
+    ticks = {"name": "ticks", "command": ["sh", "-c", "while sleep 0.2; do echo tick; done"]}
+    path = scenario(
+        tmp_path,
+        processes=[ticks],
+        until={"settledFor": "10m", "atMost": "20m"},
+        expect=[{"figure": "nodes.ready", "equals": 3}],
+    )
+    with playing(path, tmp_path / "out") as (process, cluster):
+        process.kill()
+        process.wait()
+    eventually(
+        lambda: _programs_of(tmp_path / "out"),
+        lambda running: not running,
+        describe="the programs have ended",
+        timeout=PATIENCE,
+    )
+    done = play(SMOKE, tmp_path / "next")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not is_there(cluster)
+
+
+def _programs_of(output: Path) -> dict[int, str]:
+    """Command lines of programs that know the rehearsal's folder, or are its ticking process."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(output) in line or "echo tick" in line:
+                found[int(entry.name)] = line
+    return found

@@ -1,0 +1,273 @@
+"""What must fit together in a scenario, found before anything starts.
+
+- references between its parts, and to what it applies: processes, groups, pools, workloads, figures
+- what can never be, or only after the end: steps, arrivals, conditions, expectations
+- objects are looked at as `kwok-operator validate` does, in files and in the scenario itself
+- where other objects may come, of a program or in a cluster that is there, nothing is missing
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.rehearsal.waits import wait_problem
+from tests.fakes.rows import each_row
+from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, scenario
+
+CA = {"name": "ca", "clusterAutoscaler": {"binary": "ca"}}
+TOOL = {"name": "tool", "command": ["tool"]}
+POOLED = GROUP | {"spec": {"cloud": {"capacityPools": ["zone-b"]}}}
+SCALE = {"at": 1, "scale": {"what": "deployment/web", "replicas": 70}}
+
+
+def arriving(**arrivals: Any) -> list[dict[str, Any]]:
+    return [WEB | {"kind": "Pods", "arrivals": arrivals}]
+
+
+def test_nothing_is_wrong_with_what_is_right() -> None:
+    steps = [
+        SCALE,
+        {"after": RUNNING | {"of": {"workload": "web"}}, "cordon": {"group": "batch"}},
+        {"at": 2, "scale": {"what": "kng/batch", "replicas": 1}},
+        {"at": 3, "delete": {"what": "job/queue-0001"}},
+        {"at": 3, "delete": {"what": "configmap/anything"}},
+        {"at": 5, "stop": "ca"},
+        {"at": 6, "start": "ca"},
+    ]
+    queue = {"name": "queue", "kind": "Job", "count": 6, "each": 3, "pods": {"cpu": 1}}
+    found = checked(scenario(processes=[CA], workloads=[WEB, queue], timeline=steps))
+    assert found.findings == ()
+
+
+@each_row(
+    "parts field said",
+    [
+        ({"cluster": {"kubernetes": "1.20"}}, "cluster.kubernetes", "1.35, 1.36"),
+        ({"cluster": {"flags": {"etcd": {"--v": 1}}}}, "cluster.flags.etcd.--v", "without dashes"),
+        ({"apply": ["nowhere.yaml"]}, "apply[0]", "isn't there"),
+        ({"processes": [CA, CA]}, "processes[1].name", "rename one"),
+        ({"processes": [{"name": "a", "command": ["gone"]}]}, "processes[0].command", "'gone'"),
+        (
+            {"processes": [{"name": "a", "clusterAutoscaler": {"binary": "gone"}}]},
+            "processes[0].clusterAutoscaler.binary",
+            "is no program",
+        ),
+        (
+            {"processes": [CA | {"clusterAutoscaler": {"binary": "ca", "flags": {"address": 1}}}]},
+            "processes[0].clusterAutoscaler.flags.address",
+            "given by the rehearsal",
+        ),
+        (
+            {"processes": [CA | {"clusterAutoscaler": {"binary": "ca", "apiTrouble": {"a": 1}}}]},
+            "processes[0].clusterAutoscaler.apiTrouble",
+            "has no rpcs",
+        ),
+        (
+            {"timeline": [{"at": 1, "run": {"command": ["gone"]}}]},
+            "timeline[0].run.command",
+            "is no program",
+        ),
+        ({"workloads": [WEB, WEB]}, "workloads[0].name", "rename one"),
+        (
+            {"expect": [RUNNING | {"of": {"namespace": "defualt"}}]},
+            "expect[0].of.namespace",
+            "did you mean default?",
+        ),
+        (
+            {"workloads": [WEB, WEB | {"name": "web-12"}]},
+            "workloads[1].name",
+            "is an object of web",
+        ),
+        (
+            {"workloads": [WEB | {"count": 90_000}, WEB | {"name": "b", "count": 90_000}]},
+            "workloads",
+            "180,000 pods",
+        ),
+        ({"timeline": [{"at": 1, "stop": "cb"}], "processes": [CA]}, "timeline[0].stop", "ca"),
+        (
+            {"processes": [CA | {"starts": "byTimeline"}]},
+            "processes[0].starts",
+            "no step starts it",
+        ),
+        (
+            {"processes": [CA], "timeline": [{"at": 1, "start": "ca"}]},
+            "processes[0].name",
+            "byTimeline",
+        ),
+        ({"timeline": [SCALE | {"at": "11m"}]}, "timeline[0].at", "raise until.atMost"),
+        ({"until": {"settledFor": "9m", "atMost": "5m"}}, "until.settledFor", "lower it"),
+        ({"expect": [RUNNING | {"when": {"at": "1h"}}]}, "expect[0].when", "after the end"),
+        ({"workloads": arriving(rate="1/m")}, "workloads[0].arrivals", "end after 2,940 s"),
+        (
+            {"workloads": arriving(wave={"size": 1, "every": "1m"})},
+            "workloads[0].arrivals",
+            "fewer",
+        ),
+        (
+            {"workloads": [{"name": "t", "arrivals": {"trace": "gone"}}]},
+            "workloads[0].arrivals.trace",
+            "can't be played",
+        ),
+        (
+            {"timeline": [{"at": 1, "outage": {"group": "bach", "for": "1m"}}]},
+            "timeline[0].outage.group",
+            "did you mean batch?",
+        ),
+        (
+            {"timeline": [{"at": 1, "outage": {"pool": "zone-b"}}]},
+            "timeline[0].outage.pool",
+            "there is none",
+        ),
+        (
+            {"timeline": [{"at": 1, "scale": {"what": "deploy/wbe", "replicas": 1}}]},
+            "timeline[0].scale.what",
+            "there is web",
+        ),
+        (
+            {"timeline": [{"at": 1, "patch": {"what": "kng/a", "patch": {"spec": {}}}}]},
+            "timeline[0].patch.what",
+            "'a' is no kng;",
+        ),
+        (
+            {"timeline": [{"at": 1, "delete": {"what": "deployment/web", "namespace": "b"}}]},
+            "timeline[0].delete.what",
+            "of namespace b",
+        ),
+        ({"apply": [{"object": POOLED}]}, "apply", "the pool zone-b, which is nowhere"),
+        ({"expect": [{"figure": "pods.runing", "equals": 1}]}, "expect[0].figure", "pods.running?"),
+        (
+            {"expect": [{"figure": "nodeHours", "atMost": 1, "of": {"workload": "web"}}]},
+            "expect[0].of.workload",
+            "by group, zone only",
+        ),
+        (
+            {"expect": [RUNNING | {"of": {"workload": "wob"}}]},
+            "expect[0].of.workload",
+            "there is web",
+        ),
+        (
+            {"expect": [{"figure": "nodes.total", "atMost": 1, "of": {"group": "b"}}]},
+            "expect[0].of.group",
+            "there is batch",
+        ),
+        (
+            {"expect": [{"figure": "utilisation.cpu", "atLeast": 80}]},
+            "expect[0].atLeast",
+            "write 0.8",
+        ),
+        ({"expect": [{"figure": "nodes.total", "equals": 0.5}]}, "expect[0].equals", "whole"),
+        (
+            {"timeline": [SCALE | {"at": None, "after": RUNNING | {"atLeast": 71}}]},
+            "timeline[0].after.atLeast",
+            "there are 70 pods at most",
+        ),
+        (
+            {"until": {"condition": RUNNING | {"atLeast": 51, "of": {"workload": "web"}}}},
+            "until.condition.atLeast",
+            "there are 50 pods at most",
+        ),
+        ({"expect": [{"wait": "kng/batch"}]}, "expect[0].wait", "has no --for"),
+    ],
+)
+def test_what_can_t_be_is_told(parts: dict[str, Any], field: str, said: str) -> None:
+    found = checked(scenario(**parts))
+    about = [each for each in found.findings if each.message.partition(":")[0] == field]
+    assert [each for each in about if said in each.message], [str(f) for f in found.findings]
+    assert all(each.line for each in about)
+
+
+UNKNOWN = {
+    "timeline": [
+        {"at": 1, "outage": {"group": "b"}},
+        {"at": 1, "scale": {"what": "deployment/b", "replicas": 1}},
+    ],
+    "expect": [RUNNING | {"atLeast": 500, "of": {"workload": "b"}}],
+}
+STEP = {"at": 2, "run": {"command": ["tool"]}}
+TRACE = {"name": "t", "arrivals": {"trace": "day.jsonl"}}
+CONFIG = {
+    "apiVersion": "v1alpha1",
+    "readNodesFrom": "cluster",
+    "nodegroups": {"fromNodeLabelKey": "a"},
+}
+
+
+@each_row(
+    "parts around",
+    [
+        ({"processes": [TOOL]}, Told()),
+        ({"timeline": [*UNKNOWN["timeline"], STEP]}, Told()),
+        ({"workloads": [WEB, TRACE]}, Told()),
+        ({}, Told(own_cluster=False)),
+        ({"apply": ["a"]}, Told(files={"a": yaml.safe_dump(GROUP)}, complete=False)),
+        ({"apply": ["a"]}, Told(files={"a": yaml.safe_dump(CONFIG)})),
+    ],
+)
+def test_where_others_may_come_nothing_is_missing(parts: dict[str, Any], around: Told) -> None:
+    assert len(checked(scenario(**UNKNOWN), Told()).findings) == 3
+    assert checked(scenario(**(UNKNOWN | parts)), around).findings == ()
+
+
+def test_a_cluster_that_is_there_is_not_made() -> None:
+    found = checked(scenario(cluster={"kubernetes": "1.36"}), Told(own_cluster=False))
+    assert fields(found.findings) == ["cluster"]
+    found = checked(scenario(workloads=[TRACE]), Told(own_cluster=False))
+    assert fields(found.findings) == ["workloads[0].arrivals.trace"]
+
+
+def test_objects_are_looked_at_where_they_stand() -> None:
+    wrong = GROUP | {"spec": {"targetSize": -1, "templat": {}}}
+    around = Told(
+        files={"groups.yaml": "\n\n" + yaml.safe_dump(wrong | {"metadata": {"name": "b"}})}
+    )
+    found = checked(scenario(apply=["groups.yaml", {"object": wrong}]), around)
+    places = {(each.file, each.line) for each in found.findings}
+    assert {file for file, _ in places} == {"a.yaml", "groups.yaml"}
+    text = yaml.safe_dump(scenario(apply=["groups.yaml", {"object": wrong}]), sort_keys=False)
+    line = next(n for n, each in enumerate(text.splitlines(), start=1) if "targetSize" in each)
+    assert ("a.yaml", line) in places
+
+
+def test_a_step_may_change_what_was_applied() -> None:
+    later = [{"at": 1, "apply": [{"object": GROUP | {"spec": {"targetSize": 9}}}]}]
+    assert checked(scenario(timeline=later)).findings == ()
+    twice = checked(scenario(apply=[{"object": GROUP}, {"object": GROUP}]))
+    assert "already" in twice.findings[0].message
+
+
+def test_a_step_may_bring_what_is_named() -> None:
+    other = replace(Told(), files={"b.yaml": yaml.safe_dump(GROUP | {"metadata": {"name": "b"}})})
+    steps = [{"at": 1, "apply": ["b.yaml"]}, {"at": 2, "cordon": {"group": "b"}}]
+    assert checked(scenario(timeline=steps), other).findings == ()
+    assert fields(checked(scenario(timeline=steps[1:]), other).findings) == [
+        "timeline[0].cordon.group"
+    ]
+
+
+@each_row(
+    "text said",
+    [
+        ("kng/batch --for=condition=Ready", ""),
+        ("pods --all -n shop --for condition=Ready", ""),
+        ("-n shop deployment -l app=a --for=jsonpath='{.status.x}'=1", ""),
+        ("--for=delete job/a", ""),
+        ("kng/batch", "has no --for"),
+        ("--for=create", "names no object"),
+        ("pods --for=condition=Ready", "--all or --selector"),
+        ("kubectl wait kng/a --for=create", "begins with the command"),
+        ("kng/a --for=create --timeout=5s", "write within"),
+        ("kng/a --for=create --kubeconfig x", "given by the rehearsal"),
+        ("kng/a '--for=create", "close the quotes"),
+    ],
+)
+def test_what_is_asked_of_kubectl_wait(text: str, said: str) -> None:
+    assert said in wait_problem(text)
+    assert bool(said) == bool(wait_problem(text))
+
+
+@given(st.text(alphabet="ab-/='\"\\ \n", max_size=30))
+def test_any_text_can_be_asked(text: str) -> None:
+    assert "\x00" not in wait_problem(text)

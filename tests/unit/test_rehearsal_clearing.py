@@ -1,0 +1,153 @@
+"""What a rehearsal has made in a cluster of others goes again, and nothing else.
+
+- what is labelled goes: groups while there is an operator, what was installed after them, the claim
+  last; what is labelled by nobody stays, and all of it where nobody has rehearsed
+- a CRD with objects of others stays with them, and their nodes; it is theirs from now on
+- nodes and pods that nobody takes away are taken away; pods of others on nodes of ours, too
+- what can't be deleted is told with the reason, and the claim stays
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from kwok_operator.constants import DERIVED_LABEL, NODE_GROUP_LABEL, REHEARSAL_LABEL
+from kwok_operator.core.rehearsal.borrowing import (
+    PART_OF,
+    PART_OF_LABEL,
+    REHEARSAL_NAMESPACE,
+    SCOUT,
+    Turn,
+)
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal import clearing
+from kwok_operator.rehearsal.clearing import Clearing
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+
+PODS = "/api/v1/pods"
+NAMESPACES = "/api/v1/namespaces"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+KINDS = {PODS: "Pod", NAMESPACES: "Namespace", CRDS: "CustomResourceDefinition"}
+SERVED = {NODES: "Node", GROUPS: "KwokNodeGroup", **KINDS}
+NAMESPACED = (PODS,)
+CRD = "kwoknodegroups.kwok-operator.io"
+OURS = {REHEARSAL_LABEL: "it"}
+INSTALLED = {**OURS, PART_OF_LABEL: PART_OF}
+
+
+class Cluster(FakeApiServer):
+    """Pods are where no namespace is, as this server knows none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for path, kind in KINDS.items():
+            self.serve(path, kind=kind)
+        groups: dict[str, dict[str, Any]] = {}
+        for path, kind in SERVED.items():
+            *root, version, plural = path.strip("/").split("/")
+            name = "" if root[0] == "api" else root[1]
+            found = groups.setdefault(
+                name, {"metadata": {"name": name}, "versions": [{"version": version}]}
+            )
+            found["versions"][0].setdefault("resources", []).append(
+                {
+                    "resource": plural,
+                    "responseKind": {"kind": kind},
+                    "scope": "Namespaced" if path in NAMESPACED else "Cluster",
+                    "verbs": ["list", "delete"],
+                }
+            )
+        self.documents["/api"] = json.dumps({"items": [groups.pop("")]})
+        self.documents["/apis"] = json.dumps({"items": list(groups.values())})
+
+    def put(self, path: str, name: str, /, labels: dict[str, str], **rest: Any) -> None:
+        metadata = {"name": name, "labels": labels, **rest.pop("metadata", {})}
+        self.create(path, {"metadata": metadata, **rest})
+
+    @property
+    def names(self) -> set[str]:
+        return {name for path in SERVED for name in self.objects(path)}
+
+    def deleted(self) -> list[str]:
+        return [seen.name for seen in self.seen if seen.verb == "delete"]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("_ALL_WITHIN", 20), ("_OTHERS_HAVE", 0.1), ("_LOOK_SECONDS", 0.01)):
+        monkeypatch.setattr(clearing, name, seconds)
+
+
+async def cleared(cluster: Cluster) -> tuple[list[str], list[str]]:
+    """What is left, and what was told."""
+    told: list[str] = []
+    async with cluster, KubeClient(connection=cluster.connection()) as client:
+        left = await Clearing(client, tell=told.append).clear(Turn)
+    return left, told
+
+
+async def test_what_is_marked_goes_in_turn_and_nothing_else() -> None:
+    cluster = Cluster()
+    cluster.put(NAMESPACES, REHEARSAL_NAMESPACE, INSTALLED)
+    cluster.put(NAMESPACES, "kwok-operator", INSTALLED)
+    cluster.put(NAMESPACES, "shop", {"a": "b"})
+    cluster.put(CRDS, CRD, INSTALLED)
+    cluster.put(CRDS, "others.example.com", {})
+    cluster.put(PODS, "web", OURS)
+    cluster.put(PODS, "cart", {})
+    cluster.put(GROUPS, "a", OURS)
+    owner = [{"apiVersion": "v1", "kind": "KwokNodeGroup", "name": "a", "uid": "1"}]
+    cluster.put(NODES, "a-1", {NODE_GROUP_LABEL: "a"}, metadata={"ownerReferences": owner})
+    cluster.put(NODES, "bare", OURS)
+    cluster.put(NODES, "real", {})
+    cluster.put(PODS, "agent", {}, spec={"nodeName": "a-1"})
+    only_there = {"matchFields": [{"key": "metadata.name", "values": [SCOUT]}]}
+    required = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only_there]}
+    }
+    cluster.put(PODS, "waits", {}, spec={"affinity": {"nodeAffinity": required}})
+    left, told = await cleared(cluster)
+    assert (left, told) == ([], [])
+    assert cluster.names == {"shop", "others.example.com", "cart", "real"}
+    order = list(dict.fromkeys(cluster.deleted()))
+    assert order[:3] == ["web", "a", "a-1"]
+    assert set(order[3:6]) == {"bare", "agent", "waits"}
+    assert order[-1] == REHEARSAL_NAMESPACE
+
+
+async def test_where_nobody_has_rehearsed_nothing_goes() -> None:
+    cluster = Cluster()
+    cluster.put(GROUPS, "theirs", {DERIVED_LABEL: "true"})
+    cluster.put(NODES, "theirs-1", {NODE_GROUP_LABEL: "theirs"})
+    cluster.put(NODES, "of-a-group-that-is-gone", {NODE_GROUP_LABEL: "gone"})
+    assert await cleared(cluster) == ([], [])
+    assert cluster.deleted() == []
+
+
+async def test_what_others_use_stays() -> None:
+    cluster = Cluster()
+    cluster.put(NAMESPACES, REHEARSAL_NAMESPACE, INSTALLED)
+    cluster.put(CRDS, CRD, INSTALLED)
+    cluster.put(GROUPS, "a", OURS)
+    cluster.put(GROUPS, "theirs", {})
+    cluster.put(NODES, "theirs-1", {NODE_GROUP_LABEL: "theirs"})
+    cluster.put(NODES, "a-1", {NODE_GROUP_LABEL: "a"})
+    left, told = await cleared(cluster)
+    assert left == []
+    assert cluster.names == {CRD, "theirs", "theirs-1"}
+    assert cluster.objects(CRDS)[CRD]["metadata"]["labels"] == {PART_OF_LABEL: PART_OF}
+    assert any("theirs" in line for line in told)
+
+
+async def test_what_cannot_be_deleted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "_ALL_WITHIN", 1)
+    cluster = Cluster()
+    cluster.put(NAMESPACES, REHEARSAL_NAMESPACE, INSTALLED)
+    cluster.put(PODS, "web", OURS)
+    cluster.put(GROUPS, "a", OURS)
+    cluster.fail(403, times=1_000, verb="delete", resource="pods", message="the webhook says no")
+    left, _ = await cleared(cluster)
+    assert len(left) == 1
+    assert "Pod web (403 the webhook says no)" in left[0]
+    assert cluster.names == {"web", REHEARSAL_NAMESPACE}

@@ -1,0 +1,317 @@
+"""The figures of a rehearsal:
+
+- over any recording they are what a plain sum over its lines gives, narrowed or not: node-hours,
+  cost, levels and their peaks, pending seconds, utilisation
+- what isn't a sum: churn, budgets, gangs, evictions, restarts, waits that never end
+- the order in which two watches tell of one moment makes no difference
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, value
+from kwok_operator.core.rehearsal.ledger import ClusterLedger
+from kwok_operator.core.rehearsal.podledger import scheduling_reasons
+from kwok_operator.core.rehearsal.recording import (
+    EventLine,
+    GroupLine,
+    GroupState,
+    ObjectLine,
+    PodLine,
+    RecordedLine,
+)
+from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
+from tests.fakes.rows import each_row
+
+Told = Mapping[str, Any]
+
+
+def tallied(lines: list[RecordedLine], *scopes: FigureScope) -> ClusterLedger:
+    ledger = ClusterLedger(scopes)
+    for line in lines:
+        ledger.apply(line)
+    return ledger
+
+
+def figure(lines: list[RecordedLine], name: str, scope: FigureScope | None = None) -> float | None:
+    scope = scope or FigureScope()
+    ledger = tallied(lines, scope)
+    return value(ledger.tally(scope), name, ledger.now)
+
+
+class PlainSums:
+    """Figures from the lines of a file, moment by moment: slow, and by nothing of the package."""
+
+    def __init__(self, lines: list[RecordedLine], holds: Callable[[Told], bool]) -> None:
+        told = [json.loads(line) for line in content(lines).decode().splitlines()][1:]
+        self.end = told[-1]["t"]
+        self.nodes: dict[str, Told] = {}
+        self.pods: dict[str, Told] = {}
+        self.hours = self.cost = self.used = self.covered = 0.0
+        self.most_ready = self.most_running = 0
+        self.pending: dict[str, float] = {}
+        """Minus one for those that wait."""
+        self.made: dict[str, float] = {}
+        now = 0.0
+        for line in told:
+            self.pass_time(line["t"] - now, holds)
+            now = line["t"]
+            for key, there in (("node", self.nodes), ("pod", self.pods)):
+                if key in line:
+                    there.pop(line[key], None)
+                    if line["is"] is not None:
+                        there[line[key]] = line["is"]
+            if "pod" in line:
+                self.wait(line["pod"], line["is"], now)
+            nodes = [n for n in self.nodes.values() if holds(n)]
+            self.most_ready = max(self.most_ready, sum(n["ready"] for n in nodes))
+            self.most_running = max(
+                self.most_running, sum(p["phase"] == "Running" for p in self.pods.values())
+            )
+        for name in self.pods:
+            if self.pending.get(name) == -1:
+                self.pending[name] = now - self.made[name]
+
+    def pass_time(self, seconds: float, holds: Callable[[Told], bool]) -> None:
+        there = {name: n for name, n in self.nodes.items() if holds(n)}
+        self.hours += len(there) * seconds / 3600
+        self.cost += sum(n.get("price", 0) for n in there.values()) * seconds / 3600
+        room = sum(n["allocatable"]["cpu"] for n in there.values())
+        asked = sum(
+            p["requests"]["cpu"]
+            for p in self.pods.values()
+            if p.get("node") in there and p["phase"] in ("Pending", "Running")
+        )
+        if room:
+            self.used += asked / room * seconds
+            self.covered += seconds
+
+    def wait(self, name: str, pod: Told | None, now: float) -> None:
+        if pod is None:
+            if self.pending.get(name) == -1:
+                self.pending[name] = now - self.made[name]
+        elif name not in self.made and pod["created"] < 0 and "bound" in pod:
+            self.made[name] = -1  # it waited before the run
+        elif self.made.setdefault(name, max(pod["created"], 0)) >= 0:
+            if self.pending.get(name, -1) == -1:
+                self.pending[name] = pod["bound"] - self.made[name] if "bound" in pod else -1
+
+
+NARROWED: dict[FigureScope, Callable[[Told], bool]] = {
+    FigureScope(): lambda n: True,
+    FigureScope(group="a"): lambda n: n["group"] == "a",
+    FigureScope(zone="x"): lambda n: n["zone"] == "x",
+    FigureScope(group="b", zone="y"): lambda n: n["group"] == "b" and n["zone"] == "y",
+}
+
+
+@given(seed=st.integers(0, 10**9), scope=st.sampled_from(list(NARROWED)))
+@settings(max_examples=30, deadline=None)
+def test_they_are_what_a_plain_sum_gives(seed: int, scope: FigureScope) -> None:
+    lines = random_run(seed)
+    plain = PlainSums(lines, NARROWED[scope])
+    ledger = tallied(lines, scope)
+    tally = ledger.tally(scope)
+
+    def read(name: str) -> float | None:
+        return FIGURES[name].read(tally, ledger.now)
+
+    assert read("nodeHours") == pytest.approx(plain.hours, rel=1e-3, abs=1e-12)
+    assert (read("cost") or 0.0) == pytest.approx(plain.cost, rel=1e-3, abs=1e-12)
+    assert read("nodes.ready.max") == plain.most_ready
+    mean = plain.used / plain.covered if plain.covered else None
+    assert read("utilisation.cpu") == pytest.approx(mean, rel=1e-6)
+    if scope == FigureScope():
+        phases = [p["phase"] for p in plain.pods.values()]
+        for level in ("pending", "running", "succeeded", "failed"):
+            assert read(f"pods.{level}") == phases.count(level.capitalize())
+        assert read("pods.running.max") == plain.most_running
+        waits = sorted(plain.pending.values())
+        assert read("pendingSeconds.max") == pytest.approx(waits[-1])
+        assert read("pendingSeconds.mean") == pytest.approx(math.fsum(waits) / len(waits))
+        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            nearest = waits[math.ceil(share * len(waits)) - 1]
+            assert read(f"pendingSeconds.{name}") == pytest.approx(nearest)
+
+
+@given(seed=st.integers(0, 10**9))
+@settings(max_examples=15, deadline=None)
+def test_groups_and_workloads_add_up(seed: int) -> None:
+    found = judge(random_run(seed))
+    for parts, names in (
+        (found.groups, ("nodeHours", "cost", "churn.created", "nodes.total")),
+        (found.workloads, ("pods.pending", "pods.running", "pods.gone", "restarts")),
+    ):
+        for name in names:
+            parted = sum(figures.get(name) or 0 for figures in parts.values())
+            assert parted == pytest.approx(found.figures[name] or 0, abs=1e-5)
+
+
+def test_a_pod_belongs_to_its_node_whichever_line_comes_first() -> None:
+    bound = pod(5, "web-1", created=1, bound=4, running=5, phase="Running", node="n")
+    for at in (2, 5, 9):
+        lines = run(node(at, "n", "a", zone="x"), pod(1, "web-1", created=1), bound)
+        found = {
+            name: figure(lines, name, FigureScope(group="a", zone="x"))
+            for name in ("pods.running", "pendingSeconds.max", "startSeconds.max")
+        }
+        assert found == {"pods.running": 1, "pendingSeconds.max": 3, "startSeconds.max": 4}
+        assert figure(lines, "utilisation.cpu.final") == 0.25
+
+
+def test_what_still_waits_counts_with_what_it_has_waited() -> None:
+    lines = run(
+        pod(10, "web-1", created=10, bound=12, node="n"),
+        pod(10, "web-2", created=10),
+        pod(20, "web-3", created=20),
+        PodLine(50, "default/web-3", None),
+        until=110,
+    )
+    assert figure(lines, "pendingSeconds.max") == 100
+    assert figure(lines, "pendingSeconds.p50") == 30  # it went without ever being bound
+    assert figure(lines, "pendingSeconds.mean") == 44
+
+
+def test_what_waits_when_the_run_begins_has_waited_since_then() -> None:
+    lines = run(
+        pod(0.2, "web-1", created=-7, bound=-3, node="n"),  # bound before
+        pod(0.2, "web-2", created=-7),
+        pod(30, "web-2", created=-7, bound=30, running=31, phase="Running", node="n"),
+        pod(0.2, "web-3", created=-7),
+        until=110,
+    )
+    assert figure(lines, "pendingSeconds.max") == 110
+    assert figure(lines, "pendingSeconds.p50") == 30
+    assert figure(lines, "startSeconds.p50") == 110
+
+
+def test_without_anything_to_measure_a_figure_is_nothing() -> None:
+    lines = run(node(1, "n", price=None))
+    for name in ("cost", "pendingSeconds.p95", "gangs.completionSeconds.max"):
+        assert figure(lines, name) is None
+    assert figure(run(), "utilisation.cpu") is None
+    assert figure(lines, "utilisation.cpu") == 0
+
+
+def test_churn_tells_replacements_by_the_same_shape_from_others() -> None:
+    lines = run(
+        node(1, "n-1", created=-100),
+        node(1, "n-2"),
+        node(1, "n-3"),
+        gone(10, "n-1"),
+        gone(10, "n-2"),
+        node(20, "n-4"),  # in the place of n-1
+        node(21, "n-5", shape="other"),
+        node(22, "n-6", group="b"),
+        gone(30, "n-3"),
+        node(900, "n-7"),  # too late for n-2 and n-3
+        until=1000,
+    )
+    assert figure(lines, "churn.created") == 6
+    assert figure(lines, "churn.deleted") == 3
+    assert figure(lines, "churn.replacedSameShape") == 1
+    assert figure(lines, "churn.created", FigureScope(group="b")) == 1
+
+
+@each_row(
+    "states beyond",
+    [
+        ([(0, 3), (2, 3), (1, 3), (3, 3)], 0),  # it comes up
+        ([(3, 3), (2, 3)], 1),
+        ([(5, 3), (1, 3), (0, 3)], 3),
+        ([(3, 3), (3, 5)], 0),  # more is asked for
+        ([(3, 3), (3, 5), (2, 5)], 1),
+        ([(3, 3), (2, 2)], 0),  # less is asked for
+        ([(3, 3), (2, 3), (3, 3), (2, 3)], 2),
+    ],
+)
+def test_pods_disrupted_beyond_a_budget(states: list[tuple[int, int]], beyond: int) -> None:
+    lines = run(
+        *(
+            ObjectLine(t, "PodDisruptionBudget/ns/b", {"healthy": healthy, "desired": desired})
+            for t, (healthy, desired) in enumerate(states)
+        )
+    )
+    assert figure(lines, "disruptions.beyondBudget") == beyond
+    assert figure(lines, "disruptions.beyondBudget", FigureScope(namespace="other")) == 0
+
+
+def test_a_gang_is_complete_when_all_of_it_has_succeeded() -> None:
+    def job(t: float, name: str, succeeded: int, done: str = "") -> ObjectLine:
+        state = {"wanted": 3, "succeeded": succeeded, "done": done}
+        return ObjectLine(t, f"Job/ns/{name}", state)
+
+    lines = run(
+        job(10, "a", 0),
+        job(20, "b", 0),
+        job(25, "a", 2),
+        job(40, "a", 3),
+        job(41, "a", 3, "Complete"),
+        job(60, "b", 1, "Failed"),
+    )
+    assert figure(lines, "gangs.completionSeconds.p50") == 30
+    assert figure(lines, "gangs.completionSeconds.max") == 80  # b never is
+    assert figure(lines, "gangs.completionSeconds.max", FigureScope(workload="a")) == 30
+
+
+def test_evictions_and_restarts_are_counted_once() -> None:
+    told: dict[str, Any] = {"created": 1, "bound": 1, "node": "n", "phase": "Running"}
+    evicted = {**told, "disrupted": "EvictionByEvictionAPI"}
+    lines = run(
+        pod(1, "web-1", **told),
+        pod(2, "web-1", **told, restarts=2),
+        pod(3, "web-1", **evicted, restarts=3),
+        pod(4, "web-1", **evicted, restarts=3, deleting=True),
+        pod(5, "web-2", **told, disrupted="PreemptionByScheduler"),
+    )
+    assert figure(lines, "evictions") == 1
+    assert figure(lines, "restarts") == 3
+
+
+def test_instances_are_counted_by_state() -> None:
+    lines = run(
+        GroupLine(1, "a", GroupState(states={"Creating": 5, "Failed": 1})),
+        GroupLine(2, "b", GroupState(states={"Creating": 1})),
+        GroupLine(3, "a", GroupState(states={"Ready": 5, "Failed": 1})),
+        EventLine(4, reason="X", about="Pod/ns/p", count=3),
+        EventLine(5, reason="X", about="Node//n"),
+    )
+    assert figure(lines, "instances.Creating.max") == 6
+    assert figure(lines, "instances.Creating", FigureScope(group="a")) == 0
+    assert figure(lines, "instances.Failed", FigureScope(group="a")) == 1
+    assert figure(lines, "events") == 4
+    assert figure(lines, "events", FigureScope(namespace="ns")) == 3
+
+
+@each_row(
+    "wanted told holds",
+    [
+        ("web", "Deployment/ns/web", True),
+        ("deployment/web", "Deployment/ns/web", True),
+        ("Deployment/ns/web", "Deployment/ns/web", True),
+        ("we", "Deployment/ns/web", False),
+        ("job/web", "Deployment/ns/web", False),
+        ("Deployment/other/web", "Deployment/ns/web", False),
+    ],
+)
+def test_a_workload_has_three_names(wanted: str, told: str, holds: bool) -> None:
+    line = PodLine(1, "ns/p", pod(1, "p", created=1, workload=told).state)
+    assert figure(run(line), "pods.pending", FigureScope(workload=wanted)) == holds
+
+
+def test_reasons_of_the_scheduler_are_taken_apart() -> None:
+    message = (
+        "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint {a: b}. "
+        "preemption: 0/5 nodes are available: 5 No preemption victims found."
+    )
+    assert scheduling_reasons(message) == [
+        "Insufficient cpu",
+        "node(s) had untolerated taint {a: b}",
+    ]
+    assert scheduling_reasons("no nodes") == ["no nodes"]

@@ -1,0 +1,129 @@
+"""What a recording says of objects, as the API server tells them.
+
+- moments of a pod: seen at once they are exact, seen late they are those of the stamps; never moved
+- requests are those that the scheduler counts; a pod of a ReplicaSet belongs to its Deployment
+- heartbeats leave no trace; what has no such field, or odd ones, is an object all the same
+"""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.rehearsal import observed
+from kwok_operator.core.rehearsal.observed import StampClock
+from kwok_operator.core.rehearsal.recording import NodeState, PodState
+
+BEGAN = StampClock(1_700_000_000_000)
+"""2023-11-14T22:13:20Z."""
+STAMP = "2023-11-14T22:13:{:02d}Z"
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "web-1", "namespace": "shop", "creationTimestamp": STAMP.format(30)},
+        "spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
+        "status": status,
+    }
+
+
+def seen(body: dict[str, Any], at: float, before: PodState | None = None) -> PodState:
+    return observed.pod(body, before=before, seen=at, clock=BEGAN)
+
+
+def bound(body: dict[str, Any], second: int) -> dict[str, Any]:
+    when = {"type": "PodScheduled", "status": "True", "lastTransitionTime": STAMP.format(second)}
+    status = {**body["status"], "conditions": [when]}
+    return {**body, "spec": {**body["spec"], "nodeName": "n"}, "status": status}
+
+
+def test_moments_are_those_of_the_first_look() -> None:
+    created = seen(pod(phase="Pending"), 10.4)
+    assert (created.created, created.bound, created.running) == (10.4, None, None)
+    placed = seen(bound(pod(phase="Pending"), 31), 11.2, created)
+    assert (placed.created, placed.bound, placed.node) == (10.4, 11.2, "n")
+    runs = seen(bound(pod(phase="Running"), 31), 11.9, placed)
+    later = seen(bound(pod(phase="Running"), 31), 59.0, runs)
+    assert (later.created, later.bound, later.running) == (10.4, 11.2, 11.9)
+    assert later == runs
+
+
+def test_what_is_seen_late_happened_when_its_stamp_says() -> None:
+    late = seen(bound(pod(phase="Pending"), 31), 25.0)
+    assert (late.created, late.bound) == (10.5, 11.5)
+    before_the_run = {**pod(), "metadata": {"creationTimestamp": "2023-11-14T22:13:00Z"}}
+    assert seen(before_the_run, 0.1).created == -19.5
+
+
+def test_requests_are_those_that_the_scheduler_counts() -> None:
+    def asks(cpu: str, **more: str) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    spec = {
+        "containers": [asks("500m"), asks("1")],
+        "initContainers": [asks("250m", restartPolicy="Always"), asks("2")],
+        "overhead": {"cpu": "10m"},
+    }
+    assert observed.requests(spec) == {"cpu": 2_260}
+    assert observed.requests({**spec, "resources": {"requests": {"cpu": "4"}}}) == {"cpu": 4_010}
+
+
+def test_pods_belong_to_what_people_wrote() -> None:
+    def owned(kind: str, name: str, **labels: str) -> str:
+        owner = {"kind": kind, "name": name, "controller": True}
+        metadata = {"namespace": "shop", "name": "x", "ownerReferences": [owner], "labels": labels}
+        return observed.workload(metadata)
+
+    assert owned("ReplicaSet", "web-7d9", **{"pod-template-hash": "7d9"}) == "Deployment/shop/web"
+    assert owned("ReplicaSet", "plain") == "ReplicaSet/shop/plain"
+    assert owned("Job", "batch") == "Job/shop/batch"
+    assert observed.workload({"namespace": "shop", "name": "a-1", "generateName": "a-"}) == (
+        "Pod/shop/a"
+    )
+
+
+def seen_node(body: dict[str, Any], at: float, before: NodeState | None = None) -> NodeState:
+    return observed.node(body, price=None, before=before, seen=at, clock=BEGAN)
+
+
+def test_when_a_node_was_asked_for_and_made_is_known_also_of_one_that_was_there_before() -> None:
+    def node(asked: str, created: str) -> dict[str, Any]:
+        annotations = {"kwok-operator.io/requested-at": asked}
+        return {"metadata": {"annotations": annotations, "creationTimestamp": created}}
+
+    fresh = seen_node(node("2023-11-14T22:13:22Z", "2023-11-14T22:13:29Z"), 9.4)
+    assert (fresh.requested, fresh.created) == (2.0, 9.4)
+    old = seen_node(node("odd", "2023-11-14T22:13:10Z"), 0.2)
+    assert (old.requested, old.created) == (None, -9.5)
+
+
+def test_heartbeats_leave_no_trace() -> None:
+    def node(beat: str) -> dict[str, Any]:
+        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": beat}
+        status = {"allocatable": {"cpu": "4", "memory": "8Gi"}, "conditions": [ready]}
+        return {"metadata": {"name": "n", "resourceVersion": beat}, "status": status}
+
+    first = seen_node(node("1"), 1.0)
+    assert first == seen_node(node("2"), 9.0, before=first)
+    assert first.ready and first.allocatable == {"cpu": 4_000, "memory": 2**33}
+
+
+_ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner),
+    max_leaves=8,
+)
+_FIELDS = st.sampled_from(
+    """metadata spec status labels conditions allocatable containers requests resources nodeName
+    phase count series source involvedObject price hourly cloud counts taints""".split()
+)
+
+
+@given(st.dictionaries(_FIELDS, st.dictionaries(_FIELDS, _ODD) | _ODD))
+def test_odd_objects_are_objects(body: dict[str, Any]) -> None:
+    seen_node(body, 1.0)
+    seen(body, 1.0)
+    observed.group(body)
+    observed.event(body)
+    observed.budget(body)
+    observed.job(body, before=None, seen=1.0, clock=BEGAN)

@@ -1,0 +1,134 @@
+"""Programs beside a rehearsal: waited for, and gone when it ends, however it ends.
+
+- ready by an answer, a port or a line; one that ends or is late says why
+- ended: with children that ignore SIGTERM or left for a session of their own, and if we are killed
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kwok_operator.rehearsal.programs import Program, ProgramError, answers, listens, says
+
+_STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                         start_new_session=True)
+print("pids", os.getpid(), child.pid, flush=True)
+time.sleep(600)
+"""
+_OURS = """
+import asyncio, os, sys
+from pathlib import Path
+from kwok_operator.rehearsal.programs import Program
+
+async def main():
+    program = Program("stubborn", log=Path(sys.argv[1]))
+    command = [sys.executable, "-c", sys.argv[2]]
+    await program.start(command, env=os.environ, cwd=Path("/"), grace=0.2)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def _pids(log: Path) -> list[int]:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        text = log.read_text() if log.exists() else ""
+        if text.startswith("pids") and text.endswith("\n"):
+            return [int(pid) for pid in text.split()[1:]]
+        time.sleep(0.02)
+    raise AssertionError("it has not started")
+
+
+def _wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(_lives(pid) for pid in pids):
+        assert time.monotonic() < deadline, "still running"
+        time.sleep(0.02)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+async def _start(program: Program, code: str, *, grace: float = 0.2) -> None:
+    await program.start([sys.executable, "-c", code], env=os.environ, cwd=Path("/"), grace=grace)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_what_does_not_end_is_ended_with_its_children(tmp_path: Path, killed: bool) -> None:
+    program = Program("stubborn", log=tmp_path / "log")
+    await _start(program, _STUBBORN, grace=600 if killed else 0.2)
+    pids = await asyncio.to_thread(_pids, program.log)
+    if killed:
+        program.kill()
+    await asyncio.wait_for(program.stop(), 20)
+    _wait_until_gone(pids)
+
+
+def test_nothing_outlives_us_if_we_are_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    ours = subprocess.Popen([sys.executable, "-c", _OURS, str(log), _STUBBORN])
+    pids = _pids(log)
+    ours.send_signal(signal.SIGKILL)
+    ours.wait()
+    _wait_until_gone(pids)
+
+
+async def test_ready_by_a_line_a_port_and_an_answer(tmp_path: Path) -> None:
+    program = Program("server", log=tmp_path / "log")
+    await _start(
+        program,
+        "import http.server, sys; s = http.server.HTTPServer(('127.0.0.1', 0),"
+        " http.server.SimpleHTTPRequestHandler); print('port', s.server_port, flush=True);"
+        " s.serve_forever()",
+    )
+    try:
+        await program.wait_until_ready(says(program.log, r"^port \d+$"), within=20)
+        port = int(program.log.read_text().split()[1])
+        await program.wait_until_ready(listens("127.0.0.1", port), within=20)
+        await program.wait_until_ready(answers(f"http://127.0.0.1:{port}/"), within=20)
+        assert not await answers(f"http://127.0.0.1:{port}/none")()
+        with pytest.raises(ProgramError, match=r"server is not ready after 0.1 s: .*none"):
+            await program.wait_until_ready(says(program.log, "never"), within=0.1)
+    finally:
+        await program.stop()
+    assert not await listens("127.0.0.1", port)()
+
+
+async def test_one_that_ends_early_says_why(tmp_path: Path) -> None:
+    program = Program("short", log=tmp_path / "log")
+    await _start(program, "import sys; print('F0101 no cloud'); print('usage'); sys.exit(3)")
+    with pytest.raises(ProgramError, match=r"short has ended with exit status 3.*F0101 no cloud"):
+        await program.wait_until_ready(says(program.log, "never"), within=20)
+    assert await program.wait() == 3
+    await program.stop()
+
+
+async def test_one_that_is_no_program_says_so(tmp_path: Path) -> None:
+    program = Program("none", log=tmp_path / "log")
+    await program.start(["/no/such"], env={}, cwd=Path("/"))
+    assert await program.wait() == 127
+    assert "/no/such: No such file or directory" in program.last_words()
+    await program.stop()
+
+
+async def test_one_that_cannot_be_started_says_so(tmp_path: Path) -> None:
+    program = Program("odd", log=tmp_path / "log")
+    with pytest.raises(ProgramError, match=r"odd can't be started: .*null byte"):
+        await program.start(["true", "a\0b"], env={}, cwd=Path("/"))
+    await program.stop()

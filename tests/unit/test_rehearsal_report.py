@@ -1,0 +1,303 @@
+"""report.html, and the commands `report` and `diff`:
+
+- one small file that asks nobody for anything, whatever names are in the recording
+- every figure on it is the one of verdict.json; the verdict comes first
+- what is drawn: a plot for each thing over time, with the marks of what was done
+- the same recording gives the same bytes; exit codes say passed, failed, can't be read
+"""
+
+import gzip
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.cli.main import main
+from kwok_operator.core.rehearsal.page import page
+from kwok_operator.core.rehearsal.recording import (
+    CallLine,
+    EventLine,
+    GroupLine,
+    GroupState,
+    MarkLine,
+    NodeLine,
+    RecordedLine,
+    WaitLine,
+)
+from kwok_operator.core.rehearsal.story import MOST_CALLS, MOST_MARKS, MOST_SAMPLES
+from kwok_operator.core.rehearsal.verdict import verdict_json
+from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
+from tests.fakes.rows import each_row
+
+HOSTILE = "</td><script>alert(1)</script><img src=//x onerror=y>\"'&\x00\u202e"
+EXPECT: list[dict[str, Any]] = [
+    {"figure": "pods.running", "atLeast": 1},
+    {"figure": "nodes.total", "atMost": 1, "when": "always"},
+    {"wait": "kng/a --for=condition=Ready"},
+]
+
+
+class Seen(HTMLParser):
+    """Elements, their attributes and texts; a page whose tags don't match is refused."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.figures: list[tuple[dict[str, str], str]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = {key: value or "" for key, value in attrs}
+        self.tags.append((tag, told))
+        if tag != "meta":
+            self._open.append(tag)
+        if tag == "data":
+            self.figures.append((told, ""))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {key: value or "" for key, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, text: str) -> None:
+        self.texts.append(text)
+        if self._open[-1:] == ["data"]:
+            self.figures[-1] = (self.figures[-1][0], text)
+
+
+def hostile_run() -> list[RecordedLine]:
+    return run(
+        node(1, HOSTILE, HOSTILE, zone=HOSTILE, price=1.0),
+        GroupLine(1, HOSTILE, GroupState(states={HOSTILE: 3})),
+        pod(1, HOSTILE, created=1, workload=f"{HOSTILE}/{HOSTILE}/{HOSTILE}", why=HOSTILE),
+        EventLine(2, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE),
+        CallLine(3, "NodeGroupIncreaseSize", HOSTILE, HOSTILE, HOSTILE),
+        MarkLine(4, HOSTILE, HOSTILE),
+        WaitLine(5, 2, False, HOSTILE),
+    )
+
+
+def drawn(lines: list[RecordedLine], **header: Any) -> Seen:
+    return Seen(page(judge(lines, expect=EXPECT, **header)))
+
+
+@each_row("lines", [random_run(5), hostile_run(), run(), []])
+def test_it_asks_nobody_for_anything(lines: list[RecordedLine]) -> None:
+    text = page(judge(lines, expect=EXPECT, scenario=HOSTILE, teaches=HOSTILE, seed=HOSTILE))
+    found = Seen(text)
+    names = {name for _, attributes in found.tags for name in attributes}
+    assert not names & {"src", "href", "srcset", "action", "data", "xlink:href", "background"}
+    assert not any(name.startswith("on") for name in names)
+    tags = {tag for tag, _ in found.tags}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "use", "image", "a"}
+    styles = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in styles and "@import" not in styles
+    assert not any("url(" in str(attributes) for _, attributes in found.tags)
+    assert "default-src 'none'" in text
+
+
+@each_row("lines", [random_run(n) for n in range(4)])
+def test_every_figure_is_that_of_the_verdict(lines: list[RecordedLine]) -> None:
+    found = judge(lines, expect=EXPECT)
+    verdict = verdict_json(found)
+    parsed = Seen(page(found))
+    assert {told["data-figure"] for told, _ in parsed.figures} == set(verdict["figures"])
+    for told, shown in parsed.figures:
+        figures = verdict["figures"]
+        if "data-group" in told:
+            figures = verdict["groups"][told["data-group"]]
+        elif "data-workload" in told:
+            figures = verdict["workloads"][told["data-workload"]]
+        wanted = figures.get(told["data-figure"])
+        assert told["value"] == ("" if wanted is None else repr(wanted))
+        if wanted is not None:
+            number = float(shown.split()[0].replace(",", ""))
+            scale = 100 if shown.endswith("%") else 1
+            assert number == pytest.approx(wanted * scale, rel=0.05, abs=0.005)
+
+
+def test_the_verdict_comes_first_and_says_why() -> None:
+    parsed = drawn(random_run(6), scenario="spot-storm")
+    body = " ".join(" ".join(parsed.texts).split())
+    head = body[body.index("spot-storm failed") :]
+    assert (
+        head.index("failed") < head.index("the cluster was never asked") < head.index("At a glance")
+    )
+    titles = [told["aria-label"] for tag, told in parsed.tags if "aria-label" in told]
+    assert len(titles) == 5
+
+
+def test_there_is_no_half_of_a_node() -> None:
+    texts = drawn(run(node(1, "n-1"), pod(1, "w-1", created=1))).texts
+    first = texts.index("Nodes by group and state")
+    counts = texts[first : texts.index("Utilisation: requests over allocatable")]
+    assert "1" in counts and not [text for text in counts if text.startswith("0.")]
+
+
+def test_marks_and_what_the_autoscaler_did_are_drawn() -> None:
+    calls = [
+        CallLine(10, "NodeGroupIncreaseSize", "a", "3", "OK"),
+        CallLine(20, "NodeGroupDeleteNodes", "a", "a-abcd-000001", "OK"),
+        CallLine(25, "NodeGroups", "", "", "OK"),
+        CallLine(26, "Refresh", "", "", "UNAVAILABLE"),
+        *(CallLine(30, "NodeGroupIncreaseSize", "b", "1", "OK") for _ in range(MOST_CALLS)),
+        CallLine(90, "NodeGroupIncreaseSize", "b", "1", "OK"),
+    ]
+    parsed = drawn(run(*calls, MarkLine(30, "scale", "web to 5"), MarkLine(40, "outage", "a")))
+    classes = [told.get("class", "") for tag, told in parsed.tags if tag == "path"]
+    (path, *_) = [told["d"] for tag, told in parsed.tags if told.get("class") == "up"]
+    assert path.count("M") == 3  # at 10, 30 and 90 s, though the last is in no row of the table
+    plots = classes.count("up")
+    assert plots == classes.count("down") > 0
+    assert classes.count("mark") == 2 * plots
+    assert {"web to 5", "NodeGroupDeleteNodes", "a-abcd-000001"} <= set(parsed.texts)
+    assert "NodeGroups" not in parsed.texts
+    assert parsed.texts.count("b") == 2  # calls that follow one another are one row
+    at = parsed.texts.index("b")
+    assert parsed.texts[at - 1] == "30\xa0s"
+    assert parsed.texts[at + 2 : at + 4] == [f"+{MOST_CALLS}", str(MOST_CALLS)]
+    assert "Refresh" in parsed.texts  # it failed
+
+
+def test_what_an_autoscaler_said_stands_with_what_it_did() -> None:
+    told = [
+        EventLine(3, "Normal", f"Reason{who}", "Pod/default/w-1", who, "m")
+        for who in ("cluster-autoscaler", "karpenter", "kubelet")
+    ]
+    texts = drawn(run(*told)).texts
+    did, others = texts.index("What the autoscaler did"), texts.index("Events of others")
+    assert did < texts.index("Reasoncluster-autoscaler") < texts.index("Reasonkarpenter") < others
+    assert texts.index("Reasonkubelet") > others
+
+
+def test_however_long_the_run_the_page_is_small() -> None:
+    lines: list[RecordedLine] = []
+    for n in range(4_000):
+        t, name = n / 10, f"{'n' * 200}-{n}"
+        lines += [
+            node(t, name, f"{'g' * 200}-{n % 700}", price=0.1, zone=name),
+            pod(t, name, created=t, workload=f"Pod/default/{name}", why=f"{n} {'w' * 250}"),
+            EventLine(t, "Normal", f"{'r' * 200}{n}", name, name, "m" * 290),
+            CallLine(t, "NodeGroupIncreaseSize", name, "1" * 290, "OK"),
+            MarkLine(t, "m" * 290, "d" * 290),
+        ]
+    expect = [{**EXPECT[0], "name": "'" * 300}] * 300
+    found = judge(run(*lines, until=3000.0), expect=expect)
+    assert len(found.story.samples) <= MOST_SAMPLES + 1
+    assert (len(found.story.calls), found.story.more_calls) == (MOST_CALLS, 4_000 - MOST_CALLS)
+    assert (len(found.story.marks), found.story.more_marks) == (MOST_MARKS, 4_000 - MOST_MARKS)
+    assert len(page(found).encode()) < 500_000
+
+
+def test_a_level_that_lasts_is_drawn_when_it_was() -> None:
+    lines = [node(t / 1000, f"n-{t}") for t in range(1000, 1400)]
+    found = judge(run(*lines, *(gone(200, line.name) for line in lines), until=400))
+    levels = {sample.t: sample.nodes.get("a", (0, 0))[0] for sample in found.story.samples}
+    assert levels[1.399] == 400
+    assert levels[200] == 0
+
+
+def recorded(folder: Path, lines: list[RecordedLine], name: str = "recording.jsonl.gz") -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_bytes(gzip.compress(content(lines, expect=EXPECT[:1])))
+    return path
+
+
+@each_row("given", ["file", "folder"])
+def test_report_writes_the_same_files_again(tmp_path: Path, given: str) -> None:
+    path = recorded(tmp_path / given, random_run(8))
+    named = path if given == "file" else path.parent
+    code = main(["report", str(named)])
+    again = tmp_path / f"{given} again"
+    assert main(["report", str(named), "--output", str(again)]) == code
+    files = sorted(file.name for file in again.iterdir())
+    assert files == ["junit.xml", "report.html", "summary.md", "verdict.json"]
+    for name in files:
+        assert (again / name).read_bytes() == (path.parent / name).read_bytes()
+    verdict = json.loads((again / "verdict.json").read_text())
+    assert code == (0 if verdict["verdict"] == "passed" else 1)
+
+
+def test_exit_codes_of_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up = pod(1, "web-1", created=1, bound=1, running=1, phase="Running")
+    assert main(["report", str(recorded(tmp_path / "a", run(up)))]) == 0
+    assert main(["report", str(recorded(tmp_path / "b", run()))]) == 1
+    assert "passed" in capsys.readouterr().out
+    bad = tmp_path / "bad"
+    bad.write_text("no")
+    for name in (bad, tmp_path / "missing"):
+        assert main(["report", str(name)]) == 2
+        assert str(name.name) in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "a"), "--output", str(bad)]) == 2
+
+
+def storm(offset: float = 0.0, *, boot: float = 3.0, size: str = "2") -> list[RecordedLine]:
+    """Group a grows to two; names of nodes are those of another uid, times later by `offset`."""
+    uid = "abcd" if not offset else "efgh"
+    t = 10 + offset
+    names = [f"a-{uid}-00000{n}" for n in (1, 2)]
+    return run(
+        CallLine(t, "NodeGroupIncreaseSize", "a", size, "OK"),
+        GroupLine(t, "a", GroupState(target=int(size))),
+        *(node(t + 1, name, ready=False) for name in names),
+        *(node(t + 1 + boot, name) for name in names),
+        pod(t + 6, "web-1", created=9, bound=t + 6, node=names[0]),
+        CallLine(t + 60, "NodeGroupDeleteNodes", "a", names[1], "OK"),
+        NodeLine(t + 61, names[1], None),
+        MarkLine(5, "scale"),
+    )
+
+
+@each_row(
+    "other parts",
+    [
+        (storm(0.7), set()),
+        (storm(0.7, boot=9.0), {"cloud"}),
+        (storm(0.7, size="3"), {"autoscaler"}),
+        ([*storm(0.7)[:-1], MarkLine(99, "outage"), storm()[-1]], {"scenario"}),
+        (
+            [
+                *storm(0.7)[:-1],
+                pod(99, "web-2", created=9, bound=99, node="a-efgh-000001"),
+                storm()[-1],
+            ],
+            {"scheduler"},
+        ),
+        (
+            [*storm(0.7)[:-1], node(99, "a-efgh-000003"), storm()[-1]],
+            {"cloud"},
+        ),
+    ],
+)
+def test_diff_says_whose_part_differs(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    other: list[RecordedLine],
+    parts: set[str],
+) -> None:
+    paths = [recorded(tmp_path / name, lines) for name, lines in (("a", storm()), ("b", other))]
+    assert main(["diff", *map(str, paths)]) == (1 if parts else 0)
+    told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert {line.partition(":")[0] for line in told if "no difference" not in line} == parts
+    assert len(told) == 4
+
+
+def test_what_follows_from_other_requests_is_not_the_clouds_difference(tmp_path: Path) -> None:
+    more = [*storm(0.7, size="3")[:-1], node(99, "a-efgh-000003"), storm()[-1]]
+    paths = [recorded(tmp_path / name, lines) for name, lines in (("a", storm()), ("b", more))]
+    from kwok_operator.core.rehearsal.diff import compared, traits
+    from kwok_operator.rehearsal.outputs import opened
+
+    found = []
+    for path in paths:
+        with opened(path) as recording:
+            found.append(traits(recording))
+    assert {part.name for part in compared(*found) if part.differences} == {"autoscaler"}

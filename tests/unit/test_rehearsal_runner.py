@@ -1,0 +1,284 @@
+"""The runner, where no cluster is needed to see what it does.
+
+- an output folder of a run before says nothing about this one; two at once are refused
+- a recorder that has failed, as on a full disk, says so; it isn't taken for a quiet cluster
+- a server that stands still is no quiet cluster; a trace that has been played is no dead process
+- what is there before the run is there at its beginning, for what must hold always
+- a run whose time is over before a step's condition has held proves nothing, and fails
+- what the cluster is asked for long ends with us, even if we are killed
+- a terminal that is closed is an interrupt, unless nohup is before it
+- nobody who reads standard error is no reason to leave work undone
+- a cluster of others is cleared up also if the interrupt comes while it is claimed or cleared up
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.cli.validate import complain
+from kwok_operator.core.rehearsal.observed import StampClock
+from kwok_operator.core.rehearsal.verdict import Judged
+from kwok_operator.errors import SettingsError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal import outputs, runner
+from kwok_operator.rehearsal.arriving import TRACE
+from kwok_operator.rehearsal.borrowed import borrow
+from kwok_operator.rehearsal.programs import Program
+from kwok_operator.rehearsal.recorder import (
+    BUDGETS_PATH,
+    EVENTS_PATH,
+    JOBS_PATH,
+    PODS_PATH,
+    RunRecorder,
+)
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.stage import Stage
+from kwok_operator.signals import cancelled_by_signals
+from tests.fakes import rehearsed
+from tests.fakes.apiserver import NODES, FakeApiServer
+
+NAMESPACES = "/api/v1/namespaces"
+KINDS = {
+    PODS_PATH: "Pod",
+    EVENTS_PATH: "Event",
+    BUDGETS_PATH: "PodDisruptionBudget",
+    JOBS_PATH: "Job",
+    NAMESPACES: "Namespace",
+}
+EXPECT = [{"figure": "pods.pending", "equals": 0}]
+
+
+@pytest.fixture
+def never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def interrupted(*_: Any, **__: Any) -> AsyncIterator[None]:
+        raise asyncio.CancelledError
+        yield
+
+    monkeypatch.setattr(runner, "stage", interrupted)
+
+
+async def play_into(folder: Path) -> None:
+    await runner.rehearse(
+        Scenario.model_validate({"name": "it", "expect": EXPECT}),
+        RehearseSettings(scenario=folder / "it.yaml"),
+        folder=folder,
+        find_program=lambda name: None,
+        tell=print,
+    )
+
+
+@pytest.mark.usefixtures("never_begins")
+async def test_one_that_did_not_begin_has_no_verdict_of_a_run_before(tmp_path: Path) -> None:
+    (tmp_path / outputs.RECORDING).write_bytes(rehearsed.content(rehearsed.run(), expect=EXPECT))
+    outputs.write(outputs.judge(tmp_path), tmp_path)
+    with pytest.raises(asyncio.CancelledError):
+        await play_into(tmp_path)
+    assert os.listdir(tmp_path) == ["logs"]
+
+
+@pytest.mark.usefixtures("never_begins")
+async def test_two_do_not_play_into_one_folder(tmp_path: Path) -> None:
+    with outputs.begun(tmp_path):
+        with pytest.raises(SettingsError, match="another rehearsal"):
+            await play_into(tmp_path)
+    with pytest.raises(asyncio.CancelledError):
+        await play_into(tmp_path)
+
+
+class _Borrowed:
+    """A cluster of others, and who clears it up; interrupted while `at` is under way."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        self.reached = asyncio.Event()
+        self.done: list[str] = []
+
+    async def check(self, crds: Any) -> None:
+        pass
+
+    async def claim(self) -> None:
+        await self._do("claim")
+
+    async def install(self, manifests: Any) -> None:
+        pass
+
+    async def clear(self, turns: Any) -> list[str]:
+        await self._do("clear")
+        return []
+
+    async def _do(self, what: str) -> None:
+        if what == self.at:
+            self.reached.set()
+            await asyncio.sleep(0.01)
+        self.done.append(what)
+
+
+@pytest.mark.parametrize("at", ["claim", "clear"])
+async def test_a_claim_is_cleared_up_whenever_the_interrupt_comes(at: str) -> None:
+    cluster: Any = _Borrowed(at)
+
+    async def play() -> None:
+        async with borrow(cluster, [], clearing=cluster, keep=False, tell=print):
+            pass
+
+    playing = asyncio.create_task(play())
+    await cluster.reached.wait()
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert cluster.done == ["claim", "clear"]
+
+
+async def test_a_recorder_that_cannot_write_says_so() -> None:
+    def full(line: Any) -> None:
+        raise SettingsError("no space left")
+
+    server = FakeApiServer()
+    async with server, KubeClient(connection=server.connection()) as client:
+        server.create(NODES, {"metadata": {"name": "a"}})
+        recorder = RunRecorder(client=client, write=full, clock=StampClock(0), now=lambda: 0.0)
+        starting = asyncio.create_task(recorder.start())
+        await asyncio.sleep(0)
+        try:
+            with pytest.raises(SettingsError):
+                await asyncio.wait_for(recorder.follow(), 20)
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await recorder.stop()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Stage]]:
+    """Of a cluster where nothing happens."""
+    async with FakeApiServer() as server:
+        for path, kind in KINDS.items():
+            server.serve(path, kind=kind)
+        server.create(NAMESPACES, {"metadata": {"name": "default"}})
+        async with KubeClient(connection=server.connection()) as client:
+            unused: Any = None
+            yield (
+                server,
+                Stage(
+                    kubectl=unused,
+                    client=client,
+                    environment={},
+                    kubeconfig=tmp_path,
+                    folder=tmp_path,
+                    logs=tmp_path,
+                    versions={},
+                    find_program=lambda name: None,
+                    tell=print,
+                ),
+            )
+
+
+async def play(stage: Stage, **fields: Any) -> Judged:
+    told = {"until": {"settledFor": "1s", "atMost": "20s"}, "expect": EXPECT, **fields}
+    scenario = Scenario.model_validate({"name": "it", **told})
+    path = stage.folder / outputs.RECORDING
+    await runner.Rehearsal(stage, scenario, path, tell=print, show=lambda now: None).play()
+    return outputs.judge(path)
+
+
+async def end_of(stage: Stage) -> str:
+    return (await play(stage)).end.reason
+
+
+async def test_what_is_there_before_the_run_is_there_always(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    server, place = stage
+    server.create(NODES, {"metadata": {"name": "a"}})
+    expect = [{"figure": "nodes.total", "atLeast": 1, "when": "always"}]
+    assert (await play(place, expect=expect)).passed
+
+
+async def test_a_timeline_that_was_not_played_is_no_reason_to_pass(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    step = {"after": {"figure": "nodes.total", "atLeast": 1}, "cordon": {"group": "a"}}
+    found = await play(stage[1], timeline=[step], until={"atMost": "1s"})
+    assert (found.end.reason, found.passed) == ("unplayed", False)
+
+
+async def test_what_is_asked_at_the_end_is_kept_and_is_no_part_of_the_run(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    asked: list[dict[str, Any]] = []
+    began, begun_to_ask = time.monotonic(), 0.0
+
+    async def kubectl(*arguments: str, **how: Any) -> str:
+        nonlocal begun_to_ask
+        begun_to_ask = time.monotonic()
+        asked.append(how)
+        stage[0].create(NODES, {"metadata": {"name": "late"}})
+        await asyncio.sleep(2)
+        return ""
+
+    asking: Any = kubectl
+    found = await play(
+        replace(stage[1], kubectl=asking),
+        expect=[{"wait": "kng/a --for=delete"}],
+        until={"atMost": "200ms"},
+    )
+    assert [how["kept"] for how in asked] == [True]
+    assert found.end.t <= begun_to_ask - began
+    assert found.figures["nodes.total"] == 0
+
+
+async def test_a_server_that_stands_still_is_no_quiet_cluster(
+    stage: tuple[FakeApiServer, Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_COMPONENTS_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "_BLIND_SECONDS", 0.5)
+    server, place = stage
+    server.hold(verb="get", resource="namespaces")
+    assert await end_of(place) == "died"
+
+
+async def test_a_trace_that_was_played_is_no_dead_process(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    _, place = stage
+    played = Program("the trace of web", log=place.logs / "web.log")
+    await played.start(["true"], env={}, cwd=place.folder)
+    await played.wait()
+    place.programs[f"{TRACE}web"] = played
+    assert await end_of(place) == "settled"
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+async def test_a_terminal_that_is_closed_is_an_interrupt_but_behind_nohup(ignored: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with contextlib.nullcontext() if ignored else pytest.raises(asyncio.CancelledError):
+            with cancelled_by_signals():
+                # One that isn't taken care of would be the end of this process.
+                assert ignored or signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+                os.kill(os.getpid(), signal.SIGHUP)
+                await asyncio.sleep(0.05)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_nobody_reads_any_more_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    stream = os.fdopen(write, "w", buffering=1)
+    monkeypatch.setattr(sys, "stderr", stream)
+    complain("clearing up")
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()

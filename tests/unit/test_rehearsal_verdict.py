@@ -1,0 +1,228 @@
+"""The verdict of a rehearsal:
+
+- every kind of expectation can hold and can fail, at the end, always, at a time, with a reason
+- what the recording has never seen, or could not measure, is no reason to pass
+- a run that was interrupted, died or was cut off has failed
+- JUnit has a case for each assertion; both files are the same for the same recording
+- summary.md is tables, and what has not held comes first in them
+"""
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from kwok_operator.core.rehearsal.inmarkdown import in_markdown
+from kwok_operator.core.rehearsal.recording import (
+    EndLine,
+    EventLine,
+    ObjectLine,
+    PodLine,
+    RecordedLine,
+    WaitLine,
+)
+from kwok_operator.core.rehearsal.verdict import Judged, judged, junit_xml, summary, verdict_json
+from kwok_operator.errors import RecordingError
+from tests.fakes.rehearsed import NAME, content, gone, judge, node, pod, random_run, reader, run
+from tests.fakes.rows import each_row
+
+WEB, A = {"workload": "web"}, {"group": "a"}
+
+
+def lines(*more: RecordedLine) -> list[RecordedLine]:
+    """Two nodes of group a, one of them until 60; web waits 10 and 40 seconds, job-1 for ever."""
+    return run(
+        node(5, "n-1", price=3.6),
+        node(5, "n-2", ready=False),
+        node(20, "n-2"),
+        gone(60, "n-2"),
+        pod(10, "web-1", created=10),
+        pod(10, "web-2", created=10),
+        pod(20, "web-1", created=10, bound=20, node="n-1"),
+        pod(50, "web-2", created=10, bound=50, running=50, node="n-1", phase="Running"),
+        pod(30, "job-1", created=30),
+        EventLine(40, "Warning", "Late", "Pod/default/web-1", "ca", "it is late", 2),
+        ObjectLine(0, "Job/default/j", {"wanted": 1, "done": ""}),
+        *more,
+    )
+
+
+def outcome(expect: Any, *more: RecordedLine) -> Any:
+    (found,) = judge(lines(*more), expect=[expect]).outcomes
+    return found
+
+
+@each_row(
+    "expect held value at",
+    [
+        ({"figure": "pods.running", "equals": 1}, True, 1, 100),
+        ({"figure": "pods.running", "equals": 2}, False, 1, 100),
+        ({"figure": "pods.running", "of": WEB, "atLeast": 1, "atMost": 1}, True, 1, 100),
+        ({"figure": "nodes.total", "of": A, "atMost": 1}, True, 1, 100),
+        ({"figure": "nodes.max", "of": A, "atMost": 1}, False, 2, 100),
+        ({"figure": "pendingSeconds.max", "of": WEB, "atMost": 40}, True, 40, 100),
+        ({"figure": "pendingSeconds.max", "atMost": 40}, False, 70, 100),
+        ({"figure": "cost", "atMost": 0.095}, True, 0.095, 100),
+        ({"figure": "cost", "atMost": 0.094}, False, 0.095, 100),
+        ({"event": {"reason": "Late"}, "atMost": 0}, False, 2, 100),
+        ({"event": {"reason": "Late", "type": "Normal"}, "atMost": 0}, True, 0, 100),
+        ({"event": {"from": "ca", "message": "late"}, "equals": 2}, True, 2, 100),
+        ({"event": {"about": "Pod/default"}, "equals": 2}, True, 2, 100),
+        ({"event": {"about": "Pod/other"}, "equals": 2}, False, 0, 100),
+        # always
+        ({"figure": "nodes.total", "atMost": 2, "when": "always"}, True, 1, 100),
+        ({"figure": "nodes.total", "atMost": 1, "when": "always"}, False, 2, 5),
+        ({"figure": "nodes.notReady", "equals": 0, "when": "always"}, False, 1, 5),
+        ({"figure": "nodes.total", "atLeast": 1, "when": "always"}, False, 0, 0),
+        ({"event": {"reason": "Late"}, "atMost": 1, "when": "always"}, False, 2, 40),
+        # at a time
+        ({"figure": "nodes.total", "equals": 2, "when": {"at": 59.5}}, True, 2, 59.5),
+        ({"figure": "nodes.total", "equals": 1, "when": {"at": 60}}, True, 1, 60),
+        ({"figure": "pendingSeconds.max", "equals": 25, "when": {"at": 35}}, True, 25, 35),
+        ({"figure": "pods.running", "equals": 1, "when": {"at": 100}}, True, 1, 100),
+    ],
+)
+def test_what_is_expected_holds_or_fails(
+    expect: dict[str, Any], held: bool, value: float, at: float
+) -> None:
+    found = outcome(expect)
+    assert (found.held, found.value, found.t) == (held, value, at)
+    assert found.reason
+
+
+def test_a_figure_that_drifts_is_looked_at_between_the_lines_too() -> None:
+    # job-1 waits: nothing is written from 60 to 100, but another event keeps time going.
+    ticks = [EventLine(t, reason="Tick") for t in range(61, 100)]
+    expect = {"figure": "pendingSeconds.max", "atMost": 55, "when": "always"}
+    found = outcome(expect, *ticks)
+    assert not found.held
+    assert 85 < found.t <= 87
+
+
+def test_a_wait_is_answered_by_the_recording() -> None:
+    expect = {"wait": "kng/a --for=condition=Ready", "within": 30}
+    assert outcome(expect, WaitLine(99, 0, True, "condition met")).held
+    assert not outcome(expect, WaitLine(99, 0, False, "timed out")).held
+    assert not outcome(expect).held
+    assert not outcome(expect, WaitLine(99, 1, True)).held  # of another one
+
+
+@each_row(
+    "expect",
+    [
+        {"figure": "nodes.total", "of": {"group": "b"}, "atMost": 9},
+        {"figure": "nodes.total", "of": {"group": "b"}, "atMost": 9, "when": "always"},
+        {"figure": "pods.failed", "of": {"workload": "wbe"}, "atMost": 0},
+        {"figure": "gangs.completionSeconds.max", "of": WEB, "atMost": 99},
+        {"figure": "cost", "of": {"zone": "x"}, "atMost": 9, "when": "always"},
+        {"figure": "nodes.total", "atMost": 9, "when": {"at": 101}},
+    ],
+)
+def test_nothing_seen_is_no_reason_to_pass(expect: dict[str, Any]) -> None:
+    assert not outcome(expect).held
+
+
+def test_a_group_or_job_that_has_nothing_yet_may_be_expected_to_have_nothing() -> None:
+    assert outcome({"figure": "pods.running", "of": {"workload": "j"}, "equals": 0}).held
+
+
+@each_row(
+    "expect field",
+    [
+        (7, ""),
+        ({"figure": "nope", "atMost": 1}, ".figure"),
+        ({"figure": "cost", "of": {"workload": "web"}, "atMost": 1}, ".figure"),
+        ({"figure": "cost", "of": {"colour": "red"}, "atMost": 1}, ".figure"),
+        ({"figure": "cost"}, ""),
+        ({"figure": "cost", "wait": "x", "atMost": 1}, ""),
+        ({"atMost": 1}, ""),
+        ({"figure": "cost", "atMost": "30s"}, ".atMost"),
+        ({"figure": "cost", "atMost": 10**400}, ".atMost"),
+        ({"figure": "cost", "atMost": 1, "when": "soon"}, ".when"),
+        ({"figure": "cost", "atMost": 1, "when": {"at": 10**400}}, ".when"),
+        ({"wait": "kng/a", "within": 10**400}, ".within"),
+        ({"event": {"colour": "red"}, "atMost": 1}, ".event"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_by_name(expect: Any, field: str) -> None:
+    with pytest.raises(RecordingError) as caught:
+        judge(lines(), expect=[{"figure": "cost", "atMost": 1}, expect])
+    assert caught.value.field == f"header.expect[1]{field}"
+
+
+@each_row(
+    "reason passed",
+    [("settled", 1), ("atMost", 1), ("unplayed", 0), ("interrupted", 0), ("died", 0)],
+)
+def test_a_run_that_did_not_come_to_its_end_has_failed(reason: str, passed: bool) -> None:
+    found = judge([*lines()[:-1], EndLine(100, reason, "why")])
+    assert found.passed == passed
+    assert ("why" in found.broken_off) != passed
+    case = ElementTree.fromstring(junit_xml(found)).find("testsuite/testcase")
+    assert case is not None and (case.find("failure") is None) == passed
+
+
+def test_one_failed_assertion_fails_the_run() -> None:
+    holds, fails = ({"figure": "pods.running", "equals": n} for n in (1, 2))
+    assert judge(lines(), expect=[holds]).passed
+    assert not judge(lines(), expect=[holds, fails, holds]).passed
+
+
+def told(found: Judged) -> tuple[Any, str, list[str]]:
+    return verdict_json(found), junit_xml(found), list(summary(found))
+
+
+def test_the_same_recording_gives_the_same_files() -> None:
+    expect = [{"figure": "pods.running", "atLeast": 1}]
+    data = content(random_run(7), expect=expect)
+    first, second = (told(judged(reader(data, chunk=n), name=NAME)) for n in (10, 10**6))
+    assert first == second
+
+
+def test_junit_has_a_case_for_each_assertion_whatever_their_names() -> None:
+    hostile = 'a"<b>&\x00\x1b\ud800'
+    expect = [
+        {"figure": "pods.running", "equals": 2, "name": hostile},
+        {"figure": "pods.running", "equals": 1},
+        {"wait": hostile},
+    ]
+    found = judge(lines(WaitLine(9, 2, False, hostile)), expect=expect, scenario=hostile)
+    suite = ElementTree.fromstring(junit_xml(found).encode()).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
+    failed = [case.find("failure") is not None for case in suite.iter("testcase")]
+    assert failed == [False, True, False, True]
+
+
+def test_a_job_is_summed_up_in_tables_whatever_the_names() -> None:
+    expect = [
+        {"figure": "pods.running", "equals": 1},
+        {"wait": "a | b\n| `c` <img> [d](e)", "name": "a | b\n| `c` <img> [d](e)"},
+    ]
+    said = in_markdown(judge(lines(), expect=expect, scenario="s\n# t")).splitlines()
+    assert said[0] == "### s # t: failed"
+    assert said[6].startswith("| **failed** | a \\| b \\| \\`c\\` \\<img\\> \\[d\\](e) |")
+    assert said[7].startswith("| held | pods.running: exactly 1, at the end |")
+    assert "| nodes.max | 2 |" in said
+    died = judge([EndLine(9, "died", "a | b")], expect=expect[:1])
+    assert r"**the run died: a \| b**" in in_markdown(died)
+
+
+def test_the_slowest_pods_come_first_with_what_they_waited_for() -> None:
+    why = {"why": "0/1 nodes are available: 1 Insufficient cpu."}
+    found = judge(
+        lines(
+            pod(11, "web-2", created=10, **why),
+            pod(12, "web-2", created=10),
+            pod(13, "web-2", created=10, why="0/2 nodes are available: 1 Insufficient cpu, 1 Old."),
+            pod(14, "web-2", created=10, **why),
+            PodLine(90, "default/job-1", None),
+        )
+    )
+    assert [(slow.name, slow.seconds) for slow in found.slowest] == [
+        ("default/job-1", 60),
+        ("default/web-2", 40),
+        ("default/web-1", 10),
+    ]
+    assert found.slowest[1].why == why["why"]
+    assert found.reasons == [("Insufficient cpu", 1), ("Old", 1)]

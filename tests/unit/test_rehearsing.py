@@ -1,0 +1,246 @@
+"""`kwok-operator rehearse --check` and `--schema`, and the scenarios that come along.
+
+- the scenarios in deploy/scenarios are right, short, and say what they teach
+- what is wrong goes to standard error with file and line, and the exit code is 2
+- the schema takes what is right, and refuses what the models refuse
+- files, folders, kustomizations and programs are found as the scenario's file sees them; a circle,
+  a folder with the scenario in it, and what isn't there are told
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kwok_operator.cli.main import main
+from kwok_operator.core.rehearsal.autoscaler import FAST, autoscaler_flags
+from kwok_operator.core.rehearsal.surroundings import UnusableReferenceError
+from kwok_operator.models.process import ClusterAutoscaler
+from kwok_operator.rehearsal.surroundings import LocalSurroundings
+from tests.fakes.jsonschema import refusals
+from tests.fakes.rows import each_row
+from tests.fakes.scenarios import GROUP, scenario
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted((ROOT / "deploy" / "scenarios").glob("*.yaml"))
+SMOKE = ROOT / "deploy" / "scenarios" / "smoke.yaml"
+PROGRAMS = ("cluster-autoscaler", "ca-before", "ca-after")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> list[str]:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return [f"--binary={name}={program}" for name in PROGRAMS]
+
+
+def test_there_are_ten_a_smoke_test_and_two_comparisons() -> None:
+    assert len(SHIPPED) == 13
+    assert sum("arms" in yaml.safe_load(path.read_text()) for path in SHIPPED) == 2
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_those_that_come_along_are_right(
+    path: Path, programs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = path.read_text()
+    value = yaml.safe_load(text)
+    command = "compare" if "arms" in value else "rehearse"
+    assert main([command, "--check", *programs, str(path)]) == 0, capsys.readouterr().err
+    assert path.stem in capsys.readouterr().out
+    assert len(text.splitlines()) <= 60
+    assert len(value["teaches"]) > 30
+    assert schema_refuses(value) == []
+
+
+def schema_refuses(value: Any) -> list[str]:
+    from kwok_operator.cli.rehearsing import schema
+
+    whole: dict[str, Any] = schema()
+    return refusals(value, whole, whole)
+
+
+@each_row(
+    "parts",
+    [
+        {"aply": []},
+        {"expect": []},
+        {"until": {"atMost": "5 m"}},
+        {"workloads": [{"kind": "Deployment"}]},
+        {"workloads": [{"name": "a", "count": 0}]},
+        {"apply": [{"path": "a", "object": {}}]},
+        {"expect": [{"figure": "a", "when": "never"}]},
+        {"cluster": {"kubernetes": 1.36}},
+    ],
+)
+def test_the_schema_refuses_what_is_wrong(parts: dict[str, Any]) -> None:
+    assert schema_refuses(scenario()) == []
+    assert schema_refuses(scenario(**parts))
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rehearse", "--schema"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["required"] == ["expect"]
+    assert "x-kubernetes" not in json.dumps(printed)
+
+
+def write(path: Path, value: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(value))
+    return path
+
+
+def test_what_is_wrong_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.yaml", scenario(until={"atMost": "soon"}))
+    assert main(["rehearse", str(path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "soon" in text)
+    assert f"{path}:{line}: until.atMost: " in said.err
+
+
+@each_row(
+    "arguments said",
+    [
+        ([], "SCENARIO"),
+        (["--check"], "SCENARIO"),
+        (["gone.yaml"], "gone.yaml"),
+        (["."], "is a folder"),
+        (["a\0b"], "no name of a file"),
+        (["/dev/null"], "is empty"),
+        (["--binary=x", "a.yaml"], "--binary"),
+        (["--clear"], "--clear"),
+        (["--clear", "--kubeconfig=a", "a.yaml"], "--clear"),
+        (["--binary=x=a", "--binary=x=b", "a.yaml"], "given twice"),
+    ],
+)
+def test_what_can_t_be_checked(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rehearse", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["file", "file/within"])
+def test_an_output_that_can_t_be_written_is_told_before_anything_starts(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["rehearse", f"--output={tmp_path / place}", str(SMOKE)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / place) in said and "--output" in said
+
+
+def test_the_fast_flags_are_those_of_the_docs() -> None:
+    page = (ROOT / "docs" / "cluster-autoscaler.md").read_text()
+    table = page.partition("## Flags of cluster-autoscaler")[2].partition("\n\nKeep ")[0]
+    told: dict[str, str] = {}
+    for row in table.splitlines():
+        if row.startswith("| `--"):
+            names, _, values = (cell.strip().replace("`", "") for cell in row.split("|")[1:4])
+            told |= dict(zip(names.split(", "), values.split(", "), strict=True))
+    assert told == {f"--{name}": value for name, value in FAST.items()}
+
+
+def test_a_scenario_s_flags_win() -> None:
+    wanted = ClusterAutoscaler.model_validate({"flags": {"scan-interval": "7s", "v": 4}})
+    flags = autoscaler_flags(
+        wanted, cloud_config="c", kubeconfig="k", namespace="n", address="127.0.0.1:1"
+    )
+    assert [flag for flag in flags if "scan-interval" in flag] == ["--scan-interval=7s"]
+    assert {"--v=4", "--kubeconfig=k", "--namespace=n", "--leader-elect=false"} <= set(flags)
+    slow = ClusterAutoscaler.model_validate({"values": "production"})
+    same = autoscaler_flags(slow, cloud_config="", kubeconfig="", namespace="", address="")
+    assert not [flag for flag in same if "scan-interval" in flag]
+
+
+class TestSurroundings:
+    def around(self, folder: Path, **given: Any) -> LocalSurroundings:
+        write(folder / "scenario.yaml", scenario())
+        return LocalSurroundings(folder / "scenario.yaml", **given)
+
+    def names(self, folder: Path, path: str) -> list[str]:
+        material = self.around(folder).material(path)
+        return [str(Path(name).relative_to(folder)) for name, _ in material.texts]
+
+    def refused(self, folder: Path, path: str) -> str:
+        with pytest.raises(UnusableReferenceError) as refused:
+            self.around(folder).material(path)
+        return str(refused.value)
+
+    def test_files_and_folders(self, tmp_path: Path) -> None:
+        for name in ("a.yaml", "b/2.yml", "b/1.json", "b/notes.txt", "b/deeper/3.yaml"):
+            write(tmp_path / name, GROUP)
+        assert self.names(tmp_path, "a.yaml") == ["a.yaml"]
+        assert self.names(tmp_path, "./b/") == ["b/1.json", "b/2.yml"]
+
+    def test_a_kustomization(self, tmp_path: Path) -> None:
+        for name in ("k/a.yaml", "k/b.yaml", "base/c.yaml"):
+            write(tmp_path / name, GROUP)
+        write(tmp_path / "base/kustomization.yaml", {"resources": ["c.yaml"]})
+        write(tmp_path / "k/kustomization.yaml", {"resources": ["b.yaml", "../base"]})
+        assert self.names(tmp_path, "k") == ["k/b.yaml", "k/../base/c.yaml"]
+        assert self.around(tmp_path).material("k").complete
+        write(tmp_path / "k/kustomization.yaml", {"resources": ["b.yaml"], "patches": []})
+        assert not self.around(tmp_path).material("k").complete
+
+    def test_what_is_large_is_not_looked_into(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a.yaml", "b.yaml"):
+            size = len(write(tmp_path / name, GROUP).read_bytes())
+        monkeypatch.setattr("kwok_operator.rehearsal.surroundings.MAX_BYTES", size + 1)
+        around = self.around(tmp_path)
+        assert around.material("a.yaml").complete
+        material = around.material("b.yaml")
+        assert (material.texts, material.complete) == ((), False)
+
+    def test_what_can_t_be_applied(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "odd.yaml").write_bytes(b"\xff\xfe")
+        for name, other in (("one", "two"), ("two", "one")):
+            write(tmp_path / name / "kustomization.yaml", {"resources": [f"../{other}"]})
+        write(tmp_path / "bare/kustomization.yaml", {"resources": ["../empty"]})
+        for path, said in {
+            "gone.yaml": f"isn't there; it would be {tmp_path}",
+            "empty": "has no file that ends in",
+            ".": "holds the scenario itself",
+            "scenario.yaml": "holds the scenario itself",
+            "one": "leads back to itself",
+            "bare": "has no kustomization.yaml",
+            "one/kustomization.yaml": "name its folder",
+            "https://a.example/b.yaml": "download it",
+            "odd.yaml": "UTF-8",
+            "/dev/zero": "neither a file nor a folder",
+            "a\0b": "isn't there",
+            "x" * 5000: "can't be read",
+        }.items():
+            assert said in self.refused(tmp_path, path), path
+
+    def test_programs(self, tmp_path: Path) -> None:
+        for name in ("bin/own", "there/listed", "given"):
+            program = write(tmp_path / name, "")
+            program.chmod(0o755)
+        write(tmp_path / "bin/plain", "")
+        around = self.around(
+            tmp_path,
+            binaries={"ca": tmp_path / "given", "no": tmp_path / "bin/plain"},
+            search_path=str(tmp_path / "there"),
+        )
+        for name in ("ca", "listed", "bin/own", "./bin/own", "kubectl"):
+            around.check_program(name)
+        assert around.program("bin/own") == tmp_path / "bin/own"
+        for name in ("no", "own", "bin/plain", "bin/gone", "gone", "", "a\0b"):
+            with pytest.raises(UnusableReferenceError):
+                around.check_program(name)
+
+    def test_traces(self, tmp_path: Path) -> None:
+        around = self.around(tmp_path)
+        around.check_trace(str(ROOT / "deploy" / "samples" / "traces" / "rush-hour.jsonl"))
+        for name in ("gone.jsonl", "scenario.yaml", "a\0b", "."):
+            with pytest.raises(UnusableReferenceError):
+                around.check_trace(name)
