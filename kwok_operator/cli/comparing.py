@@ -1,0 +1,176 @@
+"""The flags of `kwok-operator compare`, as values, and the programs behind them."""
+
+import argparse
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kwok_operator.cli.rehearsing import binaries, summary, surroundings, tell
+from kwok_operator.cli.validate import complain, counted
+from kwok_operator.core.comparison.plan import DEFAULT_RUNS, ComparisonArm, ComparisonPlan
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.rehearsal.settings import RehearseSettings
+
+if TYPE_CHECKING:
+    from kwok_operator.rehearsal.stage import FindProgram
+    from kwok_operator.rehearsal.surroundings import LocalSurroundings
+
+_HELP: Final = """\
+Says whether B is better than A: plays both several times in turn, each run on a cluster of its own,
+and holds their figures against each other.
+
+  kwok-operator compare before.yaml after.yaml --runs 8
+  kwok-operator compare deploy/scenarios/kubernetes-upgrade.yaml --check
+  kwok-operator compare two-arms.yaml --fail-if 'pendingSeconds.p95 worse than 10%'
+
+A and B are two scenarios, or the two arms of one. Runs are played in pairs with the same seed in
+both arms. With the --output of a comparison that was broken off it goes on where that was.
+
+Exit code 0: both arms hold what they expect, and no --fail-if holds; 1: not so; 2: it can't be
+played; 130: it was interrupted.
+"""
+
+
+def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
+    """Declares it; `command` makes one of a name, a line and a text of help."""
+    parser = command("compare", "play two scenarios several times, and say which is better", _HELP)
+    parser.add_argument(
+        "scenarios", metavar="SCENARIO", nargs="*", help="a YAML file with arms, or two"
+    )
+    parser.add_argument(
+        "--runs",
+        metavar="N",
+        type=int,
+        default=DEFAULT_RUNS,
+        help="runs of each arm (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", help="folder for runs and comparison (default: a new one)"
+    )
+    parser.add_argument(
+        "--figures",
+        metavar="NAME,...",
+        help="figures to compare (default: the usual ones, and those that both arms expect)",
+    )
+    parser.add_argument(
+        "--fail-if",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help="such as 'pendingSeconds.p95 worse than 10%%'; may be given more than once",
+    )
+    parser.add_argument(
+        "--binary",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        help="where a program is that a scenario names; may be given more than once",
+    )
+    parser.add_argument(
+        "--no-repeat",
+        action="store_true",
+        help="don't repeat runs in which the machine was busy with something else",
+    )
+    parser.add_argument("--check", action="store_true", help="check the scenarios only")
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Checks or plays, and returns the exit code."""
+    from kwok_operator.comparing.loading import load_arms
+    from kwok_operator.core.comparison.fairness import what_differs
+
+    given = binaries(flags.binary)
+    paths = [Path(each) for each in flags.scenarios]
+    try:
+        loaded = load_arms(paths, lambda path: _around(path, given))
+        tell(loaded.findings)
+        if loaded.findings or len(loaded.arms) != 2:
+            found = counted(len(loaded.findings), "problem")
+            complain(f"kwok-operator: {loaded.name}: {found}; nothing was started")
+            return 2
+        plan = plan_of(flags, loaded.name, (loaded.arms[0], loaded.arms[1]))
+    except KwokOperatorError as error:
+        complain(f"kwok-operator: {error}")
+        return 2
+    _warn(plan)
+    if flags.check:
+        for arm in plan.arms:
+            print(f"{arm.name}: {summary(arm.scenario)}")
+        print(f"{counted(2 * plan.runs, 'run')}, {counted(len(plan.compared), 'figure')}")
+        for each in what_differs(plan, {}, {}):
+            print(f"differs: {each.what}: {each.a}, {each.b}")
+        return 0
+    folder = Path(
+        flags.output or f"{loaded.name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    )
+    return _play(plan, folder, given)
+
+
+def plan_of(
+    flags: argparse.Namespace, name: str, arms: tuple[ComparisonArm, ComparisonArm]
+) -> ComparisonPlan:
+    """What flags ask for. Raises SettingsError naming flag, value, remedy."""
+    from kwok_operator.core.comparison.failing import fail_condition
+    from kwok_operator.core.comparison.plan import checked
+
+    figures = [each.strip() for each in (flags.figures or "").split(",")]
+    return checked(
+        ComparisonPlan(
+            name=name,
+            arms=arms,
+            runs=flags.runs,
+            figures=tuple(dict.fromkeys(each for each in figures if each)),
+            fail_if=tuple(fail_condition(each) for each in flags.fail_if),
+            repeat_busy=not flags.no_repeat,
+        )
+    )
+
+
+def _warn(plan: ComparisonPlan) -> None:
+    """What is no mistake, and may be none of what is wanted."""
+    from kwok_operator.core.comparison.statistics import could_be_seen
+
+    one, other = plan.arms
+    if not could_be_seen(plan.runs, len(plan.compared)):
+        of = counted(len(plan.compared), "figure")
+        complain(
+            f"kwok-operator: {plan.runs} runs of each arm may be too few to tell any difference in"
+            f" {of}; ask for more --runs, or fewer --figures"
+        )
+    if one.scenario.seed != other.scenario.seed:
+        complain(f"kwok-operator: both arms get the seed of {one.name}, {plan.seed}")
+
+
+def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
+    from kwok_operator.comparing.running import compare
+    from kwok_operator.controlplane import ControlPlaneError
+    from kwok_operator.core.comparison.inmarkdown import in_lines
+
+    def find_program(arm: ComparisonArm) -> "FindProgram":
+        return _around(Path(arm.file), given).program
+
+    # Between two runs, too, and where it was ignored as we started, as behind the & of a script.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        found = asyncio.run(compare(plan, folder=folder, find_program=find_program, tell=complain))
+    except (KwokOperatorError, ControlPlaneError, OSError) as error:
+        for line in f"kwok-operator: {error}".splitlines():
+            complain(line)
+        return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        complain(f"kwok-operator: interrupted; --output={folder} goes on from here")
+        return 130
+    for line in in_lines(found):
+        print(line)
+    print(f"written: {folder}")
+    if found.interrupted:
+        complain(f"kwok-operator: interrupted; --output={folder} goes on from here")
+        return 130
+    return 1 if found.fails else 0
+
+
+def _around(path: Path, given: dict[str, Path]) -> "LocalSurroundings":
+    return surroundings(RehearseSettings(scenario=path, binaries=given))

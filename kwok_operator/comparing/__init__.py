@@ -1,0 +1,1 @@
+"""Comparisons: the runs of two arms, each a rehearsal on a cluster of its own."""

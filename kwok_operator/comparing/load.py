@@ -1,0 +1,101 @@
+"""How busy the machine was with what isn't ours, while a run went on.
+
+    /proc/stat minus the processes that have our mark in their environment --> a share of all
+
+A mark, as what kwokctl starts has no parent among us. Without /proc nothing is known.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+_MARK: Final = "REHEARSAL_COMPARED_BY"
+_EVERY: Final = 1.0
+_IDLE: Final = (3, 4)
+"""The columns idle and iowait."""
+_OWN_TIMES: Final = slice(13, 17)
+"""Of a process, and of its children that have ended: utime, stime, cutime, cstime."""
+
+Ticks = tuple[float, float]
+"""Since the machine started: of all processors together, and those in which they worked."""
+
+
+class LoadMeter:
+    """The share of the processors that others used, since it was made."""
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._ours: dict[int, bool] = {os.getpid(): True}
+        self._times: dict[int, float] = {}
+        self._mark = f"{_MARK}={os.environ.get(_MARK, '')}".encode()
+        self._total = 0.0
+        self._others = 0.0
+        self._last: Ticks | None = None
+        self.look()
+
+    @property
+    def others(self) -> float | None:
+        return round(self._others / self._total, 4) if self._total else None
+
+    def look(self) -> None:
+        ticks, ours = self._all(), self._since_last()
+        if ticks is not None and self._last is not None:
+            total, worked = (now - then for now, then in zip(ticks, self._last, strict=True))
+            self._total += total
+            self._others += max(worked - ours, 0.0)
+        self._last = ticks
+
+    def _all(self) -> Ticks | None:
+        try:
+            first = (self._proc / "stat").read_text().splitlines()[0].split()
+            # What guests used is in the time of users already.
+            columns = [float(each) for each in first[1:9]]
+        except (OSError, ValueError, IndexError):
+            return None
+        return sum(columns), sum(columns) - sum(columns[place] for place in _IDLE)
+
+    def _since_last(self) -> float:
+        times = {pid: t for pid in self._pids() if (t := self._used(pid)) is not None}
+        # What a process that has ended used is its parent's by now, if that waited for it.
+        before = sum(self._times.get(pid, 0.0) for pid in times | self._times)
+        self._times = times
+        return max(sum(times.values()) - before, 0.0)
+
+    def _pids(self) -> list[int]:
+        with suppress(OSError):
+            every = {int(entry) for entry in os.listdir(self._proc) if entry.isdecimal()}
+            self._ours = {pid: ours for pid, ours in self._ours.items() if pid in every}
+            for pid in every - self._ours.keys():
+                with suppress(OSError):
+                    environ = (self._proc / str(pid) / "environ").read_bytes()
+                    self._ours[pid] = self._mark in environ.split(b"\0")
+        return [pid for pid, ours in self._ours.items() if ours]
+
+    def _used(self, pid: int) -> float | None:
+        try:
+            # Its name is in parentheses, and may have any character.
+            text = (self._proc / str(pid) / "stat").read_text().rpartition(")")[2]
+            return sum(float(each) for each in f"0 0{text}".split()[_OWN_TIMES])
+        except (OSError, ValueError):
+            return None
+
+
+@asynccontextmanager
+async def metered() -> AsyncIterator[Callable[[], float | None]]:
+    """Measures while the block goes on; what it yields gives the share so far."""
+    os.environ.setdefault(_MARK, f"{os.getpid()}-{os.urandom(4).hex()}")
+    meter = LoadMeter()
+
+    async def keep_looking() -> None:
+        while True:
+            await asyncio.sleep(_EVERY)
+            meter.look()
+
+    task = asyncio.create_task(keep_looking())
+    try:
+        yield lambda: meter.others
+    finally:
+        task.cancel()

@@ -1,0 +1,66 @@
+"""Student's t distribution, which the standard library doesn't have.
+
+By the regularised incomplete beta function as a continued fraction (Numerical Recipes, 6.4).
+"""
+
+import math
+from functools import lru_cache
+from typing import Final
+
+_STEPS: Final = 300
+_CLOSE: Final = 1e-14
+_TINY: Final = 1e-300
+
+
+def two_sided_p(t: float, freedom: int) -> float:
+    """The probability of a t as far from 0, or farther; `freedom`: degrees of it, at least 1."""
+    if math.isinf(t):
+        return 0.0
+    return _beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+
+
+@lru_cache(maxsize=1024)
+def quantile(two_sided: float, freedom: int) -> float:
+    """The t whose two-sided probability that is."""
+    low, high = 0.0, 1.0
+    while two_sided_p(high, freedom) > two_sided:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        if two_sided_p(middle, freedom) > two_sided:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _beta(x: float, a: float, b: float) -> float:
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(scale + a * math.log(x) + b * math.log1p(-x))
+    if x < (a + 1) / (a + b + 2):
+        return front * _fraction(x, a, b) / a
+    return 1 - front * _fraction(1 - x, b, a) / b
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """Lentz's method."""
+    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
+    found = d
+    for m in range(1, _STEPS):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / _away(1 + term * d)
+            c = _away(1 + term / c)
+            found *= c * d
+        if abs(c * d - 1) < _CLOSE:
+            break
+    return found
+
+
+def _away(value: float) -> float:
+    """From zero."""
+    return value if abs(value) > _TINY else _TINY

@@ -1,0 +1,154 @@
+"""Groups of a test: what is given in short becomes objects, which are waited for, and deleted."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwok_operator.constants import (
+    API_GROUP,
+    API_VERSION,
+    KIND,
+    NODE_GROUP_LABEL,
+    PLURAL,
+    POOL_KIND,
+)
+from kwok_operator.core.manifests import Manifest
+from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.untyped import as_list, as_map
+from kwok_operator.core.words import shown
+from kwok_operator.core.yamltext import load_documents
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.testkit.cluster import KubectlError, KwokCluster
+
+_WITHIN: Final = 60.0
+_GONE_WITHIN: Final = 240.0
+"""Less than what kubectl gets at most."""
+
+GroupsGiven = Mapping[str, Any] | str
+"""`{"general": 3}`, or a spec instead of the 3, or a whole manifest; YAML of such."""
+
+
+class GroupError(KwokOperatorError):
+    """A group can't be made, or its nodes aren't usable in time."""
+
+
+class Groups:
+    """Makes groups in a cluster, and knows which."""
+
+    def __init__(self, cluster: KwokCluster) -> None:
+        self._cluster = cluster
+        self._made: dict[tuple[str, str], Manifest] = {}
+
+    def __call__(
+        self, groups: GroupsGiven, *, within: float | None = _WITHIN
+    ) -> dict[str, list[str]]:
+        """Makes or changes groups; returns the names of the nodes of each, once they are usable.
+
+        With `within=None` it doesn't wait. Raises GroupError, ManifestError, KubectlError.
+        """
+        __tracebackhide__ = True
+        objects = manifests(groups)
+        self._made |= {(each["kind"], each["metadata"]["name"]): each for each in objects}
+        self._kubectl("apply", "--server-side", "--filename=-", stdin=_list(objects))
+        names = [each["metadata"]["name"] for each in objects if each["kind"] == KIND]
+        if within is not None and names:
+            self._wait(names, within)
+        found: dict[str, list[str]] = {name: [] for name in names}
+        if names:
+            for node in self._read("nodes", f"--selector={_of(names)}"):
+                found[node["metadata"]["labels"][NODE_GROUP_LABEL]].append(node["metadata"]["name"])
+        return found
+
+    def clear(self) -> None:
+        """Deletes them, and returns once their nodes are gone."""
+        if not self._made:
+            return
+        objects = [*self._made.values()]
+        self._kubectl("delete", "--ignore-not-found", "--filename=-", stdin=_list(objects))
+        names = [name for kind, name in self._made if kind == KIND]
+        if names:
+            # Of itself kubectl waits half a minute, in which some 10,000 nodes go.
+            which = (f"--selector={_of(names)}", "--for=delete", f"--timeout={_GONE_WITHIN:g}s")
+            self._kubectl("wait", "nodes", *which)
+        self._made.clear()
+
+    def _wait(self, names: list[str], within: float) -> None:
+        __tracebackhide__ = True
+        whom = [f"{PLURAL}/{name}" for name in names]
+        try:
+            self._kubectl("wait", *whom, "--for=condition=Ready", f"--timeout={within:g}s")
+        except KubectlError:
+            said = [told for each in self._read(*whom) for told in _not_ready(each)]
+            if not said:
+                raise
+            raise GroupError(f"not usable within {within:g} s: {'; '.join(said)}") from None
+
+    def _read(self, *what: str) -> list[dict[str, Any]]:
+        found = json.loads(self._kubectl("get", *what, "--output=json"))
+        items: list[dict[str, Any]] = found.get("items", [found])
+        return items
+
+    def _kubectl(self, *arguments: str, stdin: str = "") -> str:
+        __tracebackhide__ = True
+        return self._cluster.kubectl(*arguments, stdin=stdin)
+
+
+def manifests(given: GroupsGiven) -> list[Manifest]:
+    """The objects that are meant. Raises GroupError, ManifestError."""
+    documents = load_documents(given, where="groups") if isinstance(given, str) else [given]
+    found = [each for one in documents if one is not None for each in _objects(one)]
+    if not found:
+        raise GroupError('groups: there are none; give some, such as {"general": 3}')
+    return found
+
+
+def _objects(document: object) -> list[Manifest]:
+    if not isinstance(document, Mapping):
+        raise GroupError(f'groups: {shown(document)} is none; {{"general": 3}} is one')
+    kind, metadata = document.get("kind"), as_map(document.get("metadata"))
+    if not isinstance(kind, str):
+        return [_group(name, spec) for name, spec in document.items()]
+    if kind not in (KIND, POOL_KIND):
+        raise GroupError(f"groups: kind: {shown(kind)} is for kwok_cluster.kubectl to apply")
+    return [{**document, "metadata": {**metadata, "name": _checked(metadata.get("name"))}}]
+
+
+def _group(name: object, spec: object) -> Manifest:
+    if isinstance(spec, int) and not isinstance(spec, bool):
+        spec = {"targetSize": spec}
+    if not isinstance(spec, Mapping):
+        raise GroupError(
+            f"groups: {shown(name)}: {shown(spec)} is neither a number of nodes nor a spec"
+        )
+    # There are no other nodes that pods would have to be kept from.
+    spec = {"guardTaint": {"enabled": False}, **spec}
+    metadata = {"name": _checked(name)}
+    return {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}",
+        "kind": KIND,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _checked(name: object) -> str:
+    if not (isinstance(name, str) and is_object_name(name)):
+        raise GroupError(f"groups: {shown(name)} is no name of a group, as general-2 is one")
+    return name
+
+
+def _not_ready(group: Mapping[str, Any]) -> list[str]:
+    conditions = map(as_map, as_list(as_map(group.get("status")).get("conditions")))
+    return [
+        f"{group['metadata']['name']}: {each.get('reason')}: {each.get('message')}"
+        for each in conditions
+        if each.get("type") == "Ready" and each.get("status") != "True"
+    ]
+
+
+def _of(names: list[str]) -> str:
+    return f"{NODE_GROUP_LABEL} in ({','.join(names)})"
+
+
+def _list(objects: list[Manifest]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, default=str)

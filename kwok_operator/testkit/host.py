@@ -1,0 +1,48 @@
+"""A cluster with the operator in it, for as long as this program runs: `python -m ... FOLDER`.
+
+It is that of a rehearsal. A line of JSON on standard output says where it is, or why it isn't.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.stage import stage
+from kwok_operator.signals import cancelled_by_signals
+
+_SCENARIO = {"name": "tests", "expect": [{"figure": "nodes.total", "atLeast": 0}]}
+"""Nothing of it is played."""
+
+
+def main(folder: Path) -> int:
+    try:
+        asyncio.run(_host(folder))
+    except (KwokOperatorError, OSError) as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return 2
+    return 0
+
+
+async def _host(folder: Path) -> None:
+    with cancelled_by_signals():
+        try:
+            async with stage(
+                Scenario.model_validate(_SCENARIO),
+                RehearseSettings(scenario=folder / "none"),
+                logs=folder,
+                find_program=lambda name: None,
+                tell=lambda line: None,
+            ) as made:
+                found = {"kubeconfig": str(made.kubeconfig), "kubectl": str(made.kubectl.program)}
+                print(json.dumps(found), flush=True)
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

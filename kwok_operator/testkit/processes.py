@@ -1,0 +1,37 @@
+"""Commands of this package that end with the tests, however those end."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+
+GRACE: Final = 60.0
+"""Seconds that a command has to clear up."""
+
+
+def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subprocess.Popen[str]":
+    """Starts `python -m ...`; what it prints can be read from its stdout."""
+    # -P: a types.py or signal.py of the tests is none of Python's.
+    python = (sys.executable, "-P", "-m")
+    return subprocess.Popen(
+        [*python, "kwok_operator.rehearsal.keeper", f"{GRACE:g}", *python, *command],
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        # Ctrl-C is for the tests to deal with.
+        start_new_session=True,
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> int:
+    """Ends it in order, and returns its exit status."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.close()
+    status = process.wait(GRACE + 10)
+    process.stdout.close()
+    return status

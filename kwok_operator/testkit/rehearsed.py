@@ -1,0 +1,94 @@
+"""A rehearsal that a test plays, and what came of it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.testkit import processes
+
+_JUDGED: Final = (0, 1)
+_MOST_TOLD: Final = 3
+
+
+class RehearseError(KwokOperatorError):
+    """A scenario can't be played; the text says why."""
+
+
+class FiguresFound(dict[str, float]):
+    """Figures by their names; those with nothing to measure aren't there."""
+
+    def __missing__(self, name: str) -> float:
+        __tracebackhide__ = True
+        raise KeyError(f"{name}: there was nothing to measure, or there is no such figure")
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Rehearsed:
+    """`verdict` is verdict.json, which is in the folder with the recording and the report."""
+
+    verdict: Mapping[str, Any]
+    folder: Path
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.verdict["verdict"] == "passed")
+
+    @property
+    def figures(self) -> FiguresFound:
+        found = self.verdict["figures"].items()
+        return FiguresFound({name: number for name, number in found if number is not None})
+
+    @property
+    def expectations(self) -> list[dict[str, Any]]:
+        """Each with `name`, `held`, `reason`, `value`."""
+        return list(self.verdict["expectations"])
+
+    @property
+    def failures(self) -> list[str]:
+        """A sentence for each thing that was not as expected."""
+        off = self.verdict["brokenOff"]
+        failed = [each for each in self.expectations if not each["held"]]
+        return [*([off] if off else []), *(f"{each['name']}: {each['reason']}" for each in failed)]
+
+    def __repr__(self) -> str:
+        # pytest shows some 240 characters of it.
+        told = self.failures
+        more = [f"{len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
+        said = "; ".join([*told[:_MOST_TOLD], *more])
+        return f"<{self.verdict['scenario']} {'passed' if self.passed else f'FAILED: {said}'}>"
+
+
+def rehearse(
+    scenario: str | Path,
+    *,
+    folder: Path,
+    cwd: Path,
+    binaries: Mapping[str, str | Path],
+    arm: str | None = None,
+) -> Rehearsed:
+    """Plays it as `kwok-operator rehearse` in `cwd`; what that prints is printed.
+
+    Raises RehearseError.
+    """
+    __tracebackhide__ = True
+    command = ["kwok_operator", "rehearse", f"--output={folder}"]
+    command += [f"--binary={name}={path}" for name, path in binaries.items()]
+    command += [f"--arm={arm}"] if arm is not None else []
+    process = processes.start([*command, "--", str(scenario)], cwd=cwd, stderr=subprocess.STDOUT)
+    said = []
+    try:
+        for line in process.stdout or ():
+            said.append(line)
+            sys.stdout.write(line)
+        status = process.wait()
+    finally:
+        processes.end(process)
+    if status not in _JUDGED:
+        raise RehearseError(f"{scenario} can't be played:\n{''.join(said).strip()}")
+    verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
+    return Rehearsed(verdict, folder)

@@ -1,0 +1,105 @@
+"""`kwok-operator compare`, as people run it: two arms, each run on a cluster of its own.
+
+- nodes that come a third later in one arm are found, by a comparison that was killed in the middle
+  and has gone on where it was; nothing is left of it
+- no difference is told of A against A, whose runs of one arm are there already
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.test_rehearse import cluster_of, is_there
+
+COMMAND = [sys.executable, "-m", "kwok_operator", "compare", "--no-repeat", "--runs=5"]
+FIGURE = "pendingSeconds.p50"
+PATIENCE = 900.0
+
+
+def group(name: str, size: int, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kwok-operator.io/v1alpha1",
+        "kind": "KwokNodeGroup",
+        "metadata": {"name": name},
+        "spec": {"targetSize": size, **spec},
+    }
+
+
+def late(delay: str) -> dict[str, Any]:
+    cloud = {"provisioningDelay": {"fixed": delay}}
+    return {"object": group("a", 0, template={"shape": {"cpu": 4}}, cloud=cloud)}
+
+
+def scenario(directory: Path, *, b: str) -> Path:
+    """Three nodes are asked for when the clock starts, and six pods wait for them."""
+    path = directory / "two.yaml"
+    given = {
+        # Without any node the scheduler tries again at times of its own, not when nodes come.
+        "apply": [{"object": group("full", 1, template={"shape": {"cpu": 1}})}, late("6s")],
+        "workloads": [{"name": "web", "kind": "Pods", "count": 6, "pods": {"cpu": "1500m"}}],
+        "timeline": [{"at": "0s", "scale": {"what": "kng/a", "replicas": 3}}],
+        "until": {"condition": {"figure": "pods.running", "atLeast": 6}, "atMost": "90s"},
+        "expect": [{"figure": "pods.running", "equals": 6}],
+        "arms": {"a": {}, "b": {"apply": [late(b)]}},
+    }
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def compare(path: Path, output: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, f"--output={output}", f"--figures={FIGURE}", *flags, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def kill_after_a_run(path: Path, output: Path) -> str:
+    """Kills it in its second run; returns the cluster that it had then."""
+    command = [*COMMAND, f"--output={output}", f"--figures={FIGURE}", str(path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if sum("rehearsing" in each for each in said) == 2:
+                break
+        process.kill()
+    return cluster_of("".join(said[len(said) // 2 :]))
+
+
+def told(output: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((output / "comparison.json").read_text())
+    return found
+
+
+def test_a_planted_slow_down_is_found_and_nothing_in_a_against_a(tmp_path: Path) -> None:
+    output = tmp_path / "slower"
+    path = scenario(tmp_path, b="8s")
+    killed = kill_after_a_run(path, output)
+    first = output / "runs" / "1-a" / "recording.jsonl.gz"
+    written = first.stat().st_mtime_ns
+
+    done = compare(path, output, f"--fail-if={FIGURE} worse than 10%")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert first.stat().st_mtime_ns == written
+    assert not is_there(killed)
+    found = told(output)
+    (effect,) = found["effects"]
+    assert effect["verdict"] == "worse", done.stdout
+    assert 0.1 < effect["change"] < 0.6
+    assert found["complete"] and found["failIf"][0]["holds"]
+    held = {check["what"]: check["held"] for check in found["fairness"]}
+    assert held["seeds"] and held["arrivals as planned"] and held["state at the beginning"]
+    assert all((output / name).is_file() for name in ("comparison.html", "summary.md"))
+
+    same = tmp_path / "same"
+    for run in (output / "runs").glob("*-a"):
+        shutil.copytree(run, same / "runs" / run.name)
+    done = compare(scenario(tmp_path, b="6s"), same, f"--fail-if={FIGURE} worse than 10%")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert told(same)["verdict"] == "no difference seen"

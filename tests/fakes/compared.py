@@ -1,0 +1,80 @@
+"""Comparisons that tests make up: arms, and rehearsals that take no time."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kwok_operator.core.comparison.failing import fail_condition
+from kwok_operator.core.comparison.fairness import RunFacts
+from kwok_operator.core.comparison.outcome import PlayedRun
+from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan
+from kwok_operator.core.rehearsal.verdict import Judged
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal import outputs
+from tests.fakes.rehearsed import content, node, pod, run
+from tests.fakes.scenarios import scenario
+
+PENDING = "pendingSeconds.p95"
+
+
+def arm(name: str, **parts: Any) -> ComparisonArm:
+    made = Scenario.model_validate({"name": "test", "seed": "s", **scenario(**parts)})
+    digest = json.dumps(made.dump(), sort_keys=True)
+    return ComparisonArm(name, f"{name}.yaml", made, digest)
+
+
+def plan(
+    *, fail_if: Iterable[str] = (), b: dict[str, Any] | None = None, **more: Any
+) -> ComparisonPlan:
+    arms = (arm("a"), arm("b", **({"until": {"atMost": "9m"}} if b is None else b)))
+    conditions = tuple(fail_condition(each) for each in fail_if)
+    return ComparisonPlan("test", arms, fail_if=conditions, **more)
+
+
+def played(
+    pair: int,
+    name: str,
+    figures: dict[str, float | None],
+    *,
+    failures: tuple[str, ...] = (),
+    **facts: Any,
+) -> PlayedRun:
+    told = RunFacts(**{"seed": f"s-{pair}", "others": 0.01, **facts})
+    return PlayedRun(pair, name, f"runs/{pair}-{name}", told, 60.0, figures, failures)
+
+
+@dataclass
+class FakeRehearse:
+    """Writes a recording whose pods wait as long as `waits` says of the seed and the arm."""
+
+    waits: Callable[[str, str], float] = lambda seed, arm: 2.0 + int(seed[-1]) / 10
+    fails_in: str = ""
+    breaks_at: int = 0
+    """The run that is interrupted; counted from 1."""
+    seeds: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+    async def __call__(
+        self, scenario: Scenario, settings: Any, *, folder: Path, **_: Any
+    ) -> Judged:
+        name = folder.name.partition("-")[2]
+        self.order.append(folder.name)
+        self.seeds.append(scenario.draws_from)
+        wait = self.waits(scenario.draws_from, name)
+        pods = [
+            pod(1 + wait, f"web-{n}", created=1, bound=1 + wait, phase="Running", running=2 + wait)
+            for n in "1234"
+        ]
+        pods = [] if name == self.fails_in else pods
+        cut = len(self.order) == self.breaks_at
+        lines = run(node(0.5, "n-1"), *pods, reason="interrupted" if cut else "settled")
+        expect = [each.dump() for each in scenario.expect]
+        versions = {"kubernetes": f"v1-{name}"}
+        data = content(lines, expect=expect, seed=scenario.draws_from, versions=versions)
+        (folder / outputs.RECORDING).write_bytes(gzip.compress(data))
+        found = outputs.judge(folder)
+        outputs.write(found, folder)
+        return found

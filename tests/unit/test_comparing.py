@@ -1,0 +1,306 @@
+"""`kwok-operator compare`, with rehearsals that take no time:
+
+- runs in turn, the files, exit codes
+- one that was broken off goes on where it was; a run that was half done is played again
+- a run on a busy machine is repeated once, at the end
+- what is wrong is told before anything starts: files, arms, flags, a folder of something else
+- a program of ours isn't counted as somebody else's
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kwok_operator.cli.main import main
+from kwok_operator.comparing import running
+from kwok_operator.comparing.load import LoadMeter
+from kwok_operator.comparing.loading import load_arms
+from kwok_operator.controlplane import ControlPlaneError
+from kwok_operator.rehearsal.surroundings import MAX_BYTES, LocalSurroundings
+from tests.fakes.compared import PENDING, FakeRehearse
+from tests.fakes.rows import each_row
+from tests.fakes.scenarios import GROUP, scenario
+
+ARMS = {"a": {}, "b": {"until": {"atMost": "9m"}}}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRehearse:
+    found = FakeRehearse()
+    monkeypatch.setattr(running, "rehearse", found)
+    monkeypatch.setattr("kwok_operator.controlplane.find_tools", lambda *_, **__: None)
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path / "two.yaml", scenario(seed="s", arms=ARMS))
+
+
+def write(path: Path, value: Any) -> Path:
+    path.write_text(yaml.safe_dump(value))
+    return path
+
+
+def compare(path: Path, *flags: str, runs: int = 2) -> int:
+    output = f"--output={path.parent / 'out'}"
+    return main(["compare", f"--runs={runs}", output, str(path), *flags])
+
+
+def told(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path.parent / "out" / "comparison.json").read_text())
+    return found
+
+
+def test_runs_are_played_in_turn(path: Path, fake: FakeRehearse) -> None:
+    assert compare(path) == 0
+    assert fake.order == ["1-a", "1-b", "2-b", "2-a"]
+    assert fake.seeds == ["s-1", "s-1", "s-2", "s-2"]
+    found = told(path)
+    assert found["complete"] and found["verdict"] == "no difference seen"
+    assert all(check["held"] for check in found["fairness"][:4]), found["fairness"]
+    assert {each["what"] for each in found["differs"]} == {"until", "kubernetes"}
+    for name in ("comparison.html", "summary.md", "runs/2-b/report.html", "runs/2-b/verdict.json"):
+        assert (path.parent / "out" / name).is_file()
+
+
+def test_a_slow_down_is_found(path: Path, fake: FakeRehearse) -> None:
+    fake.waits = lambda seed, arm: (2.0 + int(seed[-1]) / 10) * (1.3 if arm == "b" else 1)
+    condition = "--fail-if=pendingSeconds.p95 worse than 10%"
+    assert compare(path, condition, "--figures=pendingSeconds.p95", runs=8) == 1
+    (effect,) = told(path)["effects"]
+    assert effect["verdict"] == "worse"
+    assert effect["change"] == pytest.approx(0.3, abs=0.01)
+
+
+def test_an_arm_that_fails(path: Path, fake: FakeRehearse) -> None:
+    fake.fails_in = "b"
+    assert compare(path) == 1
+    assert told(path)["verdict"].startswith("a wins")
+
+
+def test_it_goes_on_where_it_was(
+    path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.breaks_at = 3
+    assert compare(path) == 130
+    assert "goes on from here" in capsys.readouterr().err
+    assert [run["folder"] for run in told(path)["runs"]] == ["runs/1-a", "runs/1-b"]
+    (path.parent / "out" / "runs" / "1-b" / "verdict.json").unlink()
+    assert compare(path) == 0
+    assert fake.order[3:] == ["1-b", "2-b", "2-a"]
+    assert compare(path, runs=3) == 0
+    assert fake.order[6:] == ["3-a", "3-b"]
+
+
+def test_a_run_on_a_busy_machine_is_repeated(
+    path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = iter([0.0, 0.9, 0.0, 0.0, 0.8])
+    monkeypatch.setattr(LoadMeter, "others", property(lambda _: next(shares)))
+    assert compare(path) == 0
+    assert fake.order == ["1-a", "1-b", "2-b", "2-a", "1-b"]
+    marked = {run["folder"]: (run["busy"], run["repeated"]) for run in told(path)["runs"]}
+    assert marked["runs/1-b"] == (True, True)
+    assert marked["runs/1-a"] == (False, False)
+    assert compare(path) == 0 and len(fake.order) == 5
+    shares = iter([0.9] * 4)
+    assert compare(path, f"--output={path.parent / 'other'}", "--no-repeat") == 0
+    assert len(fake.order) == 9
+
+
+def test_a_folder_of_something_else(
+    path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(path) == 0
+    write(path, scenario(seed="s", arms={**ARMS, "b": {"until": {"atMost": "8m"}}}))
+    assert compare(path) == 2
+    assert "another comparison" in capsys.readouterr().err
+    other = path.parent / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("")
+    assert compare(path, f"--output={other}") == 2
+    assert compare(path, f"--output={path}") == 2
+    assert len(fake.order) == 4
+
+
+def test_what_a_scenario_names_is_part_of_it(tmp_path: Path, fake: FakeRehearse) -> None:
+    """Runs of other files aren't mixed in; files that differ between the arms are listed."""
+    files = {
+        "two.yaml": scenario(
+            seed="s",
+            apply=["groups.yaml", "k", "large.yaml"],
+            timeline=[{"at": "1s", "apply": ["timed"]}],
+            processes=[
+                {
+                    "name": "mine",
+                    "command": ["./program", "controller.py", "-c=controller.conf", "--log=log"],
+                }
+            ],
+        ),
+        "groups.yaml": GROUP,
+        "k/kustomization.yaml": {
+            "resources": ["map.yaml"],
+            "patches": [{"path": "patch.yaml"}],
+            "configMapGenerator": [{"name": "c", "envs": ["settings.env"]}],
+        },
+        "k/map.yaml": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}},
+        "large.yaml": {"a": "b" * MAX_BYTES},
+        **dict.fromkeys(("k/patch.yaml", "k/settings.env", "timed/later.yaml"), GROUP),
+        **{name: {} for name in ("controller.py", "controller.conf", "program")},
+    }
+    for name, value in files.items():
+        for folder in ("before", "after"):
+            path = tmp_path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, value).chmod(0o755)
+    arms = [str(tmp_path / folder / "two.yaml") for folder in ("before", "after")]
+    command = ["compare", "--runs=2", f"--output={tmp_path / 'out'}", *arms]
+    assert main(command) == 0
+    for name in [*files][1:]:
+        path = tmp_path / "after" / name
+        before = path.read_text()
+        path.write_text(f"{before}# more\n")
+        assert main(command) == 2, name
+        path.write_text(before)
+    write(tmp_path / "after" / "log", "which a program has written")
+    assert load_arms([*map(Path, arms)], LocalSurroundings).arms[1].files.keys().isdisjoint({"log"})
+    for name in ("k/patch.yaml", "large.yaml", "controller.py", "program"):
+        write(tmp_path / "after" / name, {**GROUP, "metadata": {"name": "other"}})
+    assert main([*command, f"--output={tmp_path / 'new' / 'out'}"]) == 0
+    named = {each["what"] for each in told(tmp_path / "new" / "x")["differs"]}
+    assert {"file k", "file large.yaml", "file controller.py", "program ./program"} <= named
+
+
+def test_without_a_control_plane_nothing_starts(
+    path: Path,
+    fake: FakeRehearse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ControlPlaneError("there is no etcd; install it")
+
+    monkeypatch.setattr("kwok_operator.controlplane.find_tools", fail)
+    assert compare(path) == 2
+    assert "there is no etcd" in capsys.readouterr().err
+    assert fake.order == [] and not (path.parent / "out").exists()
+
+
+@each_row(
+    "file change",
+    [
+        ("run.json", {"facts": {"others": "x"}}),
+        ("run.json", {"facts": {"came": None}}),
+        ("run.json", {"facts": {"versions": [1]}}),
+        ("verdict.json", {"figures": {PENDING: "1"}}),
+        ("verdict.json", {"figures": {PENDING: float("nan")}}),
+        ("verdict.json", {"figures": {PENDING: 10**400}}),
+        ("verdict.json", {"expectations": [1]}),
+    ],
+)
+def test_a_run_that_was_edited_is_played_again(
+    path: Path, fake: FakeRehearse, file: str, change: dict[str, Any]
+) -> None:
+    assert compare(path) == 0
+    fake.order.clear()
+    edited = path.parent / "out" / "runs" / "1-b" / file
+    edited.write_text(json.dumps({**json.loads(edited.read_text()), **change}))
+    assert compare(path) == 0
+    assert fake.order == ["1-b"]
+
+
+def test_two_comparisons_do_not_play_into_one_folder(
+    path: Path,
+    fake: FakeRehearse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    codes: list[int] = []
+
+    async def meanwhile(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(running, "rehearse", fake)
+        with ThreadPoolExecutor(1) as other:  # where no other event loop runs
+            codes.append(other.submit(compare, path).result())
+        return await fake(*given, **named)
+
+    monkeypatch.setattr(running, "rehearse", meanwhile)
+    monkeypatch.setattr("kwok_operator.cli.comparing.signal.signal", lambda *_: None)
+    assert compare(path) == 0
+    assert codes == [2] and len(fake.order) == 4
+    assert "another comparison plays" in capsys.readouterr().err
+
+
+@each_row(
+    "flags said",
+    [
+        (["--runs=1"], "--runs"),
+        (["--figures=pendingSeconds.p96"], "did you mean"),
+        (["--fail-if=bad"], "--fail-if"),
+        (["--binary=x"], "--binary"),
+        (["{}", "{}"], "SCENARIO"),
+        (["gone.yaml"], "gone.yaml"),
+    ],
+)
+def test_what_is_wrong_is_told_first(
+    path: Path,
+    fake: FakeRehearse,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    said: str,
+) -> None:
+    assert compare(path, *(flag.format(path) for flag in flags)) == 2
+    assert said in capsys.readouterr().err
+    assert fake.order == []
+
+
+def test_two_files(tmp_path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]) -> None:
+    one = write(tmp_path / "before.yaml", scenario())
+    other = write(tmp_path / "after.yaml", scenario(until={"atMost": "9m"}))
+    assert main(["compare", str(one), "--check", str(other)]) == 0
+    said = capsys.readouterr().out
+    assert "before" in said and "differs: until: none, " in said
+    assert compare(one, str(other)) == 0
+    assert fake.order[0] == "1-before"
+    assert fake.seeds == ["before-1"] * 2 + ["before-2"] * 2
+    strange = write(tmp_path / "cost.yaml", scenario(expect=[{"figure": "cost", "atMost": 1}]))
+    assert main(["compare", str(one), str(strange), "--check"]) == 2
+    assert "nothing in common" in capsys.readouterr().err
+    seeded = [write(tmp_path / f"{s}.yaml", scenario(seed=s)) for s in ("one", "other")]
+    again = ["compare", "--runs=2", f"--output={tmp_path / 'seeded'}"]
+    assert main([*again, *map(str, seeded)]) == 0
+    assert main([*again, *map(str, seeded[::-1])]) == 2  # the runs there are of another seed
+    assert main(["compare", str(one), "--check"]) == 2
+    assert f"{one}: has no arms" in capsys.readouterr().err
+    wrong = write(tmp_path / "wrong.yaml", scenario(until={"atMost": "soon"}))
+    assert main(["compare", str(one), str(wrong), "--check"]) == 2
+    assert f"{wrong}:" in capsys.readouterr().err
+
+
+def test_our_own_load_is_not_somebody_else_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 ticks 150 are worked, and 50 of these are ours: half of all is somebody else's."""
+    monkeypatch.setenv("REHEARSAL_COMPARED_BY", "us")
+
+    def ticks(worked: int, idle: int, **used: int) -> None:
+        (tmp_path / "stat").write_text(f"cpu {worked} 0 0 {idle} 0 0 0 0 0 0\n")
+        for name, ticks in used.items():
+            pid = tmp_path / name.removeprefix("p")
+            pid.mkdir(exist_ok=True)
+            mark = "us" if name == "p11" else "others"
+            (pid / "environ").write_bytes(f"A=b\0REHEARSAL_COMPARED_BY={mark}\0".encode())
+            numbers = " ".join(["0"] * 10)
+            (pid / "stat").write_text(f"11 (a ) b) S {numbers} {ticks} 0 0 0 20")
+
+    ticks(1000, 1000, p11=70, p12=900)
+    meter = LoadMeter(tmp_path)
+    assert meter.others is None
+    ticks(1150, 1050, p11=120, p12=1000)
+    meter.look()
+    assert meter.others == 0.5
+    assert LoadMeter(tmp_path / "none").others is None

@@ -1,0 +1,284 @@
+"""What comes of the runs of a comparison:
+
+- --fail-if: what it says, when it holds, and what can't be read
+- an arm that fails its own expectations loses, whatever its figures
+- which figures are compared; plans that can tell nothing are refused
+- both arms have the same seeds, arrivals and beginning, or it is told; what differs is listed
+- the page asks nobody for anything, stays small, and has the numbers of comparison.json
+"""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from kwok_operator.core.comparison.failing import fail_condition
+from kwok_operator.core.comparison.fairness import planned_arrivals
+from kwok_operator.core.comparison.inmarkdown import in_lines, in_markdown
+from kwok_operator.core.comparison.outcome import Comparison, compared, comparison_json
+from kwok_operator.core.comparison.page import page
+from kwok_operator.core.comparison.plan import ComparisonPlan, checked
+from kwok_operator.core.comparison.statistics import EffectVerdict
+from kwok_operator.errors import SettingsError
+from tests.fakes.compared import PENDING, arm, plan, played
+from tests.fakes.rows import each_row
+from tests.fakes.scenarios import GROUP, scenario
+from tests.unit.test_rehearsal_report import HOSTILE, Seen
+
+RUNS = 8
+
+
+def compare(
+    made: ComparisonPlan, *, slower: float = 1.0, evictions: int = 0, **of_b: Any
+) -> Comparison:
+    """Runs with some noise; B's pods wait longer."""
+    runs = []
+    for pair in range(1, made.runs + 1):
+        noise = 1 + 0.01 * ((pair * 7) % 5 - 2)
+        usual: dict[str, float | None] = {"nodes.max": 10.0, "cost": None, "evictions": 0.0}
+        runs.append(played(pair, "a", {**usual, PENDING: 10 * noise}))
+        other = {
+            **usual,
+            PENDING: 10 * noise * slower * (1 + (-1) ** pair / 300),
+            "evictions": evictions,
+        }
+        runs.append(played(pair, "b", other, **of_b))
+    return compared(made, runs)
+
+
+@each_row(
+    "condition slower evictions holds",
+    [
+        (f"{PENDING} worse than 10%", 1.3, 0, True),
+        (f"{PENDING}  worse than 10 %", 1.3, 0, True),
+        (f"{PENDING} worse than 40%", 1.3, 0, False),
+        (f"{PENDING} worse", 1.3, 0, True),
+        (f"{PENDING} worse than 2s", 1.3, 0, True),
+        (f"{PENDING} worse than 4", 1.3, 0, False),
+        (f"{PENDING} worse", 0.7, 0, False),
+        (f"{PENDING} less than 10%", 0.7, 0, True),
+        (f"{PENDING} more than 10%", 0.7, 0, False),
+        (f"{PENDING} worse", 1.0, 0, False),
+        ("evictions worse than 50%", 1.0, 3, True),
+        ("evictions worse than 5", 1.0, 3, False),
+        ("cost worse than 10%", 1.0, 0, True),  # nothing has a price: nobody knows
+    ],
+)
+def test_what_fails_a_job(condition: str, slower: float, evictions: int, holds: bool) -> None:
+    found = compare(plan(runs=RUNS, fail_if=[condition]), slower=slower, evictions=evictions)
+    (outcome,) = found.fail_if
+    assert outcome.holds is holds, outcome.reason
+    assert found.fails is holds
+
+
+def test_a_bound_in_seconds_is_held_against_the_direction_too() -> None:
+    """Eleven pairs are worse by a half, and one so large is better that the mean of all is."""
+    made = plan(runs=12, figures=(PENDING,), fail_if=[f"{PENDING} worse than 5s"])
+    runs = []
+    for pair, (a, b) in enumerate([*[(1.0, 1.5)] * 11, (1_000.0, 800.0)], 1):
+        runs += [played(pair, "a", {PENDING: a}), played(pair, "b", {PENDING: b})]
+    found = compared(made, runs)
+    assert found.effects[0].verdict is EffectVerdict.WORSE
+    assert not found.fails, found.fail_if[0].reason
+
+
+@each_row(
+    "of_a of_b said",
+    [
+        ([10.0] * 8, [None] * 6 + [100.0, 110.0], "6 of 8 pairs"),
+        ([10.0] * 20, [None] * 8 + [10.0] * 12, "8 of 20 pairs"),
+        ([10.0] * 5, [99.0, 98.0, 97.0, 96.0, 5.0], ""),
+        ([10.0] * 4, [10.0] * 4, ""),
+        ([10.0] * 20, [None] * 8 + [5.0] * 12, "8 of 20 pairs"),  # those that have it are better
+        ([10.0] * 4, [99.0, 98.0, 97.0, 96.0], "4 pairs can't show any"),
+    ],
+)
+def test_what_can_t_be_told_is_no_success(
+    of_a: list[float | None], of_b: list[float | None], said: str
+) -> None:
+    made = plan(runs=len(of_a), figures=(PENDING,), fail_if=[f"{PENDING} worse than 5s"])
+    runs = [played(1 + n, "a", {PENDING: value}) for n, value in enumerate(of_a)]
+    half = compared(made, [*runs, played(1, "b", {PENDING: 10.0}), played(2, "b", {PENDING: 9.0})])
+    assert half.effects[0].lacking == 0
+    runs += [played(1 + n, "b", {PENDING: value}) for n, value in enumerate(of_b)]
+    (outcome,) = compared(made, runs).fail_if
+    assert outcome.holds is bool(said)
+    assert said in outcome.reason
+
+
+@each_row(
+    "text said",
+    [
+        ("", "can't be read"),
+        ("pendingSeconds.p95", "can't be read"),
+        ("pendingSeconds.p95 worse than ten", "can't be read"),
+        ("pendingSeconds.p95 worse than -1%", "can't be read"),
+        ("pendingSeconds.p59 worse than 1%", "did you mean pendingSeconds.p"),
+        ("nodes.max worse than 1%", "more than or less than"),
+        ("evictions worse than 3s", "is no time"),
+        (HOSTILE, "can't be read"),
+    ],
+)
+def test_what_can_t_be_read(text: str, said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        fail_condition(text)
+    assert said in str(refused.value)
+
+
+@each_row(
+    "text bound relative",
+    [
+        ("than 10%", 0.1, True),
+        ("", 0, True),
+        ("than 500ms", 0.5, False),
+        ("than 1.5s", 1.5, False),
+        ("than 2m", 120, False),
+        ("than 1h", 3600, False),
+        ("than 7", 7, False),
+    ],
+)
+def test_a_bound_has_a_unit(text: str, bound: float, relative: bool) -> None:
+    found = fail_condition(f"{PENDING} worse {text}")
+    assert found.bound == pytest.approx(bound) and found.relative is relative
+
+
+def test_an_arm_that_fails_loses() -> None:
+    found = compare(plan(runs=RUNS), slower=0.5, failures=("pods.running: none",))
+    assert found.headline.startswith("a wins: b fails in 8 of 8")
+    assert found.fails
+    other = compared(plan(runs=1), [played(1, "a", {}, failures=("x",)), played(1, "b", {})])
+    assert other.headline.startswith("b wins: a fails in 1 of 1") and other.fails
+    assert compare(plan(runs=RUNS), slower=0.5).headline == f"b is better in {PENDING}"
+    assert compare(plan(runs=RUNS)).headline == "no difference seen"
+    assert not compare(plan(runs=RUNS)).fails
+    assert compare(plan(runs=RUNS, figures=("cost",))).headline == "nothing could be compared"
+    assert compared(plan(), []).headline == "nothing could be compared"
+
+
+def test_which_figures_are_compared() -> None:
+    assert "pods.running" in plan().compared  # both arms expect something of it
+    assert plan(figures=("cost",), fail_if=["evictions worse"]).compared == ["cost", "evictions"]
+    figures = [effect.figure for effect in compare(plan(runs=RUNS)).effects]
+    assert "cost" not in figures and PENDING in figures
+
+
+@each_row(
+    "given said",
+    [
+        ({"runs": 1}, "--runs"),
+        ({"runs": 10**9}, "--runs"),
+        ({"runs": 4, "fail_if": ["cost worse"]}, "--runs=5"),
+        ({"figures": ("pendingSeconds.p9",)}, "did you mean pendingSeconds.p"),
+        ({"b": {"expect": [{"figure": "cost", "atMost": 1}]}}, "nothing in common"),
+    ],
+)
+def test_plans_that_can_tell_nothing(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        checked(plan(**given))
+    assert said in str(refused.value)
+    assert checked(plan(b={"expect": [{"figure": "cost", "atMost": 1}]}, figures=("cost",)))
+
+
+def test_pairs_have_a_seed_each_and_take_turns() -> None:
+    group = {**GROUP, "spec": {"cloud": {"provisioningDelay": {"constant": "1s"}}}}
+    profile = {**GROUP, "kind": "KwokPodProfile", "spec": {"seed": "mine"}}
+    apply = [{"object": group}, {"object": profile}]
+    made = ComparisonPlan("x", (arm("a", apply=apply), arm("b")), runs=3)
+    runs = [*made.all_runs]
+    assert [run.folder for run in runs] == ["1-a", "1-b", "2-b", "2-a", "3-a", "3-b"]
+    assert [run.seed for run in runs] == ["s-1", "s-1", "s-2", "s-2", "s-3", "s-3"]
+    first, last = (run.scenario.apply[0].object for run in (runs[0], runs[4]))
+    assert first and last
+    assert (first["spec"]["cloud"]["seed"], last["spec"]["cloud"]["seed"]) == ("batch-1", "batch-3")
+    assert "seed" not in group["spec"]["cloud"]
+    drawn = runs[4].scenario.apply[1].object
+    assert drawn and drawn["spec"]["seed"] == "mine-3"
+    assert planned_arrivals(runs[0].scenario) == planned_arrivals(runs[1].scenario)
+
+
+@each_row(
+    "of_b unlike",
+    [
+        ({}, []),
+        ({"seed": "other"}, ["seeds"]),
+        ({"arrivals": "x"}, ["arrivals as planned"]),
+        ({"start": "x"}, ["state at the beginning"]),
+        ({"came": {"web": 9.0}}, ["pods as they came"]),  # none of A
+        ({"others": 0.9}, ["machine load", "no busy machine"]),
+    ],
+)
+def test_what_has_to_be_equal(of_b: dict[str, Any], unlike: list[str]) -> None:
+    found = compare(plan(runs=2), **of_b)
+    assert [check.what for check in found.checks if not check.held] == unlike
+    said = in_markdown(found)
+    assert all(what in said for what in unlike)
+
+
+def test_runs_of_another_tool_or_machine_are_told() -> None:
+    """Both arms have them alike, so nothing differs between these."""
+    runs = [
+        played(pair, name, {PENDING: 10.0}, versions={"kwok-operator": version})
+        for pair, version in enumerate(("0.1", "0.1", "0.2"), 1)
+        for name in "ab"
+    ]
+    checks = {each.what: each for each in compared(plan(runs=3), runs).checks}
+    assert not checks["versions and machine"].held
+    assert "0.1, 0.2 in b" in checks["versions and machine"].said
+    assert {each.what: each.held for each in compared(plan(runs=3), runs[:4]).checks}[
+        "versions and machine"
+    ]
+
+
+def test_pods_that_come_later_in_one_arm_are_told() -> None:
+    runs = [played(1, "a", {}, came={"web": 1.0}), played(1, "b", {}, came={"web": 9.0})]
+    (unlike,) = [c for c in compared(plan(runs=2), runs).checks if not c.held]
+    assert unlike.what == "pods as they came" and "8.0 s" in unlike.said
+
+
+def test_what_differs_is_listed() -> None:
+    found = compare(plan(runs=2), versions={"kubernetes": "v2"}, programs={"program ca": "ca 1"})
+    assert [(each.what, each.b) for each in found.differs] == [("until", '{"atMost": 540.0}')]
+    runs = [
+        played(1, "a", {}, versions={"kubernetes": "v1"}, machine={"kernel": "6"}),
+        played(1, "b", {}, versions={"kubernetes": "v2"}, machine={"kernel": "6"}),
+    ]
+    found = compared(plan(runs=2, b={}), runs)
+    assert [(each.what, each.a, each.b) for each in found.differs] == [("kubernetes", "v1", "v2")]
+
+
+def test_the_page_has_the_numbers_of_the_file() -> None:
+    found = compare(plan(runs=RUNS, fail_if=[f"{PENDING} worse than 10%"]), slower=1.3)
+    told, text = comparison_json(found), page(found)
+    assert text == page(found)
+    seen = Seen(text)
+    effects = {effect["figure"]: effect for effect in told["effects"]}
+    assert len(seen.figures) == 3 * len(effects)
+    for attributes, shown in seen.figures:
+        value = effects[attributes["data-figure"]][attributes["data-of"]]
+        assert attributes["value"] == ("" if value is None else repr(value))
+        assert shown
+    assert text.index("<h2>Verdict") < text.index("What B does")
+    assert f"b is worse in {PENDING}" in text and told["verdict"] in text
+    assert [line for line in in_lines(found)][-1] == told["verdict"]
+    assert f"| {PENDING} |" in in_markdown(found)
+
+
+def test_the_page_asks_nobody_for_anything() -> None:
+    made = plan(
+        runs=2,
+        b={"teaches": HOSTILE, "workloads": [{**scenario()["workloads"][0], "namespace": "x"}]},
+    )
+    found = compare(made, failures=(HOSTILE,), versions={HOSTILE: HOSTILE})
+    for tag, attributes in Seen(page(found)).tags:
+        assert tag not in ("script", "img", "link", "iframe", "a", "base")
+        assert not {"src", "href", "onerror"} & attributes.keys()
+    assert "url(" not in page(found)
+    assert not re.search(r"(?<!\\)<script", in_markdown(found))
+    json.dumps(comparison_json(found))
+
+
+def test_the_page_stays_small() -> None:
+    found = compare(plan(runs=1000), slower=1.01)
+    assert len(page(found).encode()) <= 500_000
+    assert len(re.findall("<tr>", page(found))) < 400

@@ -1,0 +1,235 @@
+"""Whether two arms differ: what is told, and how often it is wrong.
+
+- Student's t is as in the tables
+- any values have an answer; both arms in each other's place, or other units, say the same
+- by simulation: false alarms, differences that are found, intervals that hold. With more
+  comparisons in each cell: `python -m hack.sureness`
+"""
+
+from collections.abc import Sequence
+from random import Random
+from statistics import fmean, median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hack.sureness import (
+    TOLD,
+    Independent,
+    Recorded,
+    compared,
+    coverage,
+    false_alarms,
+    power,
+    recorded,
+)
+from kwok_operator.core.comparison.statistics import Effect, EffectVerdict, compare_figures
+from kwok_operator.core.comparison.students import quantile, two_sided_p
+
+STEADY = [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0]
+OTHERS = {EffectVerdict.BETTER: EffectVerdict.WORSE, EffectVerdict.WORSE: EffectVerdict.BETTER}
+VALUES = st.none() | st.floats() | st.integers() | st.sampled_from([0, 1, 1e-300, 1e300, 10**400])
+ARMS = st.lists(st.tuples(VALUES, VALUES), max_size=14)
+
+
+def compare(
+    a: Sequence[float | None], b: Sequence[float | None], *, lower_is_better: bool | None = True
+) -> Effect:
+    (found,) = compare_figures({"f": a}, {"f": b}, lower_is_better={"f": lower_is_better})
+    return found
+
+
+def slower(by: float, *, pairs: int = 12) -> list[float]:
+    return [by * value for value in STEADY[1:pairs] + STEADY[:1]]
+
+
+@pytest.mark.parametrize(
+    ("two_sided", "freedom", "t"),
+    [
+        (0.05, 1, 12.7062),
+        (0.05, 7, 2.36462),
+        (0.01, 7, 3.49948),
+        (0.001, 11, 4.43698),
+        (0.0001, 3, 28.0001),
+        (0.05, 120, 1.97993),
+    ],
+)
+def test_students_t_is_as_in_the_tables(two_sided: float, freedom: int, t: float) -> None:
+    assert quantile(two_sided, freedom) == pytest.approx(t, rel=1e-5)
+    assert two_sided_p(-t, freedom) == pytest.approx(two_sided, rel=1e-4)
+
+
+@given(ARMS)
+def test_any_values_have_an_answer_and_the_arms_are_alike(
+    pairs: list[tuple[float | None, float | None]],
+) -> None:
+    a, b = [x for x, _ in pairs], [y for _, y in pairs]
+    there, back = compare(a, b), compare(b, a)
+    assert back.verdict is OTHERS.get(there.verdict, there.verdict)
+    if there.verdict is EffectVerdict.NOT_COMPARABLE:
+        assert there.reason and there.change is there.low is None
+        return
+    middle = there.difference if there.change is None else there.change
+    assert middle is not None and there.low is not None and there.high is not None
+    assert there.low <= middle <= there.high
+    if there.verdict in TOLD:
+        assert not there.low <= 0 <= there.high
+        assert there.smallest is not None
+
+
+@pytest.mark.parametrize("scale", [1e-9, 3600, 1e50])
+@pytest.mark.parametrize("by", [1.0, 1.02, 0.9])
+def test_the_unit_of_a_figure_says_nothing(scale: float, by: float) -> None:
+    one = compare(STEADY, slower(by))
+    other = compare([scale * value for value in STEADY], [scale * v for v in slower(by)])
+    assert other.verdict is one.verdict
+    assert (other.low, other.high, other.smallest) == pytest.approx(
+        (one.low, one.high, one.smallest)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lower_is_better", "verdict"),
+    [(True, EffectVerdict.WORSE), (False, EffectVerdict.BETTER), (None, EffectVerdict.DIFFERS)],
+)
+def test_which_direction_is_better_is_for_the_figure(
+    lower_is_better: bool | None, verdict: EffectVerdict
+) -> None:
+    found = compare(STEADY, slower(1.1), lower_is_better=lower_is_better)
+    assert found.verdict is verdict
+    assert found.change == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("moves", "verdict"),
+    [
+        ((8, 8, 8, 8, 8, 8, 8, 8), EffectVerdict.WORSE),
+        ((8, 8, 8, 8, 8, 8, 8, -0.1), EffectVerdict.NONE_SEEN),  # flips: 4 of 256 ways
+        ((30, 2, 22, 4, 25, 3, 30, 9), EffectVerdict.NONE_SEEN),  # Student's t: 0.0076
+    ],
+)
+def test_both_tests_have_to_agree(moves: tuple[float, ...], verdict: EffectVerdict) -> None:
+    a = [10.0 * 2**number for number in range(8)]
+    found = compare(a, [value * (1 + move / 100) for value, move in zip(a, moves, strict=True)])
+    assert found.verdict is verdict
+
+
+def test_equal_arms_are_equal() -> None:
+    found = compare([7.0] * 8, [7.0] * 8)
+    assert (found.verdict, found.change, found.low, found.high) == (
+        EffectVerdict.NONE_SEEN,
+        0,
+        0,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "change", "low"),
+    [
+        ([0.0] * 8, None, 4),
+        ([0.0, 1, 0, 2, 0, 1, 0, 0], None, 4),  # its mean may as well be 0
+        ([0.0, 2, 3, 2, 2, 3, 2, 2], 2.75, 1),
+    ],
+)
+def test_where_values_are_zero_the_differences_count(
+    a: list[float], change: float | None, low: float
+) -> None:
+    found = compare(a, [value + 5 + number % 2 for number, value in enumerate(a)])
+    assert (found.verdict, found.change) == (EffectVerdict.WORSE, change)
+    assert found.low is not None and found.low >= low
+
+
+def test_the_interval_of_a_ratio_holds_where_there_are_zeros() -> None:
+    """B is twice A, so most of what parts two runs is in B."""
+    random = Random(1)
+    held: list[bool] = []
+    while len(held) < 600:
+        a, b = (
+            [float(sum(random.random() < share for _ in range(12))) for _ in range(12)]
+            for share in (0.125, 0.25)
+        )
+        if 0 in (*a, *b):
+            found = compare(a, b)
+            assert found.low is not None and found.high is not None
+            held.append(found.low <= (1.5 if found.change is None else 1.0) <= found.high)
+    assert fmean(held) > 0.92
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 4])
+def test_few_runs_can_show_nothing_and_say_so(pairs: int) -> None:
+    found = compare(STEADY[:pairs], slower(9, pairs=pairs))
+    assert (found.verdict, found.smallest) == (EffectVerdict.NONE_SEEN, None)
+
+
+def test_five_runs_that_lie_apart_are_told_of_one_figure_but_not_of_one_among_many() -> None:
+    a, b = STEADY[:5], slower(1.3, pairs=5)
+    assert compare(a, b).verdict is EffectVerdict.WORSE
+    many = {"f": a} | {str(number): STEADY[number : number + 5] for number in range(5)}
+    found = compare_figures(many, {name: [*v[1:], 10.05] for name, v in many.items()} | {"f": b},
+                            lower_is_better={"f": True})  # fmt: skip
+    assert (found[0].verdict, found[0].smallest) == (EffectVerdict.NONE_SEEN, None)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([1.0], [2.0]), ([1.0, None, 3.0], [1.0, 2.0, None]), ([1.0, 2.0], [])]
+)
+def test_one_pair_is_not_compared(a: list[float | None], b: list[float | None]) -> None:
+    assert compare(a, b).verdict is EffectVerdict.NOT_COMPARABLE
+
+
+def test_a_figure_of_one_arm_is_not_compared() -> None:
+    found = compare_figures({"a": STEADY}, {"b": STEADY}, lower_is_better={})
+    assert [(each.figure, each.verdict) for each in found] == [
+        ("a", EffectVerdict.NOT_COMPARABLE),
+        ("b", EffectVerdict.NOT_COMPARABLE),
+    ]
+
+
+def test_figures_that_can_raise_no_alarm_of_their_own_cost_nothing() -> None:
+    alone = compare(STEADY, slower(1.02))
+    constant = {str(number): [7.0] * 12 for number in range(50)}
+    found = compare_figures(
+        {"f": STEADY, "same": STEADY} | constant,
+        {"f": slower(1.02), "same": slower(1.02)} | constant,
+        lower_is_better={"f": True},
+    )
+    assert found[0] == alone
+
+
+@pytest.mark.parametrize(
+    ("distribution", "pairs"),
+    [("lognormal, sigma 50 %", 8), ("uniform, 5 to 15", 12), ("-1, 0 or 1", 3), ("1 or 2", 4)],
+)
+def test_a_against_a_raises_no_alarm(distribution: str, pairs: int) -> None:
+    # Of 400 at 1 in 100 more than 11 come by chance less than 1 time in 1000.
+    assert false_alarms(Independent(distribution, 10), pairs=pairs, times=400) <= 11 / 400
+
+
+@pytest.mark.parametrize("scenario", recorded())
+def test_recorded_runs_raise_no_alarm(scenario: str) -> None:
+    assert false_alarms(Recorded(scenario), pairs=12, times=200) <= 7 / 200
+
+
+@pytest.mark.parametrize("figure", ["pendingSeconds.p50", "pendingSeconds.p95", "startSeconds.p95"])
+def test_a_tenth_slower_is_found_in_twelve_recorded_runs(figure: str) -> None:
+    assert power(Recorded("boots"), figure, pairs=12, times=60) >= 0.95
+
+
+@pytest.mark.parametrize(
+    "distribution", ["exponential", "one run in ten takes three times as long"]
+)
+def test_intervals_hold(distribution: str) -> None:
+    assert 0.92 <= coverage(Independent(distribution, 1), "0", pairs=8, times=500)
+
+
+@pytest.mark.parametrize("pairs", [6, 8, 12])
+def test_what_could_be_seen_is_seen(pairs: int) -> None:
+    source, random = Independent("lognormal, sigma 3 %", 2), Random(1)
+    smallest = median(compared(source, random, pairs, {})["0"].smallest or 0 for _ in range(50))
+    found = fmean(
+        compared(source, random, pairs, {"0": 1 + smallest})["0"].verdict in TOLD
+        for _ in range(100)
+    )
+    assert found >= 0.88
