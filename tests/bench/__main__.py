@@ -17,8 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from hack.controlplane import ControlPlaneError, Settings, find_tools
-from hack.controlplane.progress import Reporter
+from kwok_operator.controlplane import ControlPlaneError, Settings, find_tools
+from kwok_operator.controlplane.progress import Reporter
 from tests.bench import options as command_line
 from tests.bench import plots, results
 from tests.bench.actors import ROOT

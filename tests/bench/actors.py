@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -164,9 +164,16 @@ class Ceiling:
 
     name = "ceiling"
 
-    def __init__(self, bench: BenchCluster, *, max_pods: int | None = None) -> None:
+    def __init__(
+        self,
+        bench: BenchCluster,
+        *,
+        max_pods: int | None = None,
+        companions: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self._bench = bench
         self._max_pods = max_pods
+        self._companions = companions
         self._popen: subprocess.Popen[str] | None = None
         self._parts: Callable[[int], list[str]] = lambda nodes: []
         self._size = 0
@@ -215,6 +222,7 @@ class Ceiling:
         if work == "create":
             parts = self._parts(size)
             command |= {"parts": parts, "patch": body.patch_parts(parts)}
+            command |= {"companions": self._companions, "marks": [body.NAME, body.UID]}
         self._next += count if work == "create" else 0
         self._size = size
         now = time.monotonic()

@@ -9,7 +9,6 @@ Each has a FlowSchema with the priority level that service accounts have anyway:
 exempt from the API server's fairness, and its metrics count each one's requests.
 """
 
-import dataclasses
 import json
 import os
 import shutil
@@ -18,13 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
-from hack.controlplane import Cluster, ClusterError, Settings, create, delete
 from kwok_operator.constants import PLURAL
+from kwok_operator.controlplane import Choices, Cluster, ClusterError, Settings, temporary
 from tests.bench import prometheus
 from tests.bench.api import Api
 from tests.bench.observer import Observer, Sight, Targets, nodes_of, targets_of
@@ -127,16 +126,23 @@ class BenchCluster:
 
 @contextmanager
 def bench_cluster(
-    directory: Path, *, raised_limits: bool = False, extra_args: Sequence[str] = ()
+    directory: Path,
+    *,
+    raised_limits: bool = False,
+    stages: bool = False,
+    extra_args: Sequence[str] = (),
 ) -> Iterator[BenchCluster]:
     """A cluster that is there as long as the block; logs go to `directory`, tokens go with it."""
-    settings = dataclasses.replace(Settings.from_environ(os.environ), borrowed_kubeconfig=None)
-    name = f"bench-{os.getpid()}"
+    settings = Settings.from_environ(os.environ)
     directory.mkdir(parents=True, exist_ok=True)
     secrets = Path(tempfile.mkdtemp(prefix="bench-"))
-    try:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, secrets, ignore_errors=True)
         cluster = _created(
-            name, raised_limits=raised_limits, extra_args=extra_args, settings=settings
+            stack,
+            raised_limits=raised_limits,
+            stages=stages,
+            extra_args=extra_args,
         )
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=secrets / "cache"
@@ -156,19 +162,16 @@ def bench_cluster(
         finally:
             for each in (nodes, targets, api):
                 each.close()
-    finally:
-        delete(name, settings=settings)
-        shutil.rmtree(secrets, ignore_errors=True)
 
 
-def _created(name: str, **options: Any) -> Cluster:
+def _created(stack: ExitStack, **choices: Unpack[Choices]) -> Cluster:
     """A new cluster. One that does not come up is no reason to lose hours of measuring."""
     for _ in range(_TRIES - 1):
         try:
-            return create(name, **options)
+            return stack.enter_context(temporary("bench", **choices))
         except ClusterError as error:
             print(f"{error}\ntrying again", file=sys.stderr)
-    return create(name, **options)
+    return stack.enter_context(temporary("bench", **choices))
 
 
 def _prepare(kubectl: Kubectl, *, config: Mapping[str, Any], directory: Path) -> None:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hack.controlplane.progress import Reporter
+from kwok_operator.controlplane.progress import Reporter
 from tests.bench.actors import Actor, Ceiling, Kwokctl, Operator
 from tests.bench.cluster import BenchCluster, bench_cluster
 from tests.bench.measures import CEILING, Measure
@@ -67,12 +67,13 @@ class Context:
         self.note(f"failed: {what}: {why[:500]}")
 
     def cluster(
-        self, name: str = "", *, extra_args: Sequence[str] = ()
+        self, name: str = "", *, stages: bool = False, extra_args: Sequence[str] = ()
     ) -> AbstractContextManager[BenchCluster]:
-        """A fresh cluster."""
+        """A fresh cluster; with `stages` kwok takes its Stages from the API."""
         return bench_cluster(
             self.directory / "logs" / (name or self.case),
             raised_limits=self.limits == "raised",
+            stages=stages,
             extra_args=extra_args,
         )
 

@@ -5,7 +5,8 @@
 Each line on standard input is a command as JSON, answered by a line when it is done:
 
     {"do": "create", "prefix": "ceiling-abcd-", "first": 0, "count": 1000, "concurrency": 32,
-     "parts": ["{...\\"name\\":\\"", ..., "\\"}"], "patch": ["[...\\"", "\\"...]"]}
+     "parts": ["{...\\"name\\":\\"", ..., "\\"}"], "patch": ["[...\\"", "\\"...]"],
+     "companions": [["/apis/...", "{...}"], ...], "marks": [NAME, UID]}
     {"do": "delete", "prefix": ..., "first": ..., "count": ..., "concurrency": ...}
 
 It holds nothing, watches nothing, plans nothing and waits for nobody: bodies are rendered before
@@ -103,7 +104,16 @@ async def execute(session: aiohttp.ClientSession, command: dict[str, Any]) -> di
         data = joined(patch, uid_of(answer))
         async with session.patch(f"{NODES}/{name}", data=data, headers=_JSON_PATCH) as patched:
             await patched.read()
-        return [posted.status, patched.status]
+        return [posted.status, patched.status, *await follow(name.encode(), uid_of(answer))]
+
+    async def follow(name: bytes, uid: bytes) -> list[int]:
+        statuses = []
+        for path, text in companions:
+            data = text.replace(marks[0], name).replace(marks[1], uid)
+            async with session.post(path, data=data) as posted:
+                await posted.read()
+            statuses.append(posted.status)
+        return statuses
 
     async def delete(name: str) -> list[int]:
         async with session.delete(f"{NODES}/{name}") as answer:
@@ -112,6 +122,8 @@ async def execute(session: aiohttp.ClientSession, command: dict[str, Any]) -> di
 
     parts = [part.encode() for part in command.get("parts", ())]
     patch = [part.encode() for part in command.get("patch", ())]
+    companions = [(path, text.encode()) for path, text in command.get("companions", ())]
+    marks = [mark.encode() for mark in command.get("marks", ())]
     started = time.monotonic()
     call = create if command["do"] == "create" else delete
     answers = await spread(names, call, concurrency=command["concurrency"])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 RIVALS: Final = ("operator", "ceiling", "kwokctl", "in-tree")
 LIMITS: Final = {"default": ("default",), "raised": ("raised",), "both": ("default", "raised")}
-"""Of Kubernetes' own clients: what they are without a flag, or as hack/controlplane raises them."""
+"""Of Kubernetes' own clients: what they are without a flag, or as kwokctl.py raises them."""
 
 _EPILOG = """\
 Each case has a control plane of its own, and can be run alone. What a case has found is in the
@@ -39,6 +39,8 @@ class Options:
     idle: float = 120.0
     pods: int = 1_000
     pod_nodes: int = 1_000
+    life_pods: int = 10_000
+    life_rate: int = 40
     import_nodes: int = 5_000
     import_pods: int = 100_000
     limits: tuple[str, ...] = LIMITS["default"]
@@ -64,6 +66,7 @@ _QUICK: Final[Mapping[str, Any]] = {
     "idle": 10.0,
     "pods": 200,
     "pod_nodes": 20,
+    "life_pods": 200,
     "import_nodes": 50,
     "import_pods": 1_000,
 }
@@ -117,6 +120,8 @@ def _parser(cases: Mapping[str, str]) -> argparse.ArgumentParser:
     add("idle", _seconds, "there, seconds to watch an idle process")
     add("pods", _count, "cases pods and autoscaler: pods")
     add("pod-nodes", _count, "there, nodes; each takes as many pods as there are for it")
+    add("life-pods", _count, "case lives: pods of each run")
+    add("life-rate", _count, "there, pods made a second")
     add("import-nodes", _count, "case import: nodes")
     add("import-pods", _count, "there, pods")
     parser.add_argument(

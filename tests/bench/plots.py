@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Final
 
+from kwok_operator.core.svg import GREY, LogAxis, colours_of, short_number
 from tests.bench import results
 from tests.bench.measures import Measure
 
@@ -27,8 +27,6 @@ Lines = Mapping[str, Sequence[Point]]
 
 WIDTH, HEIGHT = 460, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 34, 44
-_GREY: Final = "#848d97"
-_COLOURS: Final = ("#3b82f6", "#f97316", "#22a06b", "#c026d3", "#ca8a04", "#ef4444", "#0891b2")
 _LINE_HEIGHT = 15
 
 
@@ -41,47 +39,15 @@ class Panel:
     lines: Lines
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """From values to places in a picture, logarithmically, over whole decades or parts of them."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def at(self, value: float) -> float:
-        share = (math.log10(value) - math.log10(self.low)) / (
-            math.log10(self.high) - math.log10(self.low)
-        )
-        return self.start + share * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        """1, 2, 5, 10, 20, ...; in a range of many decades the powers of ten alone."""
-        steps = (1, 2, 5) if self.high / self.low <= 2_000 else (1,)
-        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-        return [tick for tick in every if self.low <= tick * 1.0001 and tick <= self.high * 1.0001]
-
-
-def axis(values: Iterable[float], *, start: float, end: float) -> Axis:
-    """An axis on which all values have a place, between the ticks around them."""
-    found = list(values)
-    bounds = [step * 10.0**power for power in range(-6, 12) for step in (1, 2, 5)]
-    low = max(bound for bound in bounds if bound <= min(found))
-    high = min(bound for bound in bounds if bound >= max(found) and bound > low)
-    return Axis(low, high, start, end)
-
-
 def draw(panels: Sequence[Panel]) -> str:
     """The SVG of some diagrams side by side."""
     legend = list(dict.fromkeys(who for panel in panels for who in panel.lines))
-    colours = {who: _COLOURS[place % len(_COLOURS)] for place, who in enumerate(legend)}
+    colours = colours_of(legend)
     width = WIDTH * len(panels)
     height = HEIGHT + _LINE_HEIGHT * math.ceil(len(legend) / (2 * len(panels))) + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" font-family="sans-serif" font-size="11" fill="{_GREY}">'
+        f'height="{height}" font-family="sans-serif" font-size="11" fill="{GREY}">'
     ]
     for place, panel in enumerate(panels):
         parts.append(f'<g transform="translate({place * WIDTH} 0)">')
@@ -93,13 +59,13 @@ def draw(panels: Sequence[Panel]) -> str:
 
 def _panel(panel: Panel, colours: Mapping[str, str]) -> list[str]:
     points = [point for line in panel.lines.values() for point in line]
-    across = axis((x for x, _ in points), start=_LEFT, end=WIDTH - _RIGHT)
-    up = axis((y for _, y in points), start=HEIGHT - _BOTTOM, end=_TOP)
+    across = LogAxis.around((x for x, _ in points), start=_LEFT, end=WIDTH - _RIGHT)
+    up = LogAxis.around((y for _, y in points), start=HEIGHT - _BOTTOM, end=_TOP)
     title = escape(f"{panel.title}, {panel.unit}" if panel.unit else panel.title)
     parts = [
         f'<text x="{_LEFT}" y="16" font-size="13" font-weight="bold">{title}</text>',
         f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 10}" text-anchor="end">nodes</text>',
-        f'<g stroke="{_GREY}" stroke-opacity="0.3">',
+        f'<g stroke="{GREY}" stroke-opacity="0.3">',
     ]
     for tick in across.ticks():
         parts.append(f'<path d="M{across.at(tick):.1f} {_TOP}V{HEIGHT - _BOTTOM}"/>')
@@ -108,10 +74,10 @@ def _panel(panel: Panel, colours: Mapping[str, str]) -> list[str]:
     parts.append("</g>")
     for tick in across.ticks():
         at = f'x="{across.at(tick):.1f}" y="{HEIGHT - _BOTTOM + 15}"'
-        parts.append(f'<text {at} text-anchor="middle">{_number(tick)}</text>')
+        parts.append(f'<text {at} text-anchor="middle">{short_number(tick)}</text>')
     for tick in up.ticks():
         at = f'x="{_LEFT - 6}" y="{up.at(tick) + 4:.1f}"'
-        parts.append(f'<text {at} text-anchor="end">{_number(tick)}</text>')
+        parts.append(f'<text {at} text-anchor="end">{short_number(tick)}</text>')
     for who, line in panel.lines.items():
         places = [f"{across.at(x):.1f} {up.at(y):.1f}" for x, y in line]
         colour = colours[who]
@@ -133,12 +99,6 @@ def _legend(colours: Mapping[str, str], *, width: int) -> list[str]:
         parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"/>')
         parts.append(f'<text x="{x + 10}" y="{y + 4}">{escape(who)}</text>')
     return parts
-
-
-def _number(value: float) -> str:
-    if value >= 1_000:
-        return f"{value / 1_000:g}k"
-    return f"{value:g}"
 
 
 def lines(

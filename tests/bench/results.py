@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from hack.controlplane import Tools
 from kwok_operator import __version__
+from kwok_operator.controlplane import Tools
 from tests.bench.measures import Measure, gathered, table
 
 FILE: Final = "result.json"

@@ -54,6 +54,11 @@ class InstanceSeed:
         return (number + 0.5) / _RANGE
 
 
+def group_seed(seed_of_all: str, *, group: str) -> str:
+    """The seed of a group that names none, where all have one; no longer than a spec may have."""
+    return hashlib.sha256(_known_part(seed_of_all, group)).hexdigest()[:32]
+
+
 def instance_seed(cloud: Cloud, *, group: str, serial: int) -> InstanceSeed:
     """The instance of a group; the seed is the group's name unless there is one."""
     return InstanceSeed(cloud.seed or group, group, serial)

@@ -83,13 +83,18 @@ class History:
         return History(_bounded(terms))
 
 
-def in_force(spec: KwokNodeGroupSpec) -> Cloud | None:
-    """The cloud of a group; who drives the group decides on the default of `retryAfter`."""
+def in_force(spec: KwokNodeGroupSpec, *, seed: str | None = None) -> Cloud | None:
+    """The cloud of a group; who drives the group decides on the default of `retryAfter`.
+
+    `seed` is that of a group that names none.
+    """
     cloud = spec.cloud
-    if cloud is None or cloud.retry_after is not None:
-        return cloud
+    if cloud is None:
+        return None
     retry_after = DEFAULT_RETRY_AFTER if spec.autoscaling is None else NEVER
-    return cloud.model_copy(update={"retry_after": retry_after})
+    if cloud.retry_after is None:
+        cloud = cloud.model_copy(update={"retry_after": retry_after})
+    return cloud if cloud.seed or not seed else cloud.model_copy(update={"seed": seed})
 
 
 def asked_part(cloud: Cloud, *, group: str) -> Cloud:

@@ -27,9 +27,9 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from hack.controlplane.golang import find_go
-from hack.controlplane.progress import Reporter
-from hack.controlplane.settings import Settings
+from kwok_operator.controlplane.golang import find_go
+from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.controlplane.settings import Settings
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[2]

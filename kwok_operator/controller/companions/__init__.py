@@ -1,0 +1,1 @@
+"""What belongs to nodes besides the Node, kept while some group asks for it."""

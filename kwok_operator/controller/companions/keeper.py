@@ -1,0 +1,400 @@
+"""Companions of nodes, kept: each node of a group has what `spec.template.companions` says.
+
+    NodeCache (uids) ─────┐
+    GroupStore (spec) ────┼──> survey per group ──> Executor ──> CompanionWriter
+    Shelf (what is there) ┘             └──> verdict, for the group's status
+
+Level-triggered like the reconciler: a pass compares what nodes there are with what is on the
+shelves, so after a crash or somebody's edit it does the same as after a scale-up. That a group is
+to have no companions any more is known from its status, which still speaks of them; what belonged
+to a node that is gone is left to the garbage collector.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from kwok_operator.controller.companions.copying import Copy, ReadCompanions
+from kwok_operator.controller.companions.shelf import TRY_AGAIN_AFTER, Shelf
+from kwok_operator.controller.companions.survey import (
+    CompanionWork,
+    repair_key,
+    survey,
+    wanted_now,
+)
+from kwok_operator.controller.companions.writer import CompanionWriter
+from kwok_operator.controller.observed.groupstore import GroupStore
+from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
+from kwok_operator.controller.observed.observation import Openings
+from kwok_operator.controller.writers.executor import Executor
+from kwok_operator.core.cloud.summary import Verdict
+from kwok_operator.core.companions import (
+    ABOUT_TO_BE_WRITTEN,
+    NAME_TAKEN,
+    REMOVING,
+    Companion,
+    CompanionKind,
+    CompanionOwner,
+    Trouble,
+    asks_for_companions,
+    compile_companions,
+    dropped,
+    not_allowed,
+    not_served,
+    refused,
+    taken,
+    verdict,
+)
+from kwok_operator.core.livecompanions import CopiedCompanions
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    KwokOperatorError,
+    NotFoundError,
+    TemplateError,
+    one_line,
+)
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.groups import Group
+from kwok_operator.models.cloud import Cloud
+from kwok_operator.models.status import ConditionType
+
+logger = logging.getLogger(__name__)
+
+GATHER_FOR = 0.05
+"""Seconds in which several changes of a group's nodes make one pass."""
+SHARE_OF_TIME = 0.05
+"""That passes over a group take at most, while its nodes come and go: each looks at all of them."""
+LOOK_AGAIN_AFTER = 60.0
+_REFUSED = (BadRequestError, InvalidError, ForbiddenError, NotFoundError)
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of a group that asks for companions, or did."""
+
+    uid: str
+    made_from: tuple[int, CopiedCompanions | None]
+    """The spec's generation, and what was copied."""
+    companions: tuple[Companion, ...]
+    copy: Copy = field(default_factory=Copy)
+    invalid: Trouble | None = None
+    under_way: set[str] = field(default_factory=set)
+    """uids of nodes that get theirs by the call that made them."""
+    counts: tuple[int, int] = (0, 0)
+    """Owners, and those of them that lack something."""
+    complete: set[str] = field(default_factory=set)
+    """Names of the nodes that lack nothing."""
+    taken: set[str] = field(default_factory=set)
+    """Names that were found to be somebody else's."""
+    trouble: Trouble | None = None
+    repairs: Openings = field(default_factory=Openings)
+    verdict: Verdict | None = None
+    told: Verdict | None = None
+    """The verdict that the status has, or is about to have."""
+    nodes: int = 0
+    """Those that were looked at."""
+    held: int = 0
+    """Those that lack only what the simulated cloud holds back."""
+    took: float = 0.0
+    """Seconds, the last time."""
+    judged: bool = False
+    """Whether there is a verdict; None is one where there is nothing left of the companions."""
+
+    @property
+    def gathered_for(self) -> float:
+        """Seconds until the pass that a change asks for."""
+        return max(GATHER_FOR, self.took / SHARE_OF_TIME)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a pass has to look first: none has, or the last one met with trouble."""
+        found = self.verdict
+        return found is None or (found.known and not found.status)
+
+
+class CompanionKeeper:
+    """`wake(name, delay)` has a group looked at here, `changed(name)` by the reconciler."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        store: GroupStore,
+        cache: NodeCache,
+        executor: Executor,
+        wake: Callable[[str, float], None],
+        changed: Callable[[str], None],
+        cloud: Callable[[Group], Cloud | None],
+        read: ReadCompanions,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._executor = executor
+        self._wake = wake
+        self._changed = changed
+        self._cloud = cloud
+        self._read = read
+        self._monotonic = monotonic
+        self._wall = wall
+        self._shelves = {
+            kind: Shelf(kind, client=client, changed=self.nodes_changed, monotonic=monotonic)
+            for kind in CompanionKind
+        }
+        self._writer = CompanionWriter(client=client, shelves=self._shelves, spend=executor.spend)
+        self._states: dict[str, _State] = {}
+        self._closing = False
+
+    def group_changed(self, name: str) -> None:
+        """A group is new, was changed, or is gone."""
+        group = self._store.get(name)
+        if name in self._states or (group is not None and _asks(group)):
+            self._wake(name, 0.0)
+
+    def nodes_changed(self, name: str) -> None:
+        """A group's nodes, or what belongs to them, are other than they were."""
+        if (state := self._states.get(name)) is not None:
+            self._wake(name, state.gathered_for)
+
+    def verdict(self, group: Group, *, nodes: int) -> Verdict | None:
+        """The condition CompanionsPresent; None for a group that neither asks for them nor has
+        any. Of more nodes than were looked at it says that theirs are being written."""
+        state = self._states.get(group.name)
+        if state is None or state.uid != group.uid:
+            return _as_told(group)
+        found = state.verdict if state.judged else _as_told(group)
+        if found is not None and found.status and nodes > state.nodes:
+            found = ABOUT_TO_BE_WRITTEN
+        state.told = found
+        return found
+
+    def ready(self, group: Group, nodes: Iterable[NodeRecord]) -> int:
+        """How many of these nodes have all that they are to have: at once all, where that is
+        nothing."""
+        if not asks_for_companions(group.spec.template):
+            return sum(1 for _ in nodes)
+        state = self._states.get(group.name)
+        if state is None or state.uid != group.uid or not state.judged:
+            told = _as_told(group)
+            return sum(1 for _ in nodes) if told is not None and told.status else 0
+        return sum(1 for node in nodes if node.name in state.complete)
+
+    async def born(self, group: Group, name: str, *, uid: str) -> None:
+        """A node was made a moment ago: it gets its companions by the call that made it.
+
+        What fails is left to the next pass: the node is there all the same.
+        """
+        if group.name not in self._states:
+            return
+        state = self._state(group)
+        owner, now = CompanionOwner(name, uid, group.name), self._now
+        mine, due = wanted_now(
+            group,
+            group.names.serial(name),
+            [each for each in state.companions if not each.shared],
+            self._cloud(group),
+            made=now,
+            now=now,
+        )
+        if due is not None:
+            self._wake(group.name, max(state.gathered_for, (due - now) / 1_000))
+        if state.stopped or not mine:
+            return
+        state.under_way.add(uid)
+        try:
+            for companion in mine:
+                await self._writer.make(companion, owner, first=False)
+        except KwokOperatorError as error:
+            logger.debug("companions are late: node=%s error=%s", name, error)
+        finally:
+            state.under_way.discard(uid)
+            self._wake(group.name, state.gathered_for)
+
+    async def look_at(self, name: str) -> None:
+        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        group = self._store.get(name)
+        if self._closing:
+            return
+        if group is None or group.deleting or not _asks(group):
+            if (state := self._states.pop(name, None)) is not None:
+                if group is None or not group.orphaning:
+                    await self._clear_pools(name, state)
+                await self._stop_unused()
+            return
+        state = self._state(group)
+        copy = state.copy
+        await copy.refresh(group.spec.template, self._read, now=self._monotonic())
+        if self._states.get(name) is not state:
+            return  # another group has the name now, and a pass of its own
+        state = self._state(group)
+        trouble = state.invalid or (copy.trouble if copy.unknown else await self._start(state))
+        if trouble is None:
+            trouble = await self._bring(group, state)
+        self._judge(group, state, trouble)
+        if trouble is not None:
+            self._wake(name, TRY_AGAIN_AFTER)
+        elif state.companions or copy.companions is not None:
+            self._wake(name, LOOK_AGAIN_AFTER)
+
+    @property
+    def _now(self) -> int:
+        """Epoch milliseconds."""
+        return round(self._wall() * 1_000)
+
+    def close(self) -> None:
+        """Start no write any more; what is in flight ends."""
+        self._closing = True
+
+    async def stop(self) -> None:
+        """Ends the watches, once no pass runs any more."""
+        for shelf in self._shelves.values():
+            await shelf.stop()
+
+    def _state(self, group: Group) -> _State:
+        state = self._states.get(group.name)
+        if state is None or state.uid != group.uid:
+            state = self._states[group.name] = _State(group.uid, (-1, None), ())
+        if state.made_from != (group.generation, state.copy.companions):
+            state.invalid = None
+            try:
+                devices = group.spec.cloud.devices if group.spec.cloud is not None else None
+                state.companions = compile_companions(
+                    group.spec.template,
+                    group=group.name,
+                    tainted=devices is not None and devices.failures is not None,
+                    copied=state.copy.companions,
+                )
+            except TemplateError as error:
+                state.invalid = Trouble("TemplateInvalid", f"{error}.")
+            # Last: what fails in another way must not pass for a group without companions.
+            state.made_from = group.generation, state.copy.companions
+        return state
+
+    async def _start(self, state: _State) -> Trouble | None:
+        """All kinds are watched: there may be something of one that the template had before."""
+        wanted = {companion.kind for companion in state.companions}
+        troubles = {kind: await shelf.start() for kind, shelf in self._shelves.items()}
+        return next((t for kind, t in troubles.items() if t is not None and kind in wanted), None)
+
+    async def _stop_unused(self) -> None:
+        for shelf in self._shelves.values():
+            await shelf.stop(unless=lambda: bool(self._states))
+
+    async def _bring(self, group: Group, state: _State) -> Trouble | None:
+        now, wall = self._monotonic(), self._now
+        found = survey(
+            group,
+            self._cache.group(group.name).values(),
+            state.companions,
+            {kind: shelf.group(group.name) for kind, shelf in self._shelves.items()},
+            is_due=lambda key: state.repairs.is_due(key, now=now),
+            under_way=state.under_way,
+            cloud=self._cloud(group),
+            now=wall,
+        )
+        state.held = found.held
+        state.nodes, state.took = found.nodes, self._monotonic() - now
+        if found.due is not None:
+            self._wake(group.name, max(state.gathered_for, (found.due - wall) / 1_000))
+        state.counts = found.owners, found.owners - len(found.complete)
+        state.complete = found.complete
+        if found.work and not group.spec.paused:
+            if state.verdict is None or state.verdict.reason != NAME_TAKEN:
+                self._judge(group, state, None)
+            state.trouble = None
+            try:
+                over = partial(self._over, group)
+                await self._executor.run(found.work, partial(self._do, state), stop=over)
+            except _REFUSED:
+                return state.trouble
+            if any(work.beyond(state.taken) for work in found.work):
+                self._wake(group.name, state.gathered_for)
+        names = frozenset(found.taken | state.taken)
+        state.taken.clear()
+        if names:
+            return taken(names)
+        return dropped(frozenset(found.dropped)) if found.dropped else None
+
+    async def _do(self, state: _State, work: CompanionWork) -> None:
+        owner, now = work.owner, self._monotonic()
+        if not owner.is_group:
+            node = self._cache.group(owner.group).get(owner.base)
+            if node is None or node.uid != owner.uid or node.deleting:
+                return
+        kind, requests = CompanionKind.CSI_NODE, 0
+        try:
+            for kind, each in work.stale:
+                requests += 1
+                await self._writer.delete(kind, each, first=requests == 1)
+            for companion in work.missing:
+                kind = companion.kind
+                if work.stale:
+                    state.repairs.tried(repair_key(companion, owner), now=now)
+                requests += 1
+                if not await self._writer.make(companion, owner, first=requests == 1):
+                    state.taken.add(companion.name(owner.base))
+        except _REFUSED as error:
+            state.trouble = _trouble(kind, error)
+            raise
+
+    async def _clear_pools(self, name: str, state: _State) -> None:
+        """What the nodes of a group shared goes with it, faster than the garbage collector."""
+        for kind, shelf in self._shelves.items():
+            for each in [k for k in shelf.group(name).values() if k.owner == state.uid]:
+                with suppress(ForbiddenError):
+                    await self._writer.delete(kind, each, first=True)
+
+    def _judge(self, group: Group, state: _State, trouble: Trouble | None) -> None:
+        owners, lacking = state.counts
+        paused, state.judged = group.spec.paused, True
+        if state.companions or trouble is not None:
+            now = verdict(
+                owners=owners, missing=lacking, trouble=trouble, paused=paused, held=state.held
+            )
+        elif any(shelf.group(group.name) for shelf in self._shelves.values()) and not paused:
+            now = REMOVING
+        else:
+            now = None
+        state.verdict = now
+        told = state.told
+        if (told and (told.text, told.reason)) != (now and (now.text, now.reason)):
+            self._changed(group.name)
+
+    def _over(self, group: Group) -> bool:
+        now = self._store.get(group.name)
+        return (
+            self._closing
+            or now is None
+            or (now.uid, now.generation, now.deleting)
+            != (group.uid, group.generation, group.deleting)
+        )
+
+
+def _asks(group: Group) -> bool:
+    """Whether nodes are to have companions, or have some that they are not to have any more."""
+    asked = asks_for_companions(group.spec.template)
+    return asked or group.condition(ConditionType.COMPANIONS_PRESENT) is not None
+
+
+def _as_told(group: Group) -> Verdict | None:
+    """What the status says until a pass has looked."""
+    said = group.condition(ConditionType.COMPANIONS_PRESENT)
+    if said is None:
+        return ABOUT_TO_BE_WRITTEN if _asks(group) else None
+    known = said.status != "Unknown"
+    return Verdict(said.status == "True", said.reason, said.message, known=known)
+
+
+def _trouble(kind: CompanionKind, error: ApiError) -> Trouble:
+    match error:
+        case NotFoundError():
+            return not_served(kind)
+        case ForbiddenError():
+            return not_allowed(kind)
+    return refused(kind, one_line(error.message, limit=300))

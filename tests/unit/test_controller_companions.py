@@ -1,0 +1,409 @@
+"""Companions of nodes, kept by an operator.
+
+- each node has its CSINode, which is owned by it; one that was deleted or edited is made anew
+- a new node gets its own by the call that made it
+- a change of the template holds for the nodes that are there
+- devices of each node are in slices of its own; those of a shared pool are the group's, and go with
+  it; a field that the API server drops is told
+- what is taken out of the template is deleted, also by an operator that was not there then
+- an object of somebody else's is left alone, and told; so are a missing right and a missing API
+- a node that lacks something of its own is not counted as ready, and one that lacks nothing is
+- what a real node has is copied; while that can't be read, what there is stays; it is followed
+- a group without companions asks the API server for nothing
+- devices come late, fail or never come, as spec.cloud says; what it holds back is told, and a
+  large group isn't looked at for each of them
+- an operator that ends in the middle leaves no node without its own to the next one
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller.companions import keeper
+from kwok_operator.core.cloud.summary import Verdict
+from kwok_operator.core.companions import CompanionKind, not_copied
+from kwok_operator.core.livecompanions import CopiedCompanions, CopiedPool
+from tests.fakes import store
+from tests.fakes.apiserver import GROUPS, NODES
+from tests.fakes.operator import NAME, World
+from tests.fakes.store import Json
+from tests.fakes.waiting import until
+
+CSI_NODES = CompanionKind.CSI_NODE.path
+SLICES = CompanionKind.RESOURCE_SLICE.path
+EBS = "ebs.csi.aws.com"
+DRIVER = "gpu.example.com"
+
+
+def csi(count: int = 25, name: str = EBS) -> Json:
+    return {"csiNode": {"drivers": [{"name": name, "allocatable": {"count": count}}]}}
+
+
+def slices(count: int = 8, **more: object) -> Json:
+    return {
+        "resourceSlices": [{"driver": DRIVER, "devices": [{"name": "gpu", "count": count}], **more}]
+    }
+
+
+class Companioned(World):
+    """With an API server that serves CSINodes."""
+
+    def ask(self, companions: Json | None) -> None:
+        self.server.patch(GROUPS, NAME, {"spec": {"template": {"companions": companions}}})
+
+    def make(self, size: int, companions: Json | None) -> None:
+        template = {} if companions is None else {"template": {"companions": companions}}
+        self.server.create(
+            GROUPS, {"metadata": {"name": NAME}, "spec": {"targetSize": size, **template}}
+        )
+
+    async def away(self) -> None:
+        """Who keeps companions has ended, and forgotten all."""
+        self._companions.close()
+        await self._companions.stop()
+        self._companions._states.clear()
+
+    def back(self) -> None:
+        self._companions._closing = False
+        self._companions.group_changed(NAME)
+
+    @property
+    def said(self) -> Verdict:
+        """What is about to be told in the status."""
+        found = self._companions._states[NAME].verdict
+        assert found is not None
+        return found
+
+    @property
+    def nodes(self) -> dict[str, Json]:
+        return self.server.objects(NODES)
+
+    @property
+    def csi_nodes(self) -> dict[str, Json]:
+        return self.server.objects(CSI_NODES)
+
+    @property
+    def slices(self) -> dict[str, Json]:
+        return self.server.objects(SLICES)
+
+    @property
+    def counts(self) -> list[int]:
+        drivers = [each["spec"]["drivers"] for each in self.csi_nodes.values()]
+        return [one["allocatable"]["count"] for all_ in drivers for one in all_]
+
+    @property
+    def condition(self) -> tuple[str, str]:
+        for each in self.status.get("conditions", ()):
+            if each["type"] == "CompanionsPresent":
+                return each["status"], each["reason"]
+        return "", ""
+
+    async def present(self, size: int) -> None:
+        def told() -> bool:
+            return self.condition == ("True", "Present") and len(self.csi_nodes) == size
+
+        await until(lambda: len(self.nodes) == size and told())
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Companioned]:
+    async with Companioned().running() as world:
+        world.server.serve(CSI_NODES, kind="CSINode")
+        world.server.serve(SLICES, kind="ResourceSlice")
+        yield world
+
+
+async def test_each_node_has_its_own_and_owns_it(world: Companioned) -> None:
+    world.make(5, csi())
+    await world.present(5)
+    for name, node in world.nodes.items():
+        companion = world.csi_nodes[name]
+        assert companion["metadata"]["ownerReferences"] == [
+            {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+        ]
+        assert companion["spec"]["drivers"] == [
+            {"name": EBS, "nodeID": name, "topologyKeys": [], "allocatable": {"count": 25}}
+        ]
+    world.scale(8)
+    await world.present(8)
+    assert world.server.calls["create", "csinodes"] == 8
+
+
+async def test_new_nodes_get_theirs_without_waiting_for_a_pass(world: Companioned) -> None:
+    world.make(1, {**csi(), **slices()})
+    await world.present(1)
+    await world._companion_queue.close(grace=1.0)
+    world.scale(4)
+    await until(lambda: len(world.csi_nodes) == 4 and len(world.slices) == 4)
+    assert world.csi_nodes.keys() == world.nodes.keys()
+
+
+async def test_what_was_deleted_or_edited_is_made_anew(world: Companioned) -> None:
+    world.make(3, csi())
+    await world.present(3)
+    first, second, _ = sorted(world.csi_nodes)
+    world.server.delete(CSI_NODES, first)
+    world.server.patch(CSI_NODES, second, {"spec": {"drivers": []}})
+    await until(lambda: world.counts == [25] * 3)
+
+
+async def test_who_edits_it_each_time_is_not_fought_without_end(world: Companioned) -> None:
+    world.make(1, csi())
+    await world.present(1)
+    (name,) = world.csi_nodes
+    for times in (1, 2):
+        world.server.patch(CSI_NODES, name, {"spec": {"drivers": []}})
+        await until(lambda: world.said.reason == "Writing")
+        if times == 1:
+            await until(lambda: world.said.reason == "Present")
+    await world._companions.look_at(NAME)
+    assert world.csi_nodes[name]["spec"]["drivers"] == []
+    assert world.server.calls["delete", "csinodes"] == 1
+    world.later += 10
+    world._companions.nodes_changed(NAME)
+    await world.present(1)
+
+
+async def test_a_change_holds_for_the_nodes_that_are_there(world: Companioned) -> None:
+    world.make(4, csi(25))
+    await world.present(4)
+    nodes = {n["metadata"]["uid"] for n in world.nodes.values()}
+    world.ask(csi(39))
+    await until(lambda: world.counts == [39] * 4)
+    assert {n["metadata"]["uid"] for n in world.nodes.values()} == nodes
+
+
+async def test_what_the_template_has_no_more_goes(world: Companioned) -> None:
+    world.make(3, csi())
+    await world.present(3)
+    world.ask(None)
+    await until(lambda: not world.csi_nodes and world.condition == ("", ""))
+    assert len(world.nodes) == 3
+
+
+async def test_it_goes_too_where_nobody_was_there_to_see_it(world: Companioned) -> None:
+    world.make(3, csi())
+    await world.present(3)
+    await world.away()
+    world.ask(None)
+    await world.heard()
+    assert len(world.csi_nodes) == 3
+    world.back()
+    await until(lambda: not world.csi_nodes and world.condition == ("", ""))
+
+
+async def test_nodes_that_were_made_meanwhile_get_theirs(world: Companioned) -> None:
+    world.make(2, csi())
+    await world.present(2)
+    await world.away()
+    world.scale(5)
+    await until(lambda: len(world.nodes) == 5)
+    world.server.delete(CSI_NODES, min(world.csi_nodes))
+    world.back()
+    await world.present(5)
+
+
+async def test_a_real_nodes_are_copied_and_followed(world: Companioned) -> None:
+    source = {"from": {"nodes": {"name": "real-1", "companions": True}}}
+    drivers = ({"name": EBS, "nodeID": "{node}", "topologyKeys": [], "allocatable": {"count": 7}},)
+    pool = CopiedPool(DRIVER, "{node}", [{"name": "gpu-0"}], [])
+    world.sources.copied = not_copied("NodeNotFound", "there is none")
+    spec = {"targetSize": 3, "template": source}
+    world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": spec})
+    await until(lambda: world.condition == ("False", "NodeNotFound"))
+    await until(lambda: len(world.nodes) == 3)
+    assert not world.csi_nodes
+    world.sources.copied = CopiedCompanions(drivers, (pool,))
+    world.later += 10.0
+    world.back()
+    await world.present(3)
+    await until(lambda: world.counts == [7] * 3 and len(world.slices) == 3)
+
+    world.sources.copied = not_copied("NodeNotFound", "it has gone")
+    world.later += 60.0
+    world.scale(4)
+    await world.present(4)
+    await until(lambda: world.counts == [7] * 4 and len(world.slices) == 4)
+
+    world.sources.copied = CopiedCompanions(({**drivers[0], "allocatable": {"count": 8}},))
+    world.later += 60.0
+    world.back()
+    await until(lambda: world.counts == [8] * 4 and not world.slices)
+    await world.away()
+    world.sources.copied = not_copied("SourceUnreachable", "nobody answers")
+    world.back()
+    await until(lambda: world.condition == ("False", "SourceUnreachable"))
+    assert world.counts == [8] * 4
+
+
+async def test_somebody_elses_is_left_alone_and_told(world: Companioned) -> None:
+    world.make(1, None)
+    await world.settled(1)
+    (name,) = world.nodes
+    world.server.create(CSI_NODES, {"metadata": {"name": name}, "spec": {"drivers": []}})
+    world.ask(csi())
+    await until(lambda: world.condition == ("False", "NameTaken"))
+    assert world.csi_nodes[name]["spec"]["drivers"] == []
+    tried = world.server.calls["create", "csinodes"]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await until(lambda: world.server.calls["create", "csinodes"] > tried + 3)
+
+
+@pytest.mark.parametrize(("status", "reason"), [(403, "NotAllowed"), (422, "Refused")])
+async def test_a_refusal_is_told(world: Companioned, status: int, reason: str) -> None:
+    world.server.fail(status, times=1_000, verb="create", resource="csinodes")
+    world.make(1, csi())
+    await until(lambda: world.condition == ("False", reason))
+
+
+async def test_without_the_api_or_the_right_to_read_it_is_told() -> None:
+    async with Companioned().running() as world:
+        world.make(2, csi())
+        await until(lambda: world.condition == ("False", "NotServed"))
+        await until(lambda: world.status["replicas"] == 2)
+
+
+async def test_devices_are_in_slices_of_their_node(world: Companioned) -> None:
+    world.make(3, {**csi(), **slices(200)})
+    await until(lambda: len(world.slices) == 6)
+    await world.present(3)
+    assert set(world.slices) == {f"{node}-{DRIVER}-{i}" for node in world.nodes for i in range(2)}
+    for each in world.slices.values():
+        node = each["spec"]["nodeName"]
+        assert [o["uid"] for o in each["metadata"]["ownerReferences"]] == [
+            world.nodes[node]["metadata"]["uid"]
+        ]
+    name = min(world.slices)
+    world.server.patch(SLICES, name, {"spec": {"devices": []}})
+    await until(lambda: name in world.slices and world.slices[name]["spec"]["devices"])
+    world.ask({**slices(8), "csiNode": None})
+    await until(lambda: len(world.slices) == 3 and not world.csi_nodes)
+
+
+async def test_a_shared_pool_is_the_groups_and_goes_with_it(world: Companioned) -> None:
+    world.make(2, slices(pool="Shared"))
+    await until(lambda: world.condition == ("True", "Present"))
+    (pool,) = world.slices.values()
+    assert pool["metadata"]["ownerReferences"][0]["uid"] == world.group["metadata"]["uid"]
+    assert "nodeSelector" in pool["spec"]
+    await world.settled(2)
+    world.server.delete(GROUPS, NAME)
+    await until(lambda: not world.slices)
+
+
+async def test_what_the_api_server_drops_is_told(world: Companioned) -> None:
+    tainted = [{"name": "gpu", "taints": [{"key": "sick", "effect": "NoExecute"}]}]
+    create = world.server.store.create
+
+    def without(collection: Any, body: Json, **more: Any) -> Json:
+        if collection.kind == "ResourceSlice":
+            body["spec"]["devices"] = [{"name": "gpu"}]
+        return create(collection, body, **more)
+
+    world.server.store.create = without  # type: ignore[method-assign]
+    world.make(1, slices(devices=tainted))
+    await until(lambda: world.condition == ("False", "FieldsDropped"))
+
+
+async def test_what_can_be_no_device_is_the_templates_fault(world: Companioned) -> None:
+    world.make(1, slices(devices=[{"name": "gpu", "attributes": {"a-b": {"string": "x"}}}]))
+    await until(lambda: world.condition == ("False", "TemplateInvalid"))
+    assert not world.nodes
+
+
+async def test_a_group_without_companions_asks_for_nothing(world: Companioned) -> None:
+    world.make(3, None)
+    await world.settled(3)
+    world.ask({})
+    await world.settled(3)
+    assert not [
+        seen for seen in world.server.seen if seen.resource in ("csinodes", "resourceslices")
+    ]
+
+
+async def test_a_node_is_ready_once_it_has_its_own(world: Companioned) -> None:
+    world.make(3, csi())
+    await world.settled(3)
+    first = min(world.nodes)
+    world.server.fail(403, times=1_000, verb="create", resource="csinodes")
+    world.server.delete(CSI_NODES, first)
+
+    def ready() -> Json:
+        found: Json = next(c for c in world.status["conditions"] if c["type"] == "Ready")
+        return found
+
+    await until(lambda: "may not write csinodes" in ready()["message"])
+    assert (ready()["status"], ready()["reason"]) == ("False", "CompanionsMissing")
+    assert world.status["readyReplicas"] == 2
+    await world.away()
+    world.scale(4)
+    await until(lambda: world.status["replicas"] == 4)
+    assert world.status["readyReplicas"] == 0, "nobody knows"
+    world.server.heal()
+    world.back()
+    await world.settled(4)
+    await world.away()
+    world.server.patch(GROUPS, NAME, {"metadata": {"labels": {"a": "b"}}})
+    await world.heard()
+    assert world.status["readyReplicas"] == 4, "a new operator believes what was told"
+
+
+def ill(body: Json) -> list[str]:
+    return [each["name"] for each in body["spec"]["devices"] if each.get("taints")]
+
+
+async def test_devices_come_late_and_fail_as_the_cloud_says(
+    world: Companioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "CREATED_AT", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    failures = {"serials": "0", "after": {"fixed": "60s"}}
+    devices = {
+        "after": {"fixed": "60s"},
+        "neverPublished": {"serials": "2"},
+        "failures": failures,
+    }
+    spec = {"targetSize": 3, "template": {"companions": {**csi(), **slices(2)}}}
+    cloud = {"devices": devices}
+    world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": {**spec, "cloud": cloud}})
+    await until(lambda: len(world.csi_nodes) == 3 == world.status["replicas"])
+    await until(lambda: world.condition == ("Unknown", "HeldBack"))
+    assert not world.slices and world.status["readyReplicas"] == 0
+    world.later += 61
+    world._companions.nodes_changed(NAME)
+    await until(lambda: len(world.slices) == 2 and world.status["readyReplicas"] == 2)
+    assert world.condition == ("Unknown", "HeldBack")
+    assert not any(map(ill, world.slices.values()))
+    world.later += 60
+    world._companions.nodes_changed(NAME)
+    await until(lambda: any(map(ill, world.slices.values())))
+    sick, well = (ill(world.slices[name]) for name in sorted(world.slices))
+    assert (sick, well) == (["gpu-0", "gpu-1"], [])
+    await until(lambda: world.status["readyReplicas"] == 2)
+
+
+async def test_devices_that_are_due_one_by_one_gather(
+    world: Companioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "CREATED_AT", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    spec = {"targetSize": 1, "template": {"companions": slices(2)}}
+    cloud = {"devices": {"after": {"fixed": "60s"}}}
+    world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": {**spec, "cloud": cloud}})
+    await until(lambda: world.condition == ("Unknown", "HeldBack"))
+    delays = list[float]()
+    monkeypatch.setattr(keeper, "GATHER_FOR", 30.0)
+    monkeypatch.setattr(world._companions, "_wake", lambda _, delay: delays.append(delay))
+    world.later += 50
+    await world._companions.look_at(NAME)
+    assert min(delay for delay in delays if delay) == 30.0
+
+
+async def test_a_lost_answer_costs_nothing(world: Companioned) -> None:
+    world.server.fail(503, times=3, verb="create", resource="csinodes")
+    world.server.cut(times=2, verb="create", resource="csinodes")
+    world.make(6, csi())
+    await world.present(6)
+    assert world.csi_nodes.keys() == world.nodes.keys()

@@ -1,0 +1,146 @@
+"""Addresses of nodes from a range, and who holds them.
+
+- each serial has a block and an address within the range, no two of a turn the same
+- a block is free where no other node has an address of it, whatever the sizes: as plain sums say
+- an address of a node's own is no other's, also where the blocks are of different ranges
+- of a range that is used up as many are asked for as are left; what waits is told, and takes no
+  serials, nor long where one block is as large as all of them
+"""
+
+import ipaddress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.network import Block, HeldAddresses, HeldBlocks, NodeNetwork
+from kwok_operator.core.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
+from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.template import Network
+from tests.fakes.rows import each_row
+
+NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
+
+
+def network(group: str, **fields: object) -> NodeNetwork:
+    found = NodeNetwork.of(Network.model_validate(fields), group=group)
+    assert found is not None
+    return found
+
+
+@given(
+    st.sampled_from(["10.0.0.0/20", "fd00::/60"]),
+    st.integers(0, 4),
+    st.sampled_from([None, "172.16.0.0/29", "fd01::/100"]),
+    st.text("ab", max_size=3),
+    st.integers(0, 10**9),
+)
+def test_each_serial_of_a_turn_has_its_own(
+    pods: str, bits: int, nodes: str | None, group: str, first: int
+) -> None:
+    within = ipaddress.ip_network(pods)
+    size = within.prefixlen + bits
+    found = network(group, podCIDR=pods, blockSize=size, nodeCIDR=nodes)
+    assert found.places == min(
+        2**bits, ipaddress.ip_network(nodes).num_addresses - 2 if nodes else 16
+    )
+    turn = range(first, first + found.places)
+    blocks = [ipaddress.ip_network(str(found.block(serial))) for serial in turn]
+    assert len(set(blocks)) == found.places
+    assert all(b.prefixlen == size and b.subnet_of(within) for b in blocks)  # type: ignore[arg-type]
+    addresses = {found.address(serial) for serial in turn}
+    if nodes is None:
+        assert addresses == {""}
+        return
+    hosts = ipaddress.ip_network(nodes)
+    edges = {hosts.network_address, hosts.broadcast_address}
+    assert len(addresses) == found.places
+    assert all(ipaddress.ip_address(a) in hosts for a in addresses)
+    assert not edges & {ipaddress.ip_address(a) for a in addresses}
+
+
+BLOCKS = st.builds(
+    lambda first, prefix: str(ipaddress.ip_network((first << 4, prefix), strict=False)),
+    st.integers(0, 15),
+    st.integers(24, 30),
+)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("abcde"), st.none() | BLOCKS | st.just("none"), BLOCKS), max_size=20
+)
+
+
+@given(CHANGES)
+def test_a_block_is_free_where_no_other_node_has_an_address_of_it(
+    changes: list[tuple[str, str | None, str]],
+) -> None:
+    held, plain = HeldBlocks(), dict[str, ipaddress.IPv4Network]()
+    for node, change, asked in changes:
+        plain.pop(node, None)
+        if change is None:
+            held.remove(node)
+        else:
+            held.put(node, change)
+        if change not in (None, "none"):
+            plain[node] = ipaddress.IPv4Network(change)
+        wanted = ipaddress.IPv4Network(asked)
+        for name in "abcdef":
+            others = [block for other, block in plain.items() if other != name]
+            own = plain.get(name) == wanted
+            overlaps = any(block.overlaps(wanted) for block in plain.values())
+            assert (not held.taken(Block.parse(asked), node=name)) is (own or not overlaps), others
+
+
+def test_as_many_are_asked_for_as_have_addresses() -> None:
+    taken = {1, 3, 5, 6}
+    observed = ObservedGroup(
+        nodes={0: NAMES.name(0)},
+        terminating=frozenset(),
+        gone=frozenset(),
+        batches=(),
+        next_serial=1,
+        held=None,
+        room=100,
+        places=Places(8, lambda serial: int(serial % 8 in {0, *taken})),
+    )
+    for size, asked in ((3, (2, 4)), (4, (2, 4, 7)), (9, (2, 4, 7))):
+        spec = KwokNodeGroupSpec.model_validate({"targetSize": size})
+        plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
+        assert plan.create == asked
+        assert plan.target.value == 1 + len(asked)
+        limit = plan.target.limit
+        assert (limit.reason if limit else "") == (NO_ADDRESSES if size > len(asked) + 1 else "")
+
+
+def test_an_address_is_one_nodes_whatever_its_blocks() -> None:
+    nodes, held, every = "172.20.0.0/27", HeldAddresses(), list[str]()
+    for group, pods, size in (("a", "10.1.0.0/16", 24), ("b", "10.2.0.0/16", 26)):
+        found = network(group, podCIDR=pods, blockSize=size, nodeCIDR=nodes)
+        for serial in range(found.places):
+            name = f"{group}-{serial}"
+            if not held.taken(found, serial, node=name) and serial < 15:
+                held.put(name, str(found.block(serial)), found.address(serial))
+                every.append(found.address(serial))
+    assert len(every) == len(set(every)) > 15
+
+
+@each_row("first", [0, 7])
+def test_of_a_range_that_one_node_has_nothing_is_asked_for(first: int) -> None:
+    held, found = HeldAddresses(), network("web", podCIDR="fd00::/8")
+    held.put("other", "fd00::/8", "")
+    observed = ObservedGroup(
+        nodes={},
+        terminating=frozenset(),
+        gone=frozenset(),
+        batches=(),
+        next_serial=first,
+        held=None,
+        room=100,
+        places=Places(found.places, lambda serial: held.taken(found, serial, node="web")),
+    )
+    spec = KwokNodeGroupSpec.model_validate({"targetSize": 2})
+    plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
+    assert (plan.create, plan.batches, plan.next_serial) == ((), (), first)
+    assert plan.target.limit is not None and plan.target.limit.reason == NO_ADDRESSES
+    held.remove("other")
+    plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
+    assert plan.create == (first, first + 1)
