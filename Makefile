@@ -64,7 +64,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 .PHONY: tools
 tools: venv ## Find, download or build Kubernetes, etcd and kwok (once; 7 minutes if built)
-	$(PYTHON) -m hack.controlplane tools
+	$(PYTHON) -m kwok_operator.controlplane tools
 
 ##@ Run
 
@@ -74,11 +74,11 @@ demo: venv ## Show the operator at work on a control plane of this machine
 
 .PHONY: cluster-up
 cluster-up: venv ## Create a control plane on this machine, and say how to use it
-	$(PYTHON) -m hack.controlplane up
+	$(PYTHON) -m kwok_operator.controlplane up
 
 .PHONY: cluster-down
 cluster-down: venv ## Delete it
-	$(PYTHON) -m hack.controlplane down
+	$(PYTHON) -m kwok_operator.controlplane down
 
 ##@ Check
 
@@ -88,7 +88,8 @@ test: venv tools lint types ## Check style and types, run the unit tests and the
 
 .PHONY: test-all
 test-all: venv tools ## Run all other tests: the rest of e2e, faults, what needs a machine to itself
-	$(PYTHON) -m hack.controlplane tools --prometheus
+	$(PYTHON) -m kwok_operator.controlplane tools --set hack/tools/prometheus
+	$(PYTHON) -m kwok_operator.controlplane tools --set hack/tools/metrics-server
 	$(call many,rest,-m "not core and not serial" tests/e2e tests/chaos)
 	$(call tests,serial,-m serial tests/e2e tests/chaos)
 

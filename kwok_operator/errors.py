@@ -5,8 +5,11 @@ KwokOperatorError
 ├── ConnectionConfigError    no usable kubeconfig or in-cluster configuration
 ├── PreflightError           the cluster lacks what the operator needs (API, permission)
 ├── TemplateError            a template can't become a node: field, value, problem, remedy
-├── TraceError               a line of a trace can't be replayed: where, field, value, remedy
+├── LineError                a line of a file isn't what it should be: where, field, value, remedy
+│   ├── TraceError           it is a trace's, and can't be replayed
+│   └── RecordingError       it is a rehearsal's recording's
 ├── ManifestError            a text isn't what it should be: not YAML, or not the kind of object
+├── ControlPlaneError        no control plane on this machine; see controlplane/errors.py
 ├── NotLeadingError          a write of a replica that doesn't lead
 ├── ApiError                 the API server answered with an error status
 │   ├── BadRequestError      400
@@ -21,7 +24,8 @@ KwokOperatorError
 ├── ApiUnreachableError      no answer at all: connection refused, time-out, TLS
 └── DecodeError              an answer that isn't what was asked for
 
-str() of each is one line, fit for a log, an Event or a condition.
+str() of each is one line, fit for a log, an Event or a condition; but a ControlPlaneError may end
+with some lines of a log.
 """
 
 from dataclasses import dataclass
@@ -77,8 +81,8 @@ class TemplateError(KwokOperatorError):
         return one_line(f"{sentence}; {self.remedy}" if self.remedy else sentence)
 
 
-class TraceError(KwokOperatorError):
-    """A line of a trace can't be replayed."""
+class LineError(KwokOperatorError):
+    """A line of a file isn't what it should be."""
 
     def __init__(self, *, where: str, field: str, value: object, problem: str, remedy: str) -> None:
         self.where = where
@@ -93,6 +97,14 @@ class TraceError(KwokOperatorError):
         plain = isinstance(self.value, str | int | float)
         shown = f" {one_line(repr(self.value), limit=200)}" if plain else ""
         return one_line(f"{self.where}: {self.field}:{shown} {self.problem}; {self.remedy}")
+
+
+class TraceError(LineError):
+    """A line of a trace can't be replayed."""
+
+
+class RecordingError(LineError):
+    """A rehearsal's recording can't be read."""
 
 
 class ManifestError(KwokOperatorError):

@@ -37,6 +37,7 @@ class RunSettings:
     context: str | None
     max_total_nodes: int
     provider_id_prefix: str
+    cloud_seed: str
     node_concurrency: int
     max_qps: float
     """Requests that write nodes, per second; 0 means as many as the API server takes."""
@@ -84,6 +85,12 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help='what stands before the node name in spec.providerID (default "kwok:"; some cloud '
         'controllers insist on "kwok://")',
+    )
+    nodes.add_argument(
+        "--cloud-seed",
+        metavar="TEXT",
+        help="what the simulated clouds of groups without spec.cloud.seed draw from, beside their "
+        "names: another one gives another run (default: their names alone)",
     )
     sharing = parser.add_argument_group("sharing a cluster")
     sharing.add_argument(
@@ -216,6 +223,7 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
         provider_id_prefix=read(
             "provider-id-prefix", DEFAULT_PROVIDER_ID_PREFIX, provider_id_prefix
         ),
+        cloud_seed=read("cloud-seed", "", str),
         node_concurrency=read("node-concurrency", str(DEFAULT_NODE_CONCURRENCY), _concurrency),
         max_qps=read("max-qps", "0", _rate),
         listen=read("listen", ":8080", address),

@@ -59,6 +59,18 @@ GOOD: dict[str, Manifest] = {
         },
         retryAfter="Never",
     ),
+    "devices that come late": cloud(
+        devices={
+            "after": {"fixed": "90s"},
+            "neverPublished": {"serials": "3"},
+            "failures": {
+                "probability": "0.01",
+                "after": {"exponential": {"mean": "6h"}},
+                "taint": {"key": "example.com/sick", "effect": "NoSchedule"},
+            },
+        }
+    ),
+    "no devices": cloud(devices={"failures": {"probability": "1"}}),
     "no failures": cloud(failures={"creation": []}, retryAfter="5s"),
     "a small cloud": cloud(stock=0, capacityPools=["zone-b", "quota.gpu"]),
     "a spot market": cloud(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from hack.controlplane.settings import KUBECONFIG_VARIABLE, PORTS_VARIABLE
+from kwok_operator.controlplane.settings import KUBECONFIG_VARIABLE, PORTS_VARIABLE
 
 SECONDS = {"unit": 120, "e2e": 600, "chaos": 900}
 """What a test of a folder may take, on a busy machine and with the cluster that it makes."""

@@ -35,6 +35,10 @@ def options(**fields: Any) -> Manifest:
     return group({"autoscaling": {"options": fields}})
 
 
+def network(**fields: Any) -> Manifest:
+    return group({"template": {"network": fields}})
+
+
 GOOD: dict[str, Manifest] = {
     "no spec": group(),
     "empty spec": group({}),
@@ -54,6 +58,9 @@ GOOD: dict[str, Manifest] = {
     "all reserved": shape(cpu=2, memory="1Gi", reserved={"cpu": "2000m", "memory": "1024Mi"}),
     "reserved without a size": shape(reserved={"cpu": 4}),
     "gpu": shape(gpu={"count": 8}, resources={"amd.com/gpu": 1}),
+    "addresses": network(podCIDR="10.0.0.0/8", blockSize=26, nodeCIDR="fd00::/64"),
+    "addresses of IPv6": network(podCIDR="fd00::/48"),
+    "one block": network(podCIDR="10.0.0.0/24"),
     "empty label value": shape(labels={"example.com/pool": ""}),
     "taints": shape(
         taints=[{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]
@@ -93,7 +100,23 @@ GOOD: dict[str, Manifest] = {
     "price of nothing": group({"price": {"hourly": "0"}}),
 }
 
+
+def device(driver: str = "gpu.example.com", **given: object) -> Manifest:
+    slices = [{"driver": driver, "devices": [{"name": "gpu", **given}]}]
+    return group({"template": {"companions": {"resourceSlices": slices}}})
+
+
 BAD: dict[str, tuple[Manifest, str]] = {
+    "a device's attribute with two values": (
+        device(attributes={"model": {"string": "a", "int": 1}}),
+        "must have one value: string, int, bool or version",
+    ),
+    "a device's driver in capitals": (device("GPU"), "must be a DNS name in lower case"),
+    "a device with a dot": (device(name="gpu.0"), "must be lower-case letters, digits and '-'"),
+    "counters of no set": (
+        device(consumesCounters=[{"counterSet": "a b"}]),
+        "must be the name of one of sharedCounters",
+    ),
     "name too long": (group({}, name="a" * 51), "at most 50 characters"),
     "upper-case name": (group({}, name="Batch"), "metadata.name"),
     "label that is a number": (group({}, labels={"a": 5}), "labels"),
@@ -141,6 +164,27 @@ BAD: dict[str, tuple[Manifest, str]] = {
         shape(ephemeralStorage=1, reserved={"ephemeralStorage": 2}),
         "shape.reserved.ephemeralStorage must not be greater",
     ),
+    "no range": (network(podCIDR="10.0.0.0"), "network.podCIDR must be a range of addresses"),
+    "a prefix with a nought": (network(podCIDR="10.0.0.0/08"), "network.podCIDR must be a range"),
+    "IPv4 as IPv6": (
+        network(podCIDR="10.0.0.0/8", nodeCIDR="::ffff:10.0.0.0/104"),
+        "network.nodeCIDR must be a range",
+    ),
+    "range from its middle": (network(podCIDR="10.1.0.0/8"), "network.podCIDR must be a range"),
+    "nodes from a middle": (
+        network(podCIDR="10.0.0.0/8", nodeCIDR="fd00::1/64"),
+        "network.nodeCIDR must be a range",
+    ),
+    "two addresses": (
+        network(podCIDR="10.0.0.0/8", nodeCIDR="10.0.0.0/31"),
+        "network.nodeCIDR must have 4 addresses",
+    ),
+    "blocks above the range": (network(podCIDR="10.0.0.0/25"), "network.blockSize must be from"),
+    "blocks below an address": (
+        network(podCIDR="10.0.0.0/8", blockSize=33),
+        "network.blockSize must be from",
+    ),
+    "no range of pods": (network(nodeCIDR="10.0.0.0/8"), "network.podCIDR"),
     "hostname label": (shape(labels={"kubernetes.io/hostname": "a"}), "shape.labels must set"),
     "group label": (shape(labels={"kwok-operator.io/node-group": "a"}), "shape.labels must set"),
     "key of a label": (shape(labels={"a b": "c"}), "shape.labels: a key must be a name"),
@@ -152,6 +196,18 @@ BAD: dict[str, tuple[Manifest, str]] = {
         "spec.template.shape.labels",
     ),
     "native resource": (shape(resources={"cpu": 1}), "shape.resources is for resources with"),
+    "devices of another's GPU": (
+        shape(gpu={"count": 1, "type": "amd.com/gpu", "dra": True}),
+        "shape.gpu.dra is for nvidia.com/gpu",
+    ),
+    "profile of no devices": (
+        shape(gpu={"count": 1, "profile": "H100"}),
+        "shape.gpu.profile says what is published by DRA",
+    ),
+    "65 GPUs as devices": (
+        shape(gpu={"count": 65, "dra": True}),
+        "shape.gpu.count must be at most 64",
+    ),
     "gpu twice": (
         shape(gpu={"count": 1}, resources={"nvidia.com/gpu": 1}),
         "shape.gpu and shape.resources set the same resource",

@@ -1,5 +1,5 @@
 """The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `convert`, `import`,
-`record`, `replay`, `install` and `uninstall`.
+`record`, `replay`, `rehearse`, `report`, `diff`, `explain-pod`, `install` and `uninstall`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
 flag is exit code 2.
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from kwok_operator import __version__
 from kwok_operator.errors import KwokOperatorError, SettingsError
@@ -35,9 +35,10 @@ _VALIDATE_HELP = """\
 Checks files as the operator and the API server would, without a cluster.
 
 FILEs are looked at together: a provider config finds its templates in another file. Known are
-ConfigMaps (a provider config, templates), KwokNodeGroups, KwokCapacityPools, and plain Nodes, which
-are taken for the templates of the config; and what `kwok-operator convert` knows. A directory means
-every .yaml, .yml and .json file in it, - means standard input.
+ConfigMaps (a provider config, templates), KwokNodeGroups, KwokCapacityPools, KwokPodProfiles (what
+pods would do by them is told by `kwok-operator explain-pod`), and plain Nodes, which are taken for
+the templates of the config; and what `kwok-operator convert` knows. A directory means every .yaml,
+.yml and .json file in it, - means standard input.
 
 The groups that would come out are printed; problems go to standard error, as FILE:LINE: SENTENCE.
 Exit code 0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to
@@ -102,9 +103,19 @@ What was applied by others is left, and so is a namespace that was there before.
 """
 
 
+_SEVERAL: Final = {"compare": "scenarios", "validate": "files", "convert": "files"}
+"""Of which commands several may be given, and where they are."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
-    flags = _parser().parse_args(argv)
+    parser = _parser()
+    flags, more = parser.parse_known_args(argv)
+    several = getattr(flags, _SEVERAL.get(flags.command, ""), None)
+    if more and (several is None or any(each.startswith("-") for each in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if several is not None:
+        several += more  # argparse takes those for unknown that stand after a flag
     commands = {
         "run": _run,
         "shim": _shim,
@@ -114,6 +125,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "import": _import,
         "record": _record,
         "replay": _replay,
+        "rehearse": _rehearse,
+        "compare": _compare,
+        "report": _report,
+        "diff": _diff,
+        "explain-pod": _explain_pod,
         "install": _install,
         "uninstall": _install,
     }
@@ -189,6 +205,36 @@ def _replay(flags: argparse.Namespace) -> int:
     return traces.run_replay(settings, dry_run=flags.dry_run, clean=flags.clean)
 
 
+def _rehearse(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli import rehearsing
+
+    return rehearsing.run(flags)
+
+
+def _compare(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli import comparing
+
+    return comparing.run(flags)
+
+
+def _report(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli.reports import run_report
+
+    return run_report(flags)
+
+
+def _diff(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli.reports import run_diff
+
+    return run_diff(flags)
+
+
+def _explain_pod(flags: argparse.Namespace) -> int:
+    from kwok_operator.cli import explainpod
+
+    return explainpod.run(flags)
+
+
 def _install(flags: argparse.Namespace) -> int:
     from kwok_operator.cli.install_settings import install_settings
 
@@ -221,7 +267,7 @@ def _until_it_ends(
 
 def _parser() -> argparse.ArgumentParser:
     # Late: the flags of a command are known to its own module alone.
-    from kwok_operator.cli import importing, traces
+    from kwok_operator.cli import comparing, explainpod, importing, rehearsing, reports, traces
     from kwok_operator.cli import install_settings as installing
     from kwok_operator.controller.clusterapi.settings import (
         add_clusterapi_flags,
@@ -270,10 +316,14 @@ def _parser() -> argparse.ArgumentParser:
     of_replay = "play a trace into a cluster"
     traces.add_record_flags(command("record", of_record, traces.RECORD_HELP))
     traces.add_replay_flags(command("replay", of_replay, traces.REPLAY_HELP))
+    rehearsing.add_command(command)
+    comparing.add_command(command)
+    reports.add_commands(command)
+    of_explain = "tell what a pod of a profile will do"
+    explainpod.add_flags(command("explain-pod", of_explain, explainpod.HELP))
     installing.add_install_flags(command("install", of_install, _INSTALL_HELP, overlays))
-    installing.add_uninstall_flags(
-        command("uninstall", "delete what install applied", _UNINSTALL_HELP)
-    )
+    of_uninstall = "delete what install applied"
+    installing.add_uninstall_flags(command("uninstall", of_uninstall, _UNINSTALL_HELP))
     return parser
 
 

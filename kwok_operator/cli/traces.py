@@ -24,7 +24,7 @@ scaled, changed, ends and goes, when, and in which shape.
 Nothing is written to the cluster that is watched, and what is kept is what `import` keeps. SIGTERM
 and SIGINT end the file as it should be; one that was killed can be read up to its last seconds.
 Where a watch broke off and something may have been missed, the trace says so. It needs get, list
-and watch on workloads and pods: deploy/import/ has the ClusterRole.
+and watch on workloads and pods: deploy/record/ has the ClusterRole.
 
 Exit code 0: all went well; 1: something was not recorded, the rest is there; 2: wrong flags, or no
 cluster.
@@ -157,10 +157,13 @@ def replay_settings(
 
 def run_record(settings: RecordSettings) -> int:
     """Records, says what came of it, and returns the exit code."""
-    from kwok_operator.importing.traces.record import record, summary
+    from kwok_operator.importing.traces.record import StoppedEarlyError, record, summary
 
     try:
         recorder, outcome = asyncio.run(record(settings, tell=_tell))
+    except StoppedEarlyError as error:
+        _tell(f"kwok-operator: {error}")
+        return 130
     except KwokOperatorError as error:
         _tell(f"kwok-operator: {error}")
         return 2
@@ -193,20 +196,22 @@ def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
         print(line)
     if report.interrupted:
         return 130
-    return 1 if report.refused or report.broken else 0
+    return 1 if report.refused or report.broken or told.cut else 0
 
 
 def _print(settings: ReplaySettings) -> int:
     from kwok_operator.importing.traces.replay import planned, shown
 
-    _, _, requests = planned(settings)
+    _, told, requests = planned(settings)
     try:
         for request in requests:
             print(shown(request))
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    for name in told.cut:
+        _tell(f"{name} ends in the middle: it was cut off")
+    return 1 if told.cut else 0
 
 
 def _tell(text: str) -> None:

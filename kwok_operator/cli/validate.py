@@ -4,6 +4,7 @@ Owns reading the files and printing: groups on standard output, problems and not
 error. What is right or wrong, and what comes of it, is the core's to say.
 """
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, fields
@@ -14,6 +15,7 @@ import yaml
 
 from kwok_operator.core.clusterapi.offline import ConvertTerms, convert
 from kwok_operator.core.files import Files, Finding
+from kwok_operator.core.podprofile.foretold import LifeRow
 from kwok_operator.core.validation import Row, ValidationReport, validate
 from kwok_operator.errors import KwokOperatorError
 
@@ -28,23 +30,23 @@ class UnreadableError(KwokOperatorError):
 
 def run(names: Sequence[str], terms: ConvertTerms) -> int:
     """Checks files, prints what there is to say and returns the exit code."""
-    texts = _texts(names)
+    texts = read_texts(names)
     if texts is None:
         return 2
     report = validate(texts, terms)
     for line in table(report.rows):
         print(line)
-    _tell(report.findings, report.notes)
+    tell(report.findings, report.notes)
     if not report.recognised:
-        _complain("kwok-operator: nothing in these files is for the operator")
+        complain("kwok-operator: nothing in these files is for the operator")
         return 2
-    _complain(_summary(report))
+    complain(_summary(report))
     return 1 if report.findings else 0
 
 
 def run_convert(names: Sequence[str], terms: ConvertTerms) -> int:
     """Prints the groups that come of Cluster API's objects; returns the exit code."""
-    texts = _texts(names)
+    texts = read_texts(names)
     if texts is None:
         return 2
     files = Files.read(texts)
@@ -52,34 +54,34 @@ def run_convert(names: Sequence[str], terms: ConvertTerms) -> int:
     if converted.manifests:
         sys.stdout.write(yaml.safe_dump_all(converted.manifests, sort_keys=False))
     findings = [*files.findings, *converted.findings]
-    _tell(findings, converted.notes)
+    tell(findings, converted.notes)
     if not converted.looked_at and not findings:
-        _complain("kwok-operator: nothing in these files is Cluster API's: MachineDeployment, ...")
+        complain("kwok-operator: nothing in these files is Cluster API's: MachineDeployment, ...")
         return 2
     return 1 if findings else 0
 
 
-def _texts(names: Sequence[str]) -> list[tuple[str, str]] | None:
+def read_texts(names: Sequence[str]) -> list[tuple[str, str]] | None:
     """Name and text of each file; None where one can't be read, which is told."""
     try:
         return [(name, text) for given in names for name, text in _read(given)]
     except UnreadableError as error:
-        _complain(f"kwok-operator: {error}")
+        complain(f"kwok-operator: {error}")
         return None
 
 
-def _tell(findings: Iterable[Finding], notes: Iterable[str]) -> None:
+def tell(findings: Iterable[Finding], notes: Iterable[str]) -> None:
     for finding in findings:
-        _complain(str(finding))
+        complain(str(finding))
     for note in notes:
-        _complain(f"note: {note}")
+        complain(f"note: {note}")
 
 
-def table(rows: Sequence[Row]) -> list[str]:
-    """Lines of aligned columns, with a heading; none where there are no groups."""
+def table(rows: Sequence[Row] | Sequence[LifeRow]) -> list[str]:
+    """Lines of aligned columns, with a heading; none where there are no rows."""
     if not rows:
         return []
-    heading = tuple(column.name.upper() for column in fields(Row))
+    heading = tuple(column.name.upper() for column in fields(rows[0]))
     cells = [heading, *([_cell(text) for text in astuple(row)] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -108,14 +110,16 @@ def _read(given: str) -> list[tuple[str, str]]:
 
 def _summary(report: ValidationReport) -> str:
     problems = len(report.findings)
-    parts = [_counted(len(report.rows), "group")]
+    parts = [counted(len(report.rows), "group")]
     if report.pools:
-        parts.append(_counted(report.pools, "pool"))
-    parts.append(_counted(problems, "problem") if problems else "no problems")
+        parts.append(counted(report.pools, "pool"))
+    if report.profiles:
+        parts.append(counted(report.profiles, "profile"))
+    parts.append(counted(problems, "problem") if problems else "no problems")
     return ", ".join(parts)
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
@@ -129,5 +133,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _complain(line: str) -> None:
-    print(_printable(line), file=sys.stderr)
+def complain(line: str) -> None:
+    # Who doesn't listen any more, as behind `| head`, is no reason to leave work undone.
+    with contextlib.suppress(OSError):
+        print(_printable(line), file=sys.stderr, flush=True)

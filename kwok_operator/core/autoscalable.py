@@ -14,6 +14,12 @@ from kwok_operator.core.words import few_names
 
 MAX_ANSWER: Final = 4 * 2**20
 """Bytes: what CA's client takes, and what it can't be told to raise."""
+DRIVABLE: Final = "Drivable", "cluster-autoscaler can drive this group, through a shim."
+FROM_ONE_NODE: Final = (
+    "FromOneNode",
+    "cluster-autoscaler can drive this group, but learns of its nodes' devices and CSI drivers from"
+    " a node that is there: a shim can't tell it of them. Set autoscaling.minSize to 1.",
+)
 _STATE: Final = 4
 """Bytes of an instance's state: the field and its length, and in it a field and a small value."""
 

@@ -27,6 +27,7 @@ _SPEC_OF_A_MACHINE = frozenset(
 _STATUS_OF_A_MACHINE = frozenset(
     "conditions addresses daemonEndpoints volumesInUse volumesAttached config phase".split()
 )
+_SAID_BY_KWOK = ("conditions", "addresses", "daemonEndpoints", "phase")
 _IMAGES = frozenset({"images"})
 _NODE_INFO_OF_A_MACHINE = frozenset("machineID systemUUID bootID swap".split())
 
@@ -181,6 +182,18 @@ def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False
     taints = taint_list(spec, field=field)
     spec["taints"] = merge_taints([t for t in taints if not _passes(str(t.get("key")))])
     return cleaned
+
+
+def left_to_kwok(node: object) -> tuple[str, ...]:
+    """What of a Node that somebody wrote new nodes don't get, as it is kwok's to say."""
+    status = node.get("status") if isinstance(node, Mapping) else None
+    if not isinstance(status, Mapping):
+        return ()
+    found = [f"status.{key}" for key in _SAID_BY_KWOK if status.get(key)]
+    info = status.get("nodeInfo")
+    if isinstance(info, Mapping) and info.get("kubeletVersion"):
+        found.append("status.nodeInfo.kubeletVersion")
+    return tuple(found)
 
 
 def is_control_plane_taint(taint: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """The objects in files, each with the lines on which its parts stand.
 
-Owns what is recognised as what: provider configs (in a ConfigMap or bare), other ConfigMaps,
-KwokNodeGroups, KwokCapacityPools, Nodes. Whether they are any good is not known here.
+Owns what is recognised as what: provider configs (in a ConfigMap or bare), other ConfigMaps, our
+own kinds, Nodes. Whether they are any good is not known here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class FoundObject:
         """At the line of a part, or of the nearest part around it; without a path, by name."""
         if not path:
             return Finding(self.file, None, f"{self.label}: {message}")
-        return Finding(self.file, _line(self.document, (*self.prefix, *path)), message)
+        return Finding(self.file, line_of(self.document, (*self.prefix, *path)), message)
 
     def finding_in_text(self, key: str, error: ManifestError) -> Finding:
         """In the text under a key of a ConfigMap, where lines count from its beginning."""
@@ -95,7 +95,7 @@ class FoundObject:
         begins = self.document.blocks.get((*self.prefix, "data", CONFIG_KEY))
         if begins is None or not steps:
             return self.finding(message, ("data", CONFIG_KEY))
-        return Finding(self.file, begins + _line(self.config_document, steps) - 1, message)
+        return Finding(self.file, begins + line_of(self.config_document, steps) - 1, message)
 
 
 def nodes_in_configmap(
@@ -124,6 +124,7 @@ class Files:
     """All of them, those with a provider config too."""
     groups: list[FoundObject] = field(default_factory=list)
     pools: list[FoundObject] = field(default_factory=list)
+    profiles: list[FoundObject] = field(default_factory=list)
     nodes: list[FoundObject] = field(default_factory=list)
     others: list[FoundObject] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -140,7 +141,7 @@ class Files:
                 continue
             for document in documents:
                 for prefix, value in _flat(document.value):
-                    files._sort(file, document, prefix, value)
+                    files.add(file, document, prefix, value)
         return files
 
     def configmap(self, name: str, *, near: FoundObject | None = None) -> FoundObject | None:
@@ -149,7 +150,8 @@ class Files:
         beside = [f for f in named if near is not None and f.identity[0] == near.identity[0]]
         return next(iter(beside or named), None)
 
-    def _sort(self, file: str, document: Document, prefix: Path, value: Any) -> None:
+    def add(self, file: str, document: Document, prefix: Path, value: Any) -> None:
+        """Sorts one object, which stands at `prefix` in a document."""
         if value is None:
             return
         if not isinstance(value, dict):
@@ -161,6 +163,8 @@ class Files:
             self.groups.append(found)
         elif kind == constants.POOL_KIND:
             self.pools.append(found)
+        elif kind == constants.PROFILE_KIND:
+            self.profiles.append(found)
         elif kind == "ConfigMap":
             self._sort_configmap(found)
         elif kind == "Node" and value.get("apiVersion") == "v1":
@@ -170,7 +174,7 @@ class Files:
         elif isinstance(kind, str) and "apiVersion" in value:
             self.others.append(found)
         else:
-            line = _line(document, (*prefix, next(iter(value), "")))
+            line = line_of(document, (*prefix, next(iter(value), "")))
             self.findings.append(Finding(file, line, f"is no object: {_lacking(value)}"))
 
     def _sort_configmap(self, found: FoundObject) -> None:
@@ -230,7 +234,8 @@ def _flat(value: Any, prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield prefix, value
 
 
-def _line(document: Document, path: Path) -> int:
+def line_of(document: Document, path: Path) -> int:
+    """The line of a part, or of the nearest part around it."""
     while path and path not in document.lines:
         path = path[:-1]
     return document.lines[path] if path else document.line

@@ -1,4 +1,4 @@
-"""What the API server would refuse in a KwokNodeGroup or a KwokCapacityPool, found without one.
+"""What the API server would refuse in an object of one of our kinds, found without one.
 
     manifest  --the schema that crds/ is made of-->  FieldProblem, one for each mistake
 
@@ -7,7 +7,6 @@ schema that are more than a pattern are CEL; `_MIRRORS` says each of them again 
 test fails where one is missing.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,13 +16,15 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.core.cloud.checks import CLOUD_RULES
 from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.network import DEFAULT_BLOCK_SIZES, FEWEST_ADDRESSES, Block
+from kwok_operator.core.podprofile.checks import PROFILE_RULES
 from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.core.words import shown
+from kwok_operator.core.words import nearest, shown
 from kwok_operator.core.yamltext import Path, in_words
 from kwok_operator.errors import one_line
 from kwok_operator.models.base import EXTENDED_RESOURCE_NAME, QUALIFIED_NAME
-from kwok_operator.models.crd import custom_resource_definition, pool_definition
-from kwok_operator.models.template import DEFAULT_GPU_TYPE
+from kwok_operator.models.crd import definitions
+from kwok_operator.models.template import DEFAULT_GPU_TYPE, MAX_DRA_GPUS
 
 API_VERSION: Final = f"{constants.API_GROUP}/{constants.API_VERSION}"
 _RULES: Final = "x-kubernetes-validations"
@@ -63,6 +64,11 @@ def check_pool(manifest: Mapping[str, Any]) -> list[FieldProblem]:
     return _check_whole(manifest, constants.POOL_KIND)
 
 
+def check_profile(manifest: Mapping[str, Any]) -> list[FieldProblem]:
+    """All mistakes of a manifest with kind KwokPodProfile; none means that it can be applied."""
+    return _check_whole(manifest, constants.PROFILE_KIND)
+
+
 def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
     problems = [*_check_header(manifest), *_check_metadata(manifest.get("metadata"), kind)]
     return problems + list(_check(_without_nulls(manifest), schema_of(kind), (), kind))
@@ -78,8 +84,7 @@ def _without_nulls(value: Any) -> Any:
 @cache
 def schema_of(kind: str) -> Mapping[str, Any]:
     """The schema of a whole object of one of our kinds."""
-    is_pool = kind == constants.POOL_KIND
-    definition = pool_definition() if is_pool else custom_resource_definition()
+    definition = next(each for each in definitions() if each["spec"]["names"]["kind"] == kind)
     (version,) = definition["spec"]["versions"]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
     return schema
@@ -164,7 +169,7 @@ def _mismatch(value: Any, schema: Mapping[str, Any]) -> str:
         if not isinstance(value, expected) or is_bool:
             return f"{shown(value)} must be {words}"
     if "enum" in schema and value not in schema["enum"]:
-        near = _nearest(value, schema["enum"]) if isinstance(value, str) else None
+        near = nearest(value, schema["enum"]) if isinstance(value, str) else None
         hint = f"; did you mean {near}?" if near else ""
         return f"{shown(value)} must be one of {', '.join(schema['enum'])}{hint}"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -232,7 +237,7 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
 
 def _unknown(path: Path, known: Collection[str], kind: str) -> FieldProblem:
     name = str(path[-1])
-    near = _nearest(name, known)
+    near = nearest(name, known)
     elsewhere = _places(kind).get(name, ())
     if near:
         hint = f"; did you mean {near}?"
@@ -255,12 +260,6 @@ def _places(kind: str) -> Mapping[str, tuple[str, ...]]:
 
     visit(schema_of(kind)["properties"]["spec"], ("spec",))
     return found
-
-
-def _nearest(word: str, known: Collection[str]) -> str | None:
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word[:100].lower(), by_lower, n=1, cutoff=0.7)
-    return by_lower[found[0]] if found else None
 
 
 def _is_quantity(value: Any) -> bool:
@@ -298,6 +297,18 @@ def _gpu_once(shape: Mapping[str, Any]) -> bool:
     return gpu is None or gpu.get("type", DEFAULT_GPU_TYPE) not in (shape.get("resources") or {})
 
 
+def _nvidia_if_dra(gpu: Mapping[str, Any]) -> bool:
+    return not gpu.get("dra") or gpu.get("type", DEFAULT_GPU_TYPE) == DEFAULT_GPU_TYPE
+
+
+def _dra_if_profile(gpu: Mapping[str, Any]) -> bool:
+    return gpu.get("profile") is None or bool(gpu.get("dra"))
+
+
+def _few_if_dra(gpu: Mapping[str, Any]) -> bool:
+    return not gpu.get("dra") or gpu.get("count", 0) <= MAX_DRA_GPUS
+
+
 def _one_of_three(source: Mapping[str, Any]) -> bool:
     return sum(source.get(key) is not None for key in ("name", "selector", "annotation")) == 1
 
@@ -325,9 +336,37 @@ def _short_name(group: Mapping[str, Any]) -> bool:
     return not isinstance(name, str) or len(name) <= constants.MAX_GROUP_NAME_LENGTH
 
 
+def _one_value(attribute: Mapping[str, Any]) -> bool:
+    return (
+        sum(attribute.get(kind) is not None for kind in ("string", "int", "bool", "version")) == 1
+    )
+
+
+def _is_range(field: str, network: Any) -> bool:
+    try:
+        return field not in network or Block.parse(network[field]) is not None
+    except ValueError:
+        return False
+
+
+def _block_within(network: Any) -> bool:
+    if "podCIDR" not in network or not _is_range("podCIDR", network):
+        return True
+    pods = Block.parse(network["podCIDR"])
+    size: int = network.get("blockSize", DEFAULT_BLOCK_SIZES[pods.bits])
+    return pods.prefix <= size <= pods.bits
+
+
+def _nodes_have_addresses(network: Any) -> bool:
+    given = "nodeCIDR" in network and _is_range("nodeCIDR", network)
+    return not given or Block.parse(network["nodeCIDR"]).size >= FEWEST_ADDRESSES
+
+
 _MIRRORS: Final[Mapping[str, Callable[[Any], bool]]] = {
     **CLOUD_RULES,
+    **PROFILE_RULES,
     "must be a quantity and not negative": _is_quantity,
+    "must have one value: string": _one_value,
     "shape.reserved.cpu must not": partial(_reserved_within, "cpu"),
     "shape.reserved.memory must not": partial(_reserved_within, "memory"),
     "shape.reserved.ephemeralStorage must not": partial(_reserved_within, "ephemeralStorage"),
@@ -335,6 +374,13 @@ _MIRRORS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "shape.resources is for": _extended_resources,
     "shape.labels: a key must be": _label_keys,
     "shape.gpu and shape.resources": _gpu_once,
+    "shape.gpu.dra is for": _nvidia_if_dra,
+    "shape.gpu.profile says": _dra_if_profile,
+    "shape.gpu.count must": _few_if_dra,
+    "network.podCIDR must be": partial(_is_range, "podCIDR"),
+    "network.nodeCIDR must be": partial(_is_range, "nodeCIDR"),
+    "network.nodeCIDR must have": _nodes_have_addresses,
+    "network.blockSize must": _block_within,
     "template.from.nodes must have exactly one": _one_of_three,
     "template.from must have configMap": _any_source,
     "matchExpressions: In and NotIn": _values_as_needed,

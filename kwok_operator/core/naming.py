@@ -57,6 +57,11 @@ class NodeNames:
         return serial if self.name(serial) == name else None
 
 
+def longest_name(group: str) -> str:
+    """As long as the names of a group's first million nodes."""
+    return NodeNames.of(group, "").name(0)
+
+
 _OBJECT_NAME = re.compile(DNS_NAME)
 _MAX_OBJECT_NAME: Final = 253
 _GROUP_HASH_LENGTH: Final = 5

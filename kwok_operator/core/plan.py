@@ -8,12 +8,25 @@ what must survive is in `Plan.batches` and `Plan.next_serial`, which are written
 node is.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from typing import Final
 
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.serials import Batch, compact
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
+
+NODE_LIMIT: Final = "NodeLimit"
+NO_ADDRESSES: Final = "NoAddresses"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where each serial has a block of addresses, of so many: 0 where it is free, else how many
+    serials from this one on have none that is free."""
+
+    number: int
+    taken: Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +42,7 @@ class ObservedGroup:
     template none is. `ready` are those that are Ready, `usable` those of them that take pods: only
     asked for where some are outdated.
     `ended` are those that the simulated cloud has taken back: they go whatever the target, as those
-    do that somebody names.
+    do that somebody names. With `places`, nodes have addresses of their own, which others may hold.
     """
 
     nodes: Mapping[int, str]
@@ -43,6 +56,7 @@ class ObservedGroup:
     usable: frozenset[int] = frozenset()
     outdated: frozenset[int] = frozenset()
     ended: frozenset[int] = frozenset()
+    places: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,11 @@ class Limit:
 
     reason: str
     message: str
+
+    @property
+    def keeps_waiting(self) -> bool:
+        """Whether it is none of the group's own bounds, so that the rest is still to come."""
+        return self.reason in (NODE_LIMIT, NO_ADDRESSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +135,7 @@ def bounded_target(spec: KwokNodeGroupSpec, observed: ObservedGroup, *, staying:
     allowed = max(observed.room, min(value, staying))
     if value > allowed:
         limit = Limit(
-            "NodeLimit",
+            NODE_LIMIT,
             f"--max-total-nodes of all groups leaves {allowed} for this one, {value - allowed} of "
             f"{value} wait. Raise the flag or scale other groups down.",
         )
@@ -164,9 +183,11 @@ def make_plan(
 
     missing = target.value - len(staying) - len(pending)
     if missing > 0 and may_create:
-        asked = _ask(next_serial, missing, now=now, avoid=condemned)
-        pending += list(asked)
-        batches, next_serial = (*batches, asked), asked.last + 1
+        asked = _ask(next_serial, missing, now=now, avoid=condemned, places=observed.places)
+        found = list(asked)
+        pending += found
+        batches, next_serial = (*batches, *([asked] if found else [])), asked.last + 1
+        target = _as_far_as_addresses_go(target, missing - len(found))
     going = sorted(s for s in condemned if s in observed.nodes)
     patched = staying if may_create and _patches(rollout) else []
     return Plan(
@@ -252,12 +273,27 @@ def _unknown(
     )
 
 
-def _ask(first: int, count: int, *, now: str, avoid: set[int]) -> Batch:
-    last, spent, left = first - 1, set(), count
-    while left:
-        last += 1
-        if last in avoid:
-            spent.add(last)
-        else:
-            left -= 1
-    return Batch(first, last, now, frozenset(spent))
+def _as_far_as_addresses_go(target: Target, short: int) -> Target:
+    if not short:
+        return target
+    value = target.value - short
+    message = (
+        f"template.network has no more addresses that are free: {short} of {target.value} wait."
+        " Make podCIDR and nodeCIDR larger, or the blocks smaller by a greater blockSize."
+    )
+    return Target(value, target.wanted, Limit(NO_ADDRESSES, message))
+
+
+def _ask(
+    first: int, count: int, *, now: str, avoid: set[int], places: Places | None = None
+) -> Batch:
+    """Ends with the last that is asked for: what comes after it may have become free next time."""
+    found, serial = list[int](), first
+    while len(found) < count and not (places is not None and serial >= first + places.number):
+        step = places.taken(serial) if places is not None else 0
+        if not step and serial not in avoid:
+            found.append(serial)
+        serial += step or 1
+    last = found[-1] if found else first - 1
+    spent = frozenset(range(first, last + 1)) - frozenset(found)
+    return Batch(first, last, now, spent)

@@ -6,14 +6,13 @@ Accepts every form that cluster-autoscaler's provider or its documentation has h
 what it drops in silence. Nothing is decided about groups here.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import HOSTNAME_LABEL
 from kwok_operator.core.naming import is_object_name
-from kwok_operator.core.words import Problem, names_in_words
+from kwok_operator.core.words import Problem, names_in_words, nearest
 from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.models.autoscaling import MAX_GPU_TYPES
@@ -185,11 +184,11 @@ class _Reader:
         here = [known for known in _KEYS[section] if section or known not in _NO_PLACE_FOR]
         places = {known: name for name, keys in _KEYS.items() for known in keys if name}
         places |= {known: "" for known in _KEYS[""] if known not in _NO_PLACE_FOR}
-        near = _nearest(key, here)
+        near = nearest(key, here)
         if near and key not in places:
             self._meant.add(near)
             return f"; did you mean {near}?"
-        elsewhere = key if key in places else _nearest(key, places)
+        elsewhere = key if key in places else nearest(key, places)
         if elsewhere is None:
             return f"; known here: {', '.join(here)}"
         self._meant.add(elsewhere)
@@ -208,7 +207,7 @@ class _Reader:
         if value is None:
             self._missing("readNodesFrom", f"is missing; it is one of {', '.join(choices)}")
         elif value not in choices:
-            near = _nearest(value, choices) if isinstance(value, str) else None
+            near = nearest(value, choices) if isinstance(value, str) else None
             hint = f"; did you mean {near}?" if near else ""
             self._invalid("readNodesFrom", value, f"is none of {', '.join(choices)}{hint}")
         else:
@@ -369,9 +368,3 @@ class _Reader:
             return bool(value)
         self._invalid(f"{at}{key}", value, "must be true or false, without quotes")
         return False
-
-
-def _nearest(word: str, known: Collection[str]) -> str | None:
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word[:100].lower(), by_lower, n=1, cutoff=0.7)
-    return by_lower[found[0]] if found else None

@@ -114,11 +114,12 @@ _MAX_FIRST_DIGITS: Final = 18
 
 def names_serial(text: str | None, serial: int) -> bool:
     """Whether serials as written in a spec have this one among them."""
-    return text is not None and any(a <= serial <= b for a, b in _ranges(text))
+    return text is not None and any(a <= serial <= b for a, b in ranges_of(text))
 
 
 @lru_cache(maxsize=256)
-def _ranges(text: str) -> tuple[tuple[int, int], ...]:
+def ranges_of(text: str) -> tuple[tuple[int, int], ...]:
+    """First and last of each range in serials as written in a spec."""
     parts = (part.partition("-") for part in text.split(","))
     return tuple((int(first), int(last or first)) for first, _, last in parts)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kwok_operator import constants
+from kwok_operator.core.autoscalable import DRIVABLE, FROM_ONE_NODE
 from kwok_operator.core.cloud.summary import PROVISIONING, Verdict
 from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
@@ -33,15 +34,18 @@ UPDATING = "Updating"
 class Facts:
     """All that status is made of.
 
-    Counts are nodes. `leaving` are nodes that are to be deleted and still there, `terminating`
-    those that have been deleted and are held by a finalizer. `template_error` is the sentence of
-    why the template can't be used, `template_reason` the word for it; `template_origin` says what
-    it is copied from, `last_template` (reason, sentence) why it is only the last one known.
+    Counts are nodes. `ready` are usable and have what belongs to them. `leaving` are to be deleted
+    and still there, `terminating` have been deleted and are held by a finalizer. `template_error`
+    is the sentence of why the template can't be used, `template_reason` the word for it;
+    `template_origin` says what it is copied from, `last_template` (reason, sentence) why it is only
+    the last one known.
     `kwok_silent` is the sentence of why no kwok controller seems to be there.
     `refusal` is what the API server said to the last write of a node that it refused. `rollout` is
     the update that nodes are in for. `autoscaled` says whether cluster-autoscaler may drive the
-    group, `hindrance` (reason, sentence) why it can't. `cloud` is what is recorded about instances
-    of a simulated cloud, `cloud_verdicts` its conditions.
+    group, `hindrance` (reason, sentence) why it can't; `known_from_one`, that it knows only part of
+    them while there are none. `companions` tells whether nodes have what belongs to them, where
+    they are to have something. `cloud` is what is recorded about instances of a simulated cloud,
+    `cloud_verdicts` its conditions.
     """
 
     generation: int
@@ -66,6 +70,8 @@ class Facts:
     rollout: Rollout | None = None
     autoscaled: bool = False
     hindrance: tuple[str, str] | None = None
+    known_from_one: bool = False
+    companions: Verdict | None = None
     cloud: CloudStatus | None = None
     cloud_verdicts: Mapping[ConditionType, Verdict] = field(default_factory=dict)
 
@@ -166,6 +172,8 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     }
     if facts.autoscaled:
         verdicts[ConditionType.AUTOSCALABLE] = _autoscalable(facts)
+    if facts.companions is not None:
+        verdicts[ConditionType.COMPANIONS_PRESENT] = facts.companions
     verdicts |= facts.cloud_verdicts
     before = {c.type: c for c in previous}
     conditions = []
@@ -190,8 +198,8 @@ def _ready(facts: Facts, stalled: Verdict) -> Verdict:
     settled = _settled(facts) and not facts.rollout
     if facts.template_error:
         return Verdict(False, stalled.reason, facts.template_error)
-    if facts.target.limit and facts.target.limit.reason == "NodeLimit":
-        return Verdict(False, "NodeLimit", facts.target.limit.message)
+    if facts.target.limit and facts.target.limit.keeps_waiting:
+        return Verdict(False, facts.target.limit.reason, facts.target.limit.message)
     if not settled and facts.paused:
         return Verdict(False, "Paused", f"{counts}; spec.paused holds the rest back.")
     if not settled and stalled.status:
@@ -210,6 +218,8 @@ def _ready(facts: Facts, stalled: Verdict) -> Verdict:
         out = facts.cloud_verdicts.get(ConditionType.OUTAGE)
         if out and out.status:
             return Verdict(False, "Outage", f"{counts}. {out.message}")
+        if facts.companions and not facts.companions.status:
+            return Verdict(False, "CompanionsMissing", f"{counts}. {facts.companions.message}")
         return Verdict(False, "NodesNotReady", f"{counts}.")
     return Verdict(True, "Ready", f"{counts}.")
 
@@ -302,4 +312,4 @@ def _foreign_nodes(facts: Facts) -> Verdict:
 def _autoscalable(facts: Facts) -> Verdict:
     if facts.hindrance:
         return Verdict(False, *facts.hindrance)
-    return Verdict(True, "Drivable", "cluster-autoscaler can drive this group, through a shim.")
+    return Verdict(True, *(FROM_ONE_NODE if facts.known_from_one else DRIVABLE))

@@ -23,8 +23,10 @@ from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
 from kwok_operator.core.clusterapi.crds import is_api_group
 from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.companions import compile_companions
 from kwok_operator.core.merge import merge_nodes
 from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.core.usable import annotations_of_every_node, labels_of_every_node
 from kwok_operator.errors import TemplateError
@@ -65,13 +67,17 @@ class SourceNode:
     node: Mapping[str, Any]
 
 
-def resolve(template: Template, *, guard: GuardTaint, sources: Sequence[SourceNode] = ()) -> Node:
+def resolve(
+    template: Template, *, guard: GuardTaint, sources: Sequence[SourceNode] = (), group: str = ""
+) -> Node:
     """The node that new nodes of a group copy, without name, owner or conditions.
 
     `sources` are what `template.from` names, each merged over the one before.
 
     Raises TemplateError, which names the field, the value and the remedy.
     """
+    compile_companions(template, group=group)
+    NodeNetwork.of(template.network, group="")
     node: Node = {"metadata": {}, "spec": {}, "status": {}}
     for part in (*sources, SourceNode(NODE_FIELD, template.node)):
         cleaned = clean_node(part.node, field=part.field, keep_images=template.keep_images)
@@ -159,7 +165,7 @@ def _shape_capacity(shape: Shape) -> dict[str, Any]:
         name: str(value) for name, value in given.items() if value is not None
     }
     capacity.update({name: str(value) for name, value in shape.resources.items()})
-    if shape.gpu is not None:
+    if shape.gpu is not None and not shape.gpu.dra:
         capacity[shape.gpu.type] = str(shape.gpu.count)
     return capacity
 
@@ -258,11 +264,17 @@ class NodeTemplate:
     hash: str
     _parts: tuple[bytes, ...]
     _ready_parts: tuple[bytes, ...]
+    network: NodeNetwork | None = None
 
-    def body(self, name: str, *, requested_at: str, now: str, ready: bool) -> bytes:
+    def body(
+        self, name: str, *, requested_at: str, now: str, ready: bool, serial: int = 0
+    ) -> bytes:
         """The JSON of one Node; `requested_at` and `now` are RFC 3339 times."""
         parts = self._ready_parts if ready else self._parts
         values = {b"name": name.encode(), b"asked": requested_at.encode(), b"now": now.encode()}
+        if self.network is not None:
+            values[b"cidr"] = str(self.network.block(serial)).encode()
+            values[b"address"] = self.network.address(serial).encode()
         return b"".join(values[p] if i % 2 else p for i, p in enumerate(parts))
 
 
@@ -275,6 +287,7 @@ def render(
     endpoint: KubeletEndpoint | None,
     nodes: int | None = None,
     machines: str = "",
+    network: NodeNetwork | None = None,
 ) -> NodeTemplate:
     """Serialises a group's Node once, as one of so many `nodes` in its cluster.
 
@@ -287,12 +300,22 @@ def render(
     if nodes is not None:
         node["metadata"]["annotations"].update(annotations_of_every_node(nodes))
     node["metadata"]["annotations"].update(_machine_annotations(machines, marker))
+    if network is not None:
+        _set_network(node, network, marker)
     parts = _split(node, marker)
     ready_parts = parts
     if endpoint is not None:
         node["status"].update(_born_ready(endpoint, now=f"{marker}now{marker}"))
         ready_parts = _split(node, marker)
-    return NodeTemplate(hash=template_hash(resolved), _parts=parts, _ready_parts=ready_parts)
+    return NodeTemplate(template_hash(resolved), parts, ready_parts, network)
+
+
+def _set_network(node: Node, network: NodeNetwork, marker: str) -> None:
+    cidr, address = f"{marker}cidr{marker}", f"{marker}address{marker}"
+    node["spec"].update(podCIDR=cidr, podCIDRs=[cidr])
+    if network.nodes is not None:
+        # kwok adds what it misses, the Hostname.
+        node["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
 
 
 def _machine_annotations(machines: str, marker: str) -> dict[str, str]:

@@ -6,22 +6,24 @@ Only brings together what the other modules know: each object is looked at by th
 looks at it in a cluster. Reading files and printing belong to the command.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kwok_operator import constants
-from kwok_operator.core.cleaning import Node, clean_node
+from kwok_operator.core.cleaning import Node, clean_node, left_to_kwok
 from kwok_operator.core.clusterapi.offline import Converted, ConvertTerms, convert
 from kwok_operator.core.derive import ConfigMapTemplates, DerivedGroup, derive
 from kwok_operator.core.documents import NodeDocuments, node_name, nodes_of, pick
 from kwok_operator.core.files import Files, Finding, FoundObject, nodes_in_configmap
-from kwok_operator.core.groupcheck import FieldProblem, check_group, check_pool
+from kwok_operator.core.groupcheck import FieldProblem, check_group, check_pool, check_profile
+from kwok_operator.core.podprofile.checks import profile_notes
 from kwok_operator.core.providerconfig import ProviderConfigError, config_of, templates_key
 from kwok_operator.core.template import NODE_FIELD, SourceNode, resolve
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import ManifestError, TemplateError
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.models.podprofile import KwokPodProfileSpec
 from kwok_operator.models.providerconfig import ProviderConfig, ReadNodesFrom
 from kwok_operator.models.source import ConfigMapSource
 from kwok_operator.models.template import GuardTaint, Template
@@ -54,14 +56,20 @@ class ValidationReport:
     """How many objects are for the operator."""
     pools: int = 0
     """How many KwokCapacityPools there are without a mistake."""
+    profiles: int = 0
+    """How many KwokPodProfiles."""
 
 
 def validate(
     texts: Sequence[tuple[str, str]], terms: ConvertTerms | None = None
 ) -> ValidationReport:
     """Looks at files, given as name and text, together: a config finds its templates in another."""
-    checker = _Checker(Files.read(texts), terms or ConvertTerms())
-    return checker.run()
+    return validate_files(Files.read(texts), terms)
+
+
+def validate_files(files: Files, terms: ConvertTerms | None = None) -> ValidationReport:
+    """The same of files that have been read."""
+    return _Checker(files, terms or ConvertTerms()).run()
 
 
 class _Checker:
@@ -80,12 +88,14 @@ class _Checker:
         by_hand = self._groups(pools.keys())
         for config in files.configs:
             self._config(config, by_hand)
+        self._note_left_to_kwok("Nodes", [found.value for found in files.nodes])
         if files.nodes and not files.configs:
             self._check_nodes(files.nodes[0], nodes=[found.value for found in files.nodes])
         for configmap in files.configmaps:
             self._configmap(configmap)
         converted = self._clusterapi()
         seen = {id(found) for found in converted.looked_at}
+        profiles = self._profiles()
         if others := {found.label for found in files.others if id(found) not in seen}:
             self._notes.append(f"not looked at: {names_in_words(sorted(others))}")
         known = (
@@ -93,6 +103,7 @@ class _Checker:
             files.configs,
             files.groups,
             files.pools,
+            files.profiles,
             files.nodes,
             self._looked_at,
         )
@@ -102,6 +113,7 @@ class _Checker:
             rows=tuple(sorted(self._rows, key=lambda row: (row.group, row.source))),
             recognised=sum(map(len, known)) + len(files.findings),
             pools=len(sound),
+            profiles=profiles,
         )
 
     def _clusterapi(self) -> Converted:
@@ -163,6 +175,17 @@ class _Checker:
             if constants.DERIVED_LABEL not in (found.value["metadata"].get("labels") or {})
         }
 
+    def _profiles(self) -> int:
+        """Checks KwokPodProfiles; gives how many are without a mistake."""
+        _, sound = self._check_each(self._files.profiles, check_profile)
+        specs = {
+            found.name: KwokPodProfileSpec.model_validate(found.value.get("spec") or {})
+            for found in sound
+        }
+        groups = {found.name for found in self._files.groups} | {row.group for row in self._rows}
+        self._notes += profile_notes(specs, groups=groups)
+        return len(sound)
+
     def _group(self, found: FoundObject, pools: Collection[str]) -> None:
         spec = KwokNodeGroupSpec.model_validate(found.value.get("spec") or {})
         for pool in spec.cloud.capacity_pools if spec.cloud else ():
@@ -190,6 +213,7 @@ class _Checker:
     def _node_of_group(self, found: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
         """The node that the group's nodes would copy; None where files alone don't say it."""
         source = spec.template.source
+        self._note_left_to_kwok(f"{found.label}: {NODE_FIELD}", [spec.template.node])
         path: tuple[str | int, ...] = ("spec", "template")
         sources: list[SourceNode] = []
         complete = source is None or source.nodes is None
@@ -214,7 +238,8 @@ class _Checker:
                 sources.append(SourceNode(where, node))
         try:
             if complete:
-                return resolve(spec.template, guard=spec.guard_taint, sources=sources)
+                name = str(found.value["metadata"].get("name") or "")
+                return resolve(spec.template, guard=spec.guard_taint, sources=sources, group=name)
             clean_node(spec.template.node, field=NODE_FIELD)
         except TemplateError as error:
             inner = error.field.removeprefix("spec.template.").split(".")
@@ -238,7 +263,16 @@ class _Checker:
         self._looked_at.add(configmap.identity)
         documents, findings = nodes_in_configmap(configmap, key)
         self._findings += findings
+        self._note_left_to_kwok(configmap.label, documents.nodes if documents else ())
         return documents
+
+    def _note_left_to_kwok(self, where: str, nodes: Iterable[Mapping[str, Any]]) -> None:
+        parts = dict.fromkeys(part for node in nodes for part in left_to_kwok(node))
+        if parts:
+            self._notes.append(
+                f"{where}: not copied: {names_in_words(list(parts))}; kwok's Stages give a node its"
+                " own, and yours can, with template.bornReady: false"
+            )
 
     def _config(self, found: FoundObject, by_hand: Mapping[str, FoundObject]) -> None:
         where = found.label

@@ -3,6 +3,7 @@
 A sentence stays short, however many names there are and whatever is in them.
 """
 
+import difflib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,13 @@ def shown(value: object) -> str:
 def few_names(names: Collection[str]) -> str:
     """The same, sorted and shorter, for conditions and Events, which are read in a table."""
     return names_in_words(sorted(names), most=FEW)
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """The known word that somebody may have meant."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word[:_CHARACTERS].lower(), by_lower, n=1, cutoff=0.7)
+    return by_lower[found[0]] if found else None
 
 
 @dataclass(frozen=True, slots=True, order=True)

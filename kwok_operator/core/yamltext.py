@@ -191,6 +191,8 @@ class _Builder:
             if event.anchor:
                 self._anchors[event.anchor] = _Built(event.value, len(event.value) + 1, 0)
             return
+        if frame and self._keeps_lines and isinstance(frame.value, list):
+            self._lines[self._path()] = _line(event)
         if self._keeps_lines and event.style == "|":
             self._blocks[self._path()] = event.start_mark.line + 2
         built = _Built(self._plain(event), len(event.value) + 1, 0)

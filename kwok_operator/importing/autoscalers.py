@@ -11,7 +11,7 @@ from kwok_operator.core.importing.ledger import Unread
 from kwok_operator.core.importing.nodes.bounds import Bounds
 from kwok_operator.core.importing.nodes.castatus import flags_of
 from kwok_operator.core.naming import is_object_name
-from kwok_operator.importing.cluster import Cluster, Unreadable
+from kwok_operator.importing.cluster import ClusterClient, Unreadable
 
 STATUS: Final = "cluster-autoscaler-status"
 PROVIDER_CONFIG: Final = "kwok-provider-config"
@@ -34,7 +34,7 @@ def namespaces_of(body: Any) -> set[str]:
 
 
 async def read_bounds(
-    cluster: Cluster, bounds: Bounds, *, namespaces: Iterable[str]
+    cluster: ClusterClient, bounds: Bounds, *, namespaces: Iterable[str]
 ) -> list[Unread]:
     """`namespaces` are those of cluster-autoscaler. Returns what could not be read."""
     unread: list[Unread] = []
@@ -62,7 +62,7 @@ async def read_bounds(
 
 
 async def _configmaps(
-    cluster: Cluster, bounds: Bounds, unread: list[Unread], namespace: str
+    cluster: ClusterClient, bounds: Bounds, unread: list[Unread], namespace: str
 ) -> None:
     found: dict[str, Mapping[str, Any]] = {}
     for name in (STATUS, PROVIDER_CONFIG, TEMPLATES):
@@ -80,7 +80,7 @@ async def _configmaps(
         bounds.add_provider_config(found[PROVIDER_CONFIG].get("config"), found.get(TEMPLATES))
 
 
-async def _version(cluster: Cluster, group: str) -> str:
+async def _version(cluster: ClusterClient, group: str) -> str:
     """The version of an API group that the server prefers; empty where there is no such group."""
     try:
         answer = await cluster.get(f"/apis/{group}")

@@ -1,6 +1,6 @@
 """One cluster, asked politely. kubernetes_asyncio logs in and sends; what comes back stays JSON.
 
-    kubeconfig  --open_cluster-->  Cluster  --get, pages, watch, send-->  dicts, or Unreadable
+    kubeconfig  --open_cluster-->  ClusterClient  --get, pages, watch, send-->  dicts, or Unreadable
 
 Owns the pace, what is asked again, and paging. What the objects mean is not known here. The typed
 models of kubernetes_asyncio are left aside: they take milliseconds for each pod, and drop fields
@@ -72,7 +72,7 @@ class Page(list[Any]):
     first: bool = False
 
 
-class Cluster:
+class ClusterClient:
     """See the module. Made by `open_cluster`."""
 
     def __init__(
@@ -283,13 +283,13 @@ async def open_cluster(
     requests_per_second: float = DEFAULT_REQUESTS_PER_SECOND,
     sleep: Sleep = asyncio.sleep,
     tell: Tell = lambda _: None,
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[ClusterClient]:
     """The cluster of a context; 0 requests a second mean as many as there are.
 
     Raises ConnectionConfigError. Whether anybody answers shows with the first request.
     """
     login = Login.find(kubeconfig=kubeconfig, context=context)
-    cluster = Cluster(login, requests_per_second=requests_per_second, sleep=sleep, tell=tell)
+    cluster = ClusterClient(login, requests_per_second=requests_per_second, sleep=sleep, tell=tell)
     await cluster.log_in()
     try:
         yield cluster

@@ -1,6 +1,6 @@
 """Reads a cluster, and writes the folder that brings it into another.
 
-    Cluster  --pages-->  Nodes, Workloads, Bounds (core/importing)  -->  manifests, notes
+    ClusterClient  --pages-->  Nodes, Workloads, Bounds (core/importing)  -->  manifests, notes
     manifests, notes, what could not be read  -->  folder.write
 
 One kind that can't be read is told, and the others are imported. What an object becomes is decided
@@ -8,9 +8,7 @@ in core/importing; nothing is written before all has been read.
 """
 
 import asyncio
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,13 +20,15 @@ from kwok_operator.core.importing.nodes.grouping import Nodes
 from kwok_operator.core.importing.nodes.prices import Prices, read_prices
 from kwok_operator.core.importing.notes import Note
 from kwok_operator.core.importing.pods.workloads import KINDS, Workloads
+from kwok_operator.core.untyped import as_map
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import anonymized, check_table
 from kwok_operator.importing.autoscalers import namespaces_of, read_bounds
-from kwok_operator.importing.cluster import Cluster, Sleep, Unreadable, open_cluster
+from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
 from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
+from kwok_operator.signals import cancelled_by_signals
 
 _NAMESPACE: Final = "Namespace"
 
@@ -48,6 +48,8 @@ class Reading:
     autoscalers: set[str] = field(default_factory=set)
     """Namespaces of cluster-autoscaler."""
     anything: bool = False
+    namespaces: set[str] = field(default_factory=set)
+    """Those in which there is anything, wanted or not."""
 
     def add(self, kind: str, body: Any) -> None:
         """An item of a list, which doesn't say its kind."""
@@ -69,7 +71,7 @@ async def run_import(
     if settings.anonymize:
         check_table(settings)
     prices = _prices(settings.prices)
-    with _ended_by_sigterm():
+    with cancelled_by_signals():
         async with open_cluster(
             kubeconfig=settings.kubeconfig,
             context=settings.context,
@@ -79,17 +81,18 @@ async def run_import(
         ) as cluster:
             progress.say(f"reading {cluster.description}")
             reading = await _read(cluster, settings, progress)
-    manifests, notes, read = _made(reading, settings, prices)
-    unread = reading.unread
-    if settings.anonymize:
-        manifests, notes, unread = anonymized(manifests, notes, unread, settings)
-    ledger = ledger_of(read=read, manifests=manifests, notes=notes, unread=unread)
-    progress.say(f"writing {settings.output}")
-    folder.write(settings.output, folder.files_of(manifests, ledger))
+        # What a signal finds being written is brought to its end.
+        manifests, notes, read = _made(reading, settings, prices)
+        unread = reading.unread
+        if settings.anonymize:
+            manifests, notes, unread = anonymized(manifests, notes, unread, settings)
+        ledger = ledger_of(read=read, manifests=manifests, notes=notes, unread=unread)
+        progress.say(f"writing {settings.output}")
+        folder.write(settings.output, folder.files_of(manifests, ledger))
     return ledger
 
 
-async def _read(cluster: Cluster, settings: ImportSettings, progress: Progress) -> Reading:
+async def _read(cluster: ClusterClient, settings: ImportSettings, progress: Progress) -> Reading:
     try:
         await cluster.get("/version")
     except Unreadable as error:
@@ -104,12 +107,15 @@ async def _read(cluster: Cluster, settings: ImportSettings, progress: Progress) 
         await _kind(cluster, reading, settings, progress, kind=each.kind, paths=paths)
     if not reading.anything and reading.unread:
         raise NoClusterError(f"nothing could be read: {reading.unread[0].reason}")
+    for nowhere in _not_there(reading, settings):
+        progress.say(nowhere.reason)
+        reading.unread.append(nowhere)
     reading.unread += await read_bounds(cluster, reading.bounds, namespaces=reading.autoscalers)
     return reading
 
 
 async def _kind(
-    cluster: Cluster,
+    cluster: ClusterClient,
     reading: Reading,
     settings: ImportSettings,
     progress: Progress,
@@ -124,13 +130,16 @@ async def _kind(
             async for page in cluster.pages(path):
                 count = before if page.first else count
                 for item in page:
-                    if _wanted(kind, item, settings):
+                    namespace = _namespace_of(kind, item)
+                    reading.namespaces.add(namespace)
+                    if _wanted(namespace, settings):
                         reading.add(kind, item)
                         count += 1
                 progress.show(kind, count)
         except Unreadable as error:
             served = error.status != 404
             reading.unread.append(Unread(kind, path, error.reason, needed=served))
+            reading.workloads.not_whole(kind)
             if served:
                 progress.say(f"{kind}: {error.reason}")
         else:
@@ -146,15 +155,36 @@ def _paths(path: str, namespaced: bool, namespaces: Sequence[str]) -> list[str]:
     return [f"{above}/namespaces/{namespace}/{resource}" for namespace in namespaces]
 
 
-def _wanted(kind: str, body: Any, settings: ImportSettings) -> bool:
-    metadata = body.get("metadata") if isinstance(body, Mapping) else None
-    if not isinstance(metadata, Mapping):
-        return True  # it will be told that it is none
-    namespace = metadata.get("name" if kind == _NAMESPACE else "namespace")
-    if not isinstance(namespace, str) or not namespace:
+def _namespace_of(kind: str, body: Any) -> str:
+    """Nothing for what is in none, or is no object; that will be told."""
+    namespace = as_map(as_map(body).get("metadata")).get(
+        "name" if kind == _NAMESPACE else "namespace"
+    )
+    return namespace if isinstance(namespace, str) else ""
+
+
+def _wanted(namespace: str, settings: ImportSettings) -> bool:
+    if not namespace:
         return True
     wanted = not settings.namespaces or namespace in settings.namespaces
     return wanted and namespace not in settings.excluded_namespaces
+
+
+def _not_there(reading: Reading, settings: ImportSettings) -> list[Unread]:
+    """Namespaces that were asked for by name."""
+    return [
+        Unread(
+            _NAMESPACE,
+            f"/api/v1/namespaces/{name}",
+            f"{flag} {name}: nothing was found in a namespace of this name; correct it",
+            needed=flag == "--namespace",
+        )
+        for flag, names in (
+            ("--namespace", settings.namespaces),
+            ("--exclude-namespace", settings.excluded_namespaces),
+        )
+        for name in sorted(names - reading.namespaces)
+    ]
 
 
 def _made(
@@ -177,17 +207,3 @@ def _prices(path: Path | None) -> Prices | None:
     except ValueError as error:
         raise SettingsError(f"--prices: {path} is not UTF-8 text") from error
     return read_prices(text, where=str(path))
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the reading as SIGINT does: in order."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # not in every thread
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.remove_signal_handler(signal.SIGTERM)

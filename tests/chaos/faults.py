@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hack.controlplane import revive
+from kwok_operator.controlplane import revive
 from tests.e2e.api import NODES, Api
 from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster

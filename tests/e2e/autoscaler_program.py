@@ -4,10 +4,13 @@
 
 It gives each group as many nodes as there are pods in its namespace that select the group. The
 flags that say where the shim, the cluster and the namespace are have to be there, as it uses them.
+With --address it answers /health-check once it has looped.
 """
 
 import argparse
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import yaml
@@ -25,6 +28,7 @@ def _flags() -> argparse.Namespace:
     for flag in ("--cloud-config", "--kubeconfig"):
         parser.add_argument(flag, type=Path, required=True)
     parser.add_argument("--namespace", required=True)
+    parser.add_argument("--address", default="")
     return parser.parse_known_args()[0]
 
 
@@ -42,7 +46,22 @@ def main() -> None:
                 client.increase(group, -surplus)
             elif surplus > 0:
                 client.delete(group, *map(as_node, nodes[:surplus]))
+        if flags.address:
+            _answer_health_checks(flags.address)
+            flags.address = ""
         time.sleep(_PERIOD_SECONDS)
+
+
+class _Healthy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+
+def _answer_health_checks(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    server = HTTPServer((host, int(port)), _Healthy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 def _group_of(pod: dict[str, object]) -> object:

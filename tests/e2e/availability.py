@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.controlplane import Cluster
 from tests.e2e.api import NODES, Api
 from tests.e2e.groups import is_ready
 from tests.e2e.watching import Watch

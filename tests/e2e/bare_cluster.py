@@ -3,26 +3,19 @@
 It is made by us even where KWOK_OPERATOR_TEST_KUBECONFIG names a cluster.
 """
 
-import dataclasses
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hack.controlplane import Cluster, Settings, create, delete
+from kwok_operator.controlplane import Cluster, temporary
 from tests.e2e.kubectl import Kubectl
 
 
 @contextmanager
 def bare_cluster(name: str, *, directory: Path) -> Iterator[tuple[Cluster, Kubectl]]:
     """A cluster, and its kubectl, there as long as the block."""
-    settings = dataclasses.replace(Settings.from_environ(os.environ), borrowed_kubeconfig=None)
-    name = f"e2e-{os.getpid()}-{name}"
-    try:
-        cluster = create(name, settings=settings)
+    with temporary(f"e2e-{name}") as cluster:
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=directory / "cache"
         )
         yield cluster, kubectl
-    finally:
-        delete(name, settings=settings)

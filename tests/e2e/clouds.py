@@ -19,10 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from hack.cloudpictures.course import Course
-from hack.controlplane import Cluster
 from kwok_operator.constants import (
     API_GROUP,
     API_VERSION,
@@ -32,6 +29,7 @@ from kwok_operator.constants import (
     POOL_SHORT_NAME,
     REQUESTED_AT_ANNOTATION,
 )
+from kwok_operator.controlplane import Cluster
 from kwok_operator.core.cloud.annotations import load_life
 from kwok_operator.core.cloud.arrival import phases
 from kwok_operator.core.cloud.life import Life
@@ -239,32 +237,17 @@ def chronicled(cluster: Cluster, *groups: str) -> Iterator[Chronicle]:
 def staged_cluster(
     name: str,
     *,
-    like: Cluster,
     directory: Path,
     manage_all_nodes: bool = False,
     extra_args: Sequence[str] = (),
 ) -> Iterator[OwnCluster]:
-    """A cluster whose kwok takes its Stages from the API: its own, and the one that holds nodes.
-
-    `like` is any cluster; if it is one of ours, kwok's Stages are read there.
-    """
-    stages = _kwoks_own_stages(like, directory=directory)
+    """A cluster whose kwok takes its Stages from the API: its own, and the one that holds nodes."""
     with own_cluster(
         name,
         directory=directory,
         manage_all_nodes=manage_all_nodes,
-        extra_args=["--enable-crds=Stage", *extra_args],
+        stages=True,
+        extra_args=extra_args,
     ) as own:
-        own.kubectl.apply(stages)
         own.kubectl("apply", f"--filename={HOLD_STAGE_FILE}")
         yield own
-
-
-def _kwoks_own_stages(cluster: Cluster, *, directory: Path) -> dict[str, Any]:
-    """Those that kwokctl gives to a kwok that doesn't ask the API for them."""
-    if cluster.directory is None:
-        with own_cluster("plain", directory=directory) as own:
-            return _kwoks_own_stages(own.cluster, directory=directory)
-    documents = yaml.safe_load_all((cluster.directory / "kwok.yaml").read_text())
-    stages = [item for item in documents if item and item["kind"] == "Stage"]
-    return {"apiVersion": "v1", "kind": "List", "items": stages}

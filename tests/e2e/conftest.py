@@ -1,9 +1,9 @@
 """What every e2e test stands on: a control plane, the CRDs in it, a name of its own.
 
-The control plane comes from hack.controlplane (or KWOK_OPERATOR_TEST_KUBECONFIG names one). Each
-process that runs tests makes one when its first test asks for it, and removes it after its last
-e2e test, however that ends. A test that asks for `group_name` may create groups of that name, and
-of names that begin with it and a hyphen; what it leaves is removed.
+The control plane comes from kwok_operator.controlplane, or KWOK_OPERATOR_TEST_KUBECONFIG names one.
+Each process that runs tests makes one when its first test asks for it, and removes it after its
+last e2e test, however that ends. A test that asks for `group_name` may create groups of that name,
+and of names that begin with it and a hyphen; what it leaves is removed.
 
 The operator itself is started by the fixtures of operator.py.
 """
@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.controlplane import Cluster, create, delete
+from kwok_operator.controlplane import Cluster, get, temporary
+from kwok_operator.controlplane.settings import KUBECONFIG_VARIABLE
 from tests.e2e.api import GROUPS
 from tests.e2e.autoscaler import autoscaler, shim, shim_kubeconfig  # noqa: F401
 from tests.e2e.groups import delete_group, install_crds
@@ -27,11 +28,11 @@ from tests.e2e.sources import provider, real_nodes  # noqa: F401
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
-    name = f"e2e-{os.getpid()}"
-    try:
-        yield create(name)
-    finally:
-        delete(name)
+    if os.environ.get(KUBECONFIG_VARIABLE):
+        yield get()
+        return
+    with temporary("e2e") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="package")

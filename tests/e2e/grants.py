@@ -35,6 +35,10 @@ FILES = {
     ),
     SHIM: ("components/shim-rbac/rbac.yaml",),
 }
+PROFILES = "components/pod-profiles/rbac.yaml"
+"""The operator's too, where kwok has Stages: tried in test_pod_profiles.py."""
+COMPANIONS = "components/companions/rbac.yaml"
+"""The operator's too, where groups have companions: tried in test_companions.py."""
 CLUSTERAPI = (
     "components/clusterapi-emulate/rbac.yaml",
     "components/clusterapi-mirror/rbac.yaml",
@@ -133,8 +137,11 @@ class Grant:
     def _without(self, rule: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if self.group not in rule["apiGroups"] or self.resource not in rule["resources"]:
             yield rule
-        elif verbs := [verb for verb in rule["verbs"] if verb != self.verb]:
-            yield {**rule, "verbs": verbs}
+            return
+        if others := [resource for resource in rule["resources"] if resource != self.resource]:
+            yield {**rule, "resources": others}
+        if verbs := [verb for verb in rule["verbs"] if verb != self.verb]:
+            yield {**rule, "resources": [self.resource], "verbs": verbs}
 
 
 def granted(files_of: Mapping[str, tuple[str, ...]] = FILES) -> list[Grant]:

@@ -87,9 +87,19 @@ def wait_ready(kubectl: Kubectl, name: str, *, timeout: float = 240) -> None:
 
 
 def wait_until_heard(kubectl: Kubectl, name: str) -> None:
-    """Returns when the operator has dealt with all that happened before: a new group is Ready."""
+    """Returns when the operator has dealt with all that happened before.
+
+    A new group is Ready, and a node that is deleted now is made again: of nodes it hears later.
+    """
     apply_group(kubectl, name, targetSize=1)
     wait_ready(kubectl, name)
+    (old,) = names_of(kubectl, name)
+    kubectl.api.delete(f"{NODES}/{old}")
+    eventually(
+        lambda: names_of(kubectl, name),
+        until=lambda names: names and old not in names,
+        describe=f"the operator has heard that {old} is gone",
+    )
 
 
 def wait_condition(

@@ -7,16 +7,16 @@ where KWOK_OPERATOR_TEST_KUBECONFIG names a cluster, whose processes nobody may 
 made to do here (to stop, to come back, to move to another port) it does as a process.
 """
 
-import dataclasses
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
-from hack.controlplane import Cluster, Settings, create, delete
+from kwok_operator.controlplane import Choices, Cluster, temporary
 from tests.e2e.groups import install_crds, is_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness, as_service_account
@@ -94,16 +94,10 @@ def own_cluster(
     name: str,
     *,
     directory: Path,
-    manage_all_nodes: bool = False,
-    extra_args: Sequence[str] = (),
+    **choices: Unpack[Choices],
 ) -> Iterator[OwnCluster]:
     """A cluster that is there as long as the block; logs and the like go to `directory`."""
-    settings = dataclasses.replace(Settings.from_environ(os.environ), borrowed_kubeconfig=None)
-    name = f"e2e-{os.getpid()}-{name}"
-    try:
-        cluster = create(
-            name, manage_all_nodes=manage_all_nodes, extra_args=extra_args, settings=settings
-        )
+    with temporary(f"e2e-{name}", **choices) as cluster:
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=directory / "cache"
         )
@@ -116,8 +110,6 @@ def own_cluster(
         finally:
             own.harness.stop()
             own.kill_kwok()
-    finally:
-        delete(name, settings=settings)
 
 
 def born_ready(kubectl: Kubectl, node: str) -> bool:

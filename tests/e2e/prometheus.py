@@ -24,8 +24,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane import Settings, Tools, find_prometheus
-from hack.controlplane.progress import Reporter
+from hack.tools import PROMETHEUS
+from kwok_operator.controlplane import Settings, Tools, find_set
+from kwok_operator.controlplane.progress import Reporter
 from tests.e2e.kubectl import eventually
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "components" / "monitoring"
@@ -36,7 +37,7 @@ NAMESPACE = "kwok-operator"
 def prometheus_tools() -> Tools:
     """prometheus and promtool; the first time they are built, which takes some minutes."""
     settings = Settings.from_environ(os.environ)
-    return find_prometheus(settings, reporter=Reporter(sys.stderr))
+    return find_set(PROMETHEUS, settings=settings, reporter=Reporter(sys.stderr))
 
 
 def rules() -> dict[str, Any]:

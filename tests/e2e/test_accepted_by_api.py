@@ -1,7 +1,7 @@
 """What is decided without a cluster, held against a real API server.
 
-- `kwok-operator validate` and the API server take and refuse the same groups and pools; what is
-  taken is stored as it was written
+- `kwok-operator validate` and the API server take and refuse the same groups, pools and profiles
+  of pods; what is taken is stored as it was written
 - every node of the corpus makes nodes, with nothing of the machine it came from
 - whatever is put into a node, what comes out is a node that the API server accepts, or an error
 """
@@ -17,7 +17,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.constants import POOL_KIND
+from kwok_operator.constants import KIND, POOL_KIND, PROFILE_KIND, PROFILES_PATH
 from kwok_operator.controller.observed.nodecache import NodeCache
 from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core import template
@@ -25,9 +25,9 @@ from kwok_operator.core.template import SourceNode, render
 from kwok_operator.errors import BadRequestError, InvalidError, TemplateError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
-from kwok_operator.models.crd import custom_resource_definition, pool_definition
+from kwok_operator.models.crd import definitions
 from kwok_operator.models.template import GuardTaint, Template
-from tests import cloudmanifests, manifests
+from tests import cloudmanifests, manifests, podmanifests
 from tests.e2e.api import GROUPS, POOLS, Refused
 from tests.e2e.groups import group_manifest, nodes_of
 from tests.e2e.kubectl import Kubectl
@@ -35,8 +35,9 @@ from tests.e2e.operator import NAMESPACE, Process
 from tests.e2e.sources import configmap
 from tests.manifests import Manifest
 
-GOOD = manifests.GOOD | cloudmanifests.GOOD
-BAD = manifests.BAD | cloudmanifests.BAD
+GOOD = manifests.GOOD | cloudmanifests.GOOD | podmanifests.GOOD
+BAD = manifests.BAD | cloudmanifests.BAD | podmanifests.BAD
+PATHS = {KIND: GROUPS, POOL_KIND: POOLS, PROFILE_KIND: PROFILES_PATH}
 DRY = "dryRun=All&fieldValidation=Strict"
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -45,7 +46,7 @@ NODES = sorted(p for p in CORPUS.glob("*.yaml") if not p.name.endswith(".clean.y
 
 def answer_to(kubectl: Kubectl, manifest: Manifest) -> dict[str, Any] | str:
     """What the API server would make of a new object, or why it refuses it."""
-    path = POOLS if manifest["kind"] == POOL_KIND else GROUPS
+    path = PATHS[manifest["kind"]]
     try:
         made: dict[str, Any] = kubectl.api.create(f"{path}?{DRY}", manifest)
     except Refused as refusal:
@@ -79,7 +80,7 @@ def test_every_rule_has_a_row_in_the_table() -> None:
             if isinstance(value, dict | list):
                 yield from rules(value)
 
-    messages = rules([custom_resource_definition(), pool_definition()])
+    messages = rules(list(definitions()))
     sentences = [part for _, part in BAD.values() if " " in part]
     assert [m for m in messages if not any(part in m for part in sentences)] == []
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
+from kwok_operator.controlplane import Cluster
 from kwok_operator.core.times import parse_time
 from tests.e2e.clouds import (
     AGENT,

@@ -6,8 +6,8 @@
 
 import pytest
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import DELETE_AT_ANNOTATION
+from kwok_operator.controlplane import Cluster
 from kwok_operator.core.times import parse_time
 from tests.e2e.clouds import (
     MARKED,

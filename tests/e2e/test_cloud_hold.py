@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, KWOK_NODE_ANNOTATION
 from tests.e2e.api import NODES, path_of
 from tests.e2e.clouds import staged_cluster
@@ -32,10 +31,10 @@ NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 
 @pytest.fixture(scope="module")
-def staged(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
     directory = tmp_path_factory.mktemp("hold")
     with staged_cluster(
-        "hold", like=cluster, directory=directory, manage_all_nodes=True, extra_args=SHORT_LEASES
+        "hold", directory=directory, manage_all_nodes=True, extra_args=SHORT_LEASES
     ) as own:
         yield own
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import KIND, NOTICED_AT_ANNOTATION
+from kwok_operator.controlplane import Cluster
 from kwok_operator.core.times import parse_time
 from kwok_operator.models.cloud import NOTICE_CONDITION, NOTICE_TAINT_KEY
 from tests.e2e.clouds import Chronicle, Version, chronicled, condition_of, life_of, taint_keys

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from hack.controlplane import Cluster
 from tests.e2e.clouds import (
     Version,
     apply_pool,
@@ -42,10 +41,10 @@ from tests.e2e.workloads import deployed, pods_of, runs, uids
 
 
 @pytest.fixture(scope="module")
-def staged(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
     """The operator runs."""
     directory = tmp_path_factory.mktemp("clouds")
-    with staged_cluster("clouds", like=cluster, directory=directory) as own:
+    with staged_cluster("clouds", directory=directory) as own:
         own.harness.start()
         yield own
 

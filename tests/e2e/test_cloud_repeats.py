@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
+from kwok_operator.controlplane import Cluster
 from kwok_operator.core.cloud.life import Life
 from tests.e2e.clouds import (
     MARKED,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
+from kwok_operator.controlplane import Cluster
 from tests.e2e.clouds import (
     apply_pool,
     chronicled,

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import CAPI_ANNOTATION, NODE_GROUP_LABEL
+from kwok_operator.controlplane import Cluster
 from kwok_operator.core.clusterapi.crds import MARK, PLURALS, PROVIDER_LABEL
 from kwok_operator.core.naming import uid_hash
 from tests.e2e import capi

@@ -23,12 +23,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.controlplane import Settings, delete, processes
-from hack.controlplane.kwokctl import cluster_directory
-from hack.controlplane.lifecycle import names
-from hack.controlplane.settings import KUBECONFIG_VARIABLE
 from hack.demo.autoscaler import VARIABLE
 from hack.demo.kubectl import CHECKOUT
+from kwok_operator.controlplane import Settings, delete, processes
+from kwok_operator.controlplane.kwokctl import cluster_directory
+from kwok_operator.controlplane.lifecycle import names
+from kwok_operator.controlplane.settings import KUBECONFIG_VARIABLE
 from tests.e2e.kubectl import Kubectl, eventually
 
 BORROWED = bool(os.environ.get(KUBECONFIG_VARIABLE))
@@ -147,7 +147,7 @@ def test_what_it_leaves_works_until_the_cluster_is_deleted(name: str, tmp_path: 
     nodes = ("get", "nodes", "--selector=kwok-operator.io/node-group=demo-even", "--output=name")
     eventually(lambda: kubectl(*nodes).split(), lambda found: len(found) == 7, describe="7 nodes")
 
-    down = ("hack.demo", "--down") if BORROWED else ("hack.controlplane", "down")
+    down = ("hack.demo", "--down") if BORROWED else ("kwok_operator.controlplane", "down")
     removed = run(*down, "--name", name)
     assert removed.returncode == 0, removed.stderr
     address = operator_address(again.stdout)

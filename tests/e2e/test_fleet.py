@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
+from kwok_operator.controlplane import Cluster
 from tests.e2e.api import GROUPS
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.groups import group_of, nodes_of, scale, status_of, stopped, wait_ready

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane import Cluster
 from kwok_operator import __version__
+from kwok_operator.controlplane import Cluster
 from tests.e2e.autoscaler import Autoscaler
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.container import ROOT, Container, Image, build_image

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane import Cluster
 from hack.manifests import EXAMPLES, OVERLAYS, ROOT, generate, stale
 from kwok_operator.cli.install_settings import overlays
 from kwok_operator.cli.main import main
+from kwok_operator.controlplane import Cluster
 from tests.e2e.api import NODES, path_of
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.groups import apply_group, wait_ready

@@ -13,8 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from hack.controlplane import Tools
 from kwok_operator.constants import API_GROUP, API_VERSION, POOL_KIND, POOL_PLURAL
+from kwok_operator.controlplane import Tools
 from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.groups import apply_group, scale, wait_condition, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually

@@ -17,7 +17,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from hack.controlplane import Tools
+from kwok_operator.controlplane import Tools
 from kwok_operator.observability.cloudmetrics import INSTANCE_STATES
 from tests.e2e.prometheus import prometheus_tools, rules  # noqa: F401
 from tests.metrics import operator_metrics, shim_metrics

@@ -23,7 +23,13 @@ from typing import Any
 import grpc
 import pytest
 
-from kwok_operator.constants import GROUPS_PATH, NODES_PATH
+from kwok_operator.constants import (
+    API_GROUP,
+    API_VERSION,
+    GROUPS_PATH,
+    NODES_PATH,
+    PROFILE_KIND,
+)
 from kwok_operator.controller.runtime.preflight import (
     NEEDED,
     NEEDED_FOR_ELECTION,
@@ -34,6 +40,7 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.settings import DEFAULT_LEASE_NAME
 from tests.e2e.autoscaler import Autoscaler, Shim
+from tests.e2e.clouds import condition_of
 from tests.e2e.grants import (
     AUDIT_POLICY,
     JSON,
@@ -112,6 +119,7 @@ def used(own: OwnCluster, kubeconfigs: dict[str, Path]) -> dict[Grant, Request]:
     own.harness.start(LEADER)
     live_with_a_provider_config(own.kubectl)
     live_with_a_pool(own.kubectl)
+    live_with_a_profile(own.kubectl)
     live_with_a_boot(own.kubectl)
     live_with_groups(own.kubectl)
     live_with_cluster_autoscaler(own.kubectl, kubeconfigs[SHIM])
@@ -163,6 +171,23 @@ def live_with_a_pool(kubectl: Kubectl) -> None:
     """Its status is written."""
     kubectl.apply(pool_manifest("zone", instances=1))
     eventually(lambda: kubectl.json("get", "kpool", "zone")["status"], describe="it has a status")
+
+
+def live_with_a_profile(kubectl: Kubectl) -> None:
+    """Its status is written: without the component it can do no more."""
+    kubectl.apply(
+        {
+            "apiVersion": f"{API_GROUP}/{API_VERSION}",
+            "kind": PROFILE_KIND,
+            "metadata": {"name": "slow"},
+            "spec": {"start": {"delay": {"fixed": "3s"}}},
+        }
+    )
+    status = eventually(
+        lambda: kubectl.json("get", "kpp", "slow").get("status"), describe="it has a status"
+    )
+    assert condition_of(status, "StagesPresent")["reason"] == "NotAllowed"
+    kubectl("delete", "kpp", "slow")
 
 
 def live_with_a_boot(kubectl: Kubectl) -> None:
@@ -353,6 +378,7 @@ REFUSED = {
         ("patch", "customresourcedefinitions", "default"),
         ("patch", "kwokcapacitypools", "default"),
         ("delete", "kwokcapacitypools", "default"),
+        ("patch", "kwokpodprofiles", "default"),
         ("list", "stages", "default"),
         ("create", "stages", "default"),
         ("get", "nodes/proxy", "default"),

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hack.controlplane import Cluster
+from kwok_operator.controlplane import Cluster
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.observability.metrics import Metrics

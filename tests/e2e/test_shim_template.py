@@ -19,8 +19,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import REQUESTED_AT_ANNOTATION
+from kwok_operator.controlplane import Cluster
 from kwok_operator.core.template import render, resolve
 from kwok_operator.kube.client import JSON, KubeClient
 from kwok_operator.kube.config import load_connection

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import Cluster
 from kwok_operator.constants import TEMPLATE_TAINTS_ANNOTATION
+from kwok_operator.controlplane import Cluster
 from tests.e2e.availability import watched
 from tests.e2e.groups import (
     apply_group,

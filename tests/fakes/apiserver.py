@@ -182,6 +182,10 @@ class FakeApiServer:
         """Answer the next requests with this status; see `Fault` for the rest."""
         self._faults += [Fault(status=status, **which) for _ in range(times)]
 
+    def heal(self) -> None:
+        """What was to fail doesn't any more."""
+        self._faults.clear()
+
     def cut(self, *, times: int = 1, **which: Any) -> None:
         """Cut the connections of the next requests without an answer."""
         self._faults += [Fault(cut=True, **which) for _ in range(times)]

@@ -18,6 +18,7 @@ from kwok_operator.controller.cloud.clouds import Clouds
 from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
 from kwok_operator.controller.cloud.pools import Pools
+from kwok_operator.controller.companions.keeper import CompanionKeeper
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache
 from kwok_operator.controller.reconcile.budget import NodeBudget
@@ -99,7 +100,10 @@ class World:
                 tasks.append(asyncio.create_task(reflector.run()))
                 await reflector.synced.wait()
             yield self
+            self._companions.close()
+            await self._companion_queue.close(grace=1.0)
             await self._queue.close(grace=1.0)
+            await self._companions.stop()
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -107,13 +111,14 @@ class World:
 
     def _assemble(self, client: KubeClient) -> None:
         metrics = Metrics()
+        self.sources = ScriptedSources()
         clock = Clock(
             lambda: time.monotonic() + self.later,
             lambda: datetime.now(UTC) + timedelta(seconds=self.later),
         )
         store = self.store = GroupStore(clock=time.monotonic)
-        kwok = KwokLink(client=client, clock=clock.monotonic)
-        cache = NodeCache(changed=self._wake, initialised=kwok.initialised)
+        kwok = KwokLink(client=client, clock=clock.monotonic, born_ready=store.are_born_ready)
+        cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
         writer = NodeWriter(client=client, cache=cache)
         clouds = Clouds(store=store, cache=cache)
         clouds.pools = Pools(
@@ -124,27 +129,42 @@ class World:
             now=clock.now,
             metrics=metrics,
         )
+        executor = Executor(
+            Pace(most=8),
+            metrics=metrics,
+            clock=lambda: time.monotonic() + sum(self.pauses.slept),
+            sleep=self.pauses,
+            draw=lambda: 0.5,
+        )
+        self._companions = CompanionKeeper(
+            client=client,
+            store=store,
+            cache=cache,
+            executor=executor,
+            wake=lambda name, delay: self._companion_queue.add(name, delay=delay),
+            changed=self._wake,
+            cloud=clouds.in_force,
+            read=lambda source: self.sources.companions(source),
+            monotonic=clock.monotonic,
+            wall=lambda: clock.wall().timestamp(),
+        )
+        self._companion_queue = WorkQueue(self._companions.look_at, draw=lambda: -0.98)
         parts = Parts(
             store=store,
             cache=cache,
             writer=writer,
             templates=Templates(
-                writer=writer, sources=ScriptedSources().as_sources(), provider_id_prefix="kwok:"
+                writer=writer, sources=self.sources.as_sources(), provider_id_prefix="kwok:"
             ),
             kwok=kwok,
             recorder=Recorder(client=client, clock=clock.monotonic, wall=clock.wall),
-            executor=Executor(
-                Pace(most=8),
-                metrics=metrics,
-                clock=lambda: time.monotonic() + sum(self.pauses.slept),
-                sleep=self.pauses,
-                draw=lambda: 0.5,
-            ),
+            executor=executor,
             budget=NodeBudget(limit=self._limit, freed=self._wake),
             status=StatusWriter(client=client),
             metrics=metrics,
             clock=clock,
             clouds=clouds,
+            companions=self._companions,
             hold=HoldLink(client=client, clock=clock.monotonic),
             provider_id_prefix="kwok:",
         )
@@ -160,7 +180,7 @@ class World:
             on_restored=cache.forget_versions,
             **options,
         )
-        feed = GroupFeed(store, self._wake)
+        feed = GroupFeed(store, self._group_seen)
         groups: Reflector[Any] = Reflector(
             path=GROUPS, decoder=GROUP_DECODER, sink=feed, on_restored=feed.restored, **options
         )
@@ -178,6 +198,14 @@ class World:
 
     def _wake(self, name: str, delay: float = 0.0) -> None:
         self._queue.add(name, delay=delay)
+
+    def _group_seen(self, name: str) -> None:
+        self._wake(name)
+        self._companions.group_changed(name)
+
+    def _nodes_changed(self, name: str) -> None:
+        self._wake(name)
+        self._companions.nodes_changed(name)
 
     async def _be_kwok(self) -> None:
         """Initialises the nodes that aren't Ready, as the kwok controller does: Lease first."""

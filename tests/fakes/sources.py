@@ -3,8 +3,11 @@
 from typing import cast
 
 from kwok_operator.controller.sources.references import Found, Missing, SourceMissingError, Sources
+from kwok_operator.core.companions import Trouble
+from kwok_operator.core.livecompanions import CopiedCompanions
 from kwok_operator.core.template import SourceNode
 from kwok_operator.kube.groups import Group
+from kwok_operator.models.source import NodesSource
 
 
 class ScriptedSources:
@@ -17,9 +20,13 @@ class ScriptedSources:
         self.missing: Missing | None = None
         self.vanished = False
         self.loads = 0
+        self.copied: CopiedCompanions | Trouble = CopiedCompanions()
 
     async def find(self, group: Group) -> Found:
         return Found(self.version, self.origin, self._load, self.missing)
+
+    async def companions(self, source: NodesSource) -> CopiedCompanions | Trouble:
+        return self.copied
 
     async def _load(self) -> tuple[SourceNode, ...]:
         self.loads += 1

@@ -22,9 +22,10 @@ from typing import Any
 
 import grpc
 
-from hack.controlplane import Settings, create, delete, find_prometheus
-from hack.controlplane.progress import Reporter
+from hack.tools import PROMETHEUS
 from kwok_operator.constants import API_GROUP, API_VERSION, POOL_KIND
+from kwok_operator.controlplane import Settings, find_set, temporary
+from kwok_operator.controlplane.progress import Reporter
 from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.groups import apply_group, install_crds, patch_group, scale
 from tests.e2e.kubectl import Kubectl
@@ -125,11 +126,9 @@ def _filled_in(legend: str, labels: dict[str, Any]) -> str:
 def run(directory: Path) -> str:
     """The whole run; gives the page."""
     settings = Settings.from_environ(os.environ)
-    tools = find_prometheus(settings, reporter=Reporter(sys.stderr))
-    name = f"dashboard-{os.getpid()}"
+    tools = find_set(PROMETHEUS, settings=settings, reporter=Reporter(sys.stderr))
     with contextlib.ExitStack() as stack:
-        stack.callback(delete, name, settings=settings)
-        cluster = create(name, settings=settings)
+        cluster = stack.enter_context(temporary("dashboard", settings=settings))
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=directory / "cache"
         )

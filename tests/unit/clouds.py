@@ -75,6 +75,15 @@ _RESOURCES = st.lists(DELAYS, max_size=2).map(
     lambda delays: [{"name": f"example.com/r{n}", "after": d} for n, d in enumerate(delays)]
 )
 
+_DEVICES = st.fixed_dictionaries(
+    {},
+    optional={
+        "after": DELAYS,
+        "neverPublished": _CHANCES,
+        "failures": _CHANCES.flatmap(lambda part: _with(st.just(part), after=DELAYS)),
+    },
+)
+
 CLOUDS: st.SearchStrategy[Cloud] = st.fixed_dictionaries(
     {},
     optional={
@@ -83,6 +92,7 @@ CLOUDS: st.SearchStrategy[Cloud] = st.fixed_dictionaries(
         "readinessDelay": DELAYS,
         "startupTaints": _TAINTS,
         "lateResources": _RESOURCES,
+        "devices": _DEVICES,
         "failures": _FAILURES,
         "retryAfter": st.sampled_from(["Never", "0s", "10s", "5m"]),
         "interruptions": _INTERRUPTIONS,

@@ -1,7 +1,7 @@
 """Which part of the package may know which, and how large a part may be.
 
 - parts know each other in one direction only:
-  cli -> controller | shim | importing -> kube -> core -> models
+  cli -> controller | shim | comparing -> rehearsal -> importing -> kube -> core -> models
 - the controller's rooms, too: runtime -> reconcile -> sources | cloud -> writers -> observed
 - every third-party library is known to the modules that are there for it, and to no others
 - core is pure: no clock, no randomness, no environment, no input and output
@@ -30,6 +30,7 @@ _ROOMS = frozenset({"controller.observed", "controller.writers"})
 
 KNOWS: dict[str, frozenset[str]] = {
     "constants": frozenset(),
+    "signals": frozenset(),
     "errors": frozenset({"constants"}),
     "settings": frozenset({"constants", "errors"}),
     "observability": frozenset({"constants", "errors"}),
@@ -40,19 +41,31 @@ KNOWS: dict[str, frozenset[str]] = {
     "controller.writers": _BELOW | {"controller.observed"},
     "controller.sources": _BELOW | _ROOMS,
     "controller.cloud": _BELOW | _ROOMS,
+    "controller.podprofiles": _BELOW | _ROOMS,
+    "controller.companions": _BELOW | _ROOMS,
     "controller.clusterapi": _BELOW | _ROOMS | {"controller.sources"},
-    "controller.reconcile": _BELOW | _ROOMS | {"controller.sources", "controller.cloud"},
+    "controller.reconcile": _BELOW
+    | _ROOMS
+    | {"controller.sources", "controller.cloud", "controller.companions"},
     "controller.runtime": _BELOW
     | _ROOMS
     | {
         "controller.sources",
         "controller.cloud",
         "controller.clusterapi",
+        "controller.companions",
+        "controller.podprofiles",
         "controller.reconcile",
     },
     "shim": _BELOW,
-    "importing": _BELOW,
-    "cli": _BELOW | {"controller.runtime", "controller.clusterapi", "shim", "importing"},
+    "importing": _BELOW | {"signals"},
+    "controlplane": frozenset({"errors"}),
+    "rehearsal": _BELOW | {"controlplane", "importing", "signals"},
+    "cli": _BELOW
+    | {"controller.runtime", "controller.clusterapi", "shim", "importing"}
+    | {"controlplane", "rehearsal", "comparing"},
+    "comparing": _BELOW | {"controlplane", "rehearsal"},
+    "testkit": _BELOW | {"controlplane", "rehearsal", "signals"},
     "__main__": frozenset({"cli"}),
 }
 
@@ -64,11 +77,13 @@ CONFINED: dict[str, tuple[str, ...]] = {
         f"{PACKAGE}.observability.health",
         f"{PACKAGE}.importing.cluster",
     ),
+    "rich": (f"{PACKAGE}.rehearsal.progress",),
     "msgpack": (f"{PACKAGE}.importing.traces.files",),
     "grpc": (f"{PACKAGE}.shim",),
     "google": (f"{PACKAGE}.shim",),
     "hpack": (f"{PACKAGE}.shim.http2",),
     "prometheus_client": (f"{PACKAGE}.observability", f"{PACKAGE}.shim.metrics"),
+    "pytest": (f"{PACKAGE}.testkit.plugin",),
     "uvloop": (f"{PACKAGE}.cli.main",),
 }
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
+from kwok_operator.core.svg import LogAxis
 from tests.bench import plots
 from tests.bench.measures import Measure
 from tests.fakes.rows import each_row
@@ -76,6 +77,6 @@ def test_a_line_has_the_medians_in_the_order_of_the_sizes() -> None:
 
 @each_row("values", [[3.0], [1.0], [0.02, 7000.0], [100.0, 50_000.0], [10.0, 10.0]])
 def test_every_value_has_a_place_on_the_axis(values: list[float]) -> None:
-    axis = plots.axis(values, start=300.0, end=20.0)
+    axis = LogAxis.around(values, start=300.0, end=20.0)
     assert all(20.0 <= axis.at(value) <= 300.0 for value in values)
     assert len(axis.ticks()) >= 2

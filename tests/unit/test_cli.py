@@ -1,8 +1,11 @@
 """The command line: --version, --help, and what a wrong flag or variable ends with."""
 
+import sys
+
 import pytest
 
 from kwok_operator import __version__
+from kwok_operator.__main__ import start
 from kwok_operator.cli.main import main
 
 
@@ -23,7 +26,7 @@ def test_what_is_asked_for_is_printed(
     assert printed in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"]])
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run", "x"], ["compare", "a", "--x", "b"]])
 def test_what_is_no_command_is_exit_code_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -38,3 +41,16 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(
         assert main(["run", *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"kwok-operator: {name}: ")
+
+
+def test_an_interrupt_while_modules_are_read_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "kwok_operator.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "kwok_operator.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    assert start() == 130

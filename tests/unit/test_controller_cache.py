@@ -20,8 +20,10 @@ import pytest
 from kwok_operator import constants
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord, record_of
 from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NodeView
+from kwok_operator.models.template import Network
 
 UID = "group-uid"
 NAMES = NodeNames.of("web", UID)
@@ -70,7 +72,10 @@ class World:
         self.endpoints: list[tuple[str, int, bool]] = []
         self.cache = NodeCache(changed=self.woken.append, initialised=self._initialised)
 
-    def _initialised(self, name: str, endpoint: KubeletEndpoint, *, first_sight: bool) -> None:
+    def _initialised(
+        self, name: str, endpoint: KubeletEndpoint, *, group: str, first_sight: bool
+    ) -> None:
+        assert name.startswith(f"{group}-")
         self.endpoints.append((name, endpoint.port, first_sight))
 
     def since(self) -> list[str]:
@@ -441,3 +446,17 @@ def test_names_that_are_gone_are_forgotten_in_the_end(cache: NodeCache, world: W
     cache.created("web", node("web-10000"))
     cache.created("web", node("web-0"))
     assert world.names() == {"web-0"}
+
+
+def test_a_node_that_was_not_made_gives_its_addresses_back_unless_it_is_there(
+    cache: NodeCache,
+) -> None:
+    network = NodeNetwork.of(Network.model_validate({"podCIDR": "10.0.0.0/24"}), group="web")
+    assert network is not None
+    cache.addresses.put("web-1", "10.0.0.0/24", "")
+    cache.release("web-1")
+    assert not cache.addresses.taken(network, 0, node="web-2")
+    cache.addresses.put("web-1", "10.0.0.0/24", "")
+    cache.upsert(node("web-1", pod_cidr="10.0.0.0/24"))
+    cache.release("web-1")
+    assert cache.addresses.taken(network, 0, node="web-2")

@@ -49,7 +49,8 @@ _NUMBERS = itertools.count(1)
 class World:
     """Groups, nodes and a clock; statuses and nodes are what survives a restart."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, seed: str = "") -> None:
+        self.seed = seed
         self.now = BEGUN
         self.version = itertools.count(1)
         self.bodies: dict[str, dict[str, Any]] = {}
@@ -63,7 +64,7 @@ class World:
         self.store = GroupStore(clock=lambda: 0.0)
         self.cache = NodeCache(changed=lambda _: None, initialised=lambda *_, **__: None)
         self.memories: dict[str, Memory] = {}
-        self.clouds = Clouds(store=self.store, cache=self.cache)
+        self.clouds = Clouds(store=self.store, cache=self.cache, seed=self.seed)
         self.clouds.pools = Pools(
             client=None,  # type: ignore[arg-type]  # nothing is written here
             changed=lambda _: None,
@@ -442,3 +443,20 @@ def test_in_an_outage_nothing_comes_and_no_node_is_ready(world: World) -> None:
     world.settle(within=2)
     assert world.count("a") == 5
     assert all(node.ready for node in world.nodes.values())
+
+
+def test_a_seed_of_all_counts_where_a_group_names_none() -> None:
+    """Another one is another run, the same one is the same, and one of the group's own wins."""
+
+    def there_after_a_second(of_all: str, **own: Any) -> list[str]:
+        world = World(seed=of_all)
+        delay = {"uniform": {"min": "0s", "max": "2s"}}
+        world.apply("a", targetSize=50, cloud={"provisioningDelay": delay, **own})
+        world.one_pass("a")
+        world.now += 1_000
+        world.one_pass("a")
+        return sorted(world.nodes)
+
+    run = there_after_a_second
+    assert run("one") == run("one") != run("two")
+    assert run("one", seed="own") == run("two", seed="own") != run("one")

@@ -6,6 +6,7 @@
   all is listed once more; where it fails it is tried again
 """
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -85,6 +86,20 @@ async def test_an_older_event_is_late_unless_a_list_says_else(world: World) -> N
     world.server.patch(GROUPS, "web", {"spec": {"targetSize": 5}})
     assert world.tell()
     assert world.target() == 5
+
+
+async def test_nothing_is_sure_until_the_list_that_a_doubt_asked_for_is_there(
+    world: World,
+) -> None:
+    world.server.create(GROUPS, group("web", targetSize=1))
+    await world.intake.take_over()
+    assert world.intake.sure
+    world.intake.doubted.set()
+    listing = asyncio.create_task(world.intake.list_anew())
+    while not listing.done():
+        assert not world.intake.sure, "nodes may be listed already, and groups are of yesterday"
+        await asyncio.sleep(0)
+    assert world.intake.sure
 
 
 async def test_one_that_was_deleted_may_be_back(world: World) -> None:

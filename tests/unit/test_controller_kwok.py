@@ -1,6 +1,7 @@
 """What is known about kwok: whether it lives, and what to write into a node that is born Ready.
 
 - nothing is known at first: a scout is wanted, no node is born Ready, nobody is said to be silent
+- groups whose nodes users' Stages initialise have no scouts, and call for none
 - a scout that is answered teaches the endpoint, in time or late; one that isn't makes kwok silent,
   unless kwok is seen to be busy with other nodes; a new one is sent after a while
 - alive by Lease: one that was read has changed, and not long ago; one that hasn't for its duration
@@ -109,7 +110,7 @@ def posting(
     async def post() -> bool:
         if answer is not None:
             loop = asyncio.get_running_loop()
-            loop.call_soon(lambda: kwok.initialised(name, answer, first_sight=False))
+            loop.call_soon(lambda: kwok.initialised(name, answer, group="web", first_sight=False))
         return True
 
     return post
@@ -142,7 +143,7 @@ class TestScout:
 
     async def test_kwok_may_answer_before_the_post_does(self, kwok: KwokLink) -> None:
         async def post() -> bool:
-            kwok.initialised("web-0", ENDPOINT, first_sight=True)
+            kwok.initialised("web-0", ENDPOINT, group="web", first_sight=True)
             return True
 
         await kwok.scout("web-0", post)
@@ -182,7 +183,7 @@ class TestScout:
     ) -> None:
         await kwok.scout("web-0", posting(kwok, "web-0", answer=None))
         world.seconds += 60.0
-        kwok.initialised("web-0", ENDPOINT, first_sight=False)
+        kwok.initialised("web-0", ENDPOINT, group="web", first_sight=False)
         assert kwok.silent is None
         assert await kwok.endpoint([]) == ENDPOINT
         assert kwok.wants_scout()
@@ -224,7 +225,7 @@ class TestScout:
         assert kwok.silent is None
         assert kwok.wants_scout()
         # The node of that name is somebody else's and teaches nothing.
-        kwok.initialised("web-0", ENDPOINT, first_sight=True)
+        kwok.initialised("web-0", ENDPOINT, group="web", first_sight=True)
         assert await kwok.endpoint([]) is None
 
     async def test_that_can_not_be_posted_is_its_senders_error(self, kwok: KwokLink) -> None:
@@ -394,8 +395,8 @@ class TestAnotherKwok:
 
     async def test_no_other_node_teaches(self, kwok: KwokLink) -> None:
         # Its addresses may be of a kwok that is gone.
-        kwok.initialised("web-1", ENDPOINT, first_sight=True)
-        kwok.initialised("web-2", ENDPOINT, first_sight=False)
+        kwok.initialised("web-1", ENDPOINT, group="web", first_sight=True)
+        kwok.initialised("web-2", ENDPOINT, group="web", first_sight=False)
         assert await kwok.endpoint([]) is None
 
     async def test_another_endpoint_on_a_node_calls_for_a_scout_once(
@@ -403,14 +404,34 @@ class TestAnotherKwok:
     ) -> None:
         # Two kwoks, or a node that keeps an old address, must not make each node a scout.
         await taught(kwok, world)
-        kwok.initialised("web-1", ENDPOINT, first_sight=False)
-        kwok.initialised("web-2", OTHER, first_sight=True)
+        kwok.initialised("web-1", ENDPOINT, group="web", first_sight=False)
+        kwok.initialised("web-2", OTHER, group="web", first_sight=True)
         assert await kwok.endpoint(NODES) == ENDPOINT, "no news"
-        kwok.initialised("web-1", OTHER, first_sight=False)
+        kwok.initialised("web-1", OTHER, group="web", first_sight=False)
         assert await kwok.endpoint(NODES) is None
         assert kwok.wants_scout()
         await taught(kwok, world)
-        kwok.initialised("web-2", OTHER, first_sight=False)
+        kwok.initialised("web-2", OTHER, group="web", first_sight=False)
+        assert await kwok.endpoint(NODES) == ENDPOINT
+
+
+async def test_of_what_stages_give_to_nodes_nothing_is_learned_but_that_kwok_is_there(
+    world: World,
+) -> None:
+    kwok = KwokLink(
+        client=cast(KubeClient, world),
+        clock=world.monotonic,
+        born_ready=lambda group: group == "web",
+    )
+    kwok.initialised("own-0", OTHER, group="own", first_sight=True)
+    assert not kwok.alive
+    kwok.initialised("own-0", OTHER, group="own", first_sight=False)
+    assert kwok.alive
+    assert await kwok.endpoint(NODES) is None
+    await taught(kwok, world)
+    for port in range(1, 5):
+        each = KubeletEndpoint((("InternalIP", f"10.1.0.{port}"),), port)
+        kwok.initialised(f"own-{port}", each, group="own", first_sight=False)
         assert await kwok.endpoint(NODES) == ENDPOINT
 
 

@@ -3,6 +3,7 @@
 - a node of this cluster, a Node of a ConfigMap, or both, the ConfigMap's over the other; the
   version changes with what is found, the origin says in words what it is
 - where there is nothing, a reason and a sentence say why
+- what belongs to a node is read only where asked for; where it may not be, that is said
 - a group is woken when something changes that it copies from, and by nothing else
 
 Other clusters are in test_controller_sources_remote.py.
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 
 from kwok_operator.controller.sources.references import Missing, SourceMissingError
+from kwok_operator.core.companions import CompanionKind, Trouble
+from kwok_operator.core.livecompanions import CopiedCompanions
 from kwok_operator.core.livenodes import live_node
-from kwok_operator.models.source import RemoteCluster
+from kwok_operator.models.source import NodesSource, RemoteCluster
 from tests.fakes.apiserver import NODES
 from tests.fakes.finding import BATCH, BIG, REMOTE, World, a_world, group
 from tests.fakes.following import hurry
@@ -23,6 +26,8 @@ from tests.fakes.following import node as real_node
 from tests.fakes.waiting import until
 
 Json = dict[str, Any]
+CSI_NODES = CompanionKind.CSI_NODE.path
+SLICES = CompanionKind.RESOURCE_SLICE.path
 TEMPLATES = """
 {apiVersion: v1, kind: Node, metadata: {name: big}}
 ---
@@ -240,3 +245,39 @@ class TestWaking:
         await world.sources.keep_only(["stays"])
         world.sources.configmap_changed("templates")
         assert world.woken == ["stays"]
+
+
+class TestCompanions:
+    SOURCE = NodesSource.model_validate({"name": "web-1", "companions": True})
+
+    async def test_they_are_read_and_cleaned(self, world: World) -> None:
+        world.server.create(NODES, node("web-1"))
+        await world.find(BATCH)
+        assert await world.sources.companions(self.SOURCE) == CopiedCompanions()
+        world.server.serve(CSI_NODES, kind="CSINode")
+        world.server.serve(SLICES, kind="ResourceSlice")
+        csi_node = {"metadata": {"name": "web-1"}, "spec": {"drivers": [{"name": "a.b"}]}}
+        world.server.create(CSI_NODES, csi_node)
+        for name in ("web-1", "web-2"):
+            pool = {"name": name, "generation": 3, "resourceSliceCount": 1}
+            spec = {"driver": "a.b", "nodeName": name, "pool": pool, "devices": [{"name": "d"}]}
+            world.server.create(SLICES, {"metadata": {"name": name}, "spec": spec})
+        found = await world.sources.companions(self.SOURCE)
+        assert isinstance(found, CopiedCompanions)
+        assert [each["name"] for each in found.csi_drivers or ()] == ["a.b"]
+        assert [each.name for each in found.pools] == ["{node}"]
+
+    async def test_why_they_are_not_read_is_said(self, world: World) -> None:
+        world.server.create(NODES, node("web-1"))
+        await world.find(BATCH)
+        world.server.serve(CSI_NODES, kind="CSINode")
+        reasons = []
+        for status, times in ((403, 1), (500, 3)):
+            world.server.fail(status, times=times, resource="csinodes")
+            found = await world.sources.companions(self.SOURCE)
+            assert isinstance(found, Trouble)
+            reasons.append(found.reason)
+        another = NodesSource.model_validate({"name": "web-2", "companions": True})
+        found = await world.sources.companions(another)
+        assert isinstance(found, Trouble)
+        assert [*reasons, found.reason] == ["NotAllowed", "SourceUnreachable", "NodeNotFound"]

@@ -123,6 +123,11 @@ class TestCondition:
         assert condition.message
         assert condition.observed_generation == 7
 
+    def test_it_says_where_a_node_has_to_be_there(self) -> None:
+        _, found = conditions(autoscaled=True, known_from_one=True)
+        condition = found["Autoscalable"]
+        assert (condition.status, condition.reason) == ("True", "FromOneNode")
+
     def test_else_it_says_what_and_ready_is_as_it_was(self) -> None:
         _, found = conditions(autoscaled=True, hindrance=("TooManyInstances", "Too many. Split."))
         condition = found["Autoscalable"]

@@ -278,7 +278,7 @@ def test_status_is_small_with_half_of_two_thousand_refused_by_turns() -> None:
         )
         for n in range(MAX_REFUSED)
     ]
-    assert size(full_status(record_of(HALF_FAIL, *parts), [batch(0, 1_999)], T0)) < 10_000
+    assert size(full_status(record_of(HALF_FAIL, *parts), [batch(0, 1_999)], T0)) < 10_500
 
 
 def test_status_is_small_with_asks_that_trickle_in() -> None:

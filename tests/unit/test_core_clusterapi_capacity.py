@@ -6,6 +6,7 @@
 - whatever stands there, a group can have it, or it is left out and told
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from kwok_operator.core.clusterapi.capacity import Capacity
 from kwok_operator.core.clusterapi.keys import is_managed
+from kwok_operator.core.companions import CompanionOwner, compile_companions
+from kwok_operator.models.template import Template
 from tests.fakes.rows import each_row
 from tests.scalables import CAPACITY, MACHINE, capacity, reasons
 
@@ -239,22 +242,43 @@ class TestAmounts:
         assert ("PodsIgnored" in reasons(found)) == (seen is not None)
 
     @each_row(
-        "annotations gpu told notes",
+        "annotations gpu told",
         [
-            ({"gpu-type": "a.io/gpu", "gpu-count": "2"}, ("a.io/gpu", 2), [], []),
-            ({"gpu-count": "2"}, None, ["GpuIncomplete"], []),
-            ({"gpu-type": "a.io/gpu"}, None, ["GpuIncomplete"], []),
-            ({"gpu-type": "a.io/gpu", "gpu-count": "0"}, None, ["GpuIncomplete"], []),
-            ({"gpu-type": "gpu", "gpu-count": "1"}, None, ["UnknownResource"], []),
-            ({"dra-driver": "gpu.x", "gpu-count": "2"}, None, [], ["NotYet"]),
-            ({"csi-driver": "d=3"}, None, [], ["NotYet"]),
+            ({"gpu-type": "a.io/gpu", "gpu-count": "2"}, ("a.io/gpu", 2), []),
+            ({"gpu-count": "2"}, None, ["GpuIncomplete"]),
+            ({"gpu-type": "a.io/gpu"}, None, ["GpuIncomplete"]),
+            ({"gpu-type": "a.io/gpu", "gpu-count": "0"}, None, ["GpuIncomplete"]),
+            ({"gpu-type": "gpu", "gpu-count": "1"}, None, ["UnknownResource"]),
+            ({"dra-driver": "gpu.x", "gpu-count": "2"}, None, []),
+            ({"dra-driver": "gpu.x"}, None, ["GpuIncomplete"]),
+            ({"dra-driver": "GPU!", "gpu-count": "2"}, None, ["InvalidDriver"]),
+            ({"dra-driver": "gpu.x", "gpu-count": "1025"}, None, ["InvalidDriver"]),
         ],
     )
     def test_gpus_have_a_type_and_a_count(
-        self, annotations: dict[str, str], gpu: Any, told: list[str], notes: list[str]
+        self, annotations: dict[str, str], gpu: Any, told: list[str]
     ) -> None:
         found = capacity(MACHINE | {CAPACITY + key: text for key, text in annotations.items()})
         expected = {"type": gpu[0], "count": gpu[1]} if gpu else None
         assert found.shape.get("gpu") == expected
-        assert (reasons(found), reasons(found, notes=True)) == (told, notes)
+        assert reasons(found) == told
         assert found.known
+
+    def test_drivers_are_companions_of_the_nodes(self) -> None:
+        given = {"dra-driver": "gpu.x", "gpu-count": "2", "csi-driver": "d.x=3, e.x=0,d.x=4,f,g=-1"}
+        found = capacity(MACHINE | {CAPACITY + key: text for key, text in given.items()})
+        assert reasons(found) == ["InvalidDriver"] * 2
+        (csi, *_), (devices, *_) = (
+            compile_companions(Template.model_validate({"companions": part}), group="web")
+            for part in ({k: v} for k, v in found.companions.items())
+        )
+        owner = CompanionOwner("n", "u", "web")
+        drivers = json.loads(csi.body(owner))["spec"]["drivers"]
+        assert [(d["name"], d["allocatable"]) for d in drivers if "allocatable" in d] == [
+            ("d.x", {"count": 3})
+        ]
+        assert [d["name"] for d in drivers] == ["d.x", "e.x"]
+        spec = json.loads(devices.body(owner))["spec"]
+        assert spec["driver"] == "gpu.x"
+        assert [d["name"] for d in spec["devices"]] == ["gpu-0", "gpu-1"]
+        assert all(d["attributes"] == {"type": {"string": "gpu"}} for d in spec["devices"])

@@ -188,7 +188,7 @@ class TestOffers:
 class TestGroups:
     def test_they_carry_the_objects_labels_and_marks(self) -> None:
         labels = {"tier": "web", "kwok-operator.io/x": "y", "Bad!": "x", "odd": "a/b"}
-        annotations = BOUNDS | MACHINE | {f"{CAPACITY}dra-driver": "gpu.x"}
+        annotations = BOUNDS | MACHINE
         manifest = group(labels=labels, annotations=annotations).manifest(target=1)
         assert manifest["metadata"] == {
             "name": "prod.web",
@@ -197,7 +197,6 @@ class TestGroups:
                 "kwok-operator.io/clusterapi": "MachineDeployment/prod/web",
                 "kwok-operator.io/clusterapi-namespace": "prod",
                 "kwok-operator.io/clusterapi-cluster": "east",
-                "kwok-operator.io/dra-driver": "gpu.x",
             },
         }
         assert manifest["spec"]["guardTaint"] == {"enabled": False}

@@ -1,4 +1,4 @@
-"""What the API server would refuse in a group or a pool, said without one.
+"""What the API server would refuse in an object of one of our kinds, said without one.
 
 - every manifest of the common table gets the right answer, at the right field
 - every rule of the schema is known in Python
@@ -13,21 +13,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.constants import KIND, POOL_KIND
-from kwok_operator.core.groupcheck import check_group, check_pool, mirrors, schema_of
+from kwok_operator.constants import KIND, POOL_KIND, PROFILE_KIND
+from kwok_operator.core.groupcheck import (
+    check_group,
+    check_pool,
+    check_profile,
+    mirrors,
+    schema_of,
+)
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from tests import cloudmanifests, manifests
+from tests import cloudmanifests, manifests, podmanifests
 from tests.cloudmanifests import cloud, pool
 from tests.fakes.rows import each_row
 from tests.manifests import Manifest, group, shape
+from tests.podmanifests import profile
 
-GOOD = manifests.GOOD | cloudmanifests.GOOD
-BAD = manifests.BAD | cloudmanifests.BAD
+GOOD = manifests.GOOD | cloudmanifests.GOOD | podmanifests.GOOD
+BAD = manifests.BAD | cloudmanifests.BAD | podmanifests.BAD
+CHECKS = {KIND: check_group, POOL_KIND: check_pool, PROFILE_KIND: check_profile}
 
 
 def sentences(manifest: Manifest) -> list[str]:
-    check = check_pool if manifest["kind"] == POOL_KIND else check_group
-    return [problem.message for problem in check(manifest)]
+    return [problem.message for problem in CHECKS[manifest["kind"]](manifest)]
 
 
 def rules(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -52,7 +59,7 @@ def test_what_is_wrong_is_told_once(name: str, wrong: tuple[Manifest, str]) -> N
     assert sentence.startswith(("metadata", "spec"))
 
 
-@pytest.mark.parametrize("kind", [KIND, POOL_KIND])
+@pytest.mark.parametrize("kind", CHECKS)
 def test_every_rule_of_the_schema_is_known_here(kind: str) -> None:
     found = list(rules(schema_of(kind)))
     assert len(found) > 2
@@ -83,6 +90,10 @@ FIELD = "there is no such field"
             f"spec.targetSize: {FIELD}; known here: error, instances, outage, resources",
         ),
         (pool({"code": "x"}), f"spec.code: {FIELD}; write spec.error.code"),
+        (
+            profile({"delay": {"fixed": "1s"}}),
+            f"spec.delay: {FIELD}; write spec.start.delay or spec.termination.delay",
+        ),
         ({**group(), "metadata": {}}, "metadata.name: is missing; every object has a name"),
     ],
 )

@@ -16,6 +16,7 @@ from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.pods.fields import POD
 from kwok_operator.core.importing.pods.objects import clean_object
 from kwok_operator.core.importing.pods.shape import pod_shape
+from kwok_operator.core.importing.pods.workloads import Workloads
 from tests.unit.test_core_importing_workloads import (
     GROUP,
     IN_ZONE,
@@ -362,6 +363,25 @@ def test_pods_of_a_kind_that_could_not_be_read_come_as_replicas() -> None:
     assert [m["kind"] for m in result.manifests] == ["Namespace", "ReplicaSet"]
 
 
+def test_pods_of_a_kind_that_was_read_in_part_come_as_replicas() -> None:
+    workloads = Workloads()
+    workloads.add("StatefulSet", body_of("a", {"selector": SELECTOR}))
+    workloads.not_whole("StatefulSet")
+    for name in ("a", "b"):
+        workloads.add(*pod(f"{name}-0", owner=owned_by("StatefulSet", name)))
+    made = [m["kind"] for m in workloads.finish(groups_of={}).manifests]
+    assert made == ["Namespace", "StatefulSet", "ReplicaSet"]
+
+
+def test_two_that_would_have_one_name_are_told() -> None:
+    """A cluster that was imported into has both namespaces."""
+    both = ("kube-system", "imported-kube-system")
+    web = [body_of("web", {"selector": SELECTOR}, namespace=each, uid=each) for each in both]
+    result = imported(*(("Deployment", each) for each in web))
+    assert len(found(result, "Deployment")) == 1
+    assert reasons(result)[Reason.NAME_TAKEN] == 1
+
+
 def test_what_is_in_a_namespace_that_goes_goes() -> None:
     result = imported(
         ("Namespace", body_of("old", deletionTimestamp="2026-01-01T00:00:00Z")),
@@ -612,3 +632,10 @@ def test_namespaces_that_are_selected_by_name_are_those_that_moved() -> None:
         ["imported-kube-system", "shop"],
         None,
     ]
+
+
+def test_labels_of_a_namespace_that_every_cluster_has_are_told() -> None:
+    own = {"tier": "base", "kubernetes.io/metadata.name": "default"}
+    labelled = imported(("Namespace", {"metadata": {"name": "default", "labels": own}}))
+    assert [(n.reason, n.detail) for n in labelled.notes] == [(Reason.NAMESPACE_LABELS, "tier")]
+    assert not imported(("Namespace", {"metadata": {"name": "default"}})).notes

@@ -352,7 +352,25 @@ def test_volumes_say_where_pods_are() -> None:
     assert required_of(db) == [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
     assert required_of(cache) == [{"key": GROUP, "operator": "In", "values": ["pool-a"]}]
     assert "affinity" not in lost["spec"]
+    bound = {n.ref.name for n in result.notes if n.reason is Reason.BOUND_BY_VOLUME}
+    assert bound == {"web", "db", "cache"}
     assert Reason.VOLUMES_IN_SEVERAL_PLACES in reasons(result)
+
+
+def test_where_a_pod_was_is_no_label_of_its_own() -> None:
+    """The API server copies the node's zone to each pod that it binds."""
+    labels = {
+        "app": "web",
+        "topology.kubernetes.io/zone": "a",
+        "topology.kubernetes.io/region": "r",
+    }
+    bound, waiting = (
+        pod("bound", labels=labels),
+        pod("waiting", labels=labels, spec={"nodeName": ""}),
+    )
+    result = imported(bound, waiting)
+    of = {m["metadata"]["name"]: m["metadata"]["labels"] for m in found(result, "Pod")}
+    assert of == {"bound": {"app": "web"}, "waiting": labels}
 
 
 def test_alternatives_of_a_volume_multiply_those_of_a_pod() -> None:

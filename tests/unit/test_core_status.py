@@ -37,7 +37,11 @@ OF_THE_CLOUD = {
     ConditionType.OUTAGE: Verdict(False, "NoOutage", "It is not out."),
     ConditionType.CLOUD_SIMULATED: Verdict(True, "HeldByStage", "A Stage holds them."),
 }
-ONLY_SOMETIMES = {ConditionType.AUTOSCALABLE, *OF_THE_CLOUD}
+ONLY_SOMETIMES = {
+    ConditionType.AUTOSCALABLE,
+    ConditionType.COMPANIONS_PRESENT,
+    *OF_THE_CLOUD,
+}
 ALL = [str(kind) for kind in ConditionType if kind not in ONLY_SOMETIMES]
 IN_PLACE = {"rollout": Rollout(UpdateStrategyType.IN_PLACE), "updated": 1}
 ROLLING = {"rollout": Rollout(UpdateStrategyType.ROLLING_UPDATE, 2), "updated": 1}

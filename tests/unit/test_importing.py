@@ -224,6 +224,18 @@ async def test_namespaces_are_asked_for_alone(
     assert "bank" not in json.dumps(written(tmp_path / "out"))
 
 
+@pytest.mark.parametrize(("flag", "code"), [("--namespace", 1), ("--exclude-namespace", 0)])
+async def test_a_namespace_that_is_not_there_is_told(
+    flag: str, code: int, run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    for resource in ("deployments", "pods"):
+        server.serve(f"/apis/apps/v1/namespaces/nope/{resource}", kind="List")
+    ended, said = await run(flag, "nope")
+    assert ended == code, said
+    assert f"{flag} nope" in said
+    assert f"{flag} nope" in written(tmp_path / "out")["ledger.md"]
+
+
 async def test_namespaces_are_left_out(run: Import, tmp_path: Path) -> None:
     code, said = await run("--exclude-namespace", "bank")
     assert code == 0, said

@@ -21,14 +21,14 @@ from typing import Any
 import pytest
 
 from kwok_operator.errors import ConnectionConfigError
-from kwok_operator.importing.cluster import ATTEMPTS, Cluster, Unreadable, open_cluster
+from kwok_operator.importing.cluster import ATTEMPTS, ClusterClient, Unreadable, open_cluster
 from kwok_operator.importing.login import Login
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.certificates import SERVER_NAME, Certificates
 from tests.fakes.kubeconfigs import EXEC_V1, kubeconfig
 from tests.fakes.reflecting import Naps
 
-Opened = Callable[..., AbstractAsyncContextManager[Cluster]]
+Opened = Callable[..., AbstractAsyncContextManager[ClusterClient]]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def naps() -> Naps:
 @pytest.fixture
 def opened(server: FakeApiServer, naps: Naps, tmp_path: Path) -> Opened:
     @asynccontextmanager
-    async def open_it(rate: float = 0, **fields: Any) -> AsyncIterator[Cluster]:
+    async def open_it(rate: float = 0, **fields: Any) -> AsyncIterator[ClusterClient]:
         path = kubeconfig(tmp_path / "config", server=server.url, **fields)
         async with open_cluster(kubeconfig=path, requests_per_second=rate, sleep=naps) as cluster:
             yield cluster
@@ -55,7 +55,7 @@ def opened(server: FakeApiServer, naps: Naps, tmp_path: Path) -> Opened:
     return open_it
 
 
-async def names(cluster: Cluster, *, limit: int = 3) -> list[str]:
+async def names(cluster: ClusterClient, *, limit: int = 3) -> list[str]:
     return [item["metadata"]["name"] async for page in cluster.pages(NODES, limit) for item in page]
 
 

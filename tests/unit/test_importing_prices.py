@@ -60,7 +60,7 @@ def test_without_a_column_for_zones() -> None:
         (HEADING, ["p.csv: has no prices"]),
         ("", ["p.csv: has no prices", "write a CSV file"]),
         ("prices: 1\n", ["p.csv:1: is no list"]),
-        ("- instanceType: a\n  hourly: 1\n- 7\n", ["p.csv:1: entry 2, 7, is no object"]),
+        ("- instanceType: a\n  hourly: 1\n- 7\n", ["p.csv:3: entry 2, 7, is no object"]),
         ("- instanceType: a\n- x: 1\n", ["p.csv:1: hourly: is missing"]),
         ("- x: 1\n", ["p.csv:1: 'x' is none of"]),
         ("- instanceType: 5\n  hourly: 1\n", ["p.csv:1: instanceType: 5 must be text", "quotes"]),

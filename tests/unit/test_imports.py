@@ -9,7 +9,15 @@ from pathlib import Path
 
 from tests.fakes.kubeconfigs import kubeconfig
 
-HEAVY = ("kubernetes_asyncio", "kubernetes", "pykube", "grpc", "google.protobuf", "hpack")
+HEAVY = (
+    "kubernetes_asyncio",
+    "kubernetes",
+    "pykube",
+    "grpc",
+    "google.protobuf",
+    "hpack",
+    "kwok_operator.controlplane",
+)
 
 LOADED = f"""
 import sys

@@ -37,7 +37,7 @@ from kwok_operator.core.clusterapi.crds import emulated_crds
 from kwok_operator.core.manifests import Manifest, image_name, reference
 from kwok_operator.errors import SettingsError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.models.crd import custom_resource_definition, pool_definition
+from kwok_operator.models.crd import definitions
 from tests.fakes.apiserver import NODES
 from tests.fakes.applying import ACCOUNTS, CRDS, DEPLOYMENTS, NAMESPACES, ApplyingApiServer
 
@@ -159,7 +159,6 @@ def test_help_says_what_each_overlay_is(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_what_comes_along_is_of_this_version_and_can_be_removed() -> None:
     everything = {reference(manifest) for manifest in all_manifests()}
-    originals = [pool_definition(), custom_resource_definition()]
     for overlay in overlays():
         found = manifests(overlay)
         pods = [m["spec"]["template"]["spec"] for m in found if m["kind"] == "Deployment"]
@@ -170,7 +169,7 @@ def test_what_comes_along_is_of_this_version_and_can_be_removed() -> None:
         assert ours == {f"{INSTALL_IMAGE}:{__version__}"}, overlay
         crds = [m for m in found if m["kind"] == "CustomResourceDefinition"]
         assert [(crd["spec"], crd["metadata"]["name"]) for crd in crds] == [
-            (crd["spec"], crd["metadata"]["name"]) for crd in originals
+            (crd["spec"], crd["metadata"]["name"]) for crd in definitions()
         ], overlay
         assert list(yaml.safe_load_all(as_yaml(found))) == found, overlay
         assert {reference(manifest) for manifest in found} <= everything, overlay

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import aiohttp
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ from kwok_operator.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from kwok_operator.kube.client import MERGE_PATCH, KubeClient, LineSplitter
+from kwok_operator.kube.client import APPLY, MERGE_PATCH, KubeClient, LineSplitter
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
@@ -59,6 +60,17 @@ async def test_bytes_go_as_they_are(server: FakeApiServer, client: KubeClient) -
     assert server.seen[0].body == body
     assert server.seen[0].headers["Content-Type"] == MERGE_PATCH
     assert json.loads(answer)["metadata"]["labels"] == {"x": "y"}
+
+
+async def test_what_is_applied_is_yaml_too(server: FakeApiServer, client: KubeClient) -> None:
+    """YAML has no pairs of surrogates, and takes no control characters as they are."""
+    server.create(NODES, NODE)
+    told = "💥 \\ud83d\\ude00 \\\\💥 \x85\x7f ä"
+    body = {"metadata": {"labels": {"x": told}}}
+    with pytest.raises(ApiError, match="UnsupportedMediaType"):
+        await client.request("PATCH", f"{NODES}/a", body=body, content_type=APPLY)
+    sent = server.seen[0].body
+    assert json.loads(sent) == yaml.safe_load(sent) == body
 
 
 async def test_json_bytes_and_selectors(server: FakeApiServer, client: KubeClient) -> None:

@@ -53,6 +53,15 @@ EVERYTHING: dict[str, Any] = {
         "taint": {"key": "spot", "value": "gone", "effect": "NoExecute"},
         "atATime": 3,
     },
+    "devices": {
+        "after": {"fixed": "90s"},
+        "neverPublished": {"serials": "3"},
+        "failures": {
+            "probability": "0.01",
+            "after": {"exponential": {"mean": "6h"}},
+            "taint": {"key": "sick", "value": "", "effect": "NoSchedule"},
+        },
+    },
     "outage": True,
     "flapping": {"period": "10m", "notReady": "0.2", "nodes": "0.5"},
     "apiTrouble": True,

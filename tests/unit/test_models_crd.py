@@ -1,4 +1,5 @@
-"""The generated CustomResourceDefinitions: of groups (kng) and of pools (kpool).
+"""The generated CustomResourceDefinitions: of groups (kng), pools (kpool)
+and pods' profiles (kpp).
 
 - crds/ is what the models say, and `--check` tells when it isn't
 - the schema is structural: no references, no type missing, nothing that isn't known
@@ -19,14 +20,17 @@ from kwok_operator.models.crd import (
     custom_resource_definition,
     main,
     pool_definition,
+    profile_definition,
     render,
 )
 from tests.fakes.schema import nodes
 
 CRD = custom_resource_definition()
 POOL_CRD = pool_definition()
+PROFILE_CRD = profile_definition()
 (VERSION,) = CRD["spec"]["versions"]
 (POOL_VERSION,) = POOL_CRD["spec"]["versions"]
+(PROFILE_VERSION,) = PROFILE_CRD["spec"]["versions"]
 
 # What a v1 CRD may contain in a schema; the API server refuses or drops anything else.
 _ALLOWED = frozenset(
@@ -41,7 +45,7 @@ _ALLOWED = frozenset(
 
 ALL = {
     path: node
-    for kind, version in (("kng", VERSION), ("kpool", POOL_VERSION))
+    for kind, version in (("kng", VERSION), ("kpool", POOL_VERSION), ("kpp", PROFILE_VERSION))
     for path, node in nodes(version["schema"]["openAPIV3Schema"], kind)
 }
 SPEC = {path: node for path, node in ALL.items() if path.split(".")[1:2] == ["spec"]}
@@ -55,7 +59,7 @@ FIELDS = {
 def test_the_files_are_what_the_models_say() -> None:
     assert main(["--check"]) == 0, "run: python -m kwok_operator.models.crd"
     found = [yaml.safe_load(file.read_text()) for file in sorted(CRD_DIRECTORY.glob("*.yaml"))]
-    assert found == [POOL_CRD, CRD]
+    assert found == [POOL_CRD, CRD, PROFILE_CRD]
     listed = yaml.safe_load((CRD_DIRECTORY / "Kustomization").read_text())["resources"]
     assert set(listed) == render().keys()
     assert render() == render()
@@ -91,7 +95,12 @@ def test_the_schema_is_structural() -> None:
 
 def test_stored_defaults_and_nulls_are_the_exception() -> None:
     defaults = {path: node["default"] for path, node in ALL.items() if "default" in node}
-    assert defaults == {"kng.spec": {}, "kng.spec.autoscaling.minSize": 0, "kpool.spec": {}}
+    assert defaults == {
+        "kng.spec": {},
+        "kng.spec.autoscaling.minSize": 0,
+        "kpool.spec": {},
+        "kpp.spec": {},
+    }
     objects = {
         path
         for path, node in FIELDS.items()
@@ -104,10 +113,14 @@ def test_stored_defaults_and_nulls_are_the_exception() -> None:
     presence_counts |= {f"{source}.configMap", f"{source}.nodes"}
     presence_counts |= {f"{source}.nodes.{way}" for way in ("selector", "annotation", "cluster")}
     cloud = "kng.spec.cloud"
-    delays = {p for p in objects if p.startswith(cloud) and "fixed" in ALL[p]["properties"]}
-    presence_counts |= delays | {p for p in objects if p.rpartition(".")[0] in delays}
+    delays = {path for path, node in ALL.items() if "fixed" in node.get("properties", ())}
+    presence_counts |= {p for p in objects if p in delays or p.rpartition(".")[0] in delays}
     failures = ("neverRegisters", "neverReady", "slowDeletion")
     presence_counts |= {f"{cloud}.flapping", *(f"{cloud}.failures.{what}" for what in failures)}
+    presence_counts |= {f"{cloud}.devices.{what}" for what in ("neverPublished", "failures")}
+    usage = "kpp.spec.usage"
+    presence_counts |= {"kpp.spec.namespaceSelector", "kpp.spec.podSelector"}
+    presence_counts |= {p for p in objects if p.startswith(f"{usage}.")}
     assert {path for path in objects if not ALL[path].get("nullable")} == presence_counts
     assert not [p for p, n in ALL.items() if n.get("nullable") and n.get("type") != "object"]
 
@@ -139,7 +152,7 @@ def test_what_rules_read_is_bounded() -> None:
         if "additionalProperties" in node:
             assert node["maxProperties"] <= 128, path
         if node.get("type") == "integer":
-            assert node["minimum"] == 0, path
+            assert node["minimum"] in (0, 1), path
             assert node["maximum"] <= 1_000_000, path
 
 
@@ -149,7 +162,11 @@ def test_fields_are_those_of_the_contract() -> None:
         " cloud".split()
     )
     assert set(ALL["kpool.spec"]["properties"]) == {"instances", "resources", "error", "outage"}
-    assert set(ALL["kng.spec.template"]["properties"]) == {"from", "node", "shape", "keepImages"}
+    profile = "namespaceSelector podSelector nodeGroups priority seed start run failures"
+    assert set(ALL["kpp.spec"]["properties"]) == set(f"{profile} termination usage".split())
+    assert set(ALL["kng.spec.template"]["properties"]) == set(
+        "from node shape companions network keepImages bornReady".split()
+    )
     assert set(ALL["kng.spec.template.from"]["properties"]) == {"configMap", "nodes"}
     assert set(ALL["kng.spec.scaleDown"]["properties"]) == {"order", "nodesToDelete", "pods"}
     fields = {"minSize", "maxSize", "options", "gpuLabel", "gpuTypes"}
@@ -185,6 +202,10 @@ def test_columns() -> None:
     assert shown == ["INSTANCES", "LIMIT", "REFUSED", "OUTAGE", "AGE"]
     assert wide == ["CPU", "CPU-LIMIT", "GPU", "GPU-LIMIT"]
 
+    columns = PROFILE_VERSION["additionalPrinterColumns"]
+    shown = [c["name"] for c in columns if not c.get("priority")]
+    assert shown == ["PRIORITY", "STAGES", "COMPILED", "PRESENT", "AGE"]
+
 
 def test_names_and_subresources() -> None:
     assert POOL_CRD["metadata"]["name"] == "kwokcapacitypools.kwok-operator.io"
@@ -192,6 +213,11 @@ def test_names_and_subresources() -> None:
     assert POOL_CRD["spec"]["names"]["shortNames"] == ["kpool"]
     assert POOL_CRD["spec"]["names"]["categories"] == ["kwok"]
     assert POOL_VERSION["subresources"] == {"status": {}}
+    assert PROFILE_CRD["metadata"]["name"] == "kwokpodprofiles.kwok-operator.io"
+    assert PROFILE_CRD["spec"]["scope"] == "Cluster"
+    assert PROFILE_CRD["spec"]["names"]["shortNames"] == ["kpp"]
+    assert PROFILE_CRD["spec"]["names"]["categories"] == ["kwok"]
+    assert PROFILE_VERSION["subresources"] == {"status": {}}
     assert CRD["metadata"]["name"] == "kwoknodegroups.kwok-operator.io"
     assert CRD["spec"]["scope"] == "Cluster"
     assert CRD["spec"]["names"]["shortNames"] == ["kng"]

@@ -78,7 +78,7 @@ def test_every_field_is_read() -> None:
             "node": {"metadata": {"labels": {"tier": "batch"}}},
             "shape": {
                 "reserved": {"cpu": "500m", "memory": "2Gi", "ephemeralStorage": "1Gi"},
-                "gpu": {"type": "nvidia.com/gpu", "count": 8},
+                "gpu": {"type": "nvidia.com/gpu", "count": 8, "dra": True, "profile": "H100"},
                 "resources": {"example.com/fpga": "2"},
                 "labels": {"example.com/pool": ""},
                 "taints": [{"key": "gpu", "value": "", "effect": "NoExecute"}],
@@ -86,6 +86,7 @@ def test_every_field_is_read() -> None:
             | {"cpu": "8", "memory": "32Gi", "ephemeralStorage": "100Gi", "maxPods": 58}
             | {"arch": "arm64", "os": "linux", "zone": "eu-west-1b", "instanceType": "p4d"},
             "keepImages": True,
+            "bornReady": False,
         },
         "guardTaint": {"enabled": False, "key": "k", "value": "", "effect": "NoExecute"},
         "scaleDown": {"order": "OldestFirst", "nodesToDelete": ["b", "a", "b"], "pods": "Delete"},
@@ -104,11 +105,16 @@ READABLE = """
     target that is text, paused that is text, flag that is text, outage that is text,
     instances that are text, outage of a pool,
     target above the bound, bounds that cross, reserved above capacity, reserved memory,
-    reserved disk, hostname label, group label, key of a label, native resource, gpu twice,
+    reserved disk, no range, a prefix with a nought, IPv4 as IPv6,
+    range from its middle, nodes from a middle, two addresses,
+    blocks above the range, blocks below an address, hostname label, group label, key of a label,
+    native resource, gpu twice,
+    devices of another's GPU, profile of no devices, 65 GPUs as devices,
     taint twice, no source, no node, two ways to a node, In without values, Exists with values,
     delay without a kind, two kinds of delay, uniform upside down, lognormal upside down,
     lognormal of nothing, failure of nobody, never ready; and nobody, late twice,
-    two kinds of interruption, name of a resource, resource without a name
+    two kinds of interruption, a device's attribute with two values, name of a resource,
+    resource without a name
 """
 """What the API server alone refuses: names, unknown fields, text for numbers, rules over fields."""
 

@@ -70,9 +70,10 @@ def test_no_source_is_none() -> None:
 
 
 def test_it_is_written_as_it_was_read() -> None:
+    annotation, cluster = {"key": "team", "value": "ads"}, {"secretName": "prod"}
     written = {
         "configMap": {"name": "templates", "key": "nodes"},
-        "nodes": {"annotation": {"key": "team", "value": "ads"}, "cluster": {"secretName": "prod"}},
+        "nodes": {"annotation": annotation, "cluster": cluster, "companions": True},
     }
     assert read(**written).dump() == written
 

@@ -105,6 +105,12 @@ async def test_it_comes_and_goes_with_the_consent(world: Labelled) -> None:
     await world.says("a", None)
 
 
+async def test_what_the_protocol_cant_carry_from_zero_is_told(world: Labelled) -> None:
+    companions = {"csiNode": {"drivers": [{"name": "csi.example.com"}]}}
+    world.create("a", autoscaling={}, targetSize=0, template={"companions": companions})
+    assert "minSize to 1" in await world.says("a", "FromOneNode")
+
+
 async def test_instances_are_counted(world: Labelled, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 4 MiB, what four instances of this group take."""
     most = autoscalable.answer_size(4, id_length=len("kwok:a-0000-000000"))

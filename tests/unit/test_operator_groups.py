@@ -140,7 +140,8 @@ async def test_a_group_that_nests_too_deep_stops_nobody(
     for name in ("deep", "web"):
         told = f"Unreadable: group={name} it nests deeper than 400 levels"
         assert any(line.startswith(told) for line in caplog.messages)
-    assert not any(record.exc_info for record in caplog.records)
+    # asyncio tells of tasks of other tests, too, whenever these are swept up.
+    assert not any(record.exc_info for record in caplog.records if record.name != "asyncio")
     assert world.server.calls["watch", "kwoknodegroups"] == 1
 
 

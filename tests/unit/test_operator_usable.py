@@ -5,11 +5,13 @@
 - what fails, or has changed in between, is looked at again; what others have put there stays
 - a refusal stops nobody, and no name is used twice because of it
 - where kwok gives no sign of life, nodes keep the taint, whoever made them Ready
+- nodes that are not to be born Ready are left to kwok, and take pods as soon as it has made them so
 
 Which patch it is is in test_core_usable.py.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -166,3 +168,20 @@ async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
     assert world.status["readyReplicas"] == 1
     assert tainted(world) == [name]
     assert not (world.server.calls - calls)["get", "nodes"], "nobody has tried"
+
+
+async def test_nodes_that_are_not_to_be_born_ready_are_initialised_by_kwok(world: World) -> None:
+    spec = {"targetSize": SIZE, "template": {"bornReady": False}}
+    world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": spec})
+    await world.settled(SIZE)
+    assert not tainted(world)
+    posts = [
+        seen for seen in world.server.seen if seen.verb == "create" and seen.resource == "nodes"
+    ]
+    bodies = [json.loads(seen.body) for seen in posts if "dryRun" not in seen.query]
+    assert len(bodies) == SIZE
+    for body in bodies:
+        assert body["status"].keys().isdisjoint({"conditions", "addresses", "daemonEndpoints"})
+    world.server.patch(GROUPS, NAME, {"spec": {"template": {"bornReady": True}}})
+    world.scale(2 * SIZE)
+    await world.settled(2 * SIZE)

@@ -18,12 +18,17 @@ from kwok_operator.controller.runtime.preflight import (
     needed_for_emulation,
 )
 from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP
-from tests.e2e.grants import CLUSTERAPI, DEPLOY, FILES, granted
+from tests.e2e.grants import CLUSTERAPI, COMPANIONS, DEPLOY, FILES, PROFILES, granted
 from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM
 from tests.fakes.rows import each_row
 
-GRANTS = granted() + granted({OPERATOR: CLUSTERAPI})
-ALL_FILES = [*(file for files in FILES.values() for file in files), *CLUSTERAPI]
+GRANTS = granted() + granted({OPERATOR: (*CLUSTERAPI, COMPANIONS, PROFILES)})
+ALL_FILES = [
+    *(file for files in FILES.values() for file in files),
+    *CLUSTERAPI,
+    COMPANIONS,
+    PROFILES,
+]
 EMULATE, MIRROR = "kwok-operator-clusterapi-emulate", "kwok-operator-clusterapi-mirror"
 OBJECTS = [item for file in ALL_FILES for item in yaml.safe_load_all((DEPLOY / file).read_text())]
 
@@ -51,11 +56,16 @@ def test_no_right_becomes_another() -> None:
 
 def test_what_only_an_option_needs_is_a_component() -> None:
     apart = (OPERATOR, SHIM, EMULATE, MIRROR)
-    optional = {g.role: (g.resource, g.namespace) for g in GRANTS if g.role not in apart}
+    optional = {(g.role, g.resource, g.namespace) for g in GRANTS if g.role not in apart}
     assert optional == {
-        "kwok-operator-delete-pods": ("pods", ""),
-        "kwok-operator-hold-stage": ("stages", ""),
-        "kwok-operator-remote-templates": ("secrets", NAMESPACE),
+        ("kwok-operator-companions", "csinodes", ""),
+        ("kwok-operator-companions", "resourceslices", ""),
+        ("kwok-operator-delete-pods", "pods", ""),
+        ("kwok-operator-hold-stage", "stages", ""),
+        ("kwok-operator-pod-profiles", "clusterresourceusages", ""),
+        ("kwok-operator-pod-profiles", "namespaces", ""),
+        ("kwok-operator-pod-profiles", "stages", ""),
+        ("kwok-operator-remote-templates", "secrets", NAMESPACE),
     }
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.importing.traces.recording import TraceRecorder
-from kwok_operator.core.importing.traces.replaying import Replay, Request, Settings, Verb
+from kwok_operator.core.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
 from kwok_operator.core.importing.traces.trace import (
     KINDS as TRACED,
 )
@@ -111,7 +111,7 @@ def told(steps: Sequence[tuple[str, int, int]], *, before: int) -> Story:
 
 
 def requests(lines: Sequence[Line], **settings: Any) -> list[Request]:
-    replay = Replay(Settings(**settings), clean=CLEAN)
+    replay = Replay(ReplayOptions(**settings), clean=CLEAN)
     return list(replay.requests((f"line {n}", line) for n, line in enumerate(lines, start=1)))
 
 
@@ -283,7 +283,7 @@ def test_between_parts_what_ended_stays_and_what_is_missing_goes() -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    replay, lines = Replay(Settings(), clean=CLEAN), list(START)
+    replay, lines = Replay(ReplayOptions(), clean=CLEAN), list(START)
     for number in range(3):
         pod = Key("Pod", "shop", f"w-{number}")
         lines += [event(Happening.CREATE, number, pod, prefix="w-")]
@@ -293,7 +293,7 @@ def test_what_is_gone_is_forgotten() -> None:
 
 
 def test_lines_about_what_nobody_saw_coming_are_counted() -> None:
-    replay = Replay(Settings(), clean=CLEAN)
+    replay = Replay(ReplayOptions(), clean=CLEAN)
     lines = [*START, Gap(5.0, 2.0, "Pod", True), Gap(6.0, 1.0, "Job", False)]
     lines += [event(Happening.SCALE, 7, replicas=1, late=True), event(Happening.DELETE, 8)]
     assert list(replay.requests(("", line) for line in lines)) == []

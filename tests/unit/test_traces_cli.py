@@ -84,6 +84,16 @@ def test_what_can_not_be_played_is_no_success(
     assert main(["replay", "--dry-run", str(tmp_path / "nowhere")]) == 2
 
 
+def test_a_trace_that_was_cut_off_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = Path(__file__).parents[2] / "deploy/samples/traces/rush-hour.jsonl"
+    trace = tmp_path / "trace.jsonl"
+    trace.write_bytes(sample.read_bytes()[:-10])
+    assert main(["replay", "--dry-run", str(trace)]) == 1
+    assert "ends in the middle" in capsys.readouterr().err
+
+
 def test_a_dry_run_prints_requests(capsys: pytest.CaptureFixture[str]) -> None:
     sample = Path(__file__).parents[2] / "deploy/samples/traces/rush-hour.jsonl"
     assert main(["replay", "--dry-run", "--speed", "10", str(sample)]) == 0

@@ -292,3 +292,12 @@ def test_without_msgpack_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_bytes(simkube())
     with pytest.raises(SettingsError, match=r"msgpack.*kwok-operator\[traces\]"):
         read(path)
+
+
+def test_parts_that_are_there_are_told_before_anything_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "t-0007.jsonl.gz").touch()
+    with pytest.raises(SettingsError, match="t-0007"):
+        TraceWriter(tmp_path / "t.jsonl.gz", parts=True).open_part()
+    writer = TraceWriter(tmp_path / "other.jsonl.gz", parts=True)
+    writer.open_part()
+    writer.close()

@@ -363,3 +363,21 @@ async def test_a_signal_ends_the_program_and_its_file(
     )
     _, errors = await again.communicate()
     assert (again.returncode, b"is there already" in errors) == (2, True)
+
+
+async def test_one_that_is_stopped_before_all_is_read_leaves_nothing(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    """A trace of some kinds alone would pass for a whole one."""
+    server.hold(verb="list", resource="pods")
+    path, output = kubeconfig(tmp_path / "config", server=server.url), tmp_path / "t.jsonl"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "kwok_operator", "record", "--kubeconfig", path, "--output", str(output)),
+        stderr=subprocess.PIPE,
+    )
+    await until(lambda: server.calls["list", "pods"] > 0)
+    process.send_signal(signal.SIGTERM)
+    _, errors = await process.communicate()
+    assert process.returncode == 130, errors
+    assert not output.exists()

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.core.importing.traces.replaying import Replay, Request, Settings, Verb
+from kwok_operator.core.importing.traces.cleaning import cleaner
+from kwok_operator.core.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
 from kwok_operator.core.importing.traces.trace import (
     KINDS,
     Event,
@@ -207,6 +208,20 @@ async def test_a_namespace_that_is_there_will_do(server: FakeApiServer, player: 
     assert server.objects(NAMESPACES)["shop"]["metadata"].get("labels") is None
 
 
+async def test_a_namespace_that_is_going_is_waited_for(
+    server: FakeApiServer, player: Player
+) -> None:
+    server.create(NAMESPACES, {"metadata": {"name": "shop", "finalizers": ["test/held"]}})
+    old = server.objects(NAMESPACES)["shop"]["metadata"]["uid"]
+    server.delete(NAMESPACES, "shop")
+    playing = asyncio.create_task(player.play(event("create", 0, pod("a"))))
+    await until(lambda: player.asked("namespaces").count(("create", "shop")) >= 2)
+    assert not player.asked("pods")
+    server.patch(NAMESPACES, "shop", {"metadata": {"finalizers": None}})
+    assert not (await playing).refused
+    assert server.objects(NAMESPACES)["shop"]["metadata"]["uid"] != old
+
+
 async def test_what_is_refused_is_counted_and_the_rest_goes_on(
     server: FakeApiServer, player: Player
 ) -> None:
@@ -313,7 +328,7 @@ async def test_the_latest_are_shown(player: Player) -> None:
     for number in range(100):
         report.timed(late_request(number), number / 100)
     assert [round(error, 2) for error, *_ in report.worst] == [0.99, 0.98, 0.97, 0.96, 0.95]
-    text = "\n".join(summary(Replay(Settings(), clean=CLEAN), Told(), report))
+    text = "\n".join(summary(Replay(ReplayOptions(), clean=CLEAN), Told(), report))
     assert "p50 0.480 s, p99 0.980 s, max 0.990 s" in text
     assert "later than 0.25 s: 74 of 103" in text
 
@@ -339,7 +354,14 @@ async def test_clean_deletes_what_replays_have_made(server: FakeApiServer, playe
     high = {"metadata": {"name": "high", "labels": labels}, "value": 1}
     server.create(KINDS["PriorityClass"].path, high)
     server.create(MINE, {"metadata": {"name": "ours"}})
-    gone, wrong = await remove(kubeconfig=player.config, context=None, tell=lambda _: None)
+    server.patch(NAMESPACES, "shop", {"metadata": {"finalizers": ["test/held"]}})
+    removing = asyncio.create_task(
+        remove(kubeconfig=player.config, context=None, tell=lambda _: None)
+    )
+    await until(lambda: server.calls["list", "namespaces"] > 3)
+    assert not removing.done()
+    server.patch(NAMESPACES, "shop", {"metadata": {"finalizers": None}})
+    gone, wrong = await removing
     deleted = [(seen.resource, seen.name) for seen in server.seen if seen.verb == "delete"]
     assert sorted(deleted) == [
         ("namespaces", "shop"),
@@ -348,3 +370,22 @@ async def test_clean_deletes_what_replays_have_made(server: FakeApiServer, playe
     ]
     assert not server.objects(MINE)
     assert (gone, wrong) == (3, {})
+
+
+async def test_namespaces_are_called_alike_in_objects_and_in_what_asks_for_them() -> None:
+    """What is in kube-system goes where import brings it, and a prefix is before all of them."""
+    near = {"namespaces": ["kube-system", "shop"], "topologyKey": "zone", "labelSelector": {}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    body = {"kind": "Pod", "spec": {"containers": [{}], "affinity": affinity}}
+    shape = shape_of(body)
+    key = Key("Pod", "kube-system", "a")
+    lines: list[Line] = [Header(start=0), shape, Event(1, Happening.CREATE, key, shape.id)]
+    told = Replay(ReplayOptions(namespace_prefix="rp-"), clean=cleaner(groups_of={}))
+    made = {r.key.kind: r for r in told.requests([("", line) for line in lines])}
+    assert made["Pod"].key.namespace == "rp-imported-kube-system"
+    assert made["Namespace"].key.name == "rp-imported-kube-system"
+    assert made["Pod"].body is not None
+    (term,) = made["Pod"].body["spec"]["affinity"]["podAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["namespaces"] == ["rp-imported-kube-system", "rp-shop"]

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from kwok_operator.cli.main import main
 from kwok_operator.cli.validate import table
 from kwok_operator.core.validation import ValidationReport, validate
-from tests import cloudmanifests, manifests
+from tests import cloudmanifests, manifests, podmanifests
 from tests.fakes.rows import each_row
 from tests.manifests import Manifest
 
-GOOD = manifests.GOOD | cloudmanifests.GOOD
+GOOD = manifests.GOOD | cloudmanifests.GOOD | podmanifests.GOOD
 
 CONFIG = """\
 apiVersion: v1
@@ -70,6 +70,15 @@ metadata: {name: zone-b}
 spec:
   instances: 5
 """
+PROFILE = """\
+apiVersion: kwok-operator.io/v1alpha1
+kind: KwokPodProfile
+metadata: {name: web}
+spec:
+  start:
+    delay: {fixed: 5s}
+"""
+APP, OTHER = ({"matchLabels": {"app": name}} for name in ("web", "batch"))
 
 
 def report(*texts: str) -> ValidationReport:
@@ -164,7 +173,7 @@ class TestGroups:
     @each_row("name manifest", GOOD.items())
     def test_what_the_api_server_takes(self, name: str, manifest: Manifest) -> None:
         found = report(yaml.safe_dump(manifest))
-        assert (found.findings, len(found.rows) + found.pools) == ((), 1)
+        assert (found.findings, len(found.rows) + found.pools + found.profiles) == ((), 1)
 
     def test_a_list_as_kubectl_prints_it(self) -> None:
         items = [GOOD["longest name"], manifests.BAD["unknown field"][0]]
@@ -234,6 +243,44 @@ class TestGroups:
         found = report(f"{GROUP}    from: {{{source}}}\n")
         assert found.findings == ()
         assert note in found.notes[0]
+
+
+class TestProfiles:
+    def test_what_is_wrong_is_told_with_its_line(self) -> None:
+        odd = PROFILE.replace("fixed", "fixd") + "  failures:\n    - {type: Error}\n"
+        assert said(PROFILE, odd) == [
+            "f1.yaml:3: metadata.name: web stands in f0.yaml already",
+            "f1.yaml:6: spec.start.delay.fixd: there is no such field; did you mean fixed?",
+            "f1.yaml:8: spec.failures[0]: must have probability, indexes or both, to say which pods"
+            " fail",
+        ]
+
+    @each_row(
+        "first second words",
+        [
+            ({}, {"podSelector": APP}, "the profile a holds for all pods"),
+            ({"podSelector": APP}, {}, "pods that are also of a live by that"),
+            ({"podSelector": APP}, {"podSelector": OTHER}, None),
+            ({}, {"priority": 1, "podSelector": APP}, "pods that are also of b live by that"),
+            ({"namespaceSelector": APP}, {}, "pods that are also of a live by that"),
+            ({"namespaceSelector": APP}, {"namespaceSelector": OTHER}, None),
+            ({"nodeGroups": ["gpu"]}, {"podSelector": APP}, "pods that are also of a live by that"),
+            ({"failures": [{"type": "Error", "probability": "0.6"}] * 2}, None, "add up to more"),
+            ({"nodeGroups": ["gpu"]}, None, "KwokNodeGroup gpu is not among the files"),
+            ({"nodeGroups": ["batch"]}, None, None),
+        ],
+    )
+    def test_profiles_are_looked_at_together(
+        self, first: Manifest, second: Manifest | None, words: str | None
+    ) -> None:
+        profiles = [podmanifests.profile(first, name="a")]
+        profiles += [podmanifests.profile(second, name="b")] if second is not None else []
+        found = report(yaml.safe_dump_all(profiles), GROUP)
+        assert (found.findings, found.profiles) == ((), len(profiles))
+        told = [note for note in found.notes if words and words in note]
+        assert len(told) == (words is not None)
+        rest = [note for note in found.notes if "not among the files" not in note]
+        assert words is not None or rest == []
 
 
 class TestProviderConfigs:
@@ -306,6 +353,20 @@ def test_plain_nodes_are_checked_alone() -> None:
 def test_a_configmap_that_nobody_names_may_have_nodes() -> None:
     (sentence,) = said(TEMPLATES.replace("cpu: 8", "cpu: 8 cores"))
     assert "'8 cores' is not a quantity" in sentence
+
+
+@pytest.mark.parametrize("kind", ["group", "configmap", "node"])
+def test_what_kwok_says_of_a_node_is_not_copied_and_noted_once(kind: str) -> None:
+    status = "status: {conditions: [{type: Ready}], phase: Running, nodeInfo: {kubeletVersion: v1}}"
+    plain, telling = {
+        "group": (GROUP, f"{GROUP}    node: {{{status}}}\n"),
+        "configmap": (TEMPLATES, TEMPLATES.replace("status: {", f"{status[:-1]}, ")),
+        "node": (NODE, 3 * f"{NODE.replace('status: {', f'{status[:-1]}, ')}---\n"),
+    }[kind]
+    assert not any("not copied" in note for note in report(plain).notes)
+    (note,) = [note for note in report(telling).notes if "not copied" in note]
+    assert "status.conditions, status.phase, status.nodeInfo.kubeletVersion;" in note
+    assert not report(telling).findings
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from kwok_operator.controller.observed.observation import Memory, Observation
 from kwok_operator.core.cloud.annotations import Mark
 from kwok_operator.core.cloud.asking import Asked, SettledRequests, settle
 from kwok_operator.core.cloud.desired import Upkeep
-from kwok_operator.core.cloud.draws import instance_seed
+from kwok_operator.core.cloud.draws import group_seed, instance_seed
 from kwok_operator.core.cloud.life import deletion_delay
 from kwok_operator.core.cloud.record import CloudRecord, outstanding
 from kwok_operator.core.cloud.shaping import Hold, needs_shaping
@@ -67,10 +67,11 @@ class _Known:
 
 
 class Clouds:
-    """The clouds of all groups."""
+    """The clouds of all groups. `seed` is for groups that name none, beside their names."""
 
-    def __init__(self, *, store: GroupStore, cache: NodeCache) -> None:
+    def __init__(self, *, store: GroupStore, cache: NodeCache, seed: str = "") -> None:
         self._store = store
+        self._seed = seed
         self._cache = cache
         self._known: dict[str, _Known] = {}
         self.pools: Pools
@@ -91,7 +92,7 @@ class Clouds:
         self, group: Group, memory: Memory, seen: Observation, *, now: int
     ) -> ObservedCloud | None:
         """None for a group that has no simulated cloud, and nothing left of one."""
-        cloud = in_force(group.spec)
+        cloud = self.in_force(group)
         if cloud is None and memory.status.cloud is None and not seen.marked and not seen.stuck:
             return None
         known = self._of(group)
@@ -106,6 +107,10 @@ class Clouds:
         cap = cloud.interruptions.at_a_time if cloud.interruptions else None
         nodes = known.upkeep.find(marks, at_a_time=cap, outage_since=since, now=now)
         return ObservedCloud(now=now, cloud=cloud, outage_since=since, outage=verdict, nodes=nodes)
+
+    def in_force(self, group: Group) -> Cloud | None:
+        seed = group_seed(self._seed, group=group.name) if self._seed else None
+        return in_force(group.spec, seed=seed)
 
     async def decide(
         self,
@@ -127,7 +132,7 @@ class Clouds:
         known = self._of(group)
         postpone, leaving, late = self._deletions(group, seen, plan, observed)
         each = self._each(observed.cloud, node or memory.status.resolved_template)
-        asked = _asked(group, memory, seen, plan, late=late, each=each)
+        asked = _asked(group, memory, seen, plan, cloud=self.in_force(group), late=late, each=each)
         settled = settle(
             asked,
             self._record(known, memory.status),
@@ -335,6 +340,7 @@ def _asked(
     seen: Observation,
     plan: Plan,
     *,
+    cloud: Cloud | None,
     late: Sequence[int],
     each: Amounts,
 ) -> Asked:
@@ -343,7 +349,7 @@ def _asked(
     batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
     return Asked(
         group=group.name,
-        cloud=in_force(group.spec),
+        cloud=cloud,
         pending=plan.pending,
         first_new=memory.status.next_serial,
         arrived=here,

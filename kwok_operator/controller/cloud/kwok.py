@@ -47,11 +47,22 @@ SILENT = (
 
 
 class KwokLink:
-    """What is known about kwok. `clock` gives monotonic seconds."""
+    """What is known about kwok.
 
-    def __init__(self, *, client: KubeClient, clock: Callable[[], float]) -> None:
+    `clock` gives monotonic seconds. `born_ready` says of a group whether its nodes may be; where
+    they may not, users' Stages give them what they like, from which nothing is learned.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        clock: Callable[[], float],
+        born_ready: Callable[[str], bool] = lambda group: True,
+    ) -> None:
         self._client = client
         self._clock = clock
+        self._born_ready = born_ready
         self._endpoint: KubeletEndpoint | None = None
         self._doubted: set[KubeletEndpoint] = set()
         """Endpoints seen on other nodes that a scout was or will be asked about: once for each."""
@@ -139,14 +150,21 @@ class KwokLink:
             if not posted:
                 self._scouts.pop(name, None)
 
-    def initialised(self, name: str, endpoint: KubeletEndpoint, *, first_sight: bool) -> None:
+    def initialised(
+        self, name: str, endpoint: KubeletEndpoint, *, group: str, first_sight: bool
+    ) -> None:
         """A node is Ready and has this endpoint; see NodeCache."""
         answered = self._scouts.get(name)
         if answered is not None:
             self._learn(name, endpoint)
             if not answered.done():
                 answered.set_result(None)
-        elif not first_sight and endpoint != self._endpoint and endpoint not in self._doubted:
+        elif first_sight:
+            return
+        elif not self._born_ready(group):
+            self._alive_at = self._clock()
+            self._trust()
+        elif endpoint != self._endpoint and endpoint not in self._doubted:
             logger.info("kubelet endpoint in doubt: node=%s port=%d", name, endpoint.port)
             self._doubted.add(endpoint)
             self._send_scout()

@@ -60,6 +60,11 @@ class GroupStore:
         """The GPU labels of groups that cluster-autoscaler may drive and that set one, by name."""
         return self._gpu_labels
 
+    def are_born_ready(self, name: str) -> bool:
+        """Whether the group's nodes may be Ready in their first write; if it is known."""
+        group = self._groups.get(name)
+        return group is None or group.spec.template.are_born_ready
+
     def __len__(self) -> int:
         return len(self._groups)
 

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from kwok_operator import constants
 from kwok_operator.core.cloud.annotations import Mark, mark_of
 from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.network import HeldAddresses
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NODES, NodeView
 
@@ -51,8 +52,13 @@ class NodeRecord:
     held: bool
     endpoint: KubeletEndpoint | None
     mark: Mark | None = None
+    created: int = 0
+    """Epoch seconds."""
     tainted: bool = False
     unreachable: bool = False
+    pod_cidr: str = ""
+    address: str = ""
+    """The InternalIP, of one with a podCIDR."""
 
     @property
     def usable(self) -> bool:
@@ -82,9 +88,16 @@ def record_of(node: NodeView) -> NodeRecord:
         held=node.deleting and bool(node.finalizers),
         endpoint=endpoint,
         mark=mark,
+        created=int(node.created),
         tainted=node.not_ready_taint,
         unreachable=node.unreachable_taint,
+        pod_cidr=node.pod_cidr,
+        address=_internal_ip(node) if node.pod_cidr else "",
     )
+
+
+def _internal_ip(node: NodeView) -> str:
+    return next((address for kind, address in node.addresses if kind == "InternalIP"), "")
 
 
 RECORDS: Final = NODES.then(record_of)
@@ -103,15 +116,17 @@ def _shared(endpoint: KubeletEndpoint) -> KubeletEndpoint:
 
 
 class Initialised(Protocol):
-    def __call__(self, name: str, endpoint: KubeletEndpoint, *, first_sight: bool) -> None: ...
+    def __call__(
+        self, name: str, endpoint: KubeletEndpoint, *, group: str, first_sight: bool
+    ) -> None: ...
 
 
 class NodeCache:
     """Nodes by group (the value of their label) and name.
 
     `changed(group)` is called when something happened that the group may have to act upon,
-    `initialised(name, endpoint, first_sight=...)` when a Ready node has a kubelet endpoint that it
-    did not have before: at first sight it may be one that we gave it, later it can only be kwok's.
+    `initialised(name, endpoint, ...)` when a Ready node has a kubelet endpoint that it did not have
+    before: at first sight it may be one that we gave it, later it can only be kwok's.
     """
 
     def __init__(
@@ -125,6 +140,8 @@ class NodeCache:
         self._groups: dict[str, dict[str, NodeRecord]] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._removed: OrderedDict[str, int] = OrderedDict()
+        self.addresses = HeldAddresses()
+        """Those of the nodes, and of those that are being made."""
 
     def group(self, name: str) -> Mapping[str, NodeRecord]:
         """The nodes labelled with a group's name, whoever made them."""
@@ -194,6 +211,14 @@ class NodeCache:
             new.group = intern(group)
             self._put(new, None)
 
+    def release(self, name: str) -> None:
+        """The node that was to be made is not: only one that is there has addresses."""
+        known = self._nodes.get(name)
+        if known is None:
+            self.addresses.remove(name)
+        else:
+            self.addresses.put(name, known.pod_cidr, known.address)
+
     def deleted(self, name: str, *, gone: bool = False) -> None:
         """The API server took our DELETE; `gone` where it did not know the node any more."""
         if gone:
@@ -223,13 +248,15 @@ class NodeCache:
     def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
         self._groups.setdefault(new.group, {})[new.name] = new
         self._nodes[new.name] = new
+        if new.pod_cidr:
+            self.addresses.put(new.name, new.pod_cidr, new.address)
         if old is not None and old.uid == new.uid:
             new.deleting |= old.deleting
         else:
             old = None
         endpoint = new.endpoint if new.owner and new.ready else None
         if endpoint is not None and (old is None or old.endpoint != endpoint):
-            self._initialised(new.name, endpoint, first_sight=old is None)
+            self._initialised(new.name, endpoint, group=new.group, first_sight=old is None)
         if old is None or _news(old) != _news(new):
             self._changed(new.group)
 
@@ -241,6 +268,8 @@ class NodeCache:
         del group[name]
         if not group:
             del self._groups[record.group]
+        if record.pod_cidr:
+            self.addresses.remove(name)
         self._removed[name] = max(version, record.resource_version)
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)

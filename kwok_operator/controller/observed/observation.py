@@ -13,7 +13,7 @@ from typing import Final
 
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import ObservedGroup
+from kwok_operator.core.plan import ObservedGroup, Places
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import KwokNodeGroupStatus
@@ -50,7 +50,8 @@ class Memory:
 
     `status` is what the API server holds as far as we know, as of `status_version`; the group was
     seen as of `group_version`. `seen` are
-    serials of open batches whose node was there; `taken` those whose name somebody else holds.
+    serials of open batches whose node was there; `taken` those whose name somebody else holds,
+    and those `given_up` have addresses that another node holds.
     `next_serial` outlives a status that was wiped: the nodes with the last serials may be gone.
     """
 
@@ -62,6 +63,7 @@ class Memory:
     written_at: float = float("-inf")
     seen: set[int] = field(default_factory=set)
     taken: dict[int, str] = field(default_factory=dict)
+    given_up: set[int] = field(default_factory=set)
     honoured: frozenset[str] = frozenset()
     """Names in nodesToDelete that were there when they were named."""
     refusal: str | None = None
@@ -151,6 +153,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     # Only what is asked for: while one instance is waited for, others may come and go without end.
     asked = {serial for batch in batches_of(memory.status) for serial in batch}
     memory.seen = asked & memory.seen.union(records, terminating)
+    memory.given_up &= asked
     # Here, at once: a node that is made a moment later is among the seen, and not in the records.
     lost = [serial for serial in memory.seen if serial not in records and serial not in terminating]
     return Observation(
@@ -164,7 +167,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
         marked=marked,
         tainted=tainted,
         usable=len([1 for record in ready if record.usable]),
-        gone=frozenset([*lost, *memory.taken]),
+        gone=frozenset([*lost, *memory.taken, *memory.given_up]),
     )
 
 
@@ -194,6 +197,7 @@ def observed(
     room: int,
     template_hash: str | None = None,
     ended: frozenset[int] = frozenset(),
+    places: Places | None = None,
 ) -> ObservedGroup:
     """The same for the planner; `template_hash` is None where there is no usable template."""
     records, terminating = seen.records, seen.terminating
@@ -217,4 +221,5 @@ def observed(
         usable=frozenset(s for s, r in records.items() if r.usable) if outdated else frozenset(),
         outdated=outdated,
         ended=ended,
+        places=places,
     )

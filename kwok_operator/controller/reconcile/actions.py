@@ -17,8 +17,9 @@ from kwok_operator.controller.observed.observation import Observation
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
+from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
-from kwok_operator.errors import ApiError
+from kwok_operator.errors import ApiError, BadRequestError, ForbiddenError, InvalidError
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods
@@ -41,6 +42,7 @@ class Actions:
         self._writer = parts.writer
         self._executor = parts.executor
         self._kwok = parts.kwok
+        self._companions = parts.companions
         self._metrics = parts.metrics
 
     async def carry_out(
@@ -123,10 +125,11 @@ class Actions:
     async def _create(self, found: PassResult, node: Node, stop: Stop) -> None:
         group, plan, names = found.group, found.plan, found.seen.names
         asked_at = {s: b.requested_at for b in plan.batches for s in b}
-        endpoint = await self._endpoint(found.seen)
+        born_ready = group.spec.template.are_born_ready
+        endpoint = await self._endpoint(found.seen) if born_ready else None
         rendered = self._render(group, node, endpoint)
 
-        made: set[int] = set()
+        made, cache = set[int](), self._parts.cache
 
         async def create(serial: int) -> None:
             if serial in made:
@@ -137,21 +140,34 @@ class Actions:
             birth = _birth(found, node, serial)
             # A node that is held is told all that it takes to be made Ready later.
             ready &= birth is None or birth.desired.ready or found.hold is not Hold.NONE
-            body = rendered.body(name, requested_at=asked_at[serial], now=now, ready=ready)
+            if not self._claim(rendered.network, name, serial):
+                found.memory.given_up.add(serial)
+                return
+            body = rendered.body(
+                name, requested_at=asked_at[serial], now=now, ready=ready, serial=serial
+            )
             if birth is not None:
                 body = birth.body(body, hold=found.hold, now=now)
-            stored = await self._writer.create(name, body, group=group.name, uid=group.uid)
+            try:
+                stored = await self._writer.create(name, body, group=group.name, uid=group.uid)
+            except (BadRequestError, ForbiddenError, InvalidError):
+                # Of any other error nobody knows whether the node is there.
+                cache.release(name)
+                raise
             if stored is None:
+                cache.release(name)
                 found.memory.taken[serial] = name
                 return
             made.add(serial)
             found.memory.seen.add(serial)
             self._metrics.node_created(group.name)
+            # Before pods may come: they find what belongs to the node.
+            await self._companions.born(group, name, uid=stored.node.uid)
             if endpoint is not None:
                 # What is refused here, the next pass tries again, and tells.
                 await self._writer.let_pods_on(name, uid=group.uid, stored=stored)
 
-        first = _first_ready(found, node)
+        first = _first_ready(found, node) if born_ready else None
         if endpoint is None and first is not None and self._kwok.wants_scout():
             # The plan goes on in the next pass, which knows whether kwok has answered.
             async with self._kwok.scouting:
@@ -187,7 +203,18 @@ class Actions:
             endpoint=endpoint,
             nodes=self._parts.budget.granted,
             machines=group.annotations.get(constants.MACHINES_ANNOTATION, ""),
+            network=NodeNetwork.of(group.spec.template.network, group=group.name),
         )
+
+    def _claim(self, network: NodeNetwork | None, name: str, serial: int) -> bool:
+        """False where another node has addresses of the one that is to be made, or will have."""
+        held = self._parts.cache.addresses
+        if network is None:
+            return True
+        free = not held.taken(network, serial, node=name)
+        if free:
+            held.put(name, str(network.block(serial)), network.address(serial))
+        return free
 
     async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
         return await self._kwok.endpoint(record.name for record in seen.ready)

@@ -24,6 +24,7 @@ _WARNINGS = {
     (ConditionType.STALLED, "True"),
     (ConditionType.FOREIGN_NODES, "True"),
     (ConditionType.AUTOSCALABLE, "False"),
+    (ConditionType.COMPANIONS_PRESENT, "False"),
     (ConditionType.OUTAGE, "True"),
     (ConditionType.CLOUD_SIMULATED, "False"),
 }

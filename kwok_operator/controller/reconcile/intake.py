@@ -37,6 +37,12 @@ class Intake:
         self._budget = budget
         self.doubted = asyncio.Event()
         """Set while there is a reason to list all groups soon."""
+        self._looked_into = False
+
+    @property
+    def sure(self) -> bool:
+        """Whether what is known of groups may be acted on: no doubt, and none being looked into."""
+        return not self.doubted.is_set() and not self._looked_into
 
     async def take_over(self) -> None:
         """Enters all groups, with what was granted to them before."""
@@ -53,6 +59,7 @@ class Intake:
         """
         doubted, before = self.doubted.is_set(), self._store.newest
         self.doubted.clear()
+        self._looked_into = doubted
         try:
             groups, version = await self._status.groups()
         except NotFoundError:
@@ -63,6 +70,8 @@ class Intake:
             else:
                 logger.warning("resync failed: error=%s", error)
             return None
+        finally:
+            self._looked_into = False
         restored = version < before
         if restored:
             logger.warning("the cluster was restored: version=%d before=%d", version, before)

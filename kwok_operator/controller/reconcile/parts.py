@@ -8,6 +8,7 @@ from kwok_operator.controller.cloud.clouds import Clouds
 from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.cloud.hold import HoldLink
 from kwok_operator.controller.cloud.kwok import KwokLink
+from kwok_operator.controller.companions.keeper import CompanionKeeper
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import NodeCache
 from kwok_operator.controller.observed.observation import Memory, Observation
@@ -51,6 +52,7 @@ class Parts:
     metrics: Metrics
     clock: Clock
     clouds: Clouds
+    companions: CompanionKeeper
     hold: HoldLink
     provider_id_prefix: str
 

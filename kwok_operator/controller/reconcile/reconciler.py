@@ -20,12 +20,13 @@ from kwok_operator.controller.observed.observation import Memory, Observation, o
 from kwok_operator.controller.reconcile.actions import Actions, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
-from kwok_operator.controller.reconcile.reporting import Reporter, progress_interval
+from kwok_operator.controller.reconcile.reporting import GroupReporter, progress_interval
 from kwok_operator.controller.sources.templates import Resolution
 from kwok_operator.controller.writers.statuswriter import GroupGoneError
 from kwok_operator.core.autoscalable import disagreement
 from kwok_operator.core.cloud.shaping import Hold
-from kwok_operator.core.plan import Plan, make_plan
+from kwok_operator.core.network import NodeNetwork
+from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
 from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
 from kwok_operator.kube.groups import Group
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 NOT_READY_RECHECK = 5.0
 LEFTOVER_RECHECK = 1.0
+NO_ADDRESSES_RECHECK = 5.0
 
 _REFUSED = (BadRequestError, InvalidError, ForbiddenError)
 _VERBS = {"DELETE": "delete", "PATCH": "update"}
@@ -52,7 +54,7 @@ class Reconciler:
         self._at_work = 0
         """How many groups have nodes created, deleted or patched."""
         self._actions = Actions(parts)
-        self._reporter = Reporter(parts)
+        self._reporter = GroupReporter(parts)
 
     def close(self) -> None:
         """Start no write any more; what is in flight ends."""
@@ -180,6 +182,7 @@ class Reconciler:
                 room=parts.budget.room(group.name),
                 template_hash=resolution.hash if resolution.node is not None else None,
                 ended=cloud.nodes.ended if cloud is not None else frozenset(),
+                places=self._places(group, seen),
             ),
             names=seen.names,
             now=now,
@@ -205,12 +208,25 @@ class Reconciler:
         await asyncio.sleep(0)
         return PassResult(group, memory, seen, plan, resolution, decision, hold, now)
 
+    def _places(self, group: Group, seen: Observation) -> Places | None:
+        network = NodeNetwork.of(group.spec.template.network, group=group.name)
+        if network is None:
+            return None
+        held = self._parts.cache.addresses
+        return Places(
+            network.places,
+            lambda serial: held.taken(network, serial, node=seen.names.name(serial)),
+        )
+
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
         """With the plan, before others make theirs: they have the room that it leaves."""
         active = may_create and not group.spec.paused
         nodes = len(seen.records) + len(plan.pending)
         limit, rollout = plan.target.limit, plan.rollout
-        waits = limit is not None and limit.reason == "NodeLimit"
+        waits = limit is not None and limit.reason == NODE_LIMIT
+        if limit is not None and limit.reason == NO_ADDRESSES:
+            # Those that hold them may be of any group.
+            self._wake(group.name, NO_ADDRESSES_RECHECK)
         self._parts.budget.grant(
             group.name,
             max(nodes, plan.target.value) if active else nodes,

@@ -15,6 +15,7 @@ from kwok_operator.controller.reconcile.announcements import announce
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.core.autoscalable import hindrance
 from kwok_operator.core.cloud.summary import Verdict
+from kwok_operator.core.companions import asks_for_companions
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest_pending
 from kwok_operator.kube.groups import Group
@@ -33,7 +34,7 @@ def progress_interval(groups: int) -> float:
     return min(LONGEST_INTERVAL, max(STATUS_INTERVAL, groups / PROGRESS_WRITES))
 
 
-class Reporter:
+class GroupReporter:
     """Makes and writes statuses."""
 
     def __init__(self, parts: Parts) -> None:
@@ -53,7 +54,7 @@ class Reporter:
             target=plan.target,
             paused=group.spec.paused,
             replicas=len(seen.records),
-            ready=seen.usable,
+            ready=self._parts.companions.ready(group, (r for r in seen.ready if r.usable)),
             updated=seen.count_updated(resolution.hash),
             pending=len(plan.pending),
             failed=len(plan.pending) if found.memory.refusal else failed,
@@ -71,6 +72,8 @@ class Reporter:
             rollout=plan.rollout,
             autoscaled=group.spec.autoscaling is not None,
             hindrance=self._hindrance(group, seen, plan),
+            known_from_one=_is_known_from_one(group),
+            companions=self._parts.companions.verdict(group, nodes=len(seen.records)),
             cloud=_recorded(group, decision),
             cloud_verdicts=self._cloud_verdicts(group, decision),
         )
@@ -143,6 +146,11 @@ class Reporter:
             ConditionType.OUTAGE: decision.observed.outage,
             ConditionType.CLOUD_SIMULATED: self._parts.hold.condition(wanted=boots or lasting),
         }
+
+
+def _is_known_from_one(group: Group) -> bool:
+    bounds = group.spec.autoscaling
+    return bounds is not None and not bounds.min_size and asks_for_companions(group.spec.template)
 
 
 def _recorded(group: Group, decision: CloudDecision | None) -> CloudStatus | None:

@@ -26,8 +26,10 @@ from kwok_operator.controller.cloud.pools import POOLS, Pools
 from kwok_operator.controller.clusterapi.emulate import EmulationTerms
 from kwok_operator.controller.clusterapi.mirror import Mirror
 from kwok_operator.controller.clusterapi.settings import ClusterApiSettings, Mode
+from kwok_operator.controller.companions.keeper import CompanionKeeper
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord
+from kwok_operator.controller.podprofiles.profiles import PROFILES, Profiles
 from kwok_operator.controller.reconcile.budget import NodeBudget
 from kwok_operator.controller.reconcile.intake import Intake
 from kwok_operator.controller.reconcile.parts import Clock, Parts
@@ -89,7 +91,9 @@ class Assembly:
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self.begun = False
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
-        self.kwok = KwokLink(client=nodes, clock=clock.monotonic)
+        self.kwok = KwokLink(
+            client=nodes, clock=clock.monotonic, born_ready=self.store.are_born_ready
+        )
         self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
         executor = self._executor = Executor(pace, metrics=metrics)
@@ -98,6 +102,8 @@ class Assembly:
         writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
         self.recorder = Recorder(client=groups, clock=clock.monotonic, wall=clock.wall)
         self._set_up_sources(groups=groups, nodes=nodes, metrics=metrics, clock=clock)
+        self._set_up_profiles(nodes, metrics=metrics, clock=clock)
+        self._set_up_companions(nodes, clock=clock)
         self.status = StatusWriter(client=groups)
         self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake)
         prefix = settings.provider_id_prefix
@@ -114,6 +120,7 @@ class Assembly:
             metrics=metrics,
             clock=clock,
             clouds=self.clouds,
+            companions=self.companions,
             hold=HoldLink(client=nodes, clock=clock.monotonic),
             provider_id_prefix=prefix,
         )
@@ -157,6 +164,7 @@ class Assembly:
         self.begun = True
         for name in self.store.names():
             self.wake(name)
+            self.companions.group_changed(name)
 
     def wake(self, name: str, delay: float = 0.0) -> None:
         """Has a group looked at in `delay` seconds."""
@@ -168,6 +176,7 @@ class Assembly:
         if self.intake.seen(body, gone):
             name = body["metadata"]["name"]
             self.wake(name)
+            self.companions.group_changed(name)
             self.provider.group_changed(name)
             for part in (self.mirror, self.playing):
                 if part is not None:
@@ -235,9 +244,43 @@ class Assembly:
         configmaps = self.configmap_reflector
         metrics.watch_contact("/api/v1/configmaps", lambda: configmaps.last_contact)
 
+    def _set_up_profiles(self, client: KubeClient, *, metrics: Metrics, clock: Clock) -> None:
+        """Where the nodes are: their kwok plays the Stages."""
+        self.profiles = Profiles(client=client, recorder=self.recorder, now=clock.now)
+        self.profile_reflector = Reflector(
+            client=client,
+            path=constants.PROFILES_PATH,
+            decoder=PROFILES,
+            sink=self.profiles,
+            on_restart=metrics.watch_restarted,
+            optional=True,
+        )
+
+    def _set_up_companions(self, client: KubeClient, *, clock: Clock) -> None:
+        """Where the nodes are, and by the same executor."""
+        self.companion_queue = WorkQueue(
+            lambda name: self.companions.look_at(name), draw=random.random
+        )
+        self.companions = CompanionKeeper(
+            client=client,
+            store=self.store,
+            cache=self.cache,
+            executor=self._executor,
+            wake=self._wake_companions,
+            changed=self.wake,
+            cloud=lambda group: self.clouds.in_force(group),
+            read=lambda source: self.sources.companions(source),
+            monotonic=clock.monotonic,
+            wall=lambda: clock.wall().timestamp(),
+        )
+
+    def _wake_companions(self, name: str, delay: float) -> None:
+        if self.begun:
+            self.companion_queue.add(name, delay=delay)
+
     def _set_up_clouds(self, *, groups: KubeClient, metrics: Metrics, clock: Clock) -> None:
         """The simulated clouds, and the pools that they share."""
-        self.clouds = Clouds(store=self.store, cache=self.cache)
+        self.clouds = Clouds(store=self.store, cache=self.cache, seed=self._settings.cloud_seed)
         self.pools = self.clouds.pools = Pools(
             client=groups,
             changed=self._pools_changed,
@@ -317,7 +360,7 @@ class Assembly:
 
     async def _reconcile(self, name: str) -> None:
         # After an outage groups and nodes may be of another time, and not both of the same.
-        if self.intake.doubted.is_set() or not self.node_reflector.version:
+        if not self.intake.sure or not self.node_reflector.version:
             self.wake(name, LOOK_AGAIN)
             return
         try:
@@ -328,6 +371,7 @@ class Assembly:
 
     def _nodes_changed(self, group: str) -> None:
         self.wake(group, WAKE_COALESCING)
+        self.companions.nodes_changed(group)
         if self.playing is not None:
             self.playing.nodes_changed(group)
 

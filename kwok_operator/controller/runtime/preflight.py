@@ -6,7 +6,6 @@ want a person. A missing CRD is waited for: on a fresh cluster it often comes a 
 
 import asyncio
 import logging
-from typing import NamedTuple
 
 from kwok_operator import constants
 from kwok_operator.controller.writers.statuswriter import StatusWriter
@@ -16,22 +15,23 @@ from kwok_operator.errors import (
     PreflightError,
     UnauthorizedError,
 )
+from kwok_operator.kube.access import AccessRight, missing_rights
 from kwok_operator.kube.client import KubeClient
 
 logger = logging.getLogger(__name__)
 
-_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _CRD_POLL = 2.0
 _ANSWERS_WITHIN = 5.0
 """Seconds for a management cluster: the groups that are there already don't need it."""
 
 _GROUP_VERBS = ("get", "list", "watch", "create", "patch", "delete")
+_READ = (constants.POOL_PLURAL, constants.PROFILE_PLURAL)
 
 NEEDED = (
     *((constants.API_GROUP, constants.PLURAL, verb) for verb in _GROUP_VERBS),
     (constants.API_GROUP, f"{constants.PLURAL}/status", "patch"),
-    *((constants.API_GROUP, constants.POOL_PLURAL, verb) for verb in ("list", "watch")),
-    (constants.API_GROUP, f"{constants.POOL_PLURAL}/status", "patch"),
+    *((constants.API_GROUP, kind, verb) for kind in _READ for verb in ("list", "watch")),
+    *((constants.API_GROUP, f"{kind}/status", "patch") for kind in _READ),
     ("apiextensions.k8s.io", "customresourcedefinitions", "list"),
     ("apiextensions.k8s.io", "customresourcedefinitions", "watch"),
     *(("", "nodes", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
@@ -68,21 +68,6 @@ _MIRRORED = tuple(
 """Of what deploy/components/clusterapi-mirror/rbac.yaml grants, what each mirror needs."""
 
 
-class _Right(NamedTuple):
-    group: str
-    resource: str
-    verb: str
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        """As kubectl writes it: `patch kwoknodegroups.kwok-operator.io/status`."""
-        name, slash, subresource = self.resource.partition("/")
-        place = f" in namespace {self.namespace}" if self.namespace else ""
-        group = f".{self.group}" if self.group else ""
-        return f"{self.verb} {name}{group}{slash}{subresource}{place}"
-
-
 async def check_permissions(
     client: KubeClient,
     *,
@@ -96,14 +81,14 @@ async def check_permissions(
     there is an election. `more` are rights besides, in all namespaces.
     """
     places = {"leases": "kube-node-lease", "configmaps": namespace}
-    rights = [_Right(*rule, namespace=places.get(rule[1], "")) for rule in NEEDED]
-    rights += [_Right(*rule) for rule in more]
+    rights = [AccessRight(*rule, namespace=places.get(rule[1], "")) for rule in NEEDED]
+    rights += [AccessRight(*rule) for rule in more]
     if lease is not None:
         place, name = lease
         for rule in NEEDED_FOR_ELECTION:
             # A right to create can't be given for one name.
             named = "" if rule[-1] == "create" else name
-            rights.append(_Right(*rule, namespace=place, name=named))
+            rights.append(AccessRight(*rule, namespace=place, name=named))
     if missing := await _missing(client, rights):
         rules = ", ".join(map(str, missing))
         elsewhere = ""
@@ -122,7 +107,7 @@ async def check_reading(client: KubeClient, *, group: str, namespace: str) -> No
 
     A management cluster that doesn't answer is waited for by whoever reads it.
     """
-    rights = [_Right(group, *rule, namespace=namespace) for rule in _MIRRORED]
+    rights = [AccessRight(group, *rule, namespace=namespace) for rule in _MIRRORED]
     try:
         async with asyncio.timeout(_ANSWERS_WITHIN):
             missing = await _missing(client, rights)
@@ -138,15 +123,14 @@ async def check_reading(client: KubeClient, *, group: str, namespace: str) -> No
         )
 
 
-async def _missing(client: KubeClient, rights: list[_Right]) -> list[_Right]:
+async def _missing(client: KubeClient, rights: list[AccessRight]) -> list[AccessRight]:
     try:
-        answers = await asyncio.gather(*(_allowed(client, right) for right in rights))
+        return await missing_rights(client, rights)
     except UnauthorizedError as error:
         raise PreflightError(
             f"{client.connection.server} does not know this account (401 {error.message}): "
             "renew the credentials (token, certificate or exec plugin)"
         ) from error
-    return [right for right, allowed in zip(rights, answers, strict=True) if not allowed]
 
 
 async def wait_for_crd(status: StatusWriter) -> None:
@@ -160,15 +144,3 @@ async def wait_for_crd(status: StatusWriter) -> None:
     )
     while not await status.served():  # noqa: ASYNC110 - nobody but the API server could tell us
         await asyncio.sleep(_CRD_POLL)
-
-
-async def _allowed(client: KubeClient, right: _Right) -> bool:
-    resource, _, subresource = right.resource.partition("/")
-    attributes = right._asdict() | {"resource": resource, "subresource": subresource}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    answer = await client.request("POST", _REVIEWS_PATH, body=review)
-    return b'"allowed":true' in answer

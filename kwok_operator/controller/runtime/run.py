@@ -196,6 +196,7 @@ class Operator:
         watch = self._spawn("watch nodes", parts.node_reflector.run())
         self._spawn("watch configmaps", parts.configmap_reflector.run())
         self._spawn("watch pools", parts.pool_reflector.run())
+        self._spawn("watch pod profiles", parts.profile_reflector.run())
         await parts.node_reflector.synced.wait()
         if self._elector is not None:
             self._ready = True
@@ -211,6 +212,7 @@ class Operator:
         self._keep("resync", parts.resync)
         self._keep("tell of pools", parts.pools.run)
         self._keep("provider config", parts.provider.run)
+        self._keep("pod profiles", parts.profiles.run)
         if playing is not None:
             await playing.begin()
         if parts.mirror is not None:
@@ -265,7 +267,10 @@ class Operator:
             grace = HANDOVER_GRACE if self._elector.leading else 0.0
         if self._parts.playing is not None:
             await self._parts.playing.close()
-        await self._parts.queue.close(grace=grace)
+        self._parts.companions.close()
+        queues = self._parts.queue, self._parts.companion_queue
+        await asyncio.gather(*(queue.close(grace=grace) for queue in queues))
+        await self._parts.companions.stop()
         tasks = [*main, *self._background]
         for task in tasks:
             task.cancel()

@@ -177,10 +177,17 @@ class NodeLink:
 
     async def fetch(self, name: str) -> dict[str, Any] | None:
         """The whole node, or None where it is gone. Raises KwokOperatorError."""
+        return await self.get(f"{NODES_PATH}/{name}")
+
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None
+    ) -> dict[str, Any] | None:
+        """What is there in the nodes' cluster, or None. Raises KwokOperatorError."""
         try:
-            return decode_dict(await self._client.request("GET", f"{NODES_PATH}/{name}", retries=2))
+            answer = await self._client.request("GET", path, params=params, retries=2)
         except NotFoundError:
             return None
+        return decode_dict(answer)
 
     def _note_trouble(self, sentence: str | None) -> None:
         if sentence is None:
@@ -237,6 +244,11 @@ class RemoteLink:
 
     async def fetch(self, name: str) -> dict[str, Any] | None:
         return await self._link.fetch(name) if self._link else None
+
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None
+    ) -> dict[str, Any] | None:
+        return await self._link.get(path, params) if self._link else None
 
     async def _run(self) -> None:
         """Reads the Secret again and again; connects anew when it says something else."""

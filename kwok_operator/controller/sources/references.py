@@ -15,9 +15,12 @@ from typing import Final
 
 from kwok_operator.controller.sources.configmaps import ConfigMaps, only_key
 from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink, RemoteLink
+from kwok_operator.core.companions import CompanionKind, Trouble, may_not_copy, not_copied
 from kwok_operator.core.documents import node_name, pick
+from kwok_operator.core.livecompanions import CopiedCompanions, clean_companions
 from kwok_operator.core.livenodes import LiveNode, choose, in_words, matches
 from kwok_operator.core.template import SourceNode, template_hash
+from kwok_operator.core.untyped import as_list
 from kwok_operator.errors import (
     ForbiddenError,
     KwokOperatorError,
@@ -126,6 +129,22 @@ class Sources:
             load=load,
         )
 
+    async def companions(self, source: NodesSource) -> CopiedCompanions | Trouble:
+        """What belongs to the node that a source names, besides the Node."""
+        try:
+            node, link = await self._choose(source)
+            csi_node = await link.get(f"{CompanionKind.CSI_NODE.path}/{node.name}")
+            of_node = {"fieldSelector": f"spec.nodeName={node.name}"}
+            slices = await link.get(CompanionKind.RESOURCE_SLICE.path, of_node)
+        except SourceMissingError as error:
+            return not_copied(error.missing.reason, error.missing.message)
+        except ForbiddenError as error:
+            return may_not_copy(error.message)
+        except KwokOperatorError as error:
+            return not_copied("SourceUnreachable", str(error))
+        items = as_list((slices or {}).get("items"))
+        return clean_companions(node.name, csi_node=csi_node, slices=items)
+
     async def keep_only(self, groups: Collection[str]) -> None:
         """Forgets groups that are gone, and clusters that nobody follows any more."""
         self._followers = {n: s for n, s in self._followers.items() if n in groups}
@@ -163,7 +182,8 @@ class Sources:
             if not nodes or any(matches(node, wanted) for node in nodes):
                 self._wake(group)
 
-    async def _find_node(self, source: NodesSource) -> Found:
+    async def _choose(self, source: NodesSource) -> tuple[LiveNode, Link]:
+        """Raises SourceMissingError."""
         link = self._link(source.cluster)
         link.start()
         if link.problem is None:
@@ -175,6 +195,10 @@ class Sources:
         node = choose(link.nodes, source)
         if node is None:
             raise SourceMissingError("NodeNotFound", _none_fits(link.nodes, source, link.place))
+        return node, link
+
+    async def _find_node(self, source: NodesSource) -> Found:
+        node, link = await self._choose(source)
         origin = f"node {node.name} of {link.place}"
 
         async def load() -> tuple[SourceNode, ...]:

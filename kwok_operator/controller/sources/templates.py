@@ -14,6 +14,7 @@ from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core import template
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.network import NodeNetwork
 from kwok_operator.errors import (
     ApiError,
     BadRequestError,
@@ -102,7 +103,10 @@ class Templates:
         source = template.source(group.spec.template)
         try:
             node = template.resolve(
-                group.spec.template, guard=group.spec.guard_taint, sources=await found.load()
+                group.spec.template,
+                guard=group.spec.guard_taint,
+                sources=await found.load(),
+                group=group.name,
             )
         except TemplateError as error:
             remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE
@@ -115,6 +119,7 @@ class Templates:
                 uid=group.uid,
                 provider_id_prefix=self._prefix,
                 endpoint=None,
+                network=NodeNetwork.of(group.spec.template.network, group=group.name),
             )
             name = NodeNames.of(group.name, group.uid).name(group.status.next_serial)
             body = rendered.body(name, requested_at="", now="", ready=False)

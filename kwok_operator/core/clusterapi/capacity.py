@@ -22,6 +22,7 @@ from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.words import shown
 from kwok_operator.errors import one_line
 from kwok_operator.models.base import ExtendedResourceName, LabelValue, QualifiedName, Quantity
+from kwok_operator.models.companions import MAX_COUNT, MAX_DRIVERS, DriverName
 from kwok_operator.models.template import TaintEffect
 
 DEFAULT_ARCH: Final = "amd64"
@@ -40,21 +41,23 @@ _RESOURCE_NAME: Final = TypeAdapter(ExtendedResourceName)
 _QUANTITY: Final = TypeAdapter(Quantity)
 _LABEL_KEY: Final = TypeAdapter(QualifiedName)
 _LABEL_VALUE: Final = TypeAdapter(LabelValue)
+_DRIVER: Final = TypeAdapter(DriverName)
 
 Taint = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """`shape` is a group's spec.template.shape. `overlay` has what CA's template from zero has
-    other than that: labels (None: it has none), taints (all of them), capacity. `known` says
-    whether CA knows enough to scale from zero.
+    """`shape` and `companions` are parts of a group's spec.template. `overlay` has what CA's
+    template from zero has other than that: labels (None: it has none), taints (all of them),
+    capacity. `known` says whether CA knows enough to scale from zero.
     """
 
     shape: Mapping[str, Any]
     overlay: Mapping[str, Any]
     known: bool
     findings: tuple[CapiFinding, ...]
+    companions: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_capacity(
@@ -104,7 +107,8 @@ class _Reader:
             )
         known = not self._broken and {"cpu", "memory"} <= resources.keys()
         shape = self._shape(resources, labels, taints)
-        return Capacity(shape, overlay, known, tuple(self._findings))
+        companions = {**self._csi_node(), **self._resource_slices()}
+        return Capacity(shape, overlay, known, tuple(self._findings), companions)
 
     def _tell(self, reason: str, message: str, path: Path = (), *, note: bool = False) -> None:
         self._findings.append(CapiFinding(reason, one_line(message), self._of.id, path, note))
@@ -138,11 +142,41 @@ class _Reader:
         elif gpu_type and not gpus:
             what = f"has no count: {keys.GPU_COUNT} isn't above 0, and CA leaves GPUs out; set it"
             self._annotation(keys.GPU_TYPE, gpu_type, what, reason="GpuIncomplete")
-        for key in (keys.DRA_DRIVER, keys.CSI_DRIVER):
-            if text := self._of.annotations.get(key, ""):
-                message = f"{key}: {shown(text)} is kept, and nodes don't have it yet"
-                self._tell("NotYet", message, ("metadata", "annotations", key), note=True)
         return found
+
+    def _resource_slices(self) -> dict[str, Any]:
+        """What CA 1.33 and later make of a DRA driver and a number of GPUs."""
+        driver = self._of.annotations.get(keys.DRA_DRIVER, "")
+        gpus = whole_number(self._of.annotations.get(keys.GPU_COUNT, "")) or 0
+        if not driver:
+            return {}
+        if gpus <= 0:
+            what = f"has no devices: {keys.GPU_COUNT} isn't above 0, and CA leaves it out; set it"
+            self._annotation(keys.DRA_DRIVER, driver, what, reason="GpuIncomplete")
+        elif not _fits(_DRIVER, driver) or gpus > MAX_COUNT:
+            what = f"with {gpus} devices can't be published: a driver is a DNS name in lower case"
+            what = f"{what}, with at most {MAX_COUNT:,} devices"
+            self._annotation(keys.DRA_DRIVER, driver, what, reason="InvalidDriver")
+        else:
+            device = {"name": "gpu", "count": gpus, "attributes": {"type": {"string": "gpu"}}}
+            return {"resourceSlices": [{"driver": driver, "devices": [device]}]}
+        return {}
+
+    def _csi_node(self) -> dict[str, Any]:
+        """What CA 1.35 and later make of DRIVER=LIMIT,...; a limit of 0 is none."""
+        drivers: dict[str, dict[str, Any]] = {}
+        for piece in self._of.annotations.get(keys.CSI_DRIVER, "").split(","):
+            name, _, text = (part.strip() for part in piece.partition("="))
+            limit = whole_number(text)
+            if limit is None or not 0 <= limit < 2**31 or not _fits(_DRIVER, name):
+                if piece.strip():
+                    what = "is not of the form DRIVER=LIMIT, with a DNS name and a number from 0 on"
+                    self._annotation(keys.CSI_DRIVER, piece, what, reason="InvalidDriver")
+            else:
+                allocatable = {"allocatable": {"count": limit}} if limit else {}
+                drivers.setdefault(name, {"name": name, **allocatable})
+        most = list(drivers.values())[:MAX_DRIVERS]
+        return {"csiNode": {"drivers": most}} if most else {}
 
     def _integer(self, key: str) -> int:
         text = self._of.annotations.get(key, "")

@@ -91,8 +91,11 @@ class CapiGroup:
 
         Without `offered` the shim serves it never.
         """
+        template = {"shape": dict(self.capacity.shape)}
+        if self.capacity.companions:
+            template["companions"] = dict(self.capacity.companions)
         spec: dict[str, Any] = {
-            "template": {"shape": dict(self.capacity.shape)},
+            "template": template,
             "guardTaint": {"enabled": False},
         }
         if offered and self.offer.holds(target):
@@ -122,9 +125,6 @@ class CapiGroup:
         if self.capacity.overlay:
             overlay = json.dumps(self.capacity.overlay, sort_keys=True)
             found[constants.FROM_ZERO_ANNOTATION] = overlay
-        for key in (names.DRA_DRIVER, names.CSI_DRIVER):
-            if text := of.annotations.get(key):
-                found[f"{constants.API_GROUP}/{key.removeprefix(names.CAPACITY)}"] = text
         return found
 
 

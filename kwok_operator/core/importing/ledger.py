@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.core.importing.notes import REASONS, Note, Ref
-from kwok_operator.errors import one_line
+from kwok_operator.core.markdown import plain
 
 WRITER: Final = "kwok-operator import"
 _VERSION: Final = 1
@@ -22,7 +22,8 @@ _MOST_NAMED: Final = 1_000
 _EXAMPLES: Final = 3
 _CHARACTERS: Final = 300
 _TOLD_FIRST: Final = frozenset(
-    "NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit Pending OwnerCameOrWent"
+    "NoSuchKey NoPrice NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit Pending"
+    " OwnerCameOrWent"
     " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
     " VolumesInSeveralPlaces QuotaUnused".split()
 )
@@ -160,9 +161,15 @@ def _first(notes: Sequence[Note]) -> list[str]:
 
 
 def _examples(notes: Sequence[Note]) -> str:
-    refs = list(dict.fromkeys(note.ref for note in notes))
-    more = f" and {len(refs) - _EXAMPLES:,} more" if len(refs) > _EXAMPLES else ""
-    return ", ".join(map(_named, refs[:_EXAMPLES])) + more
+    named = list(dict.fromkeys(map(_shown, notes)))
+    more = f" and {len(named) - _EXAMPLES:,} more" if len(named) > _EXAMPLES else ""
+    return ", ".join(named[:_EXAMPLES]) + more
+
+
+def _shown(note: Note) -> str:
+    """What is about no object is about a field."""
+    nameless = not note.ref.name and note.field
+    return _text(note.field) if nameless else _named(note.ref)
 
 
 def _counts(ledger: Ledger) -> list[str]:
@@ -173,7 +180,8 @@ def _counts(ledger: Ledger) -> list[str]:
         )
     explained = (
         "Nodes become KwokNodeGroups. Pods are counted and not written where their owner is known:"
-        " it makes them anew."
+        " it makes them anew. Volumes and their claims only say where pods may be. Namespaces and"
+        " PriorityClasses that every cluster has aren't written."
     )
     return [*lines, "", explained, ""]
 
@@ -224,8 +232,4 @@ def _named(ref: Ref) -> str:
 
 
 def _text(text: object) -> str:
-    """Names come from others: no markup, no table of theirs."""
-    line = one_line(text, limit=_CHARACTERS)
-    for character in "\\`*_|<>[]":
-        line = line.replace(character, f"\\{character}")
-    return line
+    return plain(text, limit=_CHARACTERS)

@@ -62,10 +62,13 @@ class Reason(StrEnum):
     NO_PRIORITY_CLASS = "NoPriorityClass"
     NO_RUNTIME_CLASS = "NoRuntimeClass"
     BOUND_TO_NODE = "BoundToNode"
+    BOUND_BY_VOLUME = "BoundByVolume"
     NODE_UNKNOWN = "NodeUnknown"
     TOO_MANY_PLACES = "TooManyPlaces"
     VOLUMES_IN_SEVERAL_PLACES = "VolumesInSeveralPlaces"
     NAMESPACE_MOVED = "NamespaceMoved"
+    NAME_TAKEN = "NameTaken"
+    NAMESPACE_LABELS = "NamespaceLabels"
     POD_SECURITY = "PodSecurity"
     QUOTA_UNUSED = "QuotaUnused"
     NOTHING_LEFT = "NothingLeft"
@@ -114,7 +117,9 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.READINESS_GATES: "nobody would open the gates; the pods are Ready without",
     Reason.NO_PRIORITY_CLASS: "its PriorityClass could not be read; the pods have no priority",
     Reason.NO_RUNTIME_CLASS: "its RuntimeClass could not be read; the pods have no overhead",
-    Reason.BOUND_TO_NODE: "it asks for a node by name, and gets the node's group",
+    Reason.BOUND_TO_NODE: "it, or a volume of it, asks for a node by name, and gets the node's"
+    " group",
+    Reason.BOUND_BY_VOLUME: "a volume bound it to a place; it asks for nodes there instead",
     Reason.NODE_UNKNOWN: "it says something of a node by name that can't be said of a group, or of"
     " a node that isn't imported; that condition is left out",
     Reason.TOO_MANY_PLACES: "its volumes and its affinity have too many alternatives together; the"
@@ -123,6 +128,10 @@ REASONS: Final[Mapping[Reason, str]] = {
     " any of them",
     Reason.NAMESPACE_MOVED: "every cluster has a namespace of the former name, with objects of its"
     " own that these must not replace",
+    Reason.NAMESPACE_LABELS: "labels of a namespace that every cluster has aren't imported; pods"
+    " that select it by them find none there",
+    Reason.NAME_TAKEN: "an object of a namespace that is moved has this name, too; import one of"
+    " the two namespaces alone",
     Reason.POD_SECURITY: "a label that would refuse pods without a security context is left out",
     Reason.QUOTA_UNUSED: "no pod uses up what it limits",
     Reason.NOTHING_LEFT: "nothing of it concerns pods",

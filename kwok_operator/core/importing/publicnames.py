@@ -53,8 +53,10 @@ _NUMBER = re.compile(r"[-+]?[0-9]{1,7}(\.[0-9]{1,6})?([a-zA-Z]{1,2}|%)?")
 _KEYS_OF_PUBLIC_VALUES = re.compile(
     "|".join(
         re.escape(key).replace(r"\*", ".*")
-        for key in """topology.*/zone topology.*/region topology.k8s.aws/zone-id
-        failure-domain.beta.kubernetes.io/* *.kubernetes.io/zone *.kubernetes.io/region
+        for key in """topology.kubernetes.io/zone topology.kubernetes.io/region
+        topology.*.csi.aws.com/zone topology.*.csi.azure.com/zone topology.gke.io/zone
+        topology.k8s.aws/zone-id failure-domain.beta.kubernetes.io/zone
+        failure-domain.beta.kubernetes.io/region
         node.kubernetes.io/instance-type beta.kubernetes.io/* kubernetes.io/arch kubernetes.io/os
         node.kubernetes.io/windows-build karpenter.sh/capacity-type
         karpenter.k8s.aws/instance-* karpenter.azure.com/sku-* karpenter.k8s.gcp/instance-*
@@ -65,11 +67,14 @@ _KEYS_OF_PUBLIC_VALUES = re.compile(
         cloud.google.com/gke-gpu* cloud.google.com/gke-tpu* cloud.google.com/gke-stack-type
         cloud.google.com/gke-logging-variant
         kubernetes.azure.com/scalesetpriority kubernetes.azure.com/mode kubernetes.azure.com/role
-        kubernetes.azure.com/os-sku kubernetes.azure.com/storage* kubernetes.azure.com/accelerator
+        kubernetes.azure.com/os-sku kubernetes.azure.com/storageprofile
+        kubernetes.azure.com/storagetier kubernetes.azure.com/accelerator
         kubernetes.azure.com/nodepool-type accelerator node-lifecycle
         ibm-cloud.kubernetes.io/machine-type ibm-cloud.kubernetes.io/os
         node.alibabacloud.com/instance-charge-type oci.oraclecloud.com/fault-domain
-        nvidia.com/* amd.com/* feature.node.kubernetes.io/cpu-*""".split()
+        nvidia.com/gpu nvidia.com/gpu.* nvidia.com/cuda.* nvidia.com/mig.capable
+        nvidia.com/mig.strategy amd.com/gpu amd.com/gpu.*
+        feature.node.kubernetes.io/cpu-*""".split()
     )
 )
 

@@ -8,25 +8,26 @@ there. Nothing here knows what the lines mean.
 """
 
 import csv
+import glob
 import io
 import itertools
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 from kwok_operator.core.importing.traces.cleaning import Clean
 from kwok_operator.core.importing.traces.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
 from kwok_operator.core.importing.traces.trace import Line, decode, encode
+from kwok_operator.core.jsonlines import numbered_lines, unzipped
 from kwok_operator.errors import SettingsError, TraceError
 
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
 _CHUNK: Final = 2**16
-_MAX_LINE: Final = 2**24
 _MAX_WHOLE: Final = 2**30
 """Of formats that are read whole."""
 _MAP_OF_MSGPACK: Final = (*range(0x80, 0x90), 0xDE, 0xDF)
@@ -47,6 +48,8 @@ class TraceWriter:
 
     def open_part(self) -> None:
         """The next file. Raises SettingsError if it is there already, or OSError."""
+        if self._parts and not self.part:
+            self._check_parts()
         self.close()
         self.part += 1
         self.size = 0
@@ -59,6 +62,15 @@ class TraceWriter:
             ) from error
         if self.path.suffix == ".gz":
             self._zip = zlib.compressobj(wbits=_GZIP)
+
+    def _check_parts(self) -> None:
+        """One that is in the way would end the recording when its turn comes, hours later."""
+        stem, dot, rest = self._template.name.partition(".")
+        parts = f"{glob.escape(stem)}-[0-9][0-9][0-9][0-9]{dot}{glob.escape(rest)}"
+        for path in sorted(self._template.parent.glob(parts)):
+            raise SettingsError(
+                f"{path} is there already: remove it, or give --output another name"
+            )
 
     def write(self, lines: Iterable[Line]) -> None:
         text = "".join(f"{encode(line)}\n" for line in lines).encode()
@@ -114,11 +126,12 @@ def read_trace(path: Path, *, clean: Clean, told: Told) -> Iterator[tuple[str, L
     """
     try:
         with path.open("rb") as file:
-            data = _unzipped(_chunks(file), path, told)
+            cut = partial(_note_cut, path, told)
+            data = unzipped(_chunks(file), damaged=partial(_no_trace, path), on_cut=cut)
             first = next((chunk for chunk in data if chunk), b"")
             data = itertools.chain((first,), data)
             if not first:  # whoever wrote it was killed at once
-                told.cut += [path.name] if path.name not in told.cut else []
+                cut()
             elif first[0] in _MAP_OF_MSGPACK:
                 trace = _unpacked(_whole(data, path), path)
                 yield from simkube_lines(trace, where=path.name, clean=clean, ignored=told.ignored)
@@ -135,48 +148,20 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def _unzipped(chunks: Iterator[bytes], path: Path, told: Told) -> Iterator[bytes]:
-    """The content, of gzip or not; several streams one after the other are one."""
-    first = next(chunks, b"")
-    chunks = itertools.chain((first,), chunks)
-    if first[:2] != b"\x1f\x8b":
-        yield from chunks
-        return
-    unzip: Any = zlib.decompressobj(wbits=_GZIP)
-    for chunk in chunks:
-        while chunk:
-            try:
-                yield unzip.decompress(chunk, _MAX_LINE)
-            except zlib.error as error:
-                raise _no_trace(path, f"is damaged: {error}") from error
-            chunk = unzip.unconsumed_tail
-            if unzip.eof:
-                chunk = unzip.unused_data
-                unzip = zlib.decompressobj(wbits=_GZIP)
-                begun = bool(chunk)
-            else:
-                begun = True
-    if begun:
-        told.cut.append(path.name)
-
-
 def _decoded(data: Iterator[bytes], path: Path, told: Told) -> Iterator[tuple[str, Line]]:
-    rest, number = b"", 0
-    for chunk in data:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for text in lines:
-            number += 1
-            if text.strip():
-                yield from _line(text, f"{path.name}:{number}")
-        if len(rest) > _MAX_LINE:
-            raise _no_trace(path, f"has a line of more than {_MAX_LINE} bytes")
-    if rest.strip():
-        # The end of a line was never written: whoever wrote it was killed.
-        with suppress(TraceError):
-            yield from _line(rest, f"{path.name}:{number + 1}")
-            return
-        if path.name not in told.cut:
-            told.cut.append(path.name)
+    for number, text, ended in numbered_lines(data, damaged=partial(_no_trace, path)):
+        try:
+            yield from _line(text, f"{path.name}:{number}")
+        except TraceError:
+            # The end of a line was never written: whoever wrote it was killed.
+            if ended:
+                raise
+            _note_cut(path, told)
+
+
+def _note_cut(path: Path, told: Told) -> None:
+    if path.name not in told.cut:
+        told.cut.append(path.name)
 
 
 def _line(text: bytes, where: str) -> Iterator[tuple[str, Line]]:

@@ -24,7 +24,7 @@ from kwok_operator.core.importing.traces.recording import TraceRecorder
 from kwok_operator.core.importing.traces.trace import KINDS, Happening, Header, Stop
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, one_line
-from kwok_operator.importing.cluster import Cluster, Unreadable, open_cluster
+from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
 from kwok_operator.importing.traces.files import TraceWriter
 from kwok_operator.importing.traces.settings import RecordSettings
 
@@ -35,6 +35,10 @@ _GONE: Final = 410
 _NOT_FOR_US: Final = (401, 403, 404, 405)
 
 Tell = Callable[[str], None]
+
+
+class StoppedEarlyError(KwokOperatorError):
+    """A trace of the first kinds alone would pass for one of a cluster without the others."""
 
 
 @dataclass(slots=True)
@@ -48,7 +52,7 @@ class Outcome:
     failed: str = ""
 
 
-async def cluster_id(cluster: Cluster) -> str:
+async def cluster_id(cluster: ClusterClient) -> str:
     """Stands for a cluster without telling anything of it; empty where that isn't to be had."""
     try:
         metadata = (await cluster.get("/api/v1/namespaces/kube-system")).get("metadata")
@@ -84,7 +88,7 @@ async def record(
 class Recording:
     """One recording, from the first list to the last line."""
 
-    def __init__(self, cluster: Cluster, settings: RecordSettings, *, tell: Tell) -> None:
+    def __init__(self, cluster: ClusterClient, settings: RecordSettings, *, tell: Tell) -> None:
         self._groups_of: dict[str, str] = {}
         self.recorder = TraceRecorder(
             cleaner(groups_of=self._groups_of, keep_images=settings.keep_images)
@@ -120,6 +124,11 @@ class Recording:
             except KwokOperatorError:
                 self._writer.discard()
                 raise
+            if versions is None:
+                self._writer.discard()
+                raise StoppedEarlyError(
+                    "stopped before all that is there had been read; nothing was written"
+                )
             if versions:
                 self._writer.flush()
                 self._state_size = self._writer.size

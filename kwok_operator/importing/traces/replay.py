@@ -10,10 +10,8 @@ told at the end: a report of a replay that didn't keep up is worth nothing.
 import asyncio
 import itertools
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,17 +20,19 @@ from kwok_operator.core.importing.traces.cleaning import cleaner
 from kwok_operator.core.importing.traces.replaying import (
     NAMESPACES,
     Replay,
+    ReplayOptions,
     Request,
-    Settings,
     Verb,
 )
 from kwok_operator.core.importing.traces.trace import KINDS, Key, Line
+from kwok_operator.core.untyped import as_map
 from kwok_operator.errors import SettingsError, TraceError
-from kwok_operator.importing.cluster import Cluster, Unreadable, open_cluster
+from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.record import cluster_id
 from kwok_operator.importing.traces.report import Report
 from kwok_operator.importing.traces.settings import ReplaySettings
+from kwok_operator.signals import cancelled_by_signals
 
 _MOST_AT_ONCE: Final = 100
 _MOST_WAITING: Final = 5_000
@@ -40,10 +40,14 @@ _ATTEMPTS: Final = 6
 _PATIENCE: Final = 30.0
 """With a name that is still taken by what was deleted before, and the set-up's order."""
 _REMEMBERED: Final = 10_000
+_GOING: Final = -1
+"""Not of HTTP: a namespace is there, and nothing can be created in it."""
 _AGAIN: Final = frozenset({0, 429, 500, 502, 503, 504})
 _SHARED: Final = frozenset({"Namespace", "ServiceAccount", "PriorityClass", "RuntimeClass"})
 """Of these one that is there already will do."""
 _PROGRESS_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.3
+_GONE_WITHIN: Final = 300.0
 
 Tell = Callable[[str], None]
 
@@ -51,7 +55,7 @@ Tell = Callable[[str], None]
 def planned(settings: ReplaySettings) -> tuple[Replay, Told, Iterator[Request]]:
     """The requests of the files, one after the other as they are asked for."""
     clean, told = cleaner(groups_of={}), Told()
-    plan = Settings(
+    plan = ReplayOptions(
         speed=settings.speed,
         since=settings.since,
         seed=settings.seed,
@@ -94,7 +98,7 @@ async def replay(settings: ReplaySettings, *, tell: Tell) -> tuple[Replay, Told,
         sender = Sender(cluster, report)
         tell(f"replaying into {cluster.description}")
         try:
-            with _cancelled_by_signals():
+            with cancelled_by_signals():
                 await _play(sender, first, requests, tell=tell)
         except TraceError as error:
             report.broken = str(error)
@@ -104,22 +108,7 @@ async def replay(settings: ReplaySettings, *, tell: Tell) -> tuple[Replay, Told,
     return plan, told, report
 
 
-@contextmanager
-def _cancelled_by_signals() -> Iterator[None]:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-        while task.uncancel():
-            pass
-
-
-async def _check_cluster(cluster: Cluster, plan: Replay) -> None:
+async def _check_cluster(cluster: ClusterClient, plan: Replay) -> None:
     recorded = plan.header.cluster if plan.header else ""
     if recorded and recorded == await cluster_id(cluster):
         raise SettingsError(
@@ -151,7 +140,7 @@ async def _play(
 class Sender:
     """Sends requests, many at a time, and those about one object one after the other."""
 
-    def __init__(self, cluster: Cluster, report: Report) -> None:
+    def __init__(self, cluster: ClusterClient, report: Report) -> None:
         self.report = report
         self._cluster = cluster
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -208,9 +197,11 @@ class Sender:
         """Sends it, again where that may help; and remembers what it comes to."""
         until = time.monotonic() + _PATIENCE
         attempt, unsure = 0, False
+        creates = request.verb is Verb.CREATE
         while True:
             status, message = await self._once(request)
-            creates = request.verb is Verb.CREATE
+            if creates and status == 409 and await self._is_going(request):
+                status, message = _GOING, "it is still being deleted; begin again when it is gone"
             if status in _AGAIN and attempt < _ATTEMPTS:
                 unsure |= status != 429
             elif not (creates and self._comes_right(request, status, message)):
@@ -224,7 +215,7 @@ class Sender:
         if creates:
             self._not_ours.discard(request.key)
         if not (200 <= status < 300 or there or gone):
-            self.report.refuse(request, status, message)
+            self.report.refuse(request, 409 if status == _GOING else status, message)
             if creates:
                 self._not_ours.add(request.key)
         if request.verb is Verb.DELETE:
@@ -234,9 +225,21 @@ class Sender:
 
     def _comes_right(self, request: Request, status: int, message: str) -> bool:
         """A name is free once what was deleted is gone; admission learns of classes a bit later."""
+        if status == _GOING:
+            return True
         if status == 409:
             return request.key in self._deleted and request.key.kind not in _SHARED
         return status == 403 and request.setup and "PriorityClass" in message
+
+    async def _is_going(self, request: Request) -> bool:
+        """Whether nothing can be created in a namespace that is there."""
+        if request.key.kind != "Namespace":
+            return False
+        try:
+            found = await self._cluster.get(f"{request.path}/{request.key.name}")
+        except Unreadable as error:
+            return error.status == 404
+        return bool(as_map(found.get("metadata")).get("deletionTimestamp"))
 
     async def _once(self, request: Request) -> tuple[int, str]:
         try:
@@ -301,10 +304,28 @@ async def remove(
                 answers = await asyncio.gather(*(_delete(cluster, path, key) for key in some))
                 gone += answers.count("")
                 wrong |= {str(key): why for key, why in zip(some, answers, strict=True) if why}
+        wrong |= await _wait_until_gone(cluster, namespaces - {*wrong}, tell=tell)
     return gone, wrong
 
 
-async def _labelled(cluster: Cluster, kind: str, path: str) -> list[Key]:
+async def _wait_until_gone(
+    cluster: ClusterClient, namespaces: set[str], *, tell: Tell
+) -> dict[str, str]:
+    """A replay that began before would be refused. What is left after a while, and why."""
+    until, told_at = time.monotonic() + _GONE_WITHIN, time.monotonic()
+    while namespaces:
+        left = {key.name for key in await _labelled(cluster, "Namespace", NAMESPACES)}
+        namespaces &= left
+        if not namespaces or time.monotonic() > until:
+            break
+        if time.monotonic() - told_at > _PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            tell(f"waiting until {len(namespaces):,} namespaces are gone")
+        await asyncio.sleep(_LOOK_SECONDS)
+    return {f"Namespace {name}": "is still being deleted" for name in sorted(namespaces)}
+
+
+async def _labelled(cluster: ClusterClient, kind: str, path: str) -> list[Key]:
     found: dict[Key, None] = {}
     async for page in cluster.pages(path, params={"labelSelector": REPLAYED_LABEL}):
         for body in page:
@@ -313,7 +334,7 @@ async def _labelled(cluster: Cluster, kind: str, path: str) -> list[Key]:
     return list(found)
 
 
-async def _delete(cluster: Cluster, path: str, key: Key) -> str:
+async def _delete(cluster: ClusterClient, path: str, key: Key) -> str:
     """Nothing, or why not."""
     path = KINDS[key.kind].collection(key.namespace) if key.kind in KINDS else path
     body = {"propagationPolicy": "Background"}

@@ -6,6 +6,7 @@ The names are those of core/v1, apps/v1, batch/v1 and policy/v1.
 import re
 from typing import Final
 
+from kwok_operator.constants import ZONE_LABEL
 from kwok_operator.core.importing.pods.allow import INT_OR_TEXT, QUANTITIES, TEXTS, Schema
 
 _REQUIREMENT: Final = {"key": str, "operator": str, "values": [str]}
@@ -177,6 +178,8 @@ LABELS_OF_ONE_POD: Final = frozenset(
     statefulset.kubernetes.io/pod-name""".split()
 )
 """Labels that a controller gives a pod, and would give anew."""
+LABELS_OF_A_PLACE: Final = frozenset((ZONE_LABEL, "topology.kubernetes.io/region"))
+"""The API server copies them from the node to the pod when it is bound."""
 LABELS_OF_A_JOB: Final = frozenset(
     """controller-uid job-name batch.kubernetes.io/controller-uid
     batch.kubernetes.io/job-name""".split()

@@ -16,6 +16,7 @@ from kwok_operator.core.importing.pods.allow import keep
 from kwok_operator.core.importing.pods.fields import (
     LABELS_OF_A_JOB,
     LABELS_OF_A_NAMESPACE_THAT_REFUSE,
+    LABELS_OF_A_PLACE,
     OBJECTS,
     PRIORITY_CLASS,
     QUOTA,
@@ -186,15 +187,18 @@ def _cron_job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
 def _pod(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
     if _get(body, "status", "phase") in ("Succeeded", "Failed"):
         return None, [Note(ref, Reason.ENDED, dropped=True)]
-    template, notes = _template(body, ref, keep_images)
+    bound = bool(_get(body, "spec", "nodeName"))
+    without = LABELS_OF_A_PLACE if bound else frozenset[str]()
+    template, notes = _template(body, ref, keep_images, without=without)
     return manifest_of(ref, template["metadata"], spec=template["spec"]), notes
 
 
 def _namespace(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
-    if ref.name in _OF_EVERY_CLUSTER:
-        return None, []
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     labels = metadata.get("labels", {})
+    if ref.name in _OF_EVERY_CLUSTER:
+        own = ", ".join(sorted(labels.keys() - {"kubernetes.io/metadata.name"}))
+        return None, [Note(ref, Reason.NAMESPACE_LABELS, detail=own)] if own else []
     for key in [key for key in labels if LABELS_OF_A_NAMESPACE_THAT_REFUSE.fullmatch(key)]:
         del labels[key]
         notes.append(Note(ref, Reason.POD_SECURITY, field=f"metadata.labels.{key}"))

@@ -6,7 +6,7 @@ A shape is built of what fields.py names; values of anything else are never read
 a node by name is kept, and is bound to that node's group later (binding.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import GUARD_TAINT_EFFECT, GUARD_TAINT_KEY, GUARD_TAINT_VALUE
@@ -44,7 +44,7 @@ def pod_shape(
     body: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
     kept = keep(body, POD)
     shape = kept.found
-    _move(shape)
+    rename_namespaces(shape, namespace_there)
     _unmerge(shape)
     lost = _names_of(body, told=TOLD, untold=UNTOLD | POD.keys())
     on_host = body.get("hostNetwork") is True
@@ -117,18 +117,18 @@ _TOLD_APART: Final = {
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
-def _move(shape: Mapping[str, Any]) -> None:
+def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> None:
     """Names the namespaces of other pods as they will be called."""
     for term in _pod_terms(shape):
         if "namespaces" in term:
-            term["namespaces"] = [namespace_there(name) for name in term["namespaces"]]
+            term["namespaces"] = [there(name) for name in term["namespaces"]]
         selector = term.get("namespaceSelector", {})
         labels = selector.get("matchLabels", {})
         if _NAME_LABEL in labels:
-            labels[_NAME_LABEL] = namespace_there(labels[_NAME_LABEL])
+            labels[_NAME_LABEL] = there(labels[_NAME_LABEL])
         for asked in selector.get("matchExpressions", ()):
             if asked.get("key") == _NAME_LABEL and "values" in asked:
-                asked["values"] = [namespace_there(name) for name in asked["values"]]
+                asked["values"] = [there(name) for name in asked["values"]]
 
 
 def _names_of(body: Mapping[str, Any], *, told: Iterable[str], untold: Iterable[str]) -> set[str]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.pods.allow import keep
 from kwok_operator.core.importing.pods.binding import (
+    Term,
     Volumes,
     any_of,
     bind_to_groups,
@@ -82,6 +83,7 @@ class Workloads:
         """The uids of controllers: what they make needs no manifest of its own."""
         self._terminating = set[str]()
         self._controllers_read = set[str]()
+        self._not_whole = set[str]()
         self._made: dict[Ref, _Workload] = {}
         self._plain: dict[Ref, Manifest] = {}
         self._volumes = Volumes()
@@ -101,6 +103,8 @@ class Workloads:
         ref = identity(kind, body)
         if ref is None or not isinstance(body, Mapping):
             self._notes.append(Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True))
+        elif ref in self._made or ref in self._plain:
+            self._notes.append(Note(ref, Reason.NAME_TAKEN, dropped=True))
         elif ref.namespace in self._terminating:
             self._pods[ref.kind, ref.namespace, Reason.TERMINATING] += 1
         elif kind == "PersistentVolume":
@@ -118,6 +122,11 @@ class Workloads:
                 self._plain[ref] = manifest
             elif kind == "Namespace" and any(n.reason is Reason.TERMINATING for n in notes):
                 self._terminating.add(namespace_there(ref.name))
+
+    def not_whole(self, kind: str) -> None:
+        """Not all objects of the kind could be read: pods of an owner that is missing stay."""
+        self._not_whole.add(kind)
+        self._controllers_read.discard(kind)
 
     def _tell_unfit(self, ref: Ref, fields: list[str]) -> None:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
@@ -149,7 +158,8 @@ class Workloads:
         return Imported([every[ref] for ref in order], sorted(notes, key=_order), dict(self._read))
 
     def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str | None) -> None:
-        self._controllers_read.add(ref.kind)
+        if ref.kind not in self._not_whole:
+            self._controllers_read.add(ref.kind)
         if uid is not None:
             self._owners.add(uid)
         owner = _owner(body)
@@ -202,10 +212,8 @@ class Workloads:
             self._notes += notes
             self._made[ref] = _Workload(manifest, claims=claims_of(spec))
             return
-        alternatives = [self._volumes.of_claim(ref.namespace, name) for name in claims_of(spec)]
-        for terms in alternatives:
-            if not require(manifest["spec"], terms):
-                notes.append(Note(ref, Reason.TOO_MANY_PLACES))
+        for name in claims_of(spec):
+            notes += _bind(manifest["spec"], self._volumes.of_claim(ref.namespace, name), ref)
         if owner.kind == "Node":
             self._gathered.add_static(ref, manifest, notes, node=node or owner.name)
         else:
@@ -218,14 +226,13 @@ class Workloads:
         for step in _PATH_OF_A_POD[ref.kind]:
             spec = spec[step]
         for claim in workload.claims:
-            if not require(spec, self._volumes.of_claim(ref.namespace, claim)):
-                notes.append(Note(ref, Reason.TOO_MANY_PLACES))
+            notes += _bind(spec, self._volumes.of_claim(ref.namespace, claim), ref)
         for prefix in workload.claim_prefixes:
             claims = self._volumes.claims_like(ref.namespace, prefix)
             places = [self._volumes.of_claim(ref.namespace, claim) for claim in claims]
             if len({json.dumps(terms) for terms in places}) > 1:
                 notes.append(Note(ref, Reason.VOLUMES_IN_SEVERAL_PLACES))
-            require(spec, any_of(places))
+            notes += _bind(spec, any_of(places), ref)
         notes += bind_to_groups(spec, groups_of=groups_of, ref=ref)
         for name, kind, reason in (
             ("priorityClassName", "PriorityClass", Reason.NO_PRIORITY_CLASS),
@@ -246,6 +253,14 @@ class Workloads:
         needed = {ref.namespace for ref in (*workloads, *self._plain)} - {"", "default"}
         refs = [Ref("Namespace", "", name) for name in needed]
         return {ref: manifest_of(ref, {}) for ref in refs if ref not in self._plain}
+
+
+def _bind(spec: dict[str, Any], places: list[Term], ref: Ref) -> list[Note]:
+    """Asks for nodes where a volume is; no places: it may be anywhere."""
+    if not places:
+        return []
+    fits = require(spec, places)
+    return [Note(ref, Reason.BOUND_BY_VOLUME if fits else Reason.TOO_MANY_PLACES)]
 
 
 @dataclass(frozen=True, slots=True)

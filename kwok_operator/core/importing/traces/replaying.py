@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kwok_operator.constants import REPLAYED_LABEL
+from kwok_operator.core.importing.pods.shape import namespace_there, rename_namespaces
 from kwok_operator.core.importing.traces.cleaning import Clean
 from kwok_operator.core.importing.traces.trace import (
     KINDS,
@@ -67,7 +68,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReplayOptions:
     speed: float = 1.0
     since: float = 0.0
     """Seconds of the trace that are only looked at: what is there then is the set-up."""
@@ -101,7 +102,7 @@ class Seen:
 class Replay:
     """Plays one trace once."""
 
-    def __init__(self, settings: Settings, *, clean: Clean) -> None:
+    def __init__(self, settings: ReplayOptions, *, clean: Clean) -> None:
         self.seen = Seen()
         self.header: Header | None = None
         self._settings = settings
@@ -252,6 +253,9 @@ class Replay:
         metadata = {**body.get("metadata", {}), **named}
         metadata["labels"] = {**metadata.get("labels", {}), REPLAYED_LABEL: "true"}
         body |= {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+        spec = body.get("spec", {})
+        pod = spec if kind.name == "Pod" else spec.get("template", {}).get("spec", {})
+        rename_namespaces(pod, self._there)
         if kind.size and live.replicas is not None:
             body["spec"] = {**body.get("spec", {}), kind.size: live.replicas}
         return body
@@ -298,9 +302,12 @@ class Replay:
         body = {"propagationPolicy": "Background"}
         return Request(at, Verb.DELETE, live.key, "DELETE", _path(live.key), body)
 
+    def _there(self, namespace: str) -> str:
+        return f"{self._settings.namespace_prefix}{namespace}"
+
     def _key(self, event: Event) -> Key:
         key, prefix = event.key, event.prefix[: _MAX_NAME - _MADE_UP]
-        namespace = f"{self._settings.namespace_prefix}{key.namespace}" if key.namespace else ""
+        namespace = self._there(namespace_there(key.namespace)) if key.namespace else ""
         if not prefix:
             return Key(key.kind, namespace, key.name)
         attempt = 0

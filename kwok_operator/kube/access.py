@@ -1,0 +1,43 @@
+"""What an account may do: SelfSubjectAccessReviews."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from kwok_operator.kube.client import KubeClient
+
+_REVIEWS_PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class AccessRight(NamedTuple):
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        """As kubectl writes it: `patch kwoknodegroups.kwok-operator.io/status`."""
+        name, slash, subresource = self.resource.partition("/")
+        place = f" in namespace {self.namespace}" if self.namespace else ""
+        group = f".{self.group}" if self.group else ""
+        return f"{self.verb} {name}{group}{slash}{subresource}{place}"
+
+
+async def missing_rights(client: KubeClient, rights: Iterable[AccessRight]) -> list[AccessRight]:
+    """Those that the account doesn't have. Raises ApiError, ApiUnreachableError."""
+    asked = list(rights)
+    answers = await asyncio.gather(*(_allowed(client, right) for right in asked))
+    return [right for right, allowed in zip(asked, answers, strict=True) if not allowed]
+
+
+async def _allowed(client: KubeClient, right: AccessRight) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    attributes = right._asdict() | {"resource": resource, "subresource": subresource}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await client.request("POST", _REVIEWS_PATH, body=review)
+    return b'"allowed":true' in answer

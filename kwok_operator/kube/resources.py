@@ -1,0 +1,84 @@
+"""Which kinds of objects an API server has, and where they stand: discovery, in two requests."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kwok_operator.kube.client import ACCEPT_METADATA_LIST, KubeClient
+
+_ACCEPT: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_RETRIES: Final = 3
+
+
+class ApiResource(NamedTuple):
+    """A kind in one version; the API group of core/v1 is empty."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    verbs: frozenset[str]
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Of one object, of those of a namespace, or of all."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        place = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{root}{place}/{self.plural}" + (f"/{name}" if name else "")
+
+    async def metadata(self, client: KubeClient, **params: str) -> list[dict[str, Any]]:
+        """That of the objects that are there. Raises ApiError, ApiUnreachableError."""
+        answer = await client.request(
+            "GET", self.path(), params=params, accept=ACCEPT_METADATA_LIST, retries=_RETRIES
+        )
+        return [item["metadata"] for item in json.loads(answer).get("items") or ()]
+
+
+class ApiResources:
+    """What one API server serves."""
+
+    def __init__(self, found: Iterable[ApiResource]) -> None:
+        self._kinds: dict[tuple[str, str, str], ApiResource] = {}
+        self._preferred: dict[tuple[str, str], ApiResource] = {}
+        for each in found:
+            self._kinds[each.group, each.version, each.kind] = each
+            self._preferred.setdefault((each.group, each.plural), each)
+
+    def of(self, manifest: Mapping[str, Any]) -> ApiResource | None:
+        """That of an object; None where it isn't served."""
+        group, _, version = str(manifest.get("apiVersion")).rpartition("/")
+        return self._kinds.get((group, version, str(manifest.get("kind"))))
+
+    def named(self, plural: str, group: str) -> ApiResource | None:
+        return self._preferred.get((group, plural))
+
+    @property
+    def deletable(self) -> list[ApiResource]:
+        """What can be listed and deleted, each kind in one version."""
+        return [each for each in self._preferred.values() if each.verbs >= {"list", "delete"}]
+
+
+async def discover(client: KubeClient) -> ApiResources:
+    """Raises ApiError, ApiUnreachableError."""
+    found = []
+    for root in ("/api", "/apis"):
+        answer = json.loads(
+            await client.request(
+                "GET", root, accept=f"{_ACCEPT},application/json", retries=_RETRIES
+            )
+        )
+        for group in answer.get("items") or ():
+            name = group["metadata"].get("name", "")
+            for version in group["versions"]:
+                found += [
+                    ApiResource(
+                        group=name,
+                        version=version["version"],
+                        plural=each["resource"],
+                        kind=(each.get("responseKind") or {}).get("kind", ""),
+                        namespaced=each["scope"] == "Namespaced",
+                        verbs=frozenset(each.get("verbs") or ()),
+                    )
+                    for each in version.get("resources") or ()
+                ]
+    return ApiResources(found)
