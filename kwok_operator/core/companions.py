@@ -269,8 +269,8 @@ def not_served(kind: CompanionKind) -> Trouble:
 def not_allowed(kind: CompanionKind) -> Trouble:
     return Trouble(
         "NotAllowed",
-        f"The operator may not write {kind.value[2]} of {kind.api_version}: add the component"
-        " companions (deploy/components) to its installation.",
+        f"The operator may not read and write {kind.value[2]} of {kind.api_version}: add the"
+        " component companions (deploy/components) to its installation.",
     )
 
 

@@ -6,7 +6,8 @@
 - devices of each node are in slices of its own; those of a shared pool are the group's, and go with
   it; a field that the API server drops is told
 - what is taken out of the template is deleted, also by an operator that was not there then
-- an object of somebody else's is left alone, and told; so are a missing right and a missing API
+- an object of somebody else's is left alone, and told; so are a missing API and a right that is
+  missing or taken away
 - a node that lacks something of its own is not counted as ready, and one that lacks nothing is
 - what a real node has is copied; while that can't be read, what there is stays; it is followed
 - a group without companions asks the API server for nothing
@@ -267,6 +268,16 @@ async def test_without_the_api_or_the_right_to_read_it_is_told() -> None:
         await until(lambda: world.status["replicas"] == 2)
 
 
+async def test_a_right_that_is_taken_away_is_told_and_so_is_its_return(world: Companioned) -> None:
+    world.make(2, csi())
+    await world.present(2)
+    world.server.fail(403, times=1_000, resource="csinodes")
+    world.server.end_watches()
+    await until(lambda: world.condition == ("False", "NotAllowed"))
+    world.server.heal()
+    await world.present(2)
+
+
 async def test_devices_are_in_slices_of_their_node(world: Companioned) -> None:
     world.make(3, {**csi(), **slices(200)})
     await until(lambda: len(world.slices) == 6)
@@ -336,7 +347,7 @@ async def test_a_node_is_ready_once_it_has_its_own(world: Companioned) -> None:
         found: Json = next(c for c in world.status["conditions"] if c["type"] == "Ready")
         return found
 
-    await until(lambda: "may not write csinodes" in ready()["message"])
+    await until(lambda: "may not read and write csinodes" in ready()["message"])
     assert (ready()["status"], ready()["reason"]) == ("False", "CompanionsMissing")
     assert world.status["readyReplicas"] == 2
     await world.away()

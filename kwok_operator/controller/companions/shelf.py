@@ -86,6 +86,8 @@ class Shelf:
         self._monotonic = monotonic
         self._trouble: Trouble | None = None
         self._again_at = 0.0
+        self._blind = False
+        """Whether the watch runs and hears nothing: what it told may be so no more."""
         self._starting = asyncio.Lock()
 
     def group(self, name: str) -> Mapping[str, Shelved]:
@@ -96,15 +98,15 @@ class Shelf:
         return self._watch is not None and not self._watch.done()
 
     async def start(self) -> Trouble | None:
-        """Returns once all is known, or why that can't be."""
+        """Returns once all is known, or why that can't be, or can't be any more."""
         async with self._starting:
-            if self.watching:
+            if self.watching and not self._blind:
                 return None
             now = self._monotonic()
             if self._trouble is None or now >= self._again_at:
                 self._trouble = await self._find_trouble()
                 self._again_at = now + TRY_AGAIN_AFTER
-            if self._trouble is not None:
+            if self._trouble is not None or self.watching:
                 return self._trouble
             reflector = Reflector(
                 client=self._client,
@@ -112,11 +114,17 @@ class Shelf:
                 params={"labelSelector": constants.NODE_GROUP_LABEL},
                 decoder=self.decoder,
                 sink=self,
+                on_trouble=self._in_trouble,
                 on_restored=self._groups.clear,
             )
             self._watch = asyncio.create_task(reflector.run(), name=f"watch {self.kind.path}")
             await reflector.synced.wait()
             return None
+
+    def _in_trouble(self, trouble: str | None) -> None:
+        self._blind = trouble is not None
+        for name in self._groups:
+            self._changed(name)
 
     async def _find_trouble(self) -> Trouble | None:
         try:
@@ -132,7 +140,7 @@ class Shelf:
             if self._watch is not None and not unless():
                 self._watch.cancel()
                 await asyncio.gather(self._watch, return_exceptions=True)
-                self._watch, self._groups = None, {}
+                self._watch, self._groups, self._blind = None, {}, False
 
     def replace(self, items: Sequence[Shelved], resource_version: int) -> None:
         """A full listing; what was entered since then stays."""
