@@ -35,6 +35,7 @@ from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.progress import RunProgress
 
 FLUSH_SECONDS: Final = 2.0
+_LINES_AT_ONCE: Final = 200
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
 _CHANGES: Final = (NodeLine, PodLine, GroupLine, ObjectLine)
@@ -60,6 +61,7 @@ class RunCourse:
         with outputs.writing(self._folder):
             self._file = path.open("wb")
         self._zip: Any = zlib.compressobj(wbits=_GZIP)
+        self._lines: list[str] = []
         self._began = time.monotonic()
         self._over_at: float | None = None
         self._put(encode(header))
@@ -136,18 +138,24 @@ class RunCourse:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             with outputs.writing(self._folder):
-                self._file.write(self._zip.flush(zlib.Z_SYNC_FLUSH))
+                self._file.write(self._packed() + self._zip.flush(zlib.Z_SYNC_FLUSH))
                 self._file.flush()
 
     def close(self) -> None:
         with outputs.writing(self._folder), self._file:
-            self._file.write(self._zip.flush())
+            self._file.write(self._packed() + self._zip.flush())
 
     def _put(self, text: str) -> None:
-        data = self._zip.compress(f"{text}\n".encode())
-        if data:
+        self._lines.append(f"{text}\n")
+        if len(self._lines) >= _LINES_AT_ONCE:
             with outputs.writing(self._folder):
-                self._file.write(data)
+                self._file.write(self._packed())
+
+    def _packed(self) -> bytes:
+        """Lines that weren't yet; by itself each would take several times as long."""
+        lines, self._lines = self._lines, []
+        packed: bytes = self._zip.compress("".join(lines).encode())
+        return packed
 
 
 def _assertion(condition: ScenarioCondition) -> Assertion:

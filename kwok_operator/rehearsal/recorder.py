@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
+from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
+
 from kwok_operator.constants import GROUPS_PATH, NODES_PATH
 from kwok_operator.core.rehearsal import observed
 from kwok_operator.core.rehearsal.borrowing import is_marked
@@ -29,7 +31,7 @@ from kwok_operator.core.rehearsal.recording import (
 )
 from kwok_operator.core.untyped import as_map
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.decode import Decoder
 from kwok_operator.kube.reflector import Reflector
 
 PODS_PATH: Final = "/api/v1/pods"
@@ -41,6 +43,38 @@ _SYNCED_WITHIN: Final = 60.0
 S = TypeVar("S")
 Body = dict[str, Any]
 Write = Callable[[RecordedLine], None]
+
+
+class _Metadata(TypedDict, total=False):
+    name: Any
+    generateName: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+
+
+class _Object(TypedDict, total=False):
+    """What a recording reads of any kind. Who manages which field is half of a Node's bytes."""
+
+    metadata: _Metadata
+    spec: Any
+    status: Any
+    type: Any
+    reason: Any
+    message: Any
+    count: Any
+    series: Any
+    source: Any
+    reportingComponent: Any
+    involvedObject: Any
+
+
+DECODER: Final[Decoder[Body]] = Decoder(_Object, lambda raw: raw)
 
 
 class _Kind(Generic[S]):
@@ -221,7 +255,7 @@ class RunRecorder:
             client=client,
             path=path,
             sink=sink,
-            decoder=OBJECTS,
+            decoder=DECODER,
             optional=path == GROUPS_PATH,
             on_trouble=in_trouble,
         )

@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
 
@@ -75,11 +74,12 @@ def node(
     taints = _dicts(spec.get("taints"))
     kept_off = any(is_not_ready_taint(t) or is_unreachable_taint(t) for t in taints)
     allocatable = amounts(status.get("allocatable"))
+    instance_type, zone = labels.get(INSTANCE_TYPE_LABEL, ""), labels.get(ZONE_LABEL, "")
     return NodeState(
         group=labels.get(NODE_GROUP_LABEL, ""),
-        zone=labels.get(ZONE_LABEL, ""),
-        instance_type=labels.get(INSTANCE_TYPE_LABEL, ""),
-        shape=_digest([allocatable, labels.get(INSTANCE_TYPE_LABEL), labels.get(ZONE_LABEL)]),
+        zone=zone,
+        instance_type=instance_type,
+        shape=_shape(tuple(allocatable.items()), instance_type, zone),
         ready=_holds(status, "Ready") and not kept_off,
         schedulable=spec.get("unschedulable") is not True,
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -206,16 +206,18 @@ def amounts(quantities: object) -> dict[str, int]:
     """Of a map of quantities; what is no quantity isn't there."""
     found: dict[str, int] = {}
     for name, value in as_map(quantities).items():
-        if isinstance(value, str | int | float) and (amount := _amount(value)) is not None:
-            found[_text(name)] = round(amount * 1_000 if name == "cpu" else amount)
+        if isinstance(value, str | int | float):
+            amount = _amount(value, 1_000 if name == "cpu" else 1)
+            if amount is not None:
+                found[_text(name)] = amount
     return found
 
 
 @lru_cache(maxsize=4_096, typed=True)
-def _amount(value: str | float) -> Fraction | None:
+def _amount(value: str | float, parts: int) -> int | None:
     # Thousands of nodes say the same few.
     try:
-        return parse_quantity(value)
+        return round(parse_quantity(value) * parts)
     except ValueError:
         return None
 
@@ -286,8 +288,10 @@ def _waits_for(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True)
+@lru_cache(maxsize=1_024)
+def _shape(allocatable: tuple[tuple[str, int], ...], instance_type: str, zone: str) -> str:
+    # Thousands of nodes have the same few.
+    text = json.dumps([sorted(allocatable), instance_type, zone])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 FORMAT: Final = 1
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 Amounts = Mapping[str, float]
 
@@ -167,7 +168,7 @@ RecordedLine = (
 
 def encode(line: RecordedLine | RecordingHeader) -> str:
     """One line, without its end."""
-    return json.dumps(_told(line), separators=(",", ":"))
+    return _ENCODER.encode(_told(line))
 
 
 def _told(line: RecordedLine | RecordingHeader) -> dict[str, Any]:
