@@ -149,7 +149,7 @@ class World:
             wall=lambda: clock.wall().timestamp(),
         )
         self._companion_queue = WorkQueue(self._companions.look_at, draw=lambda: -0.98)
-        parts = Parts(
+        parts = self._parts = Parts(
             store=store,
             cache=cache,
             writer=writer,
@@ -180,11 +180,11 @@ class World:
             on_restored=cache.forget_versions,
             **options,
         )
-        feed = GroupFeed(store, self._group_seen)
+        feed = self._feed = GroupFeed(store, self._group_seen)
         groups: Reflector[Any] = Reflector(
             path=GROUPS, decoder=GROUP_DECODER, sink=feed, on_restored=feed.restored, **options
         )
-        self._reflectors = nodes, groups
+        self._reflectors: list[Reflector[Any]] = [nodes, groups]
 
     def missed(self) -> bool:
         """Whether both watches know that the server is away, and all has to be listed."""

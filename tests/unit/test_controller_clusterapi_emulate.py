@@ -1,0 +1,238 @@
+"""Machines that are played, by an operator on an API server that can be made to fail.
+
+- each instance has a Machine with the providerID of its Node; counts are in the status of both
+- who goes is read when the smaller number is known, whatever the watch has told until then
+- a deleted Machine takes its Node with it, and another comes; no name is used twice
+- Machines go with their group; those of somebody else are left alone, and told
+- writes that fail are made good, and nothing is written twice
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import pytest
+
+from kwok_operator.constants import CAPI_ANNOTATION, MACHINES_ANNOTATION
+from kwok_operator.controller.clusterapi import emulate
+from kwok_operator.controller.clusterapi.emulate import Emulation, EmulationTerms
+from kwok_operator.controller.reconcile.queue import WorkQueue
+from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.clusterapi.machines import FailureStyle
+from kwok_operator.core.naming import NodeNames, group_name
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.groups import read_group
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.operator import World
+from tests.fakes.store import Collection, Json
+from tests.fakes.waiting import until
+
+KEYS = Keys()
+GROUP = group_name("default.web")
+ROOT = f"/apis/{KEYS.group}/v1beta2"
+DEPLOYMENTS, SETS, MACHINES = (
+    f"{ROOT}/{kind}" for kind in ("machinedeployments", "machinesets", "machines")
+)
+ANNOTATED = {"metadata": {"annotations": {KEYS.delete_machine: "yes"}}}
+
+
+class _Server(FakeApiServer):
+    """All that has a namespace is in one."""
+
+    def _find(self, path: str) -> tuple[Collection | None, str, str]:
+        return super()._find(path.replace("/namespaces/default/", "/"))
+
+
+class Fleet(World):
+    """With a MachineDeployment, and the group that a mirror would make of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server = _Server()
+        self.server.serve(DEPLOYMENTS, kind="MachineDeployment")
+        self.server.serve(SETS, kind="MachineSet")
+        self.server.serve(MACHINES, kind="Machine")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        async with super().running() as world:
+            yield world
+            self._emulation.close()
+            await self._plays.close(grace=1.0)
+
+    def _assemble(self, client: KubeClient) -> None:
+        super()._assemble(client)
+        parts = self._parts
+        self._emulation = Emulation(
+            EmulationTerms(KEYS, "v1beta2", FailureStyle.V1BETA2, "kwok:"),
+            client=client,
+            store=parts.store,
+            cache=parts.cache,
+            phases=parts.clouds.phases,
+            executor=parts.executor,
+            recorder=parts.recorder,
+            wake=lambda name, delay: self._plays.add(name, delay=delay),
+            group_seen=self._group_written,
+            monotonic=parts.clock.monotonic,
+            now=parts.clock.now,
+        )
+        self._plays = WorkQueue(self._emulation.reconcile, draw=lambda: -0.98)
+        self._reflectors += [
+            self._emulation.machine_reflector,
+            *self._emulation.scalable_reflectors,
+        ]
+
+    def _group_written(self, body: Mapping[str, Any], gone: bool) -> None:
+        assert not gone
+        self._feed.upsert(read_group(body))
+
+    def _group_seen(self, name: str) -> None:
+        super()._group_seen(name)
+        self._emulation.group_changed(name)
+
+    def _nodes_changed(self, name: str) -> None:
+        super()._nodes_changed(name)
+        self._emulation.group_changed(name)
+
+    def deploy(self, replicas: int) -> None:
+        metadata = {"name": "web", "namespace": "default"}
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"clusterName": "test"}}
+        spec = {"clusterName": "test", "replicas": replicas, "template": template}
+        self.server.create(
+            DEPLOYMENTS,
+            {"metadata": metadata, "spec": {**spec, "selector": {"matchLabels": {"app": "web"}}}},
+        )
+        marks = {CAPI_ANNOTATION: "MachineDeployment/default/web", MACHINES_ANNOTATION: ""}
+        self.server.create(
+            GROUPS,
+            {"metadata": {"name": GROUP, "annotations": marks}, "spec": {"targetSize": 0}},
+        )
+
+    def resize(self, replicas: int) -> None:
+        self.server.patch(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}})
+
+    @property
+    def nodes(self) -> dict[str, Json]:
+        return self.server.objects(NODES)
+
+    @property
+    def machines(self) -> dict[str, Json]:
+        return self.server.objects(MACHINES)
+
+    @property
+    def counted(self) -> int:
+        """Machines with a Node that is Ready, as the MachineDeployment has it."""
+        status = self.server.objects(DEPLOYMENTS)["web"].get("status", {})
+        return int(status.get("readyReplicas", -1))
+
+    async def played(self, size: int) -> set[str]:
+        """Until so many Machines run, each on a Node of its name, and are counted; their names."""
+
+        def told() -> bool:
+            phases = [each.get("status", {}).get("phase") for each in self.machines.values()]
+            counts = [
+                each.get("status", {}).get("readyReplicas")
+                for path in (DEPLOYMENTS, SETS)
+                for each in self.server.objects(path).values()
+            ]
+            return (
+                phases == ["Running"] * size
+                and self.machines.keys() == self.nodes.keys()
+                and counts == [size, size]
+            )
+
+        await until(told)
+        return set(self.machines)
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    monkeypatch.setattr(emulate, "STATUS_INTERVAL", 0.2)
+    async with Fleet().running() as world:
+        yield world
+
+
+async def test_each_instance_has_a_machine_of_its_nodes_name(world: Fleet) -> None:
+    world.deploy(5)
+    await world.played(5)
+    (machine_set,) = world.server.objects(SETS).values()
+    for name, machine in world.machines.items():
+        assert machine["spec"]["providerID"] == world.nodes[name]["spec"]["providerID"]
+        assert machine["status"]["nodeRef"]["name"] == name
+        (owner,) = machine["metadata"]["ownerReferences"]
+        assert owner["uid"] == machine_set["metadata"]["uid"]
+    created = world.server.calls["create", "machines"]
+    world.resize(8)
+    await world.played(8)
+    assert (created, world.server.calls["create", "machines"]) == (5, 8)
+
+
+async def test_who_goes_is_read_afresh(world: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.deploy(6)
+    before = await world.played(6)
+    victims = set(sorted(before)[2:4])
+    # The watch is late: it tells of the annotations when all is over.
+    monkeypatch.setattr(world._emulation.machines, "upsert", lambda item: None)
+    for name in victims:
+        world.server.patch(MACHINES, name, ANNOTATED)
+    world.resize(4)
+    await until(lambda: len(world.nodes) == 4)
+    assert before - world.nodes.keys() == victims
+
+
+async def test_a_deleted_machine_takes_its_node_and_another_comes(world: Fleet) -> None:
+    world.deploy(3)
+    before = await world.played(3)
+    victim = min(before)
+    world.server.delete(MACHINES, victim)
+    await until(lambda: victim not in world.nodes and len(world.machines) == 3)
+    after = await world.played(3)
+    assert (len(before & after), victim in after) == (2, False)
+
+
+async def test_a_machine_that_goes_slowly_is_not_made_again(world: Fleet) -> None:
+    world.deploy(2)
+    victim = min(await world.played(2))
+    world.server.patch(MACHINES, victim, {"metadata": {"finalizers": ["example.com/slow"]}})
+    world.server.delete(MACHINES, victim)
+    await until(lambda: victim not in world.nodes and len(world.nodes) == 2)
+    assert world.machines[victim]["metadata"]["deletionTimestamp"]
+    world.server.patch(MACHINES, victim, {"metadata": {"finalizers": None}})
+    assert victim not in await world.played(2)
+
+
+async def test_machines_go_with_their_group(world: Fleet) -> None:
+    world.deploy(4)
+    await world.played(4)
+    stranger = {"name": "not-ours", "namespace": "default"}
+    world.server.create(MACHINES, {"metadata": stranger})
+    world.server.delete(GROUPS, GROUP)
+    await until(lambda: list(world.machines) == ["not-ours"])
+
+
+async def test_somebody_elses_machine_is_left_alone(world: Fleet) -> None:
+    world.deploy(0)
+    names = NodeNames.of(GROUP, world.server.objects(GROUPS)[GROUP]["metadata"]["uid"])
+    taken = {"name": names.name(1), "namespace": "default"}
+    world.server.create(MACHINES, {"metadata": taken, "spec": {"mine": True}})
+    world.resize(3)
+    await until(lambda: world.counted == 2)
+    world.resize(4)
+    await until(lambda: world.counted == 3)
+    assert (len(world.nodes), len(world.machines)) == (4, 4)
+    theirs = world.machines[names.name(1)]
+    assert (theirs["spec"], "status" in theirs) == ({"mine": True}, False)
+    assert world.server.calls["create", "machines"] == 4
+
+
+@pytest.mark.parametrize("fault", [{"status": 500}, {"status": 429}, {"cut": True}])
+async def test_what_fails_is_made_good(world: Fleet, fault: Json) -> None:
+    for verb, resource in (("create", "machines"), ("patch", "machines/status")):
+        if "cut" in fault:
+            world.server.cut(times=2, verb=verb, resource=resource, carried_out=True)
+        else:
+            world.server.fail(fault["status"], times=2, verb=verb, resource=resource)
+    world.deploy(4)
+    await world.played(4)
+    world.resize(1)
+    await world.played(1)
