@@ -8,8 +8,8 @@ what must survive is in `Plan.batches` and `Plan.next_serial`, which are written
 node is.
 """
 
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.core.naming import NodeNames
@@ -27,6 +27,11 @@ class Places:
 
     number: int
     taken: Callable[[int], int]
+
+    def without(self, serials: Iterable[int]) -> "Places":
+        """These have theirs already: the others of the same place have none that is free."""
+        kept, number = frozenset([s % self.number for s in serials]), self.number
+        return replace(self, taken=lambda s: self.taken(s) or int(s % number in kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +183,16 @@ def make_plan(
     replaced = _replaced(observed, staying, rollout, target=target.value) if may_create else []
     staying = _without(staying, replaced)
     unwanted = observed.gone | condemned | frozenset([*taken_back, *leaving, *replaced])
-    batches = compact(batches, here=arrived, gone=unwanted)
-    next_serial = observed.next_serial
+    batches, next_serial = compact(batches, here=arrived, gone=unwanted), observed.next_serial
 
     missing = target.value - len(staying) - len(pending)
-    if missing > 0 and may_create:
-        asked = _ask(next_serial, missing, now=now, avoid=condemned, places=observed.places)
+    if missing > 0 and (may_create or observed.places is not None):
+        asked = _ask(observed, missing, pending=pending, avoid=condemned, now=now)
         found = list(asked)
-        pending += found
-        batches, next_serial = (*batches, *([asked] if found else [])), asked.last + 1
         target = _as_far_as_addresses_go(target, missing - len(found))
+        if may_create and found:
+            pending += found
+            batches, next_serial = (*batches, asked), asked.last + 1
     going = sorted(s for s in condemned if s in observed.nodes)
     patched = staying if may_create and _patches(rollout) else []
     return Plan(
@@ -285,9 +290,12 @@ def _as_far_as_addresses_go(target: Target, short: int) -> Target:
 
 
 def _ask(
-    first: int, count: int, *, now: str, avoid: set[int], places: Places | None = None
+    observed: ObservedGroup, count: int, *, pending: list[int], avoid: set[int], now: str
 ) -> Batch:
     """Ends with the last that is asked for: what comes after it may have become free next time."""
+    first, places = observed.next_serial, observed.places
+    if places is not None:
+        places = places.without(pending)
     found, serial = list[int](), first
     while len(found) < count and not (places is not None and serial >= first + places.number):
         step = places.taken(serial) if places is not None else 0

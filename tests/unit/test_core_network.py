@@ -5,9 +5,11 @@
 - an address of a node's own is no other's, also where the blocks are of different ranges
 - of a range that is used up as many are asked for as are left; what waits is told, and takes no
   serials, nor long where one block is as large as all of them
+- an instance that is yet to come has its place, and what waits is told while nodes are made, too
 """
 
 import ipaddress
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.network import Block, HeldAddresses, HeldBlocks, NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
+from kwok_operator.core.serials import Batch
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.template import Network
 from tests.fakes.rows import each_row
@@ -109,6 +112,58 @@ def test_as_many_are_asked_for_as_have_addresses() -> None:
         assert plan.target.value == 1 + len(asked)
         limit = plan.target.limit
         assert (limit.reason if limit else "") == (NO_ADDRESSES if size > len(asked) + 1 else "")
+
+
+def test_an_instance_that_is_yet_to_come_has_its_place() -> None:
+    """Otherwise a second one is asked for in its place, and given up once the first is there."""
+    observed = ObservedGroup(
+        nodes={0: NAMES.name(0)},
+        terminating=frozenset(),
+        gone=frozenset(),
+        batches=(Batch(1, 5, ""),),
+        next_serial=6,
+        held=None,
+        room=100,
+        places=Places(8, lambda serial: int(serial % 8 == 0)),
+    )
+    for size, asked in ((6, ()), (8, (6, 7)), (11, (6, 7))):
+        spec = KwokNodeGroupSpec.model_validate({"targetSize": size})
+        plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
+        assert plan.create == (1, 2, 3, 4, 5, *asked)
+        assert plan.target.value == 6 + len(asked)
+        limit = plan.target.limit
+        assert (limit.reason if limit else "") == (NO_ADDRESSES if size > len(asked) + 6 else "")
+    fewer = KwokNodeGroupSpec.model_validate({"targetSize": 3, "scaleDown": named(1, 2)})
+    plan = make_plan(fewer, observed, names=NAMES, now="", may_create=True)
+    assert plan.create == (3, 4)
+    more = KwokNodeGroupSpec.model_validate({"targetSize": 8, "scaleDown": named(1, 2)})
+    plan = make_plan(more, observed, names=NAMES, now="", may_create=True)
+    assert plan.create == (3, 4, 5, 6, 7, 9, 10)
+
+
+def named(*serials: int) -> dict[str, object]:
+    return {"nodesToDelete": [NAMES.name(serial) for serial in serials]}
+
+
+def test_what_waits_is_told_in_the_same_way_where_nothing_may_be_asked_for() -> None:
+    observed = ObservedGroup(
+        nodes={0: NAMES.name(0)},
+        terminating=frozenset(),
+        gone=frozenset(),
+        batches=(Batch(1, 7, ""),),
+        next_serial=8,
+        held=None,
+        room=100,
+        places=Places(8, lambda serial: int(serial % 8 == 0)),
+    )
+    spec = KwokNodeGroupSpec.model_validate({"targetSize": 11})
+    asking = make_plan(spec, observed, names=NAMES, now="", may_create=True)
+    telling = make_plan(spec, observed, names=NAMES, now="", may_create=False)
+    assert asking.target.limit is not None
+    assert telling.target == asking.target
+    assert (telling.batches, telling.next_serial) == (observed.batches, 8)
+    fewer = make_plan(spec, replace(observed, batches=()), names=NAMES, now="", may_create=False)
+    assert (fewer.target.value, fewer.pending, fewer.batches, fewer.next_serial) == (8, (), (), 8)
 
 
 def test_an_address_is_one_nodes_whatever_its_blocks() -> None:
