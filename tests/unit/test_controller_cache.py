@@ -18,7 +18,13 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord, record_of
+from kwok_operator.controller.observed.nodecache import (
+    RECORDS,
+    UNHEARD_OF,
+    NodeCache,
+    NodeRecord,
+    record_of,
+)
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint
@@ -460,3 +466,27 @@ def test_a_node_that_was_not_made_gives_its_addresses_back_unless_it_is_there(
     cache.upsert(node("web-1", pod_cidr="10.0.0.0/24"))
     cache.release("web-1")
     assert cache.addresses.taken(network, 0, node="web-2")
+
+
+def test_addresses_of_a_node_that_nobody_hears_of_are_given_back(cache: NodeCache) -> None:
+    network = NodeNetwork.of(Network.model_validate({"podCIDR": "10.0.0.0/24"}), group="web")
+    assert network is not None
+
+    def lost(name: str, *, at: float) -> None:
+        assert cache.claim(network, name, 0)
+        cache.unheard_of(name, now=at)
+
+    lost("web-1", at=1.0)
+    cache.release_unheard_of(now=UNHEARD_OF)
+    assert not cache.claim(network, "web-2", 0)
+    cache.release_unheard_of(now=UNHEARD_OF + 1)
+    lost("web-2", at=0.0)
+    assert cache.claim(network, "web-2", 0)
+    cache.release_unheard_of(now=UNHEARD_OF)
+    assert not cache.claim(network, "web-3", 0)
+    lost("web-2", at=0.0)
+    cache.upsert(node("web-2", pod_cidr="10.0.0.0/24"))
+    cache.release_unheard_of(now=UNHEARD_OF)
+    assert not cache.claim(network, "web-3", 0)
+    cache.remove(node("web-2", version=2, pod_cidr="10.0.0.0/24"))
+    assert cache.claim(network, "web-3", 0)

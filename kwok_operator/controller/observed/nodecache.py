@@ -22,11 +22,14 @@ from typing import Final, Protocol
 from kwok_operator import constants
 from kwok_operator.core.cloud.annotations import Mark, mark_of
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.network import HeldAddresses
+from kwok_operator.core.network import HeldAddresses, NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NODES, NodeView
 
 _REMEMBERED_REMOVALS = 5_000
+UNHEARD_OF: Final = 120.0
+"""Seconds after which a node whose create got no answer is taken for not made: the API server
+works at a request for a minute at most."""
 
 
 @dataclass(slots=True)
@@ -142,6 +145,8 @@ class NodeCache:
         self._removed: OrderedDict[str, int] = OrderedDict()
         self.addresses = HeldAddresses()
         """Those of the nodes, and of those that are being made."""
+        self._unheard_of: dict[str, float] = {}
+        """Nodes that may have been made, and since when nobody knows."""
 
     def group(self, name: str) -> Mapping[str, NodeRecord]:
         """The nodes labelled with a group's name, whoever made them."""
@@ -210,6 +215,24 @@ class NodeCache:
             self._removed.pop(new.name, None)
             new.group = intern(group)
             self._put(new, None)
+
+    def claim(self, network: NodeNetwork, name: str, serial: int) -> bool:
+        """The node that is to be made has its addresses; False where another one has them."""
+        if self.addresses.taken(network, serial, node=name):
+            return False
+        self._unheard_of.pop(name, None)
+        self.addresses.put(name, str(network.block(serial)), network.address(serial))
+        return True
+
+    def unheard_of(self, name: str, *, now: float) -> None:
+        """Nobody knows whether the node was made: it has its addresses until that is certain."""
+        self._unheard_of[name] = now
+
+    def release_unheard_of(self, *, now: float) -> None:
+        """The watch would have told of those that were made."""
+        for name in [n for n, since in self._unheard_of.items() if now - since >= UNHEARD_OF]:
+            del self._unheard_of[name]
+            self.release(name)
 
     def release(self, name: str) -> None:
         """The node that was to be made is not: only one that is there has addresses."""

@@ -19,7 +19,13 @@ from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
-from kwok_operator.errors import ApiError, BadRequestError, ForbiddenError, InvalidError
+from kwok_operator.errors import (
+    ApiError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    KwokOperatorError,
+)
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods
@@ -140,7 +146,7 @@ class Actions:
             birth = _birth(found, node, serial)
             # A node that is held is told all that it takes to be made Ready later.
             ready &= birth is None or birth.desired.ready or found.hold is not Hold.NONE
-            if not self._claim(rendered.network, name, serial):
+            if rendered.network and not cache.claim(rendered.network, name, serial):
                 found.memory.given_up.add(serial)
                 return
             body = rendered.body(
@@ -150,9 +156,9 @@ class Actions:
                 body = birth.body(body, hold=found.hold, now=now)
             try:
                 stored = await self._writer.create(name, body, group=group.name, uid=group.uid)
-            except (BadRequestError, ForbiddenError, InvalidError):
-                # Of any other error nobody knows whether the node is there.
-                cache.release(name)
+            except KwokOperatorError as error:
+                if rendered.network:
+                    self._give_back(name, error)
                 raise
             if stored is None:
                 cache.release(name)
@@ -206,15 +212,13 @@ class Actions:
             network=NodeNetwork.of(group.spec.template.network, group=group.name),
         )
 
-    def _claim(self, network: NodeNetwork | None, name: str, serial: int) -> bool:
-        """False where another node has addresses of the one that is to be made, or will have."""
-        held = self._parts.cache.addresses
-        if network is None:
-            return True
-        free = not held.taken(network, serial, node=name)
-        if free:
-            held.put(name, str(network.block(serial)), network.address(serial))
-        return free
+    def _give_back(self, name: str, error: KwokOperatorError) -> None:
+        """The addresses of a node whose create has failed."""
+        if isinstance(error, BadRequestError | ForbiddenError | InvalidError):
+            self._parts.cache.release(name)
+        else:
+            # Nobody knows whether the node is there.
+            self._parts.cache.unheard_of(name, now=self._parts.clock.monotonic())
 
     async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
         return await self._kwok.endpoint(record.name for record in seen.ready)

@@ -212,6 +212,7 @@ class Reconciler:
         network = NodeNetwork.of(group.spec.template.network, group=group.name)
         if network is None:
             return None
+        self._parts.cache.release_unheard_of(now=self._parts.clock.monotonic())
         held = self._parts.cache.addresses
         return Places(
             network.places,
