@@ -105,6 +105,28 @@ Quantity = Annotated[
 ]
 """An amount such as 32, "500m" or "256Gi". Always text in Python, whichever way it was written."""
 
+
+def rules(*rules: tuple[str, str]) -> ConfigDict:
+    """The model configuration with rules in CEL, each with its message."""
+    given: list[Any] = [{"rule": rule, "message": message} for rule, message in rules]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": given})
+
+
+def one_is_given(*fields: str) -> str:
+    """In CEL: not none of them, and not two."""
+    return (
+        f"[{', '.join(f'has(self.{field})' for field in fields)}].filter(given, given).size() == 1"
+    )
+
+
+def exactly_one_of(*fields: str, of: str = "") -> tuple[str, str]:
+    """The rule and its message, which begins with `of`."""
+    return (
+        one_is_given(*fields),
+        f"{of}must have exactly one of {', '.join(fields[:-1])} and {fields[-1]}",
+    )
+
+
 _LABEL_CHARACTERS = (
     "must begin and end with a letter or a digit, with letters, digits, '-', '_' and '.' between"
 )

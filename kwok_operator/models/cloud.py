@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE, Share
-from kwok_operator.models.base import ApiModel, ExtendedResourceName
+from kwok_operator.models.base import ApiModel, ExtendedResourceName, rules
 from kwok_operator.models.companions import DeviceTaint, DeviceTaintEffect
-from kwok_operator.models.delay import Delay, Time, TimeOrNever, rules, text
+from kwok_operator.models.delay import Delay, Time, TimeOrNever, text
 from kwok_operator.models.source import ObjectName
 from kwok_operator.models.template import Taint, TaintEffect
 

@@ -8,7 +8,7 @@ objects to the controller.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from kwok_operator.models.base import (
     DNS_NAME,
@@ -17,6 +17,8 @@ from kwok_operator.models.base import (
     QualifiedName,
     Quantity,
     matches,
+    one_is_given,
+    rules,
     text_schema,
 )
 
@@ -122,16 +124,11 @@ class CsiNode(ApiModel):
 
 
 class DeviceAttribute(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "[has(self.string), has(self.int), has(self.bool), has(self.version)]"
-                    ".filter(given, given).size() == 1",
-                    "message": "must have one value: string, int, bool or version",
-                }
-            ]
-        }
+    model_config = rules(
+        (
+            one_is_given("string", "int", "bool", "version"),
+            "must have one value: string, int, bool or version",
+        )
     )
 
     string: str | None = Field(

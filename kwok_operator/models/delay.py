@@ -4,11 +4,11 @@ Owns how a time and a distribution are written, and what the API server refuses 
 a draw gives is the core's.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import Field, StringConstraints, WithJsonSchema
 
-from kwok_operator.models.base import ApiModel, matches
+from kwok_operator.models.base import ApiModel, exactly_one_of, matches, rules
 
 MAX_HOURS = 720
 """Longer times count as so many hours: 30 days."""
@@ -53,12 +53,6 @@ TimeOrNever = Annotated[
 """A time, or Never."""
 
 
-def rules(*rules: tuple[str, str]) -> ConfigDict:
-    """The model configuration with rules in CEL, each with its message."""
-    given: list[Any] = [{"rule": rule, "message": message} for rule, message in rules]
-    return ConfigDict(json_schema_extra={"x-kubernetes-validations": given})
-
-
 def _in_order(low: str, high: str, *, of: str) -> tuple[str, str]:
     # The patterns first: a time that breaks its pattern is reported once, by the pattern.
     a, b = f"self.{low}", f"self.{high}"
@@ -99,18 +93,11 @@ class Exponential(ApiModel):
     mean: Time = Field(description="The mean. Example: 6h.")
 
 
-_KINDS = ("fixed", "uniform", "normal", "lognormal", "exponential", "samples")
-
-
 class Delay(ApiModel):
     """A time that is drawn for each instance anew."""
 
     model_config = rules(
-        (
-            f"[{', '.join(f'has(self.{kind})' for kind in _KINDS)}]"
-            ".filter(given, given).size() == 1",
-            f"must have exactly one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}",
-        )
+        exactly_one_of("fixed", "uniform", "normal", "lognormal", "exponential", "samples")
     )
 
     fixed: Time | None = Field(

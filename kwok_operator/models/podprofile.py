@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from kwok_operator.models.autoscaling import Share
-from kwok_operator.models.base import ApiModel, LabelValue, Quantity, matches
-from kwok_operator.models.delay import Delay, Time, rules, text
+from kwok_operator.models.base import ApiModel, LabelValue, Quantity, exactly_one_of, matches, rules
+from kwok_operator.models.delay import Delay, Time, text
 from kwok_operator.models.source import ObjectName, SelectorRequirement
 from kwok_operator.models.status import Condition
 
@@ -216,19 +216,10 @@ class Wave(ApiModel):
     )
 
 
-_SHAPES = ("constant", "shareOfRequests", "ramp", "wave")
-
-
 class ResourceUse(ApiModel):
     """What each container of a pod that runs uses of a resource."""
 
-    model_config = rules(
-        (
-            f"[{', '.join(f'has(self.{shape})' for shape in _SHAPES)}]"
-            ".filter(given, given).size() == 1",
-            f"must have exactly one of {', '.join(_SHAPES[:-1])} and {_SHAPES[-1]}",
-        )
-    )
+    model_config = rules(exactly_one_of("constant", "shareOfRequests", "ramp", "wave"))
 
     constant: Quantity | None = Field(
         default=None, description='Always as much. Default: not this way. Example: "250m".'

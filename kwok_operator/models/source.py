@@ -9,7 +9,15 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from kwok_operator.models.base import DNS_NAME, ApiModel, LabelValue, QualifiedName, matches
+from kwok_operator.models.base import (
+    DNS_NAME,
+    ApiModel,
+    LabelValue,
+    QualifiedName,
+    exactly_one_of,
+    matches,
+    rules,
+)
 
 _DNS_SUBDOMAIN = rf"^{DNS_NAME}$"
 _DATA_KEY = r"^[-._a-zA-Z0-9]+$"
@@ -49,16 +57,6 @@ DataKey = Annotated[
     ),
 ]
 """A key in the data of a ConfigMap or a Secret."""
-
-
-def _exactly_one(*fields: str, of: str) -> ConfigDict:
-    given = ", ".join(f"has(self.{field})" for field in fields)
-    words = ", ".join(fields[:-1]) + f" and {fields[-1]}"
-    rule = f"[{given}].filter(given, given).size() == 1"
-    message = f"{of} must have exactly one of {words}"
-    return ConfigDict(
-        json_schema_extra={"x-kubernetes-validations": [{"rule": rule, "message": message}]}
-    )
 
 
 class SelectorOperator(StrEnum):
@@ -146,7 +144,9 @@ class ConfigMapSource(ApiModel):
 
 
 class NodesSource(ApiModel):
-    model_config = _exactly_one("name", "selector", "annotation", of="template.from.nodes")
+    model_config = rules(
+        exactly_one_of("name", "selector", "annotation", of="template.from.nodes ")
+    )
 
     name: ObjectName | None = Field(
         default=None, description="The name of one node. Default: any name."
