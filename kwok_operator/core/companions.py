@@ -256,6 +256,9 @@ class Trouble:
 
 
 NAME_TAKEN: Final = "NameTaken"
+FIELDS_DROPPED: Final = "FieldsDropped"
+OF_SOME: Final = frozenset((NAME_TAKEN, FIELDS_DROPPED))
+"""Reasons of troubles with single objects: the others are written all the same."""
 
 
 def not_served(kind: CompanionKind) -> Trouble:
@@ -299,7 +302,7 @@ def refused(kind: CompanionKind, said: str) -> Trouble:
 def dropped(fields: frozenset[str]) -> Trouble:
     gates = sorted({GATES[field] for field in fields})
     return Trouble(
-        "FieldsDropped",
+        FIELDS_DROPPED,
         f"The API server doesn't keep {', '.join(sorted(fields))} of ResourceSlices: start it with"
         f" the feature gate {' and '.join(gates)}, or take it out of spec.template.companions.",
     )

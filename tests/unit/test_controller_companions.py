@@ -1,13 +1,13 @@
 """Companions of nodes, kept by an operator.
 
 - each node has its CSINode, which is owned by it; one that was deleted or edited is made anew
-- a new node gets its own by the call that made it
+- a new node gets its own by the call that made it, the first of a group too, before pods may come
 - a change of the template holds for the nodes that are there
 - devices of each node are in slices of its own; those of a shared pool are the group's, and go with
   it; a field that the API server drops is told
 - what is taken out of the template is deleted, also by an operator that was not there then
-- an object of somebody else's is left alone, and told; so are a missing API and a right that is
-  missing or taken away
+- an object of somebody else's is left alone, and told, and the other nodes get theirs at once; so
+  are a missing API and a right that is missing or taken away, steadily
 - a node that lacks something of its own is not counted as ready, and one that lacks nothing is
 - what a real node has is copied; while that can't be read, what there is stays; it is followed
 - a group without companions asks the API server for nothing
@@ -23,10 +23,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.companions import keeper
+from kwok_operator.controller.companions import state
 from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.companions import CompanionKind, not_copied
 from kwok_operator.core.livecompanions import CopiedCompanions, CopiedPool
+from kwok_operator.core.usable import is_not_ready_taint
 from tests.fakes import store
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, World
@@ -47,6 +48,14 @@ def slices(count: int = 8, **more: object) -> Json:
     return {
         "resourceSlices": [{"driver": DRIVER, "devices": [{"name": "gpu", "count": count}], **more}]
     }
+
+
+def is_kept_free(node: Json) -> bool:
+    return any(map(is_not_ready_taint, node["spec"].get("taints", ())))
+
+
+def version(body: Json) -> int:
+    return int(body["metadata"]["resourceVersion"])
 
 
 class Companioned(World):
@@ -140,6 +149,20 @@ async def test_new_nodes_get_theirs_without_waiting_for_a_pass(world: Companione
     world.scale(4)
     await until(lambda: len(world.csi_nodes) == 4 and len(world.slices) == 4)
     assert world.csi_nodes.keys() == world.nodes.keys()
+
+
+async def test_pods_are_never_ahead_of_what_belongs_to_the_first_nodes(world: Companioned) -> None:
+    world.make(1, None)
+    await world.settled(1)  # kwok has answered: nodes are made usable at once from now on
+    known = world.server.hold(verb="list", resource="csinodes")
+    template = {"spec": {"targetSize": 3, "template": {"companions": csi()}}}
+    world.server.create(GROUPS, {"metadata": {"name": "late"}, **template})
+    await until(lambda: "late" in world._companions._states)
+    known.set()
+    await until(lambda: len(world.csi_nodes) == 3)
+    await until(lambda: not any(map(is_kept_free, world.nodes.values())))
+    for name, companion in world.csi_nodes.items():
+        assert version(companion) < version(world.nodes[name])
 
 
 async def test_what_was_deleted_or_edited_is_made_anew(world: Companioned) -> None:
@@ -252,13 +275,35 @@ async def test_somebody_elses_is_left_alone_and_told(world: Companioned) -> None
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.0):
             await until(lambda: world.server.calls["create", "csinodes"] > tried + 3)
+    await world._companion_queue.close(grace=1.0)
+    world.scale(4)
+    await until(lambda: len(world.csi_nodes) == 4)
 
 
 @pytest.mark.parametrize(("status", "reason"), [(403, "NotAllowed"), (422, "Refused")])
-async def test_a_refusal_is_told(world: Companioned, status: int, reason: str) -> None:
+async def test_a_refusal_is_told_until_a_write_succeeds(
+    world: Companioned, monkeypatch: pytest.MonkeyPatch, status: int, reason: str
+) -> None:
     world.server.fail(status, times=1_000, verb="create", resource="csinodes")
-    world.make(1, csi())
-    await until(lambda: world.condition == ("False", reason))
+    world.make(12, csi())
+    await until(lambda: len(world.nodes) == 12 and world.condition == ("False", reason))
+    await world._companion_queue.close(grace=1.0)
+    said = list[str]()
+    monkeypatch.setattr(world._companions, "_changed", lambda _: said.append(world.said.reason))
+    await world._companions.look_at(NAME)
+    assert said == []
+    world.server.heal()
+    make, while_writing = world._companions._writer.make, list[str]()
+
+    async def watched(*args: Any, **options: Any) -> bool:
+        while_writing.append(world.said.reason)
+        return await make(*args, **options)
+
+    monkeypatch.setattr(world._companions._writer, "make", watched)
+    await world._companions.look_at(NAME)
+    assert (while_writing[0], while_writing[-1]) == (reason, "Writing")
+    await world._companions.look_at(NAME)
+    assert list(dict.fromkeys(said)) == ["Writing", "Present"]
 
 
 async def test_without_the_api_or_the_right_to_read_it_is_told() -> None:
@@ -405,7 +450,7 @@ async def test_devices_that_are_due_one_by_one_gather(
     world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": {**spec, "cloud": cloud}})
     await until(lambda: world.condition == ("Unknown", "HeldBack"))
     delays = list[float]()
-    monkeypatch.setattr(keeper, "GATHER_FOR", 30.0)
+    monkeypatch.setattr(state, "GATHER_FOR", 30.0)
     monkeypatch.setattr(world._companions, "_wake", lambda _, delay: delays.append(delay))
     world.later += 50
     await world._companions.look_at(NAME)

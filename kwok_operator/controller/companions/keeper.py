@@ -10,14 +10,16 @@ to have no companions any more is known from its status, which still speaks of t
 to a node that is gone is left to the garbage collector.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
-from kwok_operator.controller.companions.copying import Copy, ReadCompanions
+from kwok_operator.controller.companions.copying import ReadCompanions
 from kwok_operator.controller.companions.shelf import TRY_AGAIN_AFTER, Shelf
+from kwok_operator.controller.companions.state import GroupState, as_told, asks
 from kwok_operator.controller.companions.survey import (
     CompanionWork,
     repair_key,
@@ -27,27 +29,20 @@ from kwok_operator.controller.companions.survey import (
 from kwok_operator.controller.companions.writer import CompanionWriter
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
-from kwok_operator.controller.observed.observation import Openings
 from kwok_operator.controller.writers.executor import Executor
 from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.companions import (
     ABOUT_TO_BE_WRITTEN,
-    NAME_TAKEN,
-    REMOVING,
-    Companion,
     CompanionKind,
     CompanionOwner,
     Trouble,
     asks_for_companions,
-    compile_companions,
     dropped,
     not_allowed,
     not_served,
     refused,
     taken,
-    verdict,
 )
-from kwok_operator.core.livecompanions import CopiedCompanions
 from kwok_operator.errors import (
     ApiError,
     BadRequestError,
@@ -55,66 +50,18 @@ from kwok_operator.errors import (
     InvalidError,
     KwokOperatorError,
     NotFoundError,
-    TemplateError,
     one_line,
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Cloud
-from kwok_operator.models.status import ConditionType
 
 logger = logging.getLogger(__name__)
 
-GATHER_FOR = 0.05
-"""Seconds in which several changes of a group's nodes make one pass."""
-SHARE_OF_TIME = 0.05
-"""That passes over a group take at most, while its nodes come and go: each looks at all of them."""
-LOOK_AGAIN_AFTER = 60.0
+LOOK_AGAIN_AFTER: Final = 60.0
+FIRST_LOOK: Final = 5.0
+"""Seconds that nodes of a group wait at most until its companions can be made with them."""
 _REFUSED = (BadRequestError, InvalidError, ForbiddenError, NotFoundError)
-
-
-@dataclass(slots=True)
-class _State:
-    """What is known of a group that asks for companions, or did."""
-
-    uid: str
-    made_from: tuple[int, CopiedCompanions | None]
-    """The spec's generation, and what was copied."""
-    companions: tuple[Companion, ...]
-    copy: Copy = field(default_factory=Copy)
-    invalid: Trouble | None = None
-    under_way: set[str] = field(default_factory=set)
-    """uids of nodes that get theirs by the call that made them."""
-    counts: tuple[int, int] = (0, 0)
-    """Owners, and those of them that lack something."""
-    complete: set[str] = field(default_factory=set)
-    """Names of the nodes that lack nothing."""
-    taken: set[str] = field(default_factory=set)
-    """Names that were found to be somebody else's."""
-    trouble: Trouble | None = None
-    repairs: Openings = field(default_factory=Openings)
-    verdict: Verdict | None = None
-    told: Verdict | None = None
-    """The verdict that the status has, or is about to have."""
-    nodes: int = 0
-    """Those that were looked at."""
-    held: int = 0
-    """Those that lack only what the simulated cloud holds back."""
-    took: float = 0.0
-    """Seconds, the last time."""
-    judged: bool = False
-    """Whether there is a verdict; None is one where there is nothing left of the companions."""
-
-    @property
-    def gathered_for(self) -> float:
-        """Seconds until the pass that a change asks for."""
-        return max(GATHER_FOR, self.took / SHARE_OF_TIME)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a pass has to look first: none has, or the last one met with trouble."""
-        found = self.verdict
-        return found is None or (found.known and not found.status)
 
 
 class CompanionKeeper:
@@ -148,13 +95,13 @@ class CompanionKeeper:
             for kind in CompanionKind
         }
         self._writer = CompanionWriter(client=client, shelves=self._shelves, spend=executor.spend)
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, GroupState] = {}
         self._closing = False
 
     def group_changed(self, name: str) -> None:
         """A group is new, was changed, or is gone."""
         group = self._store.get(name)
-        if name in self._states or (group is not None and _asks(group)):
+        if name in self._states or (group is not None and asks(group)):
             self._wake(name, 0.0)
 
     def nodes_changed(self, name: str) -> None:
@@ -167,8 +114,8 @@ class CompanionKeeper:
         any. Of more nodes than were looked at it says that theirs are being written."""
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid:
-            return _as_told(group)
-        found = state.verdict if state.judged else _as_told(group)
+            return as_told(group)
+        found = state.verdict if state.looked.is_set() else as_told(group)
         if found is not None and found.status and nodes > state.nodes:
             found = ABOUT_TO_BE_WRITTEN
         state.told = found
@@ -180,10 +127,18 @@ class CompanionKeeper:
         if not asks_for_companions(group.spec.template):
             return sum(1 for _ in nodes)
         state = self._states.get(group.name)
-        if state is None or state.uid != group.uid or not state.judged:
-            told = _as_told(group)
+        if state is None or state.uid != group.uid or not state.looked.is_set():
+            told = as_told(group)
             return sum(1 for _ in nodes) if told is not None and told.status else 0
         return sum(1 for node in nodes if node.name in state.complete)
+
+    async def first_look(self, group: Group) -> None:
+        """Returns once companions can be made with the nodes, so that no pod is ahead of them; or
+        once it is known that they can't."""
+        if self._closing or not asks_for_companions(group.spec.template):
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._state(group).looked.wait(), FIRST_LOOK)
 
     async def born(self, group: Group, name: str, *, uid: str) -> None:
         """A node was made a moment ago: it gets its companions by the call that made it.
@@ -221,8 +176,9 @@ class CompanionKeeper:
         group = self._store.get(name)
         if self._closing:
             return
-        if group is None or group.deleting or not _asks(group):
+        if group is None or group.deleting or not asks(group):
             if (state := self._states.pop(name, None)) is not None:
+                state.looked.set()
                 if group is None or not group.orphaning:
                     await self._clear_pools(name, state)
                 await self._stop_unused()
@@ -256,27 +212,16 @@ class CompanionKeeper:
         for shelf in self._shelves.values():
             await shelf.stop()
 
-    def _state(self, group: Group) -> _State:
+    def _state(self, group: Group) -> GroupState:
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid:
-            state = self._states[group.name] = _State(group.uid, (-1, None), ())
-        if state.made_from != (group.generation, state.copy.companions):
-            state.invalid = None
-            try:
-                devices = group.spec.cloud.devices if group.spec.cloud is not None else None
-                state.companions = compile_companions(
-                    group.spec.template,
-                    group=group.name,
-                    tainted=devices is not None and devices.failures is not None,
-                    copied=state.copy.companions,
-                )
-            except TemplateError as error:
-                state.invalid = Trouble("TemplateInvalid", f"{error}.")
-            # Last: what fails in another way must not pass for a group without companions.
-            state.made_from = group.generation, state.copy.companions
+            if state is not None:
+                state.looked.set()
+            state = self._states[group.name] = GroupState(group.uid)
+        state.recompile(group)
         return state
 
-    async def _start(self, state: _State) -> Trouble | None:
+    async def _start(self, state: GroupState) -> Trouble | None:
         """All kinds are watched: there may be something of one that the template had before."""
         wanted = {companion.kind for companion in state.companions}
         troubles = {kind: await shelf.start() for kind, shelf in self._shelves.items()}
@@ -286,7 +231,7 @@ class CompanionKeeper:
         for shelf in self._shelves.values():
             await shelf.stop(unless=lambda: bool(self._states))
 
-    async def _bring(self, group: Group, state: _State) -> Trouble | None:
+    async def _bring(self, group: Group, state: GroupState) -> Trouble | None:
         now, wall = self._monotonic(), self._now
         found = survey(
             group,
@@ -305,12 +250,12 @@ class CompanionKeeper:
         state.counts = found.owners, found.owners - len(found.complete)
         state.complete = found.complete
         if found.work and not group.spec.paused:
-            if state.verdict is None or state.verdict.reason != NAME_TAKEN:
+            if not state.failing:
                 self._judge(group, state, None)
             state.trouble = None
             try:
                 over = partial(self._over, group)
-                await self._executor.run(found.work, partial(self._do, state), stop=over)
+                await self._executor.run(found.work, partial(self._do, group, state), stop=over)
             except _REFUSED:
                 return state.trouble
             if any(work.beyond(state.taken) for work in found.work):
@@ -321,7 +266,7 @@ class CompanionKeeper:
             return taken(names)
         return dropped(frozenset(found.dropped)) if found.dropped else None
 
-    async def _do(self, state: _State, work: CompanionWork) -> None:
+    async def _do(self, group: Group, state: GroupState, work: CompanionWork) -> None:
         owner, now = work.owner, self._monotonic()
         if not owner.is_group:
             node = self._cache.group(owner.group).get(owner.base)
@@ -339,31 +284,22 @@ class CompanionKeeper:
                 requests += 1
                 if not await self._writer.make(companion, owner, first=requests == 1):
                     state.taken.add(companion.name(owner.base))
+                elif state.stopped and state.trouble is None:
+                    self._judge(group, state, None)  # what stood in the way does no more
         except _REFUSED as error:
             state.trouble = _trouble(kind, error)
             raise
 
-    async def _clear_pools(self, name: str, state: _State) -> None:
+    async def _clear_pools(self, name: str, state: GroupState) -> None:
         """What the nodes of a group shared goes with it, faster than the garbage collector."""
         for kind, shelf in self._shelves.items():
             for each in [k for k in shelf.group(name).values() if k.owner == state.uid]:
                 with suppress(ForbiddenError):
                     await self._writer.delete(kind, each, first=True)
 
-    def _judge(self, group: Group, state: _State, trouble: Trouble | None) -> None:
-        owners, lacking = state.counts
-        paused, state.judged = group.spec.paused, True
-        if state.companions or trouble is not None:
-            now = verdict(
-                owners=owners, missing=lacking, trouble=trouble, paused=paused, held=state.held
-            )
-        elif any(shelf.group(group.name) for shelf in self._shelves.values()) and not paused:
-            now = REMOVING
-        else:
-            now = None
-        state.verdict = now
-        told = state.told
-        if (told and (told.text, told.reason)) != (now and (now.text, now.reason)):
+    def _judge(self, group: Group, state: GroupState, trouble: Trouble | None) -> None:
+        left = any(shelf.group(group.name) for shelf in self._shelves.values())
+        if state.judge(trouble, left=left, paused=group.spec.paused):
             self._changed(group.name)
 
     def _over(self, group: Group) -> bool:
@@ -374,21 +310,6 @@ class CompanionKeeper:
             or (now.uid, now.generation, now.deleting)
             != (group.uid, group.generation, group.deleting)
         )
-
-
-def _asks(group: Group) -> bool:
-    """Whether nodes are to have companions, or have some that they are not to have any more."""
-    asked = asks_for_companions(group.spec.template)
-    return asked or group.condition(ConditionType.COMPANIONS_PRESENT) is not None
-
-
-def _as_told(group: Group) -> Verdict | None:
-    """What the status says until a pass has looked."""
-    said = group.condition(ConditionType.COMPANIONS_PRESENT)
-    if said is None:
-        return ABOUT_TO_BE_WRITTEN if _asks(group) else None
-    known = said.status != "Unknown"
-    return Verdict(said.status == "True", said.reason, said.message, known=known)
 
 
 def _trouble(kind: CompanionKind, error: ApiError) -> Trouble:

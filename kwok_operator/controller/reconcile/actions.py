@@ -136,6 +136,7 @@ class Actions:
         rendered = self._render(group, node, endpoint)
 
         made, cache = set[int](), self._parts.cache
+        await self._companions.first_look(group)
 
         async def create(serial: int) -> None:
             if serial in made:
