@@ -148,10 +148,10 @@ def test_a_pool_is_out_with_all_that_draw_from_it(staged: OwnCluster) -> None:
         wait_ready(kubectl, group)
 
     apply_pool(kubectl, pool, instances=10, outage=True)
-    scale(kubectl, second, 3)
     for group in (first, second):
         wait_condition(kubectl, group, "Outage")
         wait_out(kubectl, group)
+    scale(kubectl, second, 3)
     wait_held_up(kubectl, second, 2)
     scale(kubectl, other, 3)
     wait_ready(kubectl, other)

@@ -440,12 +440,15 @@ def test_whatever_happens_in_quick_turn_it_ends_as_it_should(
     left = wait_running(kubectl, provider, name, size)
     assert not gone & {*left}, "no name is used twice"
     assert provider.instances(name) == {f"kwok:{machine}": "Running" for machine in left}
-    replicas = eventually(
-        lambda: provider.get("machinedeployments", name)["status"],
-        lambda status: status["replicas"] == status["availableReplicas"] == size,
+    played = eventually(
+        lambda: provider.get("machinedeployments", name),
+        lambda found: (
+            found["status"]["observedGeneration"] == found["metadata"]["generation"]
+            and found["status"]["replicas"] == found["status"]["availableReplicas"] == size
+        ),
         describe="status counts them",
     )
-    assert replicas["phase"] == "Running"
+    assert played["status"]["phase"] == "Running"
 
 
 def test_an_interrupted_machine_goes_with_its_node(
