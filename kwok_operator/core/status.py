@@ -286,7 +286,8 @@ def _scaling_limited(facts: Facts) -> Verdict:
     limit = facts.target.limit
     if limit is None:
         return Verdict(False, "WithinLimits", f"The target of {facts.target.value} is in force.")
-    return Verdict(True, limit.reason, f"{facts.target.value} nodes are aimed at: {limit.message}")
+    target = f"The target in force is {facts.target.value}"
+    return Verdict(True, limit.reason, f"{target}: {limit.message}")
 
 
 def _paused(facts: Facts) -> Verdict:

@@ -221,7 +221,7 @@ def test_which_conditions_hold_and_why(
         ("Reconciling", {"refusal": "quota exceeded"}, ["quota exceeded"]),
         ("Stalled", {"kwok_silent": "No kwok", "ready": 0}, ["No kwok"]),
         ("TemplateResolved", {"template_error": "field x is wrong"}, ["field x is wrong"]),
-        ("ScalingLimited", target(3, MAX_SIZE), ["3 nodes", "autoscaling.maxSize is 3"]),
+        ("ScalingLimited", target(3, MAX_SIZE), ["is 3: autoscaling.maxSize is 3"]),
         ("Paused", {"paused": True}, ["until spec.paused is false"]),
         ("ForeignNodes", {"foreign": ["b", "a"]}, ["a, b", "Remove the label", "delete it"]),
         ("Reconciling", {"terminating": ["c"]}, ["c", "finalizer", "not counted"]),

@@ -136,8 +136,13 @@ def test_the_last_part_is_enough(steps: Any, before: int) -> None:
 
 
 @given(STEPS, st.integers(0, 10), st.integers(0, 40))
-def test_a_replay_may_begin_at_any_time(steps: Any, before: int, since: int) -> None:
+def test_a_replay_may_begin_at_any_time_of_the_trace(steps: Any, before: int, since: int) -> None:
     story, played = told(steps, before=before), Played()
+    times = [each.at for each in story.lines if not isinstance(each, TracedShape)]
+    if since > times[-1] - times[0]:
+        with pytest.raises(TraceError, match="--from"):
+            requests(story.lines, since=float(since))
+        return
     for request in requests(story.lines, since=float(since)):
         assert request.setup <= (request.at == 0.0)
         played.take(request)

@@ -118,7 +118,9 @@ class Replay:
 
     def requests(self, lines: Iterable[tuple[str, Line]]) -> Iterator[Request]:
         """`lines` come with the place where each stands. Raises TraceError."""
+        last = 0.0
         for where, line in lines:
+            last = last if isinstance(line, TracedShape) else line.at
             self.seen.lines[type(line).__name__] += 1
             if self.header is None and not isinstance(line, Header):
                 raise _wrong(where, "line", "comes before the header", "begin with the header")
@@ -139,6 +141,9 @@ class Replay:
         if self.header is None:
             raise _wrong("the trace", "the header", "is missing", "name a file that has lines")
         yield from self._settled()
+        if not self._begun and self._settings.since > (end := last - self.header.at):
+            wrong, remedy = "is before the time to begin at", "give --from an earlier one"
+            raise _wrong("the trace", "its end", wrong, remedy, value=f"{end:g} s")
         yield from self._begin()
 
     def _header(self, where: str, header: Header) -> Iterator[Request]:
