@@ -6,15 +6,16 @@ of them in the protocol is for the shim.
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from kwok_operator.models.base import (
     STORED_DEFAULT,
     ApiModel,
     LabelName,
     QualifiedName,
+    rules,
+    text,
 )
-from kwok_operator.models.delay import text
 
 MAX_TARGET_SIZE = 1_000_000
 MAX_GPU_TYPES = 100
@@ -94,18 +95,13 @@ class Price(ApiModel):
 
 
 class Autoscaling(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "!has(self.minSize) || !has(self.maxSize)"
-                    " || self.minSize <= self.maxSize",
-                    "message": "autoscaling.minSize must not be greater than autoscaling.maxSize:"
-                    " lower minSize or raise maxSize",
-                    "fieldPath": ".minSize",
-                }
-            ]
-        }
+    model_config = rules(
+        (
+            "!has(self.minSize) || !has(self.maxSize) || self.minSize <= self.maxSize",
+            "autoscaling.minSize must not be greater than autoscaling.maxSize:"
+            " lower minSize or raise maxSize",
+            "minSize",
+        )
     )
 
     min_size: int = Field(

@@ -71,12 +71,16 @@ def number_as_text(value: Any) -> Any:
 
 # In the schema a rule takes the place of `pattern`: the answer to a mistake is then a sentence and
 # not a regular expression. Lengths stay, as the cost of rules is estimated from them.
-def text_schema(*, max_length: int, rule: str, message: str) -> WithJsonSchema:
+def text(
+    pattern: str, *, min_length: int | None = None, max_length: int, message: str
+) -> WithJsonSchema:
+    """A string that a pattern describes, as the API server is to check it."""
     return WithJsonSchema(
         {
             "type": "string",
+            **({} if min_length is None else {"minLength": min_length}),
             "maxLength": max_length,
-            "x-kubernetes-validations": [{"rule": rule, "message": message}],
+            "x-kubernetes-validations": [{"rule": matches(pattern), "message": message}],
         }
     )
 
@@ -106,9 +110,16 @@ Quantity = Annotated[
 """An amount such as 32, "500m" or "256Gi". Always text in Python, whichever way it was written."""
 
 
-def rules(*rules: tuple[str, str]) -> ConfigDict:
-    """The model configuration with rules in CEL, each with its message."""
-    given: list[Any] = [{"rule": rule, "message": message} for rule, message in rules]
+Rule = tuple[str, str] | tuple[str, str, str]
+"""A rule in CEL, its message, and the field that it is about, where that is one."""
+
+
+def rules(*rules: Rule) -> ConfigDict:
+    """The model configuration with these rules."""
+    given: list[Any] = []
+    for rule, message, *about in rules:
+        place = {"fieldPath": f".{about[0]}"} if about else {}
+        given.append({"rule": rule, "message": message, **place})
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": given})
 
 
@@ -134,9 +145,9 @@ _LABEL_CHARACTERS = (
 LabelValue = Annotated[
     str,
     StringConstraints(pattern=LABEL_VALUE, max_length=_MAX_LABEL_LENGTH),
-    text_schema(
+    text(
+        LABEL_VALUE,
         max_length=_MAX_LABEL_LENGTH,
-        rule=matches(LABEL_VALUE),
         message=f"{_LABEL_CHARACTERS}, or be empty",
     ),
 ]
@@ -145,16 +156,16 @@ LabelValue = Annotated[
 LabelName = Annotated[
     str,
     StringConstraints(pattern=LABEL_NAME, max_length=_MAX_LABEL_LENGTH),
-    text_schema(max_length=_MAX_LABEL_LENGTH, rule=matches(LABEL_NAME), message=_LABEL_CHARACTERS),
+    text(LABEL_NAME, max_length=_MAX_LABEL_LENGTH, message=_LABEL_CHARACTERS),
 ]
 """The value of a label that says something, such as a zone; not empty."""
 
 QualifiedName = Annotated[
     str,
     StringConstraints(pattern=QUALIFIED_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
-    text_schema(
+    text(
+        QUALIFIED_NAME,
         max_length=_MAX_QUALIFIED_NAME_LENGTH,
-        rule=matches(QUALIFIED_NAME),
         message="must be a name, with a domain or without, such as gpu or example.com/gpu",
     ),
 ]
@@ -163,9 +174,9 @@ QualifiedName = Annotated[
 ExtendedResourceName = Annotated[
     str,
     StringConstraints(pattern=EXTENDED_RESOURCE_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
-    text_schema(
+    text(
+        EXTENDED_RESOURCE_NAME,
         max_length=_MAX_QUALIFIED_NAME_LENGTH,
-        rule=matches(EXTENDED_RESOURCE_NAME),
         message="must be the name of a resource with its domain, such as nvidia.com/gpu",
     ),
 ]

@@ -6,10 +6,10 @@ is counted from groups and nodes each time, and the status here only shows it.
 
 from enum import StrEnum
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
-from kwok_operator.models.base import QUALIFIED_NAME, ApiModel, Quantity, matches
+from kwok_operator.models.base import QUALIFIED_NAME, ApiModel, Quantity, matches, rules
 from kwok_operator.models.cloud import CloudError
 from kwok_operator.models.status import Condition
 
@@ -17,18 +17,13 @@ MAX_SHOWN_GROUPS = 50
 
 
 class KwokCapacityPoolSpec(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "!has(self.resources) || self.resources.all(name,"
-                    f" {matches(QUALIFIED_NAME, of='name')})",
-                    "message": "resources: a name must be that of a resource, such as cpu, memory"
-                    " or nvidia.com/gpu",
-                    "fieldPath": ".resources",
-                }
-            ]
-        }
+    model_config = rules(
+        (
+            "!has(self.resources) || self.resources.all(name,"
+            f" {matches(QUALIFIED_NAME, of='name')})",
+            "resources: a name must be that of a resource, such as cpu, memory or nvidia.com/gpu",
+            "resources",
+        )
     )
 
     instances: int | None = Field(

@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE, Share
-from kwok_operator.models.base import ApiModel, ExtendedResourceName, rules
+from kwok_operator.models.base import ApiModel, ExtendedResourceName, rules, text
 from kwok_operator.models.companions import DeviceTaint, DeviceTaintEffect
-from kwok_operator.models.delay import Delay, Time, TimeOrNever, text
+from kwok_operator.models.delay import Delay, Time, TimeOrNever
 from kwok_operator.models.source import ObjectName
 from kwok_operator.models.template import Taint, TaintEffect
 
@@ -33,7 +33,12 @@ _CODE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,62}[A-Za-z0-9])?$"
 Serials = Annotated[
     str,
     StringConstraints(pattern=_SERIALS, max_length=256),
-    text(_SERIALS, max_length=256, message='must be serials or ranges of them, such as "3,10-19"'),
+    text(
+        _SERIALS,
+        min_length=1,
+        max_length=256,
+        message='must be serials or ranges of them, such as "3,10-19"',
+    ),
 ]
 """Serials such as "3,10-19". A range from a greater to a smaller number has none."""
 
@@ -42,6 +47,7 @@ ErrorCode = Annotated[
     StringConstraints(pattern=_CODE, max_length=64),
     text(
         _CODE,
+        min_length=1,
         max_length=64,
         message="must begin and end with a letter or a digit, with letters, digits, '-', '_' and"
         " '.' between, such as InsufficientInstanceCapacity",

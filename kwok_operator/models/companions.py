@@ -16,10 +16,9 @@ from kwok_operator.models.base import (
     LabelValue,
     QualifiedName,
     Quantity,
-    matches,
     one_is_given,
     rules,
-    text_schema,
+    text,
 )
 
 _DRIVER_NAME = rf"^{DNS_NAME}$"
@@ -38,9 +37,9 @@ MAX_COUNT = 1_024
 DriverName = Annotated[
     str,
     StringConstraints(pattern=_DRIVER_NAME, max_length=_MAX_DRIVER_NAME),
-    text_schema(
+    text(
+        _DRIVER_NAME,
         max_length=_MAX_DRIVER_NAME,
-        rule=matches(_DRIVER_NAME),
         message="must be a DNS name in lower case, such as ebs.csi.aws.com",
     ),
 ]
@@ -49,18 +48,18 @@ DriverName = Annotated[
 DeviceName = Annotated[
     str,
     StringConstraints(pattern=_DEVICE_NAME, max_length=_MAX_DEVICE_NAME),
-    text_schema(
+    text(
+        _DEVICE_NAME,
         max_length=_MAX_DEVICE_NAME,
-        rule=matches(_DEVICE_NAME),
         message="must be lower-case letters, digits and '-', such as gpu",
     ),
 ]
 CounterSetReference = Annotated[
     str,
     StringConstraints(pattern=_COUNTER_SET, max_length=63),
-    text_schema(
+    text(
+        _COUNTER_SET,
         max_length=63,
-        rule=matches(_COUNTER_SET),
         message="must be the name of one of sharedCounters, such as gpu-0 or gpu-{index}",
     ),
 ]

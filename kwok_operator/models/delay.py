@@ -6,9 +6,9 @@ a draw gives is the core's.
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, WithJsonSchema
+from pydantic import Field, StringConstraints
 
-from kwok_operator.models.base import ApiModel, exactly_one_of, matches, rules
+from kwok_operator.models.base import ApiModel, exactly_one_of, matches, rules, text
 
 MAX_HOURS = 720
 """Longer times count as so many hours: 30 days."""
@@ -19,18 +19,6 @@ _TIME = rf"^{_TIME_PARTS}$"
 _TIME_OR_NEVER = rf"^({_TIME_PARTS}|{NEVER})$"
 _TIME_IN_WORDS = "a time in hours, minutes and seconds, such as 90s, 10m or 1h30m"
 _MAX_TIME_LENGTH = 16
-
-
-def text(pattern: str, *, min_length: int = 1, max_length: int, message: str) -> WithJsonSchema:
-    """A string that a pattern describes, as the API server is to check it."""
-    return WithJsonSchema(
-        {
-            "type": "string",
-            "minLength": min_length,
-            "maxLength": max_length,
-            "x-kubernetes-validations": [{"rule": matches(pattern), "message": message}],
-        }
-    )
 
 
 Time = Annotated[

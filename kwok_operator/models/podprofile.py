@@ -11,8 +11,16 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from kwok_operator.models.autoscaling import Share
-from kwok_operator.models.base import ApiModel, LabelValue, Quantity, exactly_one_of, matches, rules
-from kwok_operator.models.delay import Delay, Time, text
+from kwok_operator.models.base import (
+    ApiModel,
+    LabelValue,
+    Quantity,
+    exactly_one_of,
+    matches,
+    rules,
+    text,
+)
+from kwok_operator.models.delay import Delay, Time
 from kwok_operator.models.source import ObjectName, SelectorRequirement
 from kwok_operator.models.status import Condition
 
@@ -32,7 +40,12 @@ _FACTOR = r"^[0-9]{1,3}(\.[0-9]{1,6})?$"
 Indexes = Annotated[
     str,
     StringConstraints(pattern=_INDEXES, max_length=256),
-    text(_INDEXES, max_length=256, message='must be indexes or ranges of them, such as "3,10-19"'),
+    text(
+        _INDEXES,
+        min_length=1,
+        max_length=256,
+        message='must be indexes or ranges of them, such as "3,10-19"',
+    ),
 ]
 """Indexes such as "3,10-19". A range from a greater to a smaller number has none."""
 
@@ -41,6 +54,7 @@ Level = Annotated[
     StringConstraints(pattern=_LEVEL, max_length=32),
     text(
         _LEVEL,
+        min_length=1,
         max_length=32,
         message='must be an amount such as "500m" or "2Gi", or a percentage of the requests such as'
         ' "80%"',
@@ -51,7 +65,12 @@ Level = Annotated[
 Factor = Annotated[
     str,
     StringConstraints(pattern=_FACTOR, max_length=10),
-    text(_FACTOR, max_length=10, message='must be a number as text, such as "0.8" or "1.2"'),
+    text(
+        _FACTOR,
+        min_length=1,
+        max_length=10,
+        message='must be a number as text, such as "0.8" or "1.2"',
+    ),
 ]
 """A number as text, not negative."""
 

@@ -7,7 +7,7 @@ controller's, choosing one of several nodes and merging is the core's.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import Field, StringConstraints
 
 from kwok_operator.models.base import (
     DNS_NAME,
@@ -15,8 +15,8 @@ from kwok_operator.models.base import (
     LabelValue,
     QualifiedName,
     exactly_one_of,
-    matches,
     rules,
+    text,
 )
 
 _DNS_SUBDOMAIN = rf"^{DNS_NAME}$"
@@ -28,21 +28,12 @@ DEFAULT_KUBECONFIG_KEYS = ("kubeconfig", "value")
 """Keys of a Secret that are tried in turn; the second is what Cluster API writes."""
 
 
-def _text(*, pattern: str, message: str) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": _MAX_NAME_LENGTH,
-            "x-kubernetes-validations": [{"rule": matches(pattern), "message": message}],
-        }
-    )
-
-
 ObjectName = Annotated[
     str,
     StringConstraints(pattern=_DNS_SUBDOMAIN, max_length=_MAX_NAME_LENGTH),
-    _text(
-        pattern=_DNS_SUBDOMAIN,
+    text(
+        _DNS_SUBDOMAIN,
+        max_length=_MAX_NAME_LENGTH,
         message="must be the name of an object: lower-case letters, digits, '-' and '.'",
     ),
 ]
@@ -51,8 +42,9 @@ ObjectName = Annotated[
 DataKey = Annotated[
     str,
     StringConstraints(pattern=_DATA_KEY, max_length=_MAX_NAME_LENGTH),
-    _text(
-        pattern=_DATA_KEY,
+    text(
+        _DATA_KEY,
+        max_length=_MAX_NAME_LENGTH,
         message="must be a key of a ConfigMap or Secret: letters, digits, '-', '_' and '.'",
     ),
 ]
@@ -67,17 +59,11 @@ class SelectorOperator(StrEnum):
 
 
 class SelectorRequirement(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "(self.operator in ['In', 'NotIn'])"
-                    " == (has(self.values) && self.values.size() > 0)",
-                    "message": "matchExpressions: In and NotIn must have values, Exists and"
-                    " DoesNotExist must not",
-                }
-            ]
-        }
+    model_config = rules(
+        (
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
+            "matchExpressions: In and NotIn must have values, Exists and DoesNotExist must not",
+        )
     )
 
     key: QualifiedName = Field(description="The label's key.")
@@ -175,15 +161,11 @@ class NodesSource(ApiModel):
 
 
 class TemplateSource(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "has(self.configMap) || has(self.nodes)",
-                    "message": "template.from must have configMap, nodes, or both",
-                }
-            ]
-        }
+    model_config = rules(
+        (
+            "has(self.configMap) || has(self.nodes)",
+            "template.from must have configMap, nodes, or both",
+        )
     )
 
     config_map: ConfigMapSource | None = Field(

@@ -7,8 +7,7 @@ and cleaned belongs to the core, reading the sources to the controller.
 from enum import StrEnum
 from typing import Any
 
-from pydantic import ConfigDict, Field
-from pydantic.config import JsonDict
+from pydantic import Field
 
 from kwok_operator.constants import (
     GUARD_TAINT_EFFECT,
@@ -26,7 +25,9 @@ from kwok_operator.models.base import (
     LabelValue,
     QualifiedName,
     Quantity,
+    Rule,
     matches,
+    rules,
 )
 from kwok_operator.models.companions import Companions
 from kwok_operator.models.source import TemplateSource
@@ -93,29 +94,23 @@ class GpuProfile(StrEnum):
 
 
 class Gpu(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "!has(self.dra) || !self.dra || !has(self.type)"
-                    f" || self.type == '{DEFAULT_GPU_TYPE}'",
-                    "message": f"shape.gpu.dra is for {DEFAULT_GPU_TYPE}: describe other devices in"
-                    " template.companions.resourceSlices",
-                    "fieldPath": ".dra",
-                },
-                {
-                    "rule": "!has(self.profile) || (has(self.dra) && self.dra)",
-                    "message": "shape.gpu.profile says what is published by DRA:"
-                    " add dra: true, or leave it out",
-                    "fieldPath": ".profile",
-                },
-                {
-                    "rule": f"!has(self.dra) || !self.dra || self.count <= {MAX_DRA_GPUS}",
-                    "message": f"shape.gpu.count must be at most {MAX_DRA_GPUS} with dra: true",
-                    "fieldPath": ".count",
-                },
-            ]
-        }
+    model_config = rules(
+        (
+            f"!has(self.dra) || !self.dra || !has(self.type) || self.type == '{DEFAULT_GPU_TYPE}'",
+            f"shape.gpu.dra is for {DEFAULT_GPU_TYPE}: describe other devices in"
+            " template.companions.resourceSlices",
+            "dra",
+        ),
+        (
+            "!has(self.profile) || (has(self.dra) && self.dra)",
+            "shape.gpu.profile says what is published by DRA: add dra: true, or leave it out",
+            "profile",
+        ),
+        (
+            f"!has(self.dra) || !self.dra || self.count <= {MAX_DRA_GPUS}",
+            f"shape.gpu.count must be at most {MAX_DRA_GPUS} with dra: true",
+            "count",
+        ),
     )
 
     type: ExtendedResourceName = Field(
@@ -138,27 +133,27 @@ class Gpu(ApiModel):
     )
 
 
-def _reserved_within(field: str) -> JsonDict:
+def _reserved_within(field: str) -> Rule:
     # isQuantity first: a quantity that breaks its pattern is reported once, by the pattern.
     reserved, whole = f"self.reserved.{field}", f"self.{field}"
-    return {
-        "rule": f"!has(self.reserved) || !has({reserved}) || !has({whole})"
+    return (
+        f"!has(self.reserved) || !has({reserved}) || !has({whole})"
         f" || !isQuantity(string({reserved})) || !isQuantity(string({whole}))"
         f" || !quantity(string({reserved})).isGreaterThan(quantity(string({whole})))",
-        "message": f"shape.reserved.{field} must not be greater than shape.{field}:"
+        f"shape.reserved.{field} must not be greater than shape.{field}:"
         f" what is kept back is a part of what the node has",
-        "fieldPath": f".reserved.{field}",
-    }
+        f"reserved.{field}",
+    )
 
 
-def _range_rule(field: str) -> JsonDict:
+def _range_rule(field: str) -> Rule:
     given = f"self.{field}"
-    return {
-        "rule": f"!has({given}) || isCIDR({given}) && cidr({given}).masked() == cidr({given})",
-        "message": f"network.{field} must be a range of addresses that begins where its prefix"
+    return (
+        f"!has({given}) || isCIDR({given}) && cidr({given}).masked() == cidr({given})",
+        f"network.{field} must be a range of addresses that begins where its prefix"
         " says, such as 10.0.0.0/8",
-        "fieldPath": f".{field}",
-    }
+        field,
+    )
 
 
 _BLOCK_SIZE = (
@@ -167,44 +162,38 @@ _BLOCK_SIZE = (
 
 
 class Shape(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                _reserved_within("cpu"),
-                _reserved_within("memory"),
-                _reserved_within("ephemeralStorage"),
-                {
-                    "rule": f"!has(self.labels) || !['{HOSTNAME_LABEL}', '{NODE_GROUP_LABEL}']"
-                    ".exists(name, name in self.labels)",
-                    "message": f"shape.labels must set neither {HOSTNAME_LABEL} nor"
-                    f" {NODE_GROUP_LABEL}: every node gets its own; remove them",
-                    "fieldPath": ".labels",
-                },
-                {
-                    "rule": "!has(self.resources) || self.resources.all(name,"
-                    f" {matches(EXTENDED_RESOURCE_NAME, of='name')}"
-                    " || name.startsWith('hugepages-'))",
-                    "message": "shape.resources is for resources with a domain, such as"
-                    " example.com/fpga, and for huge pages, such as hugepages-2Mi; the others are"
-                    " shape.cpu, shape.memory, shape.ephemeralStorage and shape.maxPods",
-                    "fieldPath": ".resources",
-                },
-                {
-                    "rule": "!has(self.labels) || self.labels.all(key, "
-                    f"{matches(QUALIFIED_NAME, of='key')})",
-                    "message": "shape.labels: a key must be a name, with a domain or without,"
-                    " such as pool or example.com/pool",
-                    "fieldPath": ".labels",
-                },
-                {
-                    "rule": "!has(self.gpu) || !has(self.resources) || !((has(self.gpu.type) ?"
-                    f" self.gpu.type : '{DEFAULT_GPU_TYPE}') in self.resources)",
-                    "message": "shape.gpu and shape.resources set the same resource:"
-                    " give it in one of the two",
-                    "fieldPath": ".resources",
-                },
-            ]
-        }
+    model_config = rules(
+        _reserved_within("cpu"),
+        _reserved_within("memory"),
+        _reserved_within("ephemeralStorage"),
+        (
+            f"!has(self.labels) || !['{HOSTNAME_LABEL}', '{NODE_GROUP_LABEL}']"
+            ".exists(name, name in self.labels)",
+            f"shape.labels must set neither {HOSTNAME_LABEL} nor"
+            f" {NODE_GROUP_LABEL}: every node gets its own; remove them",
+            "labels",
+        ),
+        (
+            "!has(self.resources) || self.resources.all(name,"
+            f" {matches(EXTENDED_RESOURCE_NAME, of='name')}"
+            " || name.startsWith('hugepages-'))",
+            "shape.resources is for resources with a domain, such as"
+            " example.com/fpga, and for huge pages, such as hugepages-2Mi; the others are"
+            " shape.cpu, shape.memory, shape.ephemeralStorage and shape.maxPods",
+            "resources",
+        ),
+        (
+            f"!has(self.labels) || self.labels.all(key, {matches(QUALIFIED_NAME, of='key')})",
+            "shape.labels: a key must be a name, with a domain or without,"
+            " such as pool or example.com/pool",
+            "labels",
+        ),
+        (
+            "!has(self.gpu) || !has(self.resources) || !((has(self.gpu.type) ?"
+            f" self.gpu.type : '{DEFAULT_GPU_TYPE}') in self.resources)",
+            "shape.gpu and shape.resources set the same resource: give it in one of the two",
+            "resources",
+        ),
     )
 
     cpu: Quantity | None = Field(
@@ -283,29 +272,24 @@ class Shape(ApiModel):
 
 
 class Network(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                _range_rule("podCIDR"),
-                _range_rule("nodeCIDR"),
-                {
-                    "rule": "!has(self.nodeCIDR) || !isCIDR(self.nodeCIDR) ||"
-                    " cidr(self.nodeCIDR).prefixLength() <="
-                    " (cidr(self.nodeCIDR).ip().family() == 4 ? 30 : 126)",
-                    "message": "network.nodeCIDR must have 4 addresses or more: the first and the"
-                    " last are no node's",
-                    "fieldPath": ".nodeCIDR",
-                },
-                {
-                    "rule": "!has(self.podCIDR) || !isCIDR(self.podCIDR) ||"
-                    f" {_BLOCK_SIZE} >= cidr(self.podCIDR).prefixLength() && {_BLOCK_SIZE} <="
-                    " (cidr(self.podCIDR).ip().family() == 4 ? 32 : 128)",
-                    "message": "network.blockSize must be from the prefix of podCIDR to 32, or to"
-                    " 128 with IPv6: each node gets a block of this prefix",
-                    "fieldPath": ".blockSize",
-                },
-            ]
-        }
+    model_config = rules(
+        _range_rule("podCIDR"),
+        _range_rule("nodeCIDR"),
+        (
+            "!has(self.nodeCIDR) || !isCIDR(self.nodeCIDR) ||"
+            " cidr(self.nodeCIDR).prefixLength() <="
+            " (cidr(self.nodeCIDR).ip().family() == 4 ? 30 : 126)",
+            "network.nodeCIDR must have 4 addresses or more: the first and the last are no node's",
+            "nodeCIDR",
+        ),
+        (
+            "!has(self.podCIDR) || !isCIDR(self.podCIDR) ||"
+            f" {_BLOCK_SIZE} >= cidr(self.podCIDR).prefixLength() && {_BLOCK_SIZE} <="
+            " (cidr(self.podCIDR).ip().family() == 4 ? 32 : 128)",
+            "network.blockSize must be from the prefix of podCIDR to 32, or to"
+            " 128 with IPv6: each node gets a block of this prefix",
+            "blockSize",
+        ),
     )
 
     pod_cidr: str = Field(
