@@ -9,6 +9,7 @@ operator runs as its service account, with the rights that deploy/ gives and no 
 administrator sends is exempt from the API server's queues.
 """
 
+import asyncio
 import json
 import os
 import shutil
@@ -113,8 +114,8 @@ class Stage:
             await each.stop()
 
     async def stop_all(self) -> None:
-        for name in [*self.programs]:
-            await self.stop(name)
+        """Ends all processes at once: those that are stubborn take no longer together than one."""
+        await asyncio.gather(*(self.stop(name) for name in [*self.programs]))
 
     def marked(self, manifest: Manifest) -> Manifest:
         """As it is to be created."""

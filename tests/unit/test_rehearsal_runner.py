@@ -8,6 +8,7 @@
 - what the cluster is asked for long ends with us, even if we are killed
 - a terminal that is closed is an interrupt, unless nohup is before it
 - nobody who reads standard error is no reason to leave work undone
+- processes are ended all at once: none waits until another has done what it does at its end
 - a cluster of others is cleared up also if the interrupt comes while it is claimed or cleared up
 """
 
@@ -34,7 +35,7 @@ from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal import outputs, runner
 from kwok_operator.rehearsal.arriving import TRACE
 from kwok_operator.rehearsal.borrowed import borrow
-from kwok_operator.rehearsal.programs import Program
+from kwok_operator.rehearsal.programs import Program, says
 from kwok_operator.rehearsal.recorder import (
     BUDGETS_PATH,
     EVENTS_PATH,
@@ -56,6 +57,20 @@ KINDS = {
     JOBS_PATH: "Job",
     NAMESPACES: "Namespace",
 }
+MEETS = """
+import pathlib, signal, sys, time
+own, other = map(pathlib.Path, sys.argv[1:])
+def end(*_):
+    own.touch()
+    while not other.exists():
+        time.sleep(0.01)
+    print("met", flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+print("up", flush=True)
+while True:
+    time.sleep(60)
+"""
 EXPECT = [{"figure": "pods.pending", "equals": 0}]
 
 
@@ -258,6 +273,19 @@ async def test_a_trace_that_was_played_is_no_dead_process(
     await played.wait()
     place.programs[f"{TRACE}web"] = played
     assert await end_of(place) == "settled"
+
+
+async def test_processes_are_ended_all_at_once(
+    stage: tuple[FakeApiServer, Stage], tmp_path: Path
+) -> None:
+    _, place = stage
+    for own, other in (("a", "b"), ("b", "a")):
+        program = place.programs[own] = Program(own, log=tmp_path / f"{own}.log")
+        command = [sys.executable, "-c", MEETS, str(tmp_path / own), str(tmp_path / other)]
+        await program.start(command, env=os.environ, cwd=tmp_path)
+        await program.wait_until_ready(says(program.log, "up"), within=20)
+    await place.stop_all()
+    assert [(tmp_path / f"{name}.log").read_text() for name in "ab"] == ["up\nmet\n"] * 2
 
 
 @pytest.mark.parametrize("ignored", [False, True])
