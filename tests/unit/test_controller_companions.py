@@ -158,6 +158,7 @@ async def test_pods_are_never_ahead_of_what_belongs_to_the_first_nodes(world: Co
     template = {"spec": {"targetSize": 3, "template": {"companions": csi()}}}
     world.server.create(GROUPS, {"metadata": {"name": "late"}, **template})
     await until(lambda: "late" in world._companions._states)
+    world.server.fail(429, times=2, verb="create", resource="csinodes")
     known.set()
     await until(lambda: len(world.csi_nodes) == 3)
     await until(lambda: not any(map(is_kept_free, world.nodes.values())))

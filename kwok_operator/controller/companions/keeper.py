@@ -50,6 +50,7 @@ from kwok_operator.errors import (
     InvalidError,
     KwokOperatorError,
     NotFoundError,
+    TooManyRequestsError,
     one_line,
 )
 from kwok_operator.kube.client import KubeClient
@@ -143,7 +144,8 @@ class CompanionKeeper:
     async def born(self, group: Group, name: str, *, uid: str) -> None:
         """A node was made a moment ago: it gets its companions by the call that made it.
 
-        What fails is left to the next pass: the node is there all the same.
+        What fails is left to the next pass: the node is there all the same. Raises
+        TooManyRequestsError, which all calls obey: this is to be done again.
         """
         if group.name not in self._states:
             return
@@ -165,6 +167,8 @@ class CompanionKeeper:
         try:
             for companion in mine:
                 await self._writer.make(companion, owner, first=False)
+        except TooManyRequestsError:
+            raise
         except KwokOperatorError as error:
             logger.debug("companions are late: node=%s error=%s", name, error)
         finally:

@@ -8,13 +8,14 @@ is made from what is there then.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from kwok_operator import constants
 from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Observation
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
+from kwok_operator.controller.writers.nodewriter import Stored
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.network import NodeNetwork
@@ -132,24 +133,31 @@ class Actions:
         group, plan, names = found.group, found.plan, found.seen.names
         asked_at = {s: b.requested_at for b in plan.batches for s in b}
         born_ready = group.spec.template.are_born_ready
+        await self._companions.first_look(group)
         endpoint = await self._endpoint(found.seen) if born_ready else None
         rendered = self._render(group, node, endpoint)
-
-        made, cache = set[int](), self._parts.cache
-        await self._companions.first_look(group)
+        made, cache = dict[int, str](), self._parts.cache
 
         async def create(serial: int) -> None:
-            if serial in made:
-                # Done again because of what came after: its name is never used twice.
-                await self._writer.let_pods_on(names.name(serial), uid=group.uid)
+            # Done again because of what came after: its name is never used twice.
+            stored = None if serial in made else await post(serial)
+            if serial not in made:
                 return
+            name = names.name(serial)
+            # Before pods may come: they find what belongs to the node.
+            await self._companions.born(group, name, uid=made[serial])
+            if endpoint is not None:
+                # What is refused here, the next pass tries again, and tells.
+                await self._writer.let_pods_on(name, uid=group.uid, stored=stored)
+
+        async def post(serial: int) -> Stored | None:
             name, ready, now = names.name(serial), endpoint is not None, self._parts.clock.now()
             birth = _birth(found, node, serial)
             # A node that is held is told all that it takes to be made Ready later.
             ready &= birth is None or birth.desired.ready or found.hold is not Hold.NONE
             if rendered.network and not cache.claim(rendered.network, name, serial):
                 found.memory.given_up.add(serial)
-                return
+                return None
             body = rendered.body(
                 name, requested_at=asked_at[serial], now=now, ready=ready, serial=serial
             )
@@ -164,29 +172,31 @@ class Actions:
             if stored is None:
                 cache.release(name)
                 found.memory.taken[serial] = name
-                return
-            made.add(serial)
+                return None
+            made[serial] = stored.node.uid
             found.memory.seen.add(serial)
             self._metrics.node_created(group.name)
-            # Before pods may come: they find what belongs to the node.
-            await self._companions.born(group, name, uid=stored.node.uid)
-            if endpoint is not None:
-                # What is refused here, the next pass tries again, and tells.
-                await self._writer.let_pods_on(name, uid=group.uid, stored=stored)
+            return stored
 
         first = _first_ready(found, node) if born_ready else None
         if endpoint is None and first is not None and self._kwok.wants_scout():
-            # The plan goes on in the next pass, which knows whether kwok has answered.
-            async with self._kwok.scouting:
-                if self._kwok.wants_scout() and await self._endpoint(found.seen) is None:
+            await self._scout(found, first, create, stop)
+        else:
+            await self._executor.run(plan.create[:WRITES_PER_PASS], create, stop=stop)
 
-                    async def post() -> bool:
-                        await self._executor.run([first], create, stop=stop)
-                        return first in found.memory.seen
+    async def _scout(
+        self, found: PassResult, first: int, create: Callable[[int], Awaitable[None]], stop: Stop
+    ) -> None:
+        """Makes one node. The plan goes on in the next pass, which knows whether kwok has
+        answered."""
 
-                    await self._kwok.scout(names.name(first), post)
-            return
-        await self._executor.run(plan.create[:WRITES_PER_PASS], create, stop=stop)
+        async def post() -> bool:
+            await self._executor.run([first], create, stop=stop)
+            return first in found.memory.seen
+
+        async with self._kwok.scouting:
+            if self._kwok.wants_scout() and await self._endpoint(found.seen) is None:
+                await self._kwok.scout(found.seen.names.name(first), post)
 
     async def _update(self, found: PassResult, node: Node, stop: Stop) -> None:
         group, by_name = found.group, _by_name(found.seen)
