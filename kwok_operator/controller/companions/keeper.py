@@ -19,7 +19,7 @@ from typing import Final
 
 from kwok_operator.controller.companions.copying import ReadCompanions
 from kwok_operator.controller.companions.shelf import TRY_AGAIN_AFTER, Shelf
-from kwok_operator.controller.companions.state import GroupState, as_told, asks
+from kwok_operator.controller.companions.state import GroupCompanions, as_told, asks
 from kwok_operator.controller.companions.survey import (
     CompanionWork,
     repair_key,
@@ -96,7 +96,7 @@ class CompanionKeeper:
             for kind in CompanionKind
         }
         self._writer = CompanionWriter(client=client, shelves=self._shelves, spend=executor.spend)
-        self._states: dict[str, GroupState] = {}
+        self._states: dict[str, GroupCompanions] = {}
         self._closing = False
 
     def group_changed(self, name: str) -> None:
@@ -216,16 +216,16 @@ class CompanionKeeper:
         for shelf in self._shelves.values():
             await shelf.stop()
 
-    def _state(self, group: Group) -> GroupState:
+    def _state(self, group: Group) -> GroupCompanions:
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid:
             if state is not None:
                 state.looked.set()
-            state = self._states[group.name] = GroupState(group.uid)
+            state = self._states[group.name] = GroupCompanions(group.uid)
         state.recompile(group)
         return state
 
-    async def _start(self, state: GroupState) -> Trouble | None:
+    async def _start(self, state: GroupCompanions) -> Trouble | None:
         """All kinds are watched: there may be something of one that the template had before."""
         wanted = {companion.kind for companion in state.companions}
         troubles = {kind: await shelf.start() for kind, shelf in self._shelves.items()}
@@ -235,7 +235,7 @@ class CompanionKeeper:
         for shelf in self._shelves.values():
             await shelf.stop(unless=lambda: bool(self._states))
 
-    async def _bring(self, group: Group, state: GroupState) -> Trouble | None:
+    async def _bring(self, group: Group, state: GroupCompanions) -> Trouble | None:
         now, wall = self._monotonic(), self._now
         found = survey(
             group,
@@ -270,7 +270,7 @@ class CompanionKeeper:
             return taken(names)
         return dropped(frozenset(found.dropped)) if found.dropped else None
 
-    async def _do(self, group: Group, state: GroupState, work: CompanionWork) -> None:
+    async def _do(self, group: Group, state: GroupCompanions, work: CompanionWork) -> None:
         owner, now = work.owner, self._monotonic()
         if not owner.is_group:
             node = self._cache.group(owner.group).get(owner.base)
@@ -294,14 +294,14 @@ class CompanionKeeper:
             state.trouble = _trouble(kind, error)
             raise
 
-    async def _clear_pools(self, name: str, state: GroupState) -> None:
+    async def _clear_pools(self, name: str, state: GroupCompanions) -> None:
         """What the nodes of a group shared goes with it, faster than the garbage collector."""
         for kind, shelf in self._shelves.items():
             for each in [k for k in shelf.group(name).values() if k.owner == state.uid]:
                 with suppress(ForbiddenError):
                     await self._writer.delete(kind, each, first=True)
 
-    def _judge(self, group: Group, state: GroupState, trouble: Trouble | None) -> None:
+    def _judge(self, group: Group, state: GroupCompanions, trouble: Trouble | None) -> None:
         left = any(shelf.group(group.name) for shelf in self._shelves.values())
         if state.judge(trouble, left=left, paused=group.spec.paused):
             self._changed(group.name)

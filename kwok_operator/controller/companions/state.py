@@ -35,7 +35,7 @@ SHARE_OF_TIME: Final = 0.05
 
 
 @dataclass(slots=True)
-class GroupState:
+class GroupCompanions:
     """What is known of a group that asks for companions, or did."""
 
     uid: str
