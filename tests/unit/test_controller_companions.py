@@ -166,6 +166,18 @@ async def test_pods_are_never_ahead_of_what_belongs_to_the_first_nodes(world: Co
         assert version(companion) < version(world.nodes[name])
 
 
+async def test_nobody_waits_for_what_a_group_that_is_gone_would_have(world: Companioned) -> None:
+    world.make(0, csi())
+    await world.settled(0)
+    group = world.store.get(NAME)
+    assert group is not None
+    world.server.delete(GROUPS, NAME)
+    await until(lambda: not world._companions._states)
+    async with asyncio.timeout(1.0):
+        await world._companions.first_look(group)
+    assert not world._companions._states, "nobody would clear it up"
+
+
 async def test_what_was_deleted_or_edited_is_made_anew(world: Companioned) -> None:
     world.make(3, csi())
     await world.present(3)

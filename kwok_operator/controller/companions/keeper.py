@@ -136,7 +136,7 @@ class CompanionKeeper:
     async def first_look(self, group: Group) -> None:
         """Returns once companions can be made with the nodes, so that no pod is ahead of them; or
         once it is known that they can't."""
-        if self._closing or not asks_for_companions(group.spec.template):
+        if self._over(group) or not asks_for_companions(group.spec.template):
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._state(group).looked.wait(), FIRST_LOOK)
