@@ -12,7 +12,7 @@ import os
 import random
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -22,8 +22,35 @@ from tests.e2e.api import GROUPS
 from tests.e2e.autoscaler import autoscaler, shim, shim_kubeconfig  # noqa: F401
 from tests.e2e.groups import delete_group, install_crds
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.operator import _harness, harness, operator, operator_kubeconfig  # noqa: F401
+from tests.e2e.operator import (
+    Harness,
+    _harness,  # noqa: F401
+    harness,  # noqa: F401
+    operator,  # noqa: F401
+    operator_kubeconfig,  # noqa: F401
+)
+from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.sources import provider, real_nodes  # noqa: F401
+
+LINES_SHOWN = 60
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failing test shows what the operators said that it had."""
+    report = yield
+    if report.failed:
+        given = [*getattr(item, "funcargs", {}).values()]
+        given += [each.harness for each in given if isinstance(each, OwnCluster)]
+        for process in {each.process for each in given if isinstance(each, Harness)}:
+            if process is None:
+                continue
+            state = "runs" if process.running else "has ended"
+            log = "\n".join(process.log().splitlines()[-LINES_SHOWN:])
+            report.sections.append((f"log of an operator that {state}", log))
+    return report
 
 
 @pytest.fixture(scope="package")

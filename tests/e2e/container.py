@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -28,6 +27,7 @@ from urllib.parse import urlsplit
 from hack.image.dockerfile import Instruction, read_stages
 from hack.image.sandbox import Request, available, encode, system_directories
 from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -128,7 +128,7 @@ class Container:
         self.volumes = _volumes(pod, spec, directory, self.user)
         (self._port,) = [port["containerPort"] for port in spec["ports"]]
         # In a pod the port is its own; on this machine it may be somebody else's.
-        self.port = _free_port()
+        self.port = free_port()
         self._log = directory / "log"
         arguments = [arg.replace(f":{self._port}", f":{self.port}") for arg in spec["args"]]
         config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
@@ -274,10 +274,3 @@ def _environ(spec: Mapping[str, Any], *, pod_name: str, namespace: str) -> dict[
             fields[source["fieldRef"]["fieldPath"]] if source else entry.get("value", "")
         )
     return environ
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        port: int = listener.getsockname()[1]
-        return port

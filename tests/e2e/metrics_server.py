@@ -7,7 +7,6 @@ server asks it by a Service that is another name for this machine.
 """
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from kwok_operator.controlplane.progress import Reporter
 from tests.e2e.clouds import condition_of
 from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster
+from tests.e2e.ports import free_port
 
 NAME = "metrics-server"
 NAMESPACE = "kube-system"
@@ -74,9 +74,7 @@ METRIC = {
 @contextmanager
 def running_metrics_server(own: OwnCluster, tools: Tools, directory: Path) -> Iterator[None]:
     """`own` has kwok's CRD Metric."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     own.kubectl.apply(METRIC)
     own.kubectl.apply({"apiVersion": "v1", "kind": "List", "items": _reached_at(port)})
     assert own.cluster.directory is not None

@@ -7,7 +7,6 @@ death, asks for `harness`. Either way the next test finds what it asks for.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.ports import free_port
 from tests.e2e.rights import apply_rights, kubeconfig_of
 
 PROGRAM = Path(sys.executable).with_name("kwok-operator")
@@ -38,7 +38,7 @@ class Process:
         self.flags = flags
         self.environ = dict(environ or {})
         self.log_file = log
-        self.port = _free_port()
+        self.port = free_port()
         with log.open("w") as output:
             self._popen = subprocess.Popen(
                 [
@@ -178,10 +178,3 @@ def harness(_harness: Harness) -> Iterator[Harness]:
 def operator(_harness: Harness) -> Process:
     """The operator runs, without flags."""
     return _harness.ensure()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

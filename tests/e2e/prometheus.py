@@ -9,7 +9,6 @@ hack/dashboard.py, which draws what a Grafana would show.
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -28,6 +27,7 @@ from hack.tools import PROMETHEUS
 from kwok_operator.controlplane import Settings, Tools, find_set
 from kwok_operator.controlplane.progress import Reporter
 from tests.e2e.kubectl import eventually
+from tests.e2e.ports import free_address
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "components" / "monitoring"
 NAMESPACE = "kwok-operator"
@@ -126,9 +126,7 @@ def running_prometheus(
     (directory / "rules.yaml").write_text(yaml.safe_dump(rules()))
     config = directory / "prometheus.yaml"
     config.write_text(yaml.safe_dump(_config(targets)))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    address = free_address()
     log = directory / "prometheus.log"
     with log.open("w") as output:
         process = subprocess.Popen(

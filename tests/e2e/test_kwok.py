@@ -19,7 +19,6 @@ kwokctl starts it by default; elsewhere it manages only those with its annotatio
 """
 
 import json
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -42,6 +41,7 @@ from tests.e2e.groups import (
 from tests.e2e.kubectl import Kubectl, KubectlError, eventually
 from tests.e2e.operator import Harness
 from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster, born_ready, own_cluster
+from tests.e2e.ports import free_port
 from tests.e2e.test_quiet import looks, settled, traces
 
 REASON = "KwokNotResponding"
@@ -364,10 +364,3 @@ def test_a_kwok_without_a_kubelet_api(own: OwnCluster) -> None:
     assert [born_ready(kubectl, node) for node in names] == [False, True, True, True]
     assert "KwokNotResponding" not in {e["reason"] for e in events_of(kubectl, name)}
     kubectl("delete", "kng", name)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

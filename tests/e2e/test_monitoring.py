@@ -6,7 +6,6 @@
 - what it has scraped is what the API server says of the group
 """
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.groups import apply_group, scale, wait_condition, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
+from tests.e2e.ports import free_address
 from tests.e2e.prometheus import (
     Panel,
     Prometheus,
@@ -41,9 +41,7 @@ def prometheus(
     tmp_path: Path,
 ) -> Iterator[Prometheus]:
     """It scrapes the operator and a shim."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        shim_metrics = f"127.0.0.1:{listener.getsockname()[1]}"
+    shim_metrics = free_address()
     shim.start(f"--metrics-listen={shim_metrics}")
     eventually(lambda: serves(autoscaler), describe="the shim answers again")
     targets = {

@@ -6,7 +6,6 @@
 - a server of another CA is not trusted by the client
 """
 
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.e2e.autoscaler import SERVICE, Shim
 from tests.e2e.kubectl import eventually
+from tests.e2e.ports import free_address
 from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
 
 
@@ -74,9 +74,7 @@ def served(
     shim_kubeconfig: Path, ours: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     shim = Shim(kubeconfig=shim_kubeconfig, directory=tmp_path_factory.mktemp("shim"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = free_address()
     files = (("cert", "server.crt"), ("key", "server.key"), ("cacert", "ca.crt"))
     shim.start(f"--listen={address}", *(f"--{flag}={ours.path(name)}" for flag, name in files))
     served = Served(shim, address)

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import os
 import re
-import socket
 import sys
 import tempfile
 import threading
@@ -30,6 +29,7 @@ from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.groups import apply_group, install_crds, patch_group, scale
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.operator import Harness, as_service_account
+from tests.e2e.ports import free_address
 from tests.e2e.prometheus import Panel, Prometheus, panels, running_prometheus
 from tests.e2e.rights import SHIM, kubeconfig_of
 from tests.monitoring.page import Line, Shown, draw
@@ -139,9 +139,7 @@ def run(directory: Path) -> str:
         harness = Harness(kubeconfig=operator_file, directory=directory)
         stack.callback(harness.stop)
         operator = harness.start()
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            shim_metrics = f"127.0.0.1:{listener.getsockname()[1]}"
+        shim_metrics = free_address()
         shim = Shim(kubeconfig=shim_file, directory=directory)
         stack.callback(shim.stop)
         shim.start(f"--metrics-listen={shim_metrics}")

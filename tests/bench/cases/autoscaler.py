@@ -12,7 +12,6 @@ node. Each turn has a fresh cluster, and the clock runs from the start of cluste
 
 import json
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -30,6 +29,7 @@ from tests.bench.cases.shim import ShimProcess
 from tests.bench.cluster import NAMESPACE, BenchCluster
 from tests.bench.context import Context
 from tests.bench.measures import abba
+from tests.e2e.ports import free_address
 
 IN_TREE: Final = "in-tree"
 _PROVIDER: Final = """\
@@ -147,11 +147,8 @@ def _template(context: Context) -> dict[str, Any]:
 def _autoscaler(
     context: Context, bench: BenchCluster, *, flags: list[str], environ: dict[str, str]
 ) -> Iterator[None]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     command = [context.options.cluster_autoscaler, f"--kubeconfig={bench.cluster.kubeconfig}"]
-    command += [f"--namespace={NAMESPACE}", "--leader-elect=false", f"--address=127.0.0.1:{port}"]
+    command += [f"--namespace={NAMESPACE}", "--leader-elect=false", f"--address={free_address()}"]
     log = bench.directory / "cluster-autoscaler.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
