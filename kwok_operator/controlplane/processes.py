@@ -3,7 +3,8 @@
 kwokctl writes a pid file for each component and believes it: after a reboot the number may be that
 of another program, and a killed component whose parent does not collect it looks alive. So here a
 process is a cluster's only while its command line starts with a path in the cluster's directory.
-A zombie has no command line, and counts as gone.
+A zombie has no command line, and counts as gone. A process that has just been started has none
+either, for some milliseconds on a busy machine: it is looked at again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kwok_operator.controlplane.stopping import go_on
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.2
 _END_SECONDS = 10.0
+_STARTING_SECONDS = 1.0
 
 
 def watch(
@@ -93,8 +95,21 @@ def _command_lines() -> Iterator[tuple[int, str]]:
     for entry in _PROC.iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                raw = (entry / "cmdline").read_bytes()
+                raw = _command_line(entry)
                 yield int(entry.name), raw.replace(b"\0", b" ").decode(errors="replace")
+
+
+def _command_line(entry: Path) -> bytes:
+    """Read that of a process, once it has one.
+
+    The kernel shows the program of a new process before its arguments. Zombies and threads of the
+    kernel have neither: reading their program raises an OSError, as that of other users' does.
+    """
+    deadline = time.monotonic() + _STARTING_SECONDS
+    while not (raw := (entry / "cmdline").read_bytes()) and time.monotonic() < deadline:
+        (entry / "exe").readlink()
+        time.sleep(0.001)
+    return raw
 
 
 def running(*directories: Path) -> dict[int, str]:

@@ -5,7 +5,7 @@
 - a cluster that answers is reused when asked and made alike, else made anew
 - a leftover whose processes are gone, or whose pids are other programs', does not block
 - flags of its components win over ours; impossible ones are told before anything is made
-- pids of components; killed ones can be started again
+- pids of components, from the first instant on; killed ones can be started again
 - errors: kwokctl fails, a component ends, no such cluster, a bad name
 - deletion leaves neither process nor file
 - a cluster named by KWOK_OPERATOR_TEST_KUBECONFIG is used, and neither made nor deleted
@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -219,6 +220,15 @@ def test_pids_of_other_programs_are_left_alone(settings: Settings) -> None:
         assert again.pid("etcd") != innocent.pid
         assert innocent.poll() is None
         innocent.kill()
+
+
+def test_a_process_is_seen_from_its_first_instant(tmp_path: Path) -> None:
+    for _ in range(50):
+        command = [str(tmp_path / "etcd"), "-Sc", "import time; time.sleep(60)"]
+        with subprocess.Popen(command, executable=sys.executable) as process:
+            seen = list(running(tmp_path))
+            process.kill()
+        assert seen == [process.pid]
 
 
 def test_a_killed_component_is_started_again(settings: Settings) -> None:
