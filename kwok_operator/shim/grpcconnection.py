@@ -9,8 +9,9 @@ in one write with all the others of that turn. One that returns an awaitable get
 with the call: at its deadline, when the client cancels, or with the connection.
 
 A client that doesn't read isn't read either. What it doesn't take waits up to the call's deadline
-and to `MAX_UNSENT`. Streams and calls that have not begun wait with it. There is one large answer
-in a turn of the loop.
+and, with what others don't take, to `MAX_UNSENT`: from there on, each client has one answer at a
+time. Streams and calls that have not begun wait with it. There is one large answer in a turn of the
+loop.
 """
 
 import asyncio
@@ -52,7 +53,8 @@ PING_TIMEOUT: Final = 20.0
 MAX_HELD: Final = 2**26
 """Bytes of requests that may wait on all connections of a server together."""
 MAX_UNSENT: Final = 2**25
-"""Bytes of answers on one connection for which others wait, or are refused where they are made."""
+"""Bytes of answers on all connections together for which others wait behind what is unsent on their
+own, or are refused where they are made."""
 UNKNOWN_METHOD: Final = "unknown"
 """What is observed for paths that clients make up, so that there is no end to them."""
 _TELL_INTERVAL: Final = 60.0
@@ -76,6 +78,11 @@ class Service:
     told_full: float = float("-inf")
     logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
     stopping: bool = False
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that wait on all connections."""
+        return sum(each.unsent for each in self.connections)
 
     def admit(self, new: "GrpcConnection") -> bool:
         """Where there are too many, the oldest that isn't settled goes, else `new` isn't taken."""
@@ -156,6 +163,15 @@ class GrpcConnection(asyncio.Protocol):
     def settled(self) -> bool:
         """The client has shown who it is, where it must, and speaks HTTP/2."""
         return self._connection.greeted
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that wait on this connection."""
+        return self._connection.unsent
+
+    def _has_room(self) -> bool:
+        # Whose client takes what it is answered waits for nobody else's.
+        return not self.unsent or self._service.unsent < MAX_UNSENT
 
     def enter(self, sock: socket, context: SSLContext | None) -> None:
         """Takes over a connection that was just accepted."""
@@ -248,7 +264,7 @@ class GrpcConnection(asyncio.Protocol):
             transport.write(data)
         if self._leaving and not self._paused and self._connection.idle:
             transport.close()
-        elif self._waiting and self._connection.unsent < MAX_UNSENT:
+        elif self._waiting and self._has_room():
             self._end_turn()
 
     def data_received(self, data: bytes) -> None:
@@ -383,7 +399,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _begin_calls(self) -> None:
         """Those that wait, up to a large answer, or for as long as there is room."""
-        while self._waiting and not self._turn_over and self._connection.unsent < MAX_UNSENT:
+        while self._waiting and not self._turn_over and self._has_room():
             self._call(*self._waiting.pop(next(iter(self._waiting))))
 
     def _turn(self) -> None:
@@ -488,7 +504,7 @@ class GrpcConnection(asyncio.Protocol):
             self._end_turn()
 
     def _is_too_much(self, answer: bytes) -> bool:
-        return len(answer) > _SMALL and self._connection.unsent >= MAX_UNSENT
+        return len(answer) > _SMALL and not self._has_room()
 
     def _fail(self, call: Call, error: RpcError) -> None:
         block = grpcwire.trailers if call.begun else grpcwire.trailers_only

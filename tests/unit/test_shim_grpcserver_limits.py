@@ -1,7 +1,8 @@
 """What clients can't have of the server, on both loops, with frames by hand.
 
 - answers: a stream waits for its window before the next message, what isn't taken ends with the
-  call's deadline, and what waits on a connection is bounded: calls wait for room
+  call's deadline, and what waits on all connections is bounded: calls wait for room, and those of
+  clients that take their answers for nobody
 - others have their turn between two large answers
 - connections: at most so many, and those that have said nothing make room
 - time: to say something at first, and to answer a PING
@@ -221,6 +222,30 @@ def test_calls_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
             )
             assert await client.heard() == []
             assert begun == [b"x"] * len(streams)
+
+    run(work())
+
+
+def test_what_waits_is_bounded_on_all_connections_together(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpcconnection, "MAX_UNSENT", 3 * BIG)
+
+    async def work() -> None:
+        async with serving() as served:
+            begun = []
+            for _ in range(4):
+                slow = await served.client(window=0)
+                for stream in (1, 3, 5):
+                    slow.call(stream, "/t/Big", b"x")
+                begun.append([kind for kind, *_ in await slow.heard()].count(frames.HEADERS))
+            assert begun == [3, 1, 1, 1]
+            good = await served.client(window=2**20)
+            for stream in (1, 3, 5):
+                good.call(stream, "/t/Big", b"x")
+            good.open_window(2**20, 0)
+            for _ in range(3):
+                await good.until(frames.HEADERS, flags=frames.END_HEADERS | frames.END_STREAM)
 
     run(work())
 
