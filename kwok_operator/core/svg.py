@@ -4,7 +4,7 @@ No scripts, no fonts, no addresses; colours can be read on a light and on a dark
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,37 +12,6 @@ GREY: Final = "#848d97"
 COLOURS: Final = ("#3b82f6", "#f97316", "#22a06b", "#c026d3", "#ca8a04", "#ef4444", "#0891b2")
 
 BOUNDS: Final = [step * 10.0**power for power in range(-6, 12) for step in (1, 2, 5)]
-
-
-@dataclass(frozen=True, slots=True)
-class LogAxis:
-    """From values to places in a picture, logarithmically, over whole decades or parts of them."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    @classmethod
-    def around(cls, values: Iterable[float], *, start: float, end: float) -> "LogAxis":
-        """On which all values have a place, between the ticks around them."""
-        found = list(values)
-        low = max(bound for bound in BOUNDS if bound <= min(found))
-        high = min(bound for bound in BOUNDS if bound >= max(found) and bound > low)
-        return cls(low, high, start, end)
-
-    def at(self, value: float) -> float:
-        share = (math.log10(value) - math.log10(self.low)) / (
-            math.log10(self.high) - math.log10(self.low)
-        )
-        return self.start + share * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        """1, 2, 5, 10, 20, ...; in a range of many decades the powers of ten alone."""
-        steps = (1, 2, 5) if self.high / self.low <= 2_000 else (1,)
-        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-        return [tick for tick in every if self.low <= tick * 1.0001 and tick <= self.high * 1.0001]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +36,6 @@ class LinearAxis:
 
     def ticks(self) -> list[float]:
         return [n * self.step for n in range(round(self.high / self.step) + 1)]
-
-
-def colours_of(names: Sequence[str]) -> Mapping[str, str]:
-    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
 
 
 def short_number(value: float) -> str:

@@ -47,7 +47,6 @@ from kwok_operator.models.status import KwokNodeGroupStatus
 
 CRD_NAME = f"{PLURAL}.{API_GROUP}"
 POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
-PROFILE_CRD_NAME = f"{PROFILE_PLURAL}.{API_GROUP}"
 CRD_DIRECTORY = Path(__file__).resolve().parents[2] / "crds"
 MAX_CRD_BYTES = 256 * 1024
 """`kubectl apply` keeps the object in an annotation, which holds no more."""

@@ -182,11 +182,8 @@ class GrpcConnection(asyncio.Protocol):
             sock.close()
 
     async def _enter(self, sock: socket, context: SSLContext | None) -> None:
-        timeout = FIRST_FRAME_TIMEOUT if context else None
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
-            )
+            await self._loop.connect_accepted_socket(lambda: self, sock, ssl=context)
         except OSError:
             pass
         finally:

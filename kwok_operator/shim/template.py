@@ -1,7 +1,6 @@
 """The node that a group's next node would be, as cluster-autoscaler wants it: core/v1 in protobuf.
 
     resolved template --core.template.render--> JSON of a Node --encode_node--> bytes
-    bytes --decode_node--> the same in JSON
     annotation of the group --read_from_zero--> FromZero, which is laid over the Node
 
 What a node of a group looks like is for core.template to say. Here is only how JSON becomes
@@ -18,11 +17,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from fractions import Fraction
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -30,7 +28,7 @@ from kwok_operator import constants
 from kwok_operator.core.cleaning import section, taint_list
 from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.core.template import KubeletEndpoint, render
-from kwok_operator.errors import DecodeError, TemplateError
+from kwok_operator.errors import TemplateError
 from kwok_operator.models.base import Quantity
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 
@@ -143,18 +141,6 @@ def encode_node(manifest: Mapping[str, Any]) -> bytes:
     node = k8s.Node()
     _fill(node, manifest, FIELD)
     return node.SerializeToString(deterministic=True)
-
-
-def decode_node(data: bytes) -> dict[str, Any]:
-    """A Node's JSON, without apiVersion and kind, and without whatever is empty.
-
-    Raises DecodeError for bytes that are no Node.
-    """
-    try:
-        plain: dict[str, Any] = _plain(k8s.Node.FromString(data))
-    except (ProtobufError, ValueError, OverflowError, OSError) as error:
-        raise DecodeError(f"reading a Node of {len(data)} bytes: {error}") from error
-    return plain
 
 
 def canonical_quantity(value: object) -> str:
@@ -270,26 +256,6 @@ def _typed(value: Any, kind: type, path: str) -> Any:
         name = "a list" if kind is list else "an object of keys and values"
         raise TemplateError(field=path, value=value, problem=f"must be {name}")
     return value
-
-
-def _plain(message: Message) -> Any:
-    """A message as JSON; None or an empty object where it says nothing."""
-    if isinstance(message, k8s.Time):
-        if not message.seconds:
-            return None
-        return datetime.fromtimestamp(message.seconds, UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(message, k8s.Quantity):
-        return message.string
-    plain = {field.name: _plain_field(field, value) for field, value in message.ListFields()}
-    return {name: value for name, value in plain.items() if value not in (None, {})}
-
-
-def _plain_field(field: _Field, value: Any) -> Any:
-    if _is_map(field):
-        return {key: _plain(v) if isinstance(v, Message) else v for key, v in value.items()}
-    if field.is_repeated:
-        return [_plain(v) if isinstance(v, Message) else v for v in value]
-    return _plain(value) if isinstance(value, Message) else value
 
 
 def _has_messages(field: _Field) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from kwok_operator.core.svg import GREY, LogAxis, colours_of, short_number
+from kwok_operator.core.svg import BOUNDS, COLOURS, GREY, short_number
 from tests.bench import results
 from tests.bench.measures import Measure
 
@@ -28,6 +28,37 @@ Lines = Mapping[str, Sequence[Point]]
 WIDTH, HEIGHT = 460, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 34, 44
 _LINE_HEIGHT = 15
+
+
+@dataclass(frozen=True, slots=True)
+class LogAxis:
+    """From values to places in a picture, logarithmically, over whole decades or parts of them."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    @classmethod
+    def around(cls, values: Iterable[float], *, start: float, end: float) -> "LogAxis":
+        """On which all values have a place, between the ticks around them."""
+        found = list(values)
+        low = max(bound for bound in BOUNDS if bound <= min(found))
+        high = min(bound for bound in BOUNDS if bound >= max(found) and bound > low)
+        return cls(low, high, start, end)
+
+    def at(self, value: float) -> float:
+        share = (math.log10(value) - math.log10(self.low)) / (
+            math.log10(self.high) - math.log10(self.low)
+        )
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """1, 2, 5, 10, 20, ...; in a range of many decades the powers of ten alone."""
+        steps = (1, 2, 5) if self.high / self.low <= 2_000 else (1,)
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        return [tick for tick in every if self.low <= tick * 1.0001 and tick <= self.high * 1.0001]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +73,7 @@ class Panel:
 def draw(panels: Sequence[Panel]) -> str:
     """The SVG of some diagrams side by side."""
     legend = list(dict.fromkeys(who for panel in panels for who in panel.lines))
-    colours = colours_of(legend)
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(legend)}
     width = WIDTH * len(panels)
     height = HEIGHT + _LINE_HEIGHT * math.ceil(len(legend) / (2 * len(panels))) + 8
     parts = [

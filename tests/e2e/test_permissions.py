@@ -74,7 +74,6 @@ REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 GROUPS = sorted({grant.group for grant in GRANTS} | {"rbac.authorization.k8s.io"})
 LEADER = "--leader-elect"
 POOL = "example.com/pool"
-THE_SHIM = user_name(SHIM)
 DELETE_PODS = [g for g in GRANTS if g.resource == "pods"]
 SECRETS = [g for g in GRANTS if g.resource == "secrets"]
 

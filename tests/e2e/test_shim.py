@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import pytest
 
-from kwok_operator.shim.template import decode_node
 from tests.e2e.api import GROUPS
 from tests.e2e.autoscaler import (
     Autoscaler,
@@ -40,6 +39,7 @@ from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
 from tests.e2e.refusals import REFUSAL, refused_nodes
 from tests.e2e.sources import RealNodes
+from tests.fakes.nodebytes import decode_node
 
 BOUNDS = {"minSize": 0, "maxSize": 20}
 

@@ -26,11 +26,12 @@ from kwok_operator.kube.client import JSON, KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.models.template import GuardTaint, Template
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
-from kwok_operator.shim.template import canonical_quantity, decode_node, template_node
+from kwok_operator.shim.template import canonical_quantity, template_node
 from tests.e2e.groups import apply_group, group_of, names_of, nodes_of, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
 from tests.e2e.sources import configmap
+from tests.fakes.nodebytes import decode_node
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"

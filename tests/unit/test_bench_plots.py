@@ -3,9 +3,9 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
-from kwok_operator.core.svg import LogAxis
 from tests.bench import plots
 from tests.bench.measures import Measure
+from tests.bench.plots import LogAxis
 from tests.fakes.rows import each_row
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -185,7 +185,7 @@ class World:
             deleting=False,
             held=False,
             endpoint=None,
-            mark=Mark(life=birth.life, shown=shown_text(birth.desired)),
+            mark=Mark(life=birth.life, shown=shown_text(birth.desired, Hold.STAGE)),
         )
         self._put(node)
 
@@ -193,7 +193,9 @@ class World:
         view, noticed = turn.observed.nodes.desired[serial], turn.observed.nodes.noticed.get(serial)
         mark = record.mark or Mark()
         kept = mark.noticed_at if noticed is None else noticed
-        mark = replace(mark, shown=shown_text(view), noticed_at=kept, hold=not view.ready)
+        mark = replace(
+            mark, shown=shown_text(view, Hold.STAGE), noticed_at=kept, hold=not view.ready
+        )
         version = next(self.version)
         self._put(replace(record, ready=view.ready, mark=mark, resource_version=version))
 

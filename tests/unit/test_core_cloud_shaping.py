@@ -185,10 +185,10 @@ class TestShownText:
         ],
     )
     def test_it_says_what_there_is_to_see(self, life: Life, at: int, text: str) -> None:
-        assert shown_text(seen(life, at)) == text
+        assert shown_text(seen(life, at), Hold.STAGE) == text
 
     def test_an_outage(self) -> None:
-        assert shown_text(seen(Life(BORN), 5, outage=True)) == "NotReady/Outage"
+        assert shown_text(seen(Life(BORN), 5, outage=True), Hold.STAGE) == "NotReady/Outage"
 
     def test_whether_it_tells_of_notice(self) -> None:
         taints = tuple(replace(AGENT, key=str(n) * 100, after=500 * SECOND) for n in range(3))
@@ -200,7 +200,7 @@ class TestShownText:
 
     def test_long_ones_are_cut_and_differ_all_the_same(self) -> None:
         many = [PassingTaint("k" * 300 + str(n), "", "NoSchedule", SECOND) for n in range(2)]
-        texts = {shown_text(seen(Life(BORN, taints=(taint,)), 0)) for taint in many}
+        texts = {shown_text(seen(Life(BORN, taints=(taint,)), 0), Hold.STAGE) for taint in many}
         assert len(texts) == 2
         assert max(map(len, texts)) <= 200
 

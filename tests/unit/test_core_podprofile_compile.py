@@ -36,7 +36,6 @@ from tests.unit.clouds import DELAYS
 BOUND_AT = 1_800_000_000_000
 HALF_A_SECOND = 500
 
-DELAYS_OR_NONE = st.one_of(st.none(), DELAYS)
 FAILURES = st.fixed_dictionaries(
     {
         "type": st.sampled_from(

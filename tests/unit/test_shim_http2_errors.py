@@ -52,7 +52,6 @@ def opened(fields: bytes, *, stream: int = 1, flags: int = END_HEADERS) -> bytes
 
 
 CONTINUED = HELLO + opened(block(), flags=0)
-WIDER = frame(WINDOW_UPDATE, 0, 1, b"\0\1\0\0")
 
 CONNECTION_ERRORS: dict[ErrorCode, dict[str, bytes]] = {
     ErrorCode.PROTOCOL_ERROR: {

@@ -28,7 +28,7 @@ from kwok_operator.shim.groupnodes import STARTUP_TIME
 from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
-from kwok_operator.shim.template import decode_node
+from tests.fakes.nodebytes import decode_node
 from tests.fakes.shimcalls import (
     NOW,
     TEMPLATE,

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from kwok_operator import constants
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.template import render, resolve
-from kwok_operator.errors import DecodeError, TemplateError
+from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.template import (
     canonical_quantity,
-    decode_node,
     encode_node,
     template_node,
 )
+from tests.fakes.nodebytes import decode_node
 from tests.unit.test_core_corpus import NODES as CORPUS
 from tests.unit.test_core_template_any import nodes, shapes
 
@@ -276,10 +276,3 @@ def test_what_doesnt_fit_is_told_with_its_field() -> None:
     for node in ({"spec": {"taints": "x"}}, {"metadata": {"labels": 5}}):
         with pytest.raises(TemplateError, match=r"^status\.resolvedTemplate\."):
             encoded(node)
-
-
-def test_bytes_that_are_no_node_are_told() -> None:
-    truncated, of_no_year = b"\x0a\x05abc", b"\x0a\x0a\x42\x08\x08\xff\xff\xff\xff\xff\xff\x7f"
-    for data in (truncated, of_no_year):
-        with pytest.raises(DecodeError, match=r"^reading a Node of \d+ bytes: "):
-            decode_node(data)

@@ -23,7 +23,7 @@ from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim import messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.template import decode_node
+from tests.fakes.nodebytes import decode_node
 from tests.fakes.protobuf import fields, put
 from tests.fakes.shimcalls import TEMPLATE, Shim, with_template
 from tests.fakes.shimstore import group_of, node_of

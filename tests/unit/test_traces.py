@@ -172,7 +172,6 @@ DEPLOYMENT = shape_of(
         },
     }
 )
-CLASS = Key("PriorityClass", "", "high")
 CART = Key("Deployment", "shop", "cart")
 
 

@@ -77,11 +77,6 @@ class DesiredShape:
     kwok_alive: bool = False
 
 
-def shown_text(desired: DesiredNode) -> str:
-    """What a Node is to show, in few words: whatever changes them needs a write."""
-    return _text(desired, ready=desired.ready)
-
-
 def shows_notice(mark: Mark | None) -> bool:
     """Whether a Node has been brought to show that it is under notice."""
     return mark is not None and _NOTICE in mark.shown.split(";")
@@ -95,11 +90,11 @@ def needs_shaping(mark: Mark | None, desired: DesiredNode, *, ready: bool, hold:
     """
     labelled = hold is Hold.STAGE and not desired.ready
     if mark is None:
-        return labelled or _will_show(desired, hold) != READY
+        return labelled or shown_text(desired, hold) != READY
     if mark.hold is not labelled or (labelled and ready):
         return True
     shown = mark.shown or ("" if mark.life else READY)
-    return shown != _will_show(desired, hold)
+    return shown != shown_text(desired, hold)
 
 
 def holds(desired: DesiredNode, hold: Hold) -> bool:
@@ -121,7 +116,7 @@ def born(
     `body` may have what it takes to be Ready, or not; if it has, the Node can be made Ready without
     kwok later on. `life` is as drawn, `desired` is of the time of the write, `now` is RFC 3339.
     """
-    shown = _will_show(desired, hold)
+    shown = shown_text(desired, hold)
     if life.is_perfect and shown == READY and desired.ready:
         return body
     node: Node = json.loads(body)
@@ -217,8 +212,11 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
     return node
 
 
-def _will_show(desired: DesiredNode, hold: Hold) -> str:
-    """What it can be brought to show: where it can't be held, that it is Ready."""
+def shown_text(desired: DesiredNode, hold: Hold) -> str:
+    """What a Node is brought to show, in few words: whatever changes them needs a write.
+
+    Where it can't be held, that it is Ready.
+    """
     return _text(desired, ready=not holds(desired, hold))
 
 
@@ -295,7 +293,7 @@ def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
     # A Node that nothing was decided about shows that it is Ready, without saying so.
     if constants.LIFE_ANNOTATION not in given:
         given = {constants.SHOWN_ANNOTATION: READY, **given}
-    wanted = {constants.SHOWN_ANNOTATION: _will_show(shape.desired, shape.hold)}
+    wanted = {constants.SHOWN_ANNOTATION: shown_text(shape.desired, shape.hold)}
     if shape.noticed_at is not None:
         wanted[constants.NOTICED_AT_ANNOTATION] = format_exact_time(shape.noticed_at)
     changed = {key: text for key, text in wanted.items() if given.get(key) != text}
