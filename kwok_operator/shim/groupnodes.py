@@ -103,7 +103,7 @@ class GroupNodes:
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()
-            if expected.version > seen and now < expected.until
+            if expected.version > seen and 0 < expected.until - now <= BEHIND
         }
         return [Batch(first, last, "") for first, last in runs(self.expected)]
 

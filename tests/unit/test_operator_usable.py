@@ -3,6 +3,7 @@
 - one PATCH a node; none where there is nothing to take off
 - an operator that ended between the two writes leaves nodes that the next one opens
 - what fails, or has changed in between, is looked at again; what others have put there stays
+- who shuts a node each time is fought less and less; a paused group opens none
 - a refusal stops nobody, and no name is used twice because of it
 - where kwok gives no sign of life, nodes keep the taint, whoever made them Ready
 - nodes that are not to be born Ready are left to kwok, and take pods as soon as it has made them so
@@ -47,6 +48,13 @@ def refused(world: World) -> bool:
     said = [seen.body for seen in world.server.seen if seen.resource == STATUS]
     assert said
     return any(b"Refused" in body for body in said)
+
+
+async def edited(world: World) -> None:
+    """Until a pass has looked at the group once more."""
+    generation = world.group["metadata"]["generation"]
+    world.server.patch(GROUPS, NAME, {"spec": {"price": {"hourly": str(generation)}}})
+    await until(lambda: world.status["observedGeneration"] == generation + 1)
 
 
 async def one_still_shut(world: World) -> tuple[str, asyncio.Event]:
@@ -142,6 +150,38 @@ async def test_one_that_somebody_gave_a_value_stays_and_is_left_alone(world: Wor
     assert (world.server.calls - calls)["patch", "nodes"] == 1, "that of the new node"
 
 
+async def test_a_paused_group_opens_no_node(world: World) -> None:
+    world.scale(2)
+    await world.settled(2)
+    name = sorted(world.server.objects(NODES))[0]
+    world.later = 10.0
+    world.server.patch(GROUPS, NAME, {"spec": {"paused": True}})
+    await world.heard()
+    world.server.patch(NODES, name, {"spec": {"taints": [NEW]}})
+    await until(lambda: world.status["readyReplicas"] == 1)
+    assert tainted(world) == [name]
+    world.server.patch(GROUPS, NAME, {"spec": {"paused": False}})
+    await until(lambda: not tainted(world))
+
+
+async def test_who_shuts_a_node_each_time_is_fought_seldom(world: World) -> None:
+    world.scale(1)
+    await world.settled(1)  # the first node was opened a moment ago, on its own
+    (name,) = world.server.objects(NODES)
+    world.server.patch(NODES, name, {"spec": {"taints": [NEW]}})
+    await until(lambda: world.status["readyReplicas"] == 0)
+    await edited(world)
+    assert tainted(world) == [name]
+    world.later += 6.0
+    await edited(world)
+    await until(lambda: not tainted(world))
+    world.server.patch(NODES, name, {"spec": {"taints": [NEW]}})
+    await until(lambda: world.status["readyReplicas"] == 0)
+    world.later += 6.0
+    await edited(world)
+    assert tainted(world) == [name]
+
+
 async def test_a_node_that_is_not_ready_any_more_stays_shut(world: World) -> None:
     name, held = await one_still_shut(world)
     down = {"conditions": [{"type": "Ready", "status": "False"}]}
@@ -158,12 +198,9 @@ async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
     world.later = 100.0  # nobody renews a Lease any more
     world.server.patch(NODES, name, {"spec": {"taints": [NEW]}})
     calls = world.server.calls.copy()
-    for hour in range(3):
+    for _ in range(3):
         world.later += 100.0
-        world.server.patch(GROUPS, NAME, {"spec": {"price": {"hourly": str(hour)}}})
-        await until(
-            lambda: world.status["observedGeneration"] == world.group["metadata"]["generation"]
-        )
+        await edited(world)
     assert "KwokNotResponding" in str(world.status["conditions"])
     assert world.status["readyReplicas"] == 1
     assert tainted(world) == [name]

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.clusterapi.discovery import Discovery
-from kwok_operator.kube.groups import Group
+from kwok_operator.kube.groups import Group, UnreadableGroup
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
+from tests.fakes.recording import Clock
 from tests.fakes.shimstore import group_of, node_of, pending, store_of
 
 
@@ -193,6 +194,15 @@ class TestPending:
         assert store.fleet(group).pending == (5,), "nor is one that a new list has not"
         assert set(store.fleet(group).present) == {2}
 
+    def test_nobody_waits_longer_for_the_other_watch_because_the_clock_was_set_back(self) -> None:
+        clock = Clock(1e9)
+        before = group_of(status={"nextSerial": 1, "pending": [pending(0, 0)]})
+        store = store_of(before, clock=clock)
+        store.put_group(group := group_of(status={"nextSerial": 1}))
+        assert store.fleet(group).pending == (0,)
+        clock.now -= 3600
+        assert store.fleet(group).pending == ()
+
     def test_what_is_gone_is_remembered_only_while_it_may_be_waited_for(self) -> None:
         # Nodes churn while one is waited for: their serials go by without end.
         group = group_of(status={"nextSerial": 1, "pending": [pending(0, 0)]})
@@ -278,6 +288,15 @@ def entries(thing: object) -> int:
 
 
 class TestReplace:
+    def test_what_can_not_be_read_is_neither_gone_nor_news(self) -> None:
+        store = store_of(group_of(version=3, targetSize=5))
+        store.put_node(node_of(group_of(), 0))
+        store.groups.replace([UnreadableGroup("web", "uid-of-web", 9, why="odd")], 9)
+        assert target(store) == 5
+        assert store.has_node(served(store))
+        store.groups.replace([], 10)
+        assert store.known("web") is None
+
     def test_groups_that_are_not_listed_are_gone(self) -> None:
         store = store_of(group_of("a", version=3), group_of("b", version=4))
         store.groups.replace([group_of("b", version=4)], 5)
