@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
+from kwok_operator.controller.writers.statuswriter import put_status
 from kwok_operator.core.cloud.poolstatus import pool_conditions, pool_status
 from kwok_operator.core.cloud.stock import CapacityPool, Use
 from kwok_operator.core.times import parse_time
 from kwok_operator.errors import KwokOperatorError, NotFoundError, NotLeadingError, one_line
-from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
+from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import OBJECTS
 from kwok_operator.models.capacitypool import (
     KwokCapacityPoolSpec,
@@ -200,26 +201,18 @@ class Pools:
         if stored is None:
             return True
         status = self._status(stored, use)
+        dumped = status.dump()
         self._metrics.pool(
             name,
             used=status.instances,
             limit=stored.spec.instances,
             refused=status.refused,
         )
-        if status.dump() == stored.status:
+        if dumped == stored.status:
             return True
-        patch = [
-            {"op": "test", "path": "/metadata/uid", "value": stored.uid},
-            {"op": "add", "path": "/status", "value": status.dump()},
-        ]
+        path = f"{POOLS_PATH}/{name}"
         try:
-            await self._client.request(
-                "PATCH",
-                f"{POOLS_PATH}/{name}/status",
-                body=patch,
-                content_type=JSON_PATCH,
-                accept=ACCEPT_METADATA,
-            )
+            await put_status(self._client, path, uid=stored.uid, status=dumped)
         except NotFoundError:
             return True  # the watch will tell
         except NotLeadingError as error:
@@ -232,9 +225,7 @@ class Pools:
         present = self._stored.get(name)
         if present is not None and present.uid == stored.uid:
             # The watch tells of it too, but perhaps after the next write.
-            self._stored[name] = replace(
-                present, status=status.dump(), conditions=status.conditions
-            )
+            self._stored[name] = replace(present, status=dumped, conditions=status.conditions)
         return True
 
     def _status(self, stored: StoredPool, use: Use) -> KwokCapacityPoolStatus:

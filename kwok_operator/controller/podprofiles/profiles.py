@@ -19,6 +19,7 @@ from kwok_operator.constants import API_GROUP, API_VERSION, PROFILE_KIND, PROFIL
 from kwok_operator.controller.podprofiles.kwokobjects import KwokObjects, Present
 from kwok_operator.controller.podprofiles.namespaces import Namespaces
 from kwok_operator.controller.writers.events import Recorder
+from kwok_operator.controller.writers.statuswriter import put_status
 from kwok_operator.core.podprofile.compile import (
     STAGE_KIND,
     Compiled,
@@ -45,7 +46,7 @@ from kwok_operator.errors import (
     NotFoundError,
     one_line,
 )
-from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
+from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import OBJECTS
 from kwok_operator.models.podprofile import (
     KwokPodProfileSpec,
@@ -288,25 +289,17 @@ class Profiles:
             previous=profile.conditions,
             now=self._now(),
         )
-        if status.dump() == profile.status:
+        dumped = status.dump()
+        if dumped == profile.status:
             return
         for problem in (*result.problems, *lacking):
             self._recorder.emit(profile, "Warning", problem.reason, problem.message)
-        patch = [
-            {"op": "test", "path": "/metadata/uid", "value": profile.uid},
-            {"op": "add", "path": "/status", "value": status.dump()},
-        ]
+        path = f"{PROFILES_PATH}/{profile.name}"
         # One that is gone, or another one of that name by now, is looked at again.
         with suppress(NotFoundError, InvalidError):
-            await self._client.request(
-                "PATCH",
-                f"{PROFILES_PATH}/{profile.name}/status",
-                body=patch,
-                content_type=JSON_PATCH,
-                accept=ACCEPT_METADATA,
-            )
+            await put_status(self._client, path, uid=profile.uid, status=dumped)
         present = self._stored.get(profile.name)
         if present is not None and present.uid == profile.uid:
             self._stored[profile.name] = replace(
-                present, status=status.dump(), conditions=status.conditions
+                present, status=dumped, conditions=status.conditions
             )

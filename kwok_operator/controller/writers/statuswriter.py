@@ -1,10 +1,11 @@
-"""Writing a group's status.
+"""Writing the status of groups, and of whatever else of ours has one.
 
-The status goes as a whole, in a JSON Patch that tests the uid: a merge patch could not take keys
+It goes as a whole, in a JSON Patch that tests the uid: a merge patch could not take keys
 out of the resolved template, and a group that was deleted and made again must not get the old
 one's. The operator is the only writer, so there is nothing else to test.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from kwok_operator.constants import GROUPS_PATH
@@ -21,6 +22,28 @@ class GroupGoneError(KwokOperatorError):
     """The group does not exist any more; another of its name may."""
 
 
+async def put_status(
+    client: KubeClient, path: str, *, uid: str, status: Mapping[str, Any], retries: int = 0
+) -> int:
+    """Puts the status of the object at `path` and returns its resourceVersion.
+
+    Raises NotFoundError where there is none, and InvalidError where it has another uid, or the
+    status breaks the schema.
+    """
+    answer = await client.request(
+        "PATCH",
+        f"{path}/status",
+        body=[
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": status},
+        ],
+        content_type=JSON_PATCH,
+        accept=ACCEPT_METADATA,
+        retries=retries,
+    )
+    return int(decode_dict(answer)["metadata"]["resourceVersion"])
+
+
 class StatusWriter:
     """Writes status, one request each."""
 
@@ -29,19 +52,10 @@ class StatusWriter:
 
     async def write(self, group: Group, status: KwokNodeGroupStatus) -> int:
         """Returns the resourceVersion of the group with that status; raises GroupGoneError."""
-        patch: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": group.uid},
-            {"op": "add", "path": "/status", "value": status.dump()},
-        ]
         path = f"{GROUPS_PATH}/{group.name}"
         try:
-            answer = await self._client.request(
-                "PATCH",
-                f"{path}/status",
-                body=patch,
-                content_type=JSON_PATCH,
-                accept=ACCEPT_METADATA,
-                retries=_RETRIES,
+            return await put_status(
+                self._client, path, uid=group.uid, status=status.dump(), retries=_RETRIES
             )
         except NotFoundError as error:
             raise GroupGoneError(group.name) from error
@@ -50,7 +64,6 @@ class StatusWriter:
             if await self._uid(path) != group.uid:
                 raise GroupGoneError(group.name) from error
             raise
-        return int(decode_dict(answer)["metadata"]["resourceVersion"])
 
     async def served(self) -> bool:
         """Whether the API server serves our resource at all."""
