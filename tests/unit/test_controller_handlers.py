@@ -1,6 +1,7 @@
-"""What kopf is told: here, how long it goes on asking an API server that fails.
+"""What kopf is told: how long it goes on asking an API server that fails, and what it leaves alone.
 
 - it asks soon at first, at least every ten seconds later, and never gives up
+- its end is not the program's
 """
 
 from itertools import islice
@@ -26,3 +27,8 @@ def test_kopf_never_gives_up_on_the_api_server() -> None:
 def test_each_request_begins_with_the_short_ones() -> None:
     settings = make_settings()
     assert backoffs(settings) == backoffs(settings)
+
+
+def test_the_program_outlives_it() -> None:
+    assert kopf.OperatorSettings().process.ultimate_exiting_timeout, "else there is nothing to say"
+    assert make_settings().process.ultimate_exiting_timeout is None
