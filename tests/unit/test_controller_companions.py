@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.constants import NOT_READY_TAINT_EFFECT, NOT_READY_TAINT_KEY
 from kwok_operator.controller.companions import state
 from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.companions import CompanionKind, not_copied
@@ -164,6 +165,33 @@ async def test_pods_are_never_ahead_of_what_belongs_to_the_first_nodes(world: Co
     await until(lambda: not any(map(is_kept_free, world.nodes.values())))
     for name, companion in world.csi_nodes.items():
         assert version(companion) < version(world.nodes[name])
+
+
+async def test_pods_are_not_ahead_either_where_an_operator_ended_in_between(
+    world: Companioned,
+) -> None:
+    world.make(3, csi())
+    await world.present(3)
+    world.later = 10.0  # the first one was opened a moment ago
+    await world.away()
+    # The one before was killed with nodes that had nothing yet.
+    known = world.server.hold(verb="list", resource="csinodes")
+    for name in list(world.csi_nodes):
+        world.server.delete(CSI_NODES, name)
+    world.back()
+    await until(lambda: NAME in world._companions._states)
+    for name, node in list(world.nodes.items()):
+        shut = {"key": NOT_READY_TAINT_KEY, "effect": NOT_READY_TAINT_EFFECT}
+        taints = [*node["spec"]["taints"], shut]
+        world.server.patch(NODES, name, {"spec": {"taints": taints}})
+    await until(lambda: world.status["readyReplicas"] == 0)
+    with pytest.raises(TimeoutError):
+        await until(lambda: not all(map(is_kept_free, world.nodes.values())), seconds=0.3)
+    known.set()
+    await until(lambda: not any(map(is_kept_free, world.nodes.values())))
+    for name, companion in world.csi_nodes.items():
+        assert version(companion) < version(world.nodes[name])
+    assert len(world.csi_nodes) == 3
 
 
 async def test_nobody_waits_for_what_a_group_that_is_gone_would_have(world: Companioned) -> None:

@@ -141,8 +141,9 @@ class CompanionKeeper:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._state(group).looked.wait(), FIRST_LOOK)
 
-    async def born(self, group: Group, name: str, *, uid: str) -> None:
-        """A node was made a moment ago: it gets its companions by the call that made it.
+    async def born(self, group: Group, name: str, *, uid: str, made: int | None = None) -> None:
+        """A node is to take pods: it gets its companions by the call that lets them on, where it
+        has none yet. It was made a moment ago, or then (epoch milliseconds).
 
         What fails is left to the next pass: the node is there all the same. Raises
         TooManyRequestsError, which all calls obey: this is to be done again.
@@ -156,7 +157,7 @@ class CompanionKeeper:
             group.names.serial(name),
             [each for each in state.companions if not each.shared],
             self._cloud(group),
-            made=now,
+            made=now if made is None else made,
             now=now,
         )
         if due is not None:

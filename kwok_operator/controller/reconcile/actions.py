@@ -86,8 +86,13 @@ class Actions:
         self, found: PassResult, opening: Sequence[NodeRecord], stop: Stop
     ) -> None:
         refusals: list[ApiError] = []
+        await self._companions.first_look(found.group)
 
         async def let_pods_on(record: NodeRecord) -> None:
+            # An operator that ended in between may have made the node alone.
+            await self._companions.born(
+                found.group, record.name, uid=record.uid, made=record.created * 1_000
+            )
             # What fails otherwise is tried again by the executor, and by the next pass.
             refusal = await self._writer.let_pods_on(record.name, uid=found.group.uid)
             found.memory.openings.tried(record.name, now=self._parts.clock.monotonic())
