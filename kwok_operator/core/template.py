@@ -28,7 +28,11 @@ from kwok_operator.core.merge import merge_nodes
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.quantity import format_quantity, parse_quantity
-from kwok_operator.core.usable import annotations_of_every_node, labels_of_every_node
+from kwok_operator.core.usable import (
+    TAINTS_OF_STATES,
+    annotations_of_every_node,
+    labels_of_every_node,
+)
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Shape, Template
 
@@ -246,6 +250,15 @@ def _set_taints(node: Node, shape: Shape, guard: GuardTaint) -> None:
     ]
     if guard.enabled:
         taints.append({"key": guard.key, "value": guard.value, "effect": guard.effect})
+    asked = [(f"{SHAPE_FIELD}.taints", taint.key) for taint in shape.taints]
+    for field, key in (*asked, *([("spec.guardTaint.key", guard.key)] if guard.enabled else ())):
+        if key in TAINTS_OF_STATES:
+            raise TemplateError(
+                field=field,
+                value=key,
+                problem="is Kubernetes' own: it goes as soon as a node is Ready",
+                remedy="take another key",
+            )
     node["spec"]["taints"] = merge_taints(taints)
 
 

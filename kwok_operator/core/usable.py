@@ -23,6 +23,14 @@ kube-controller-manager's pkg/controller/ttl keeps it on each node, for kubelets
 changes a little later.
 """
 _LONGEST_TTL: Final = 300
+TAINTS_OF_STATES: Final = frozenset(
+    f"node.kubernetes.io/{state}"
+    for state in (
+        "not-ready unreachable unschedulable network-unavailable memory-pressure disk-pressure"
+        " pid-pressure"
+    ).split()
+)
+"""What Kubernetes takes off a node that is Ready and well, whoever put it there."""
 
 
 def labels_of_every_node(labels: Mapping[str, str]) -> dict[str, str]:

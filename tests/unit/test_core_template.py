@@ -24,6 +24,12 @@ NO_GUARD = GuardTaint(enabled=False)
 GUARD_TAINT = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
 
 
+STATES = (
+    "not-ready unreachable unschedulable network-unavailable memory-pressure disk-pressure"
+    " pid-pressure"
+).split()
+
+
 def resolved(
     node: dict[str, Any] | None = None,
     shape: dict[str, Any] | None = None,
@@ -269,6 +275,21 @@ class TestTaints:
         guard = GuardTaint.model_validate({"key": "fake", "value": "", "effect": "NoExecute"})
         (taint,) = self.taints(None, None, guard)
         assert (taint["key"], taint.get("value", ""), taint["effect"]) == ("fake", "", "NoExecute")
+
+    @pytest.mark.parametrize("state", sorted(STATES))
+    def test_none_can_be_of_those_that_kubernetes_takes_off_by_itself(self, state: str) -> None:
+        key = f"node.kubernetes.io/{state}"
+        for field, shape, guard in (
+            ("spec.guardTaint.key", None, GuardTaint(key=key)),
+            (
+                "spec.template.shape.taints",
+                {"taints": [{"key": key, "effect": "NoSchedule"}]},
+                GUARD,
+            ),
+        ):
+            with pytest.raises(TemplateError) as refused:
+                self.taints(None, shape, guard)
+            assert (refused.value.field, refused.value.value) == (field, key)
 
     def test_the_guard_can_be_switched_off(self) -> None:
         assert self.taints(None, None, NO_GUARD) == []
