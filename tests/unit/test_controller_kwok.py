@@ -26,6 +26,7 @@ import pytest
 from kwok_operator.controller.cloud import kwok as module
 from kwok_operator.controller.cloud.kwok import (
     FIRST_LEASE_WITHIN,
+    LOOK_EVERY,
     SCOUT_AGAIN_AFTER,
     TRUSTED_FOR,
     KwokLink,
@@ -175,6 +176,7 @@ class TestScout:
         await kwok.look(NODES)
         assert kwok.silent is not None
         world.renew("web-2")
+        world.seconds += LOOK_EVERY
         await kwok.look(NODES)
         assert kwok.silent is None
 
@@ -328,6 +330,22 @@ class TestLease:
         world.seconds += 1
         await kwok.look(NODES)
         assert "nobody has taken the Lease of web-0" in str(kwok.silent)
+
+    async def test_a_silent_kwok_is_not_looked_for_by_each_group(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        await taught(kwok, world)
+        await world.pass_by(kwok, 2 * DURATION, renewing=False)
+        assert kwok.silent is not None
+        world.asked.clear()
+        for number in range(10):
+            world.seconds += 0.1
+            await kwok.look([f"group-{number}-0"])
+        assert len(world.asked) <= 4, "one look"
+        world.renew("web-0")
+        world.seconds += LOOK_EVERY
+        await kwok.look(NODES)
+        assert kwok.silent is None
 
     async def test_a_kwok_that_takes_none_is_known_by_its_answers(
         self, kwok: KwokLink, world: World

@@ -35,6 +35,8 @@ SCOUT_ANSWER_WITHIN = 5.0
 SCOUT_AGAIN_AFTER = 15.0
 TRUSTED_FOR = 5.0
 """Seconds after a sign of life in which nobody looks for another one."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at a kwok that is silent: each group would have its own."""
 GOOD_FOR: Final = 0.75
 """Of a Lease's duration: then two renewals are missing."""
 FIRST_LEASE_WITHIN = 15.0
@@ -77,6 +79,7 @@ class KwokLink:
         self._next_scout = float("-inf")
         self._witnesses: Sequence[str] = ()
         self._looking = asyncio.Lock()
+        self._looked_at = float("-inf")
         self._followed: LeaseView | None = None
         """The Lease that is read again until it changes; as such it was first read then:"""
         self._followed_since = float("-inf")
@@ -116,8 +119,9 @@ class KwokLink:
         if not names:
             return
         async with self._looking:
-            if self._clock() < self._trusted_until:
+            if self.alive or (self.silent and self._clock() - self._looked_at < LOOK_EVERY):
                 return
+            self._looked_at = self._clock()
             self._witnesses = names
             await self._find_holder()
             await self._read_again()
