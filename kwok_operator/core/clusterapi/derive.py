@@ -277,9 +277,9 @@ class _Deriver:
             self._tell(
                 scalable,
                 "NoCapacity",
-                f"neither annotations nor the infrastructure template's status.capacity say how"
-                f" much {' and '.join(missing)} nodes have: CA can't scale the group from zero, and"
-                " its fake nodes have 32 CPU or 256Gi there; add"
+                "neither annotations nor the infrastructure template's status.capacity give"
+                f" {' and '.join(missing)} that a node can have: CA can't scale the group from"
+                " zero, and its fake nodes have 32 CPU or 256Gi there; set"
                 f" {' and '.join(names.CAPACITY + part for part in missing)}",
                 "metadata",
                 "annotations",
