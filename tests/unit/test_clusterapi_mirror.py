@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
+from kwok_operator.controller.clusterapi import management
 from kwok_operator.controller.clusterapi.mirror import Mirror
 from kwok_operator.controller.clusterapi.settings import ClusterApiSettings, Mode, Replicas
 from kwok_operator.controller.observed.groupstore import GroupStore
@@ -296,6 +297,30 @@ class TestRetiring:
             await until(lambda: not world.group("gone"))
             await world.quiet()
             assert name in server.objects(GROUPS)
+
+    async def test_a_kind_that_turns_up_while_groups_are_written_takes_none_away(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(management, "KINDS_AGAIN", 0.01)
+        pools = f"{ROOT}/machinepools"
+        source = {constants.CAPI_SOURCE_ANNOTATION: f"{GROUP} of {server.url}"}
+        annotations = {constants.CAPI_ANNOTATION: "MachinePool/default/p", **source}
+        server.create(
+            GROUPS, {"metadata": {"name": "default.p", "annotations": annotations}, "spec": {}}
+        )
+        async with mirror(server) as world:
+            await until(lambda: world.store.get("default.p"))
+            go_on = server.hold(verb="get", resource=constants.PLURAL)
+            world.deploy("a")
+            await until(lambda: server.calls["get", constants.PLURAL])
+            serve(server, GROUP, ["v1beta2"], "MachineDeployment", "MachineSet", "MachinePool")
+            server.create(pools, {"metadata": {"name": "p", "namespace": "default"}, "spec": {}})
+            await until(lambda: server.calls["watch", "machinepools"])
+            go_on.set()
+            await until(lambda: world.target("a") == 0)
+            world.deploy("b")
+            await until(lambda: world.target("b") == 0)
+            assert not server.calls["delete", constants.PLURAL]
 
     async def test_nothing_goes_before_everything_is_known(self, server: Server) -> None:
         async with mirror(server) as world:

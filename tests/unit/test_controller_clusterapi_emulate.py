@@ -3,6 +3,7 @@
 - each instance has a Machine with the providerID of its Node; counts are in the status of both
 - who goes is read when the smaller number is known, whatever the watch has told until then
 - a deleted Machine takes its Node with it, and another comes; no name is used twice
+- a restored cluster is as it was: nothing goes because one watch is ahead of another
 - Machines go with their group; those of somebody else are left alone, and told
 - writes that fail are made good, and nothing is written twice
 """
@@ -13,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from kwok_operator.constants import CAPI_ANNOTATION, MACHINES_ANNOTATION
+from kwok_operator.constants import CAPI_ANNOTATION, MACHINES_ANNOTATION, NODE_GROUP_LABEL
 from kwok_operator.controller.clusterapi import emulate
 from kwok_operator.controller.clusterapi.emulate import Emulation, EmulationTerms
 from kwok_operator.controller.reconcile.queue import WorkQueue
@@ -73,6 +74,7 @@ class Fleet(World):
             recorder=parts.recorder,
             wake=lambda name, delay: self._plays.add(name, delay=delay),
             group_seen=self._group_written,
+            sure=lambda: all(reflector.version for reflector in self._reflectors[:2]),
             monotonic=parts.clock.monotonic,
             now=parts.clock.now,
         )
@@ -208,6 +210,35 @@ async def test_machines_go_with_their_group(world: Fleet) -> None:
     world.server.create(MACHINES, {"metadata": stranger})
     world.server.delete(GROUPS, GROUP)
     await until(lambda: list(world.machines) == ["not-ours"])
+
+
+@pytest.mark.parametrize("late", ["nodes", "machines"])
+@pytest.mark.parametrize("others", [0, 300])
+async def test_after_a_restore_all_are_as_they_were(world: Fleet, others: int, late: str) -> None:
+    world.deploy(6)
+    before = await world.played(6)
+    saved = world.server.snapshot()
+    world.resize(2)
+    await world.played(2)
+    gone = world.server.calls["delete", "nodes"], world.server.calls["delete", "machines"]
+    known = world.server.hold(verb="list", resource=late)
+    await world.server.restore(saved, missed=world.missed, others=others)
+    await until(lambda: len(world.server.watchers) == len(world._reflectors) - 1)
+    known.set()
+    assert await world.played(6) == before
+    assert (
+        world.server.calls["delete", "nodes"],
+        world.server.calls["delete", "machines"],
+    ) == gone, "nothing is concluded from watches of different times"
+
+
+async def test_a_templates_label_takes_no_machine_to_another_group(world: Fleet) -> None:
+    world.deploy(0)
+    labels = {"metadata": {"labels": {NODE_GROUP_LABEL: "other"}}}
+    world.server.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 2, "template": labels}})
+    await world.played(2)
+    assert not world.server.calls["patch", "machines"]
+    assert {m["metadata"]["labels"][NODE_GROUP_LABEL] for m in world.machines.values()} == {GROUP}
 
 
 async def test_somebody_elses_machine_is_left_alone(world: Fleet) -> None:

@@ -103,6 +103,20 @@ def test_a_restored_cluster_has_lost_nothing() -> None:
     assert (told.phases, told.lost) == ({"a": "Running"}, [])
 
 
+def test_a_listing_brings_back_what_was_gone_or_went_and_is_older_than_what_was_known() -> None:
+    # A restored cluster whose versions have passed those that were known can't be told from others.
+    told = Told()
+    records = [machine(name, uid=name, version=version) for name, version in (("a", 2), ("b", 2))]
+    for record in (*records, machine("c", uid="c", version=8, phase="Running")):
+        told.store.put(record)
+    told.store.deleted(records[0])
+    told.store.remove(records[1])
+    before = [machine(name, uid=name, version=2, phase="Pending") for name in "abc"]
+    told.store.replace(before, 9)
+    assert told.phases == dict.fromkeys("abc", "Pending")
+    assert not any(record.deleting for record in told.store.group("g").values())
+
+
 def test_a_deletion_of_ours_is_final() -> None:
     told = Told()
     record = machine(version=1)

@@ -218,7 +218,37 @@ class TestObjects:
         ],
     )
     def test_what_is_no_text_is_told(self, parts: Any, named: str) -> None:
-        assert f"{named} must be text" in said(converted(body(**parts)))
+        assert f"{named}: must be text" in said(converted(body(**parts)))
+
+    @each_row(
+        "place value",
+        [
+            ("metadata.annotations", ["x"]),
+            ("metadata.labels", "x"),
+            ("metadata.name", "${CLUSTER_NAME}-md-0"),
+            ("metadata.name", "x" * 254),
+            ("metadata.namespace", "a.b"),
+            ("spec", "x"),
+            ("spec.replicas", "3"),
+            ("spec.replicas", "${WORKERS}"),
+            ("spec.replicas", 2.5),
+            ("spec.replicas", True),
+            ("spec.template.metadata", []),
+            ("spec.template.spec.infrastructureRef.kind", 1),
+        ],
+    )
+    def test_what_the_api_server_refuses_is_told_at_its_line(self, place: str, value: Any) -> None:
+        wrong = body(machine={"infrastructureRef": dict(REFERENCE)})
+        *steps, last = place.split(".")
+        inner = wrong
+        for step in steps:
+            inner = inner[step]
+        inner[last] = value
+        found = converted(wrong)
+        (finding,) = [each for each in found.findings if f"{place}: " in each.message]
+        lines = yaml.safe_dump_all([wrong]).splitlines()
+        assert lines[(finding.line or 0) - 1].lstrip().startswith(f"{last}:")
+        assert not any("is not set" in note for note in found.notes) or place == "spec"
 
     def test_what_is_told_of_a_template_stands_at_the_scalable(self) -> None:
         silent = LARGE | {"status": {}}

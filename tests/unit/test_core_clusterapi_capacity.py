@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kwok_operator.core.clusterapi.capacity import Capacity
 from kwok_operator.core.clusterapi.keys import is_managed
 from kwok_operator.core.companions import CompanionOwner, compile_companions
+from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.models.template import Template
 from tests.fakes.rows import each_row
 from tests.scalables import CAPACITY, MACHINE, capacity, reasons
@@ -213,6 +214,27 @@ class TestAmounts:
         assert "resources" not in found.shape
         assert "InvalidCapacity" in reasons(found)
 
+    @each_row("key part", [("cpu", "cpu"), ("memory", "memory"), ("maxPods", "pods")])
+    def test_below_nothing_is_nothing_from_zero_and_none_of_the_nodes(
+        self, key: str, part: str
+    ) -> None:
+        template = {"status": {"capacity": {"cpu": "2", "memory": "4Gi"}}}
+        found = capacity(MACHINE | {f"{CAPACITY}{key}": "-3"}, template)
+        assert found.known, "cluster-autoscaler reads it"
+        assert found.overlay["capacity"] == {part: "0"}
+        assert found.shape["maxPods"] == 110
+        assert found.shape.get(part) == {"cpu": "2", "memory": "4Gi"}.get(part)
+        (told,) = [each for each in found.findings if each.reason == "InvalidCapacity"]
+        assert "below 0" in told.message
+
+    @given(st.integers(0, 10**6), st.integers(1, 60), st.sampled_from(["", "m", "Ki", "Gi"]))
+    def test_however_long_it_is_written_it_is_the_same_amount(
+        self, number: int, zeros: int, unit: str
+    ) -> None:
+        found = capacity(MACHINE | {f"{CAPACITY}memory": f"{number}.{'0' * zeros}{unit}"})
+        amount = parse_quantity(found.shape.get("memory", "0"))
+        assert amount == parse_quantity(f"{number}{unit}")
+
     def test_other_resources_of_the_template_are_the_nodes(self) -> None:
         status = {"cpu": "4", "memory": "8Gi", "hugepages-2Mi": "1Gi", "a.io/x": "2", "odd": "1"}
         found = capacity({}, {"status": {"capacity": status}})
@@ -227,7 +249,6 @@ class TestAmounts:
             (None, "110", 110, None),
             ("30", "50", 30, None),
             ("0", "50", 50, {"pods": "110"}),
-            ("-3", None, 110, None),
             ("+030", None, 30, None),
         ],
     )

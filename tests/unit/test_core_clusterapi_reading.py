@@ -66,8 +66,9 @@ class TestReading:
     def test_the_cluster_is_that_of_spec_and_else_of_the_label(self) -> None:
         labelled = body(labels={"cluster.x-k8s.io/cluster-name": "west"})
         assert read_scalable(labelled, KEYS).cluster_name == "east"
-        del labelled["spec"]["clusterName"]
-        assert read_scalable(labelled, KEYS).cluster_name == "west"
+        for absent in ({"clusterName": None}, {}):
+            labelled["spec"] = absent
+            assert read_scalable(labelled, KEYS).cluster_name == "west"
         assert read_scalable(labelled, Keys("a.b")).cluster_name == ""
 
     @each_row(

@@ -3,6 +3,7 @@
 - the target is the replicas; as many go as are too many, whatever is annotated
 - annotated Machines first, then those of no use yet, then by the order of either version
 - a deleted Machine takes its instance with it: counted once, and replaced unless fewer are wanted
+- none go in whose place a minimum of the group would bring others
 - what has been decided is not decided again; what has no serial yet needs no name
 """
 
@@ -26,14 +27,20 @@ ASKED = "2026-01-02T03:04:05Z"
 
 
 def fleet(
-    *, present: set[int], waiting: int = 0, target: int | None = None, named: set[int] | None = None
+    *,
+    present: set[int],
+    waiting: int = 0,
+    target: int | None = None,
+    named: set[int] | None = None,
+    least: int = 0,
 ) -> Fleet:
-    """`waiting` serials follow those that are present."""
+    """`waiting` serials follow those that are present; `least` is a minimum of the group itself."""
     first = max(present, default=-1) + 1
     batches = (Batch(first, first + waiting - 1, ASKED),) if waiting else ()
     size = len(present) + waiting if target is None else target
     names = [NAMES.name(serial) for serial in named or ()]
     spec = {"targetSize": size, "scaleDown": {"nodesToDelete": names}}
+    spec["autoscaling"] = {"minSize": least}
     return Fleet(
         group="pool",
         names=NAMES,
@@ -102,6 +109,17 @@ def test_what_was_decided_is_not_decided_again(
         gone = {NAMES.serial(name) or 0 for name in change.names or ()}
         after = fleet(present=present, target=change.target, named=gone)
         assert follow(after, replicas, known, order=order) is None
+
+
+@given(SERIALS, st.integers(0, 12), st.integers(0, 12))
+def test_none_go_in_whose_place_the_groups_minimum_would_bring_others(
+    present: set[int], replicas: int, least: int
+) -> None:
+    before = fleet(present=present, target=replicas, least=least)
+    alive = {*present, *before.waiting}
+    change = follow(before, replicas, machines(usable=present), order=DeletionOrder.RANDOM)
+    gone = {NAMES.serial(name) for name in (change and change.names) or ()}
+    assert len(alive - gone) >= min(len(alive), max(replicas, least))
 
 
 @each_row(

@@ -111,7 +111,8 @@ class Emulation:
     """Plays what belongs to the groups of `store`.
 
     `wake(group, delay)` has a group looked at by `reconcile`; `phases(group)` are those of its
-    instances without a Node; `group_seen(body, gone)` takes a group that was written. `monotonic`
+    instances without a Node; `group_seen(body, gone)` takes a group that was written. `sure()` says
+    whether what is known of groups and Nodes is of one time: not so after an outage. `monotonic`
     gives seconds, `now` RFC 3339.
     """
 
@@ -127,6 +128,7 @@ class Emulation:
         recorder: Recorder,
         wake: Callable[[str, float], None],
         group_seen: Callable[[Mapping[str, Any], bool], None],
+        sure: Callable[[], bool],
         monotonic: Callable[[], float],
         now: Callable[[], str],
     ) -> None:
@@ -138,6 +140,7 @@ class Emulation:
         self._recorder = recorder
         self._wake = wake
         self._group_seen = group_seen
+        self._sure = sure
         self._monotonic = monotonic
         self._now = now
         self._known: dict[str, _Known] = {}
@@ -191,6 +194,10 @@ class Emulation:
 
     async def reconcile(self, name: str) -> None:
         """One pass. Raises KwokOperatorError where it has to be tried again."""
+        watches = (self.machine_reflector, *self.scalable_reflectors)
+        if not (self._sure() and all(watch.version for watch in watches)):
+            self._wake(name, LOOK_AGAIN)
+            return
         group = self._store.get(name)
         played = self._played(group)
         if self._closing or (group is not None and played is None and name not in self._known):

@@ -10,7 +10,7 @@ group is removed then. Emulation has its groups made here too; what is played is
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -119,7 +119,8 @@ class Mirror:
         await self._management.run()
 
     async def _pass(self) -> None:
-        scalables = self._management.scalables()
+        # Both as they are now: a kind that turns up during the pass has objects not looked at yet.
+        scalables, kinds = self._management.scalables(), set(map(str, self._management.kinds))
         if self._settings.mode is Mode.EMULATE:
             scalables = [each for each in scalables if each.kind in _PLAYED]
         templates = self._management.templates(scalables)
@@ -143,7 +144,7 @@ class Mirror:
                 if isinstance(end, BaseException):
                     raise end
                 told |= end
-        await self._retire(scalables)
+        await self._retire(scalables, kinds)
         self._tell(told)
         self._summarise(fleet)
 
@@ -236,14 +237,13 @@ class Mirror:
         ):
             await self._writer.set_first_target(derived.name, uid=uid, size=size)
 
-    async def _retire(self, scalables: Iterable[Scalable]) -> None:
+    async def _retire(self, scalables: Iterable[Scalable], kinds: Set[str]) -> None:
         """Deletes groups of ours whose scalable is gone, as its machines would go.
 
-        Of a kind that isn't served, in a namespace that isn't looked at, or of another cluster,
-        nothing is known.
+        Nothing is known of kinds other than `kinds`, which are served, of namespaces that aren't
+        looked at, and of other clusters.
         """
         alive = {each.id for each in scalables if not each.deployment}
-        kinds = {str(kind) for kind in self._management.kinds}
         for name, of in self._owned().items():
             kind, _, place = of.partition("/")
             namespace = place.partition("/")[0]

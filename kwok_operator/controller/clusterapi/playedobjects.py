@@ -138,11 +138,19 @@ class MachineStore:
         self._gone.clear()
 
     def replace(self, items: Sequence[MachineRecord], resource_version: int) -> None:
+        """A list has the last word on what isn't newer, and on what is gone: the cluster may have
+        been restored.
+        """
         uids = {item.uid for item in items}
         for record in [r for group in self._groups.values() for r in group.values()]:
-            if record.uid not in uids and record.resource_version <= resource_version:
+            if record.resource_version > resource_version:
+                continue
+            if record.uid in uids:
+                del self._groups[record.group][record.name]
+            else:
                 self.gone(record)
         for item in items:
+            self._gone.pop(item.uid, None)
             self.put(item)
 
     def upsert(self, item: MachineRecord) -> None:

@@ -157,6 +157,7 @@ class Assembly:
                 executor=self._executor,
                 recorder=self.recorder,
                 group_seen=self.group_seen,
+                sure=self._is_sure,
             )
 
     def begin(self) -> None:
@@ -358,9 +359,12 @@ class Assembly:
         self.cache.forget_versions()
         self.intake.doubted.set()
 
+    def _is_sure(self) -> bool:
+        """After an outage groups and nodes may be of another time, and not both of the same."""
+        return self.intake.sure and bool(self.node_reflector.version)
+
     async def _reconcile(self, name: str) -> None:
-        # After an outage groups and nodes may be of another time, and not both of the same.
-        if not self.intake.sure or not self.node_reflector.version:
+        if not self._is_sure():
             self.wake(name, LOOK_AGAIN)
             return
         try:

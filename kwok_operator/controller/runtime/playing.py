@@ -42,6 +42,7 @@ class Playing:
         executor: Executor,
         recorder: Recorder,
         group_seen: Callable[[Mapping[str, Any], bool], None],
+        sure: Callable[[], bool],
     ) -> None:
         clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self._begun = False
@@ -57,6 +58,7 @@ class Playing:
             recorder=recorder,
             wake=self._wake,
             group_seen=group_seen,
+            sure=sure,
             monotonic=clock.monotonic,
             now=clock.now,
         )

@@ -18,7 +18,7 @@ from kwok_operator.constants import ARCH_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL
 from kwok_operator.core.clusterapi import keys
 from kwok_operator.core.clusterapi.findings import CapiFinding, Path
 from kwok_operator.core.clusterapi.scalable import Scalable
-from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.core.words import shown
 from kwok_operator.errors import one_line
 from kwok_operator.models.base import ExtendedResourceName, LabelValue, QualifiedName, Quantity
@@ -37,6 +37,10 @@ _QUANTITIES: Final = {
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,400}")
 _EFFECTS: Final = frozenset(TaintEffect)
 _OURS: Final = frozenset({HOSTNAME_LABEL, NODE_GROUP_LABEL})
+_BELOW: Final = (
+    "is below 0, and no node can have that: CA takes it as it is, and no pod that asks for any"
+    " finds room at zero; correct it"
+)
 _RESOURCE_NAME: Final = TypeAdapter(ExtendedResourceName)
 _QUANTITY: Final = TypeAdapter(Quantity)
 _LABEL_KEY: Final = TypeAdapter(QualifiedName)
@@ -76,16 +80,17 @@ class _Reader:
     _broken: bool = False
 
     def read(self) -> Capacity:
-        annotated, status = self._annotated(), self._status("capacity")
-        listed = {name: text for name, text in status.items() if _amount(text) is not None}
-        for name in status.keys() - listed.keys():
-            self._tell(
-                "InvalidCapacity",
-                f"status.capacity.{name} of the infrastructure template: {shown(status[name])} is"
-                " no quantity; CA leaves it out",
-            )
-        pods = annotated.get("pods", listed.get("pods", DEFAULT_MAX_PODS))
-        resources = {**listed, **annotated, "pods": pods}
+        annotated, listed = self._annotated(), self._listed()
+        told = {**listed, **annotated}
+        pods = told.get("pods", DEFAULT_MAX_PODS)
+        # Where CA counts with less than nothing, nothing fits, as with none.
+        below = {name: "0" for name, text in told.items() if _is_below(text)}
+        resources = {"pods": DEFAULT_MAX_PODS} | {
+            name: _short(text)
+            for source in (listed, annotated)
+            for name, text in source.items()
+            if not _is_below(text)
+        }
         labels, seen_labels = self._labels()
         taints, seen_taints = self._taints()
         overlay: dict[str, Any] = {}
@@ -98,14 +103,16 @@ class _Reader:
             overlay["labels"] = differing
         if seen_taints != taints:
             overlay["taints"] = seen_taints
+        if below:
+            overlay["capacity"] = below
         if "pods" not in annotated and pods != DEFAULT_MAX_PODS:
-            overlay["capacity"] = {"pods": DEFAULT_MAX_PODS}
+            overlay["capacity"] = below | {"pods": DEFAULT_MAX_PODS}
             self._tell(
                 "PodsIgnored",
                 f"status.capacity.pods of the infrastructure template is {shown(pods)}; without"
                 f" the annotation {keys.MAX_PODS} CA counts with {DEFAULT_MAX_PODS}; add it",
             )
-        known = not self._broken and {"cpu", "memory"} <= resources.keys()
+        known = not self._broken and {"cpu", "memory"} <= told.keys()
         shape = self._shape(resources, labels, taints)
         companions = {**self._csi_node(), **self._resource_slices()}
         return Capacity(shape, overlay, known, tuple(self._findings), companions)
@@ -123,12 +130,14 @@ class _Reader:
         for key, name in _QUANTITIES.items():
             text = self._of.annotations.get(key, "")
             amount = _amount(text) if text else Fraction(0)
-            if amount is None or amount < 0:
+            if amount is None:
                 self._broken = True
                 hides = "CA can't scale the group from zero, and drops it while it has no replicas"
                 self._annotation(key, text, f"is no quantity such as 4 or 16Gi; {hides}")
             elif amount:
                 found[name] = text
+            if _is_below(text):
+                self._annotation(key, text, _BELOW)
         gpus, pods = self._integer(keys.GPU_COUNT), self._integer(keys.MAX_PODS)
         if pods:
             found["pods"] = str(pods)
@@ -136,7 +145,7 @@ class _Reader:
         driver = self._of.annotations.get(keys.DRA_DRIVER, "")
         if gpus and gpu_type:
             found[gpu_type] = str(gpus)
-        elif gpus and not driver:
+        elif gpus > 0 and not driver:
             what = f"is of no type: {keys.GPU_TYPE} is missing, and CA leaves GPUs out; add it"
             self._annotation(keys.GPU_COUNT, str(gpus), what, reason="GpuIncomplete")
         elif gpu_type and not gpus:
@@ -187,8 +196,22 @@ class _Reader:
             self._annotation(key, text, f"is no whole number; {hides}")
             return 0
         if number < 0:
-            self._annotation(key, text, "is below 0, and no node can have that")
-        return max(0, number)
+            self._annotation(key, text, _BELOW)
+        return number
+
+    def _listed(self) -> dict[str, str]:
+        """What the infrastructure template's status says; what can't be read is left out."""
+        found: dict[str, str] = {}
+        where = "status.capacity.{} of the infrastructure template: {} {}"
+        for name, text in self._status("capacity").items():
+            if _amount(text) is None:
+                what = "is no quantity; CA leaves it out"
+                self._tell("InvalidCapacity", where.format(name, shown(text), what))
+                continue
+            found[name] = text
+            if _is_below(text):
+                self._tell("InvalidCapacity", where.format(name, shown(text), _BELOW))
+        return found
 
     def _status(self, part: str) -> dict[str, str]:
         """A map of texts in the template's status; one that is no text makes it count as empty."""
@@ -359,6 +382,18 @@ def _amount(text: str) -> Fraction | None:
         return parse_quantity(text)
     except ValueError:
         return None
+
+
+def _is_below(text: str) -> bool:
+    return (_amount(text) or 0) < 0
+
+
+def _short(text: str) -> str:
+    """The same amount, in a form that a group can have where there is one."""
+    amount = _amount(text)
+    if amount is None or _fits(_QUANTITY, text):
+        return text
+    return format_quantity(amount, like=text)
 
 
 def _fits(adapter: TypeAdapter[Any], value: object) -> bool:

@@ -30,6 +30,7 @@ from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable
 from kwok_operator.core.naming import group_name
 from kwok_operator.core.optiontexts import duration, share
+from kwok_operator.core.words import shown
 from kwok_operator.errors import one_line
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.base import QUALIFIED_NAME
@@ -231,12 +232,13 @@ class _Deriver:
         return group
 
     def _size(self, scalable: Scalable) -> int | None:
-        if scalable.replicas is None:
-            return None
-        size = max(0, min(scalable.replicas, MAX_TARGET_SIZE))
-        if size != scalable.replicas:
-            message = f"spec.replicas: {scalable.replicas} is not from 0 to {MAX_TARGET_SIZE}"
-            self._tell(scalable, "InvalidReplicas", f"{message}; correct it", "spec", "replicas")
+        given, size = scalable.spec.get("replicas"), None
+        if scalable.replicas is not None:
+            size = max(0, min(scalable.replicas, MAX_TARGET_SIZE))
+        if given != size:
+            what = f"is no whole number from 0 to {MAX_TARGET_SIZE}; correct it"
+            message = f"spec.replicas: {shown(given)} {what}"
+            self._tell(scalable, "InvalidReplicas", message, "spec", "replicas")
         return size
 
     def _bounds(self, scalable: Scalable) -> tuple[int, int] | None:
@@ -277,9 +279,9 @@ class _Deriver:
             self._tell(
                 scalable,
                 "NoCapacity",
-                f"neither annotations nor the infrastructure template's status.capacity say how"
-                f" much {' and '.join(missing)} nodes have: CA can't scale the group from zero, and"
-                " its fake nodes have 32 CPU or 256Gi there; add"
+                "neither annotations nor the infrastructure template's status.capacity give"
+                f" {' and '.join(missing)} that a node can have: CA can't scale the group from"
+                " zero, and its fake nodes have 32 CPU or 256Gi there; set"
                 f" {' and '.join(names.CAPACITY + part for part in missing)}",
                 "metadata",
                 "annotations",
@@ -294,7 +296,7 @@ class _Deriver:
             path = ("metadata", "annotations", names.PAUSED)
             self._tell(scalable, "Paused", message, *path, note=True)
             return Offer.NEVER
-        if scalable.replicas is None:
+        if scalable.spec.get("replicas") is None:
             message = "spec.replicas: is not set; Cluster API's webhook would set it"
             self._tell(scalable, "NoReplicas", message, "spec", "replicas", note=True)
         return Offer((capacity.known, self._hands_on_labels(scalable)))

@@ -145,6 +145,8 @@ def machine_labels(scalable: Scalable, keys: Keys, *, machine_set: str) -> dict[
     found[names.SET_NAME] = machine_set
     if scalable.kind is Kind.MACHINE_DEPLOYMENT:
         found[names.DEPLOYMENT_NAME] = scalable.name
+    # By this one a Machine is found again: it names its group, whatever a template says.
+    found.pop(constants.NODE_GROUP_LABEL, None)
     return found
 
 

@@ -17,10 +17,20 @@ from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scal
 from kwok_operator.core.clusterapi.topology import class_name, is_patched, planned
 from kwok_operator.core.files import Finding, FoundObject
 from kwok_operator.core.manifests import group_of
+from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.words import shown
 from kwok_operator.errors import ManifestError
 
 _CLUSTER: Final = "Cluster"
 _CLASS: Final = "ClusterClass"
+_Steps = tuple[str, ...]
+_OF_TEXTS: Final[tuple[_Steps, ...]] = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "template", "metadata", "labels"),
+    ("spec", "template", "spec", "infrastructureRef"),
+)
+"""Where all values are text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +135,8 @@ class _Converter:
         except ManifestError as error:
             self._findings.append(place.finding(str(error), ("metadata",)))
             return
-        for path in _no_texts(body):
-            message = f"{scalable.id}: {'.'.join(path)} must be text; put it in quotes"
+        for path, why in dict(_refused(scalable, body)).items():
+            message = f"{scalable.id}: {'.'.join(path)}: {why}"
             self._findings.append(place.finding(message, path))
         known = self._scalables.setdefault(scalable.id, (scalable, place))
         if known[1] is not place:
@@ -201,19 +211,24 @@ class _Converter:
         return served
 
 
-def _no_texts(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Labels and annotations for which the API server refuses an object."""
-    for path in (
-        ("metadata", "labels"),
-        ("metadata", "annotations"),
-        ("spec", "template", "metadata", "labels"),
-    ):
-        part: Any = body
-        for step in path:
-            part = part.get(step) if isinstance(part, Mapping) else None
-        for key, value in part.items() if isinstance(part, Mapping) else ():
-            if value is not None and not isinstance(value, str):
-                yield (*path, key)
+def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Steps, str]]:
+    """Of all that is looked at, what the API server refuses an object for, and why."""
+    no_name = "is no name that the API server takes: correct it, or fill in what it stands for"
+    for part, name in (("name", scalable.name), ("namespace", scalable.namespace)):
+        if not is_object_name(name) or (part == "namespace" and "." in name):
+            yield ("metadata", part), f"{shown(name)} {no_name}"
+    for steps in _OF_TEXTS:
+        inner: Any = body
+        for depth, step in enumerate(steps, 1):
+            inner = inner.get(step)
+            if not isinstance(inner, Mapping):
+                if inner is not None:
+                    yield steps[:depth], "must be an object of keys and values"
+                break
+        else:
+            for key, value in inner.items():
+                if value is not None and not isinstance(value, str):
+                    yield (*steps, key), "must be text; put it in quotes"
 
 
 def _not_served(ref: InfrastructureRef, plural: str | None) -> str:

@@ -84,7 +84,7 @@ def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
     template = as_map(spec.get("template"))
     machine = as_map(template.get("spec"))
     labels = as_texts(metadata.get("labels"))
-    cluster = spec.get("clusterName", labels.get(keys.cluster_name, ""))
+    cluster = spec.get("clusterName")
     return Scalable(
         kind=kind,
         namespace=str(namespace),
@@ -94,7 +94,7 @@ def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
         annotations=as_texts(metadata.get("annotations")),
         template_labels=as_texts(as_map(template.get("metadata")).get("labels")),
         node_labels=_all_texts(as_map(machine.get("metadata")).get("labels")),
-        cluster_name=cluster if isinstance(cluster, str) else "",
+        cluster_name=cluster if isinstance(cluster, str) else labels.get(keys.cluster_name, ""),
         replicas=_count(spec.get("replicas")),
         infrastructure=_infrastructure(machine.get("infrastructureRef")),
         taints=tuple(as_texts(taint) for taint in as_list(machine.get("taints"))),

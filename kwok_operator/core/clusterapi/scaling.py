@@ -55,16 +55,17 @@ def follow(
 ) -> Change | None:
     """What brings the group to so many instances; None where it is on its way.
 
-    A deleted Machine takes its instance with it, and another comes unless fewer are wanted. Raises
-    RefusedError where more would go at once than a spec can name.
+    A deleted Machine takes its instance with it, and another comes unless fewer are wanted. Below a
+    minimum that somebody gave the group, others would only come in their place. Raises RefusedError
+    where more would go at once than a spec can name.
     """
     alive = _alive(fleet)
     condemned = {serial for serial, name in alive.items() if name in machines.deleted}
     rest = [serial for serial in alive if serial not in condemned]
     victims: set[int] = set(condemned)
-    if replicas < fleet.target:
+    if needs_machines(fleet, replicas):
         rest.sort(key=lambda serial: _rank(serial, alive[serial], machines, order))
-        victims.update(rest[: max(0, len(rest) - replicas)])
+        victims.update(rest[: max(0, len(rest) - max(replicas, fleet.min_size))])
     # What has no serial yet is not named: the smaller target is enough.
     given_out = {alive[serial] for serial in victims if serial < fleet.next_serial}
     if fleet.spec.target_size == replicas and given_out <= fleet.named:
@@ -76,7 +77,7 @@ def follow(
 
 def needs_machines(fleet: Fleet, replicas: int) -> bool:
     """Whether victims are to be chosen, for which Machines have to be read afresh."""
-    return replicas < fleet.target
+    return max(replicas, fleet.min_size) < fleet.target
 
 
 def _alive(fleet: Fleet) -> dict[int, str]:
