@@ -126,11 +126,17 @@ def of_kind(kind: str, metadata: dict[str, Any], spec: dict[str, Any]) -> dict[s
     return {**body, "value": 5, "description": CANARY, "handler": CANARY, "status": [CANARY]}
 
 
+def places_of(groups_of: dict[str, str]) -> dict[tuple[str, str], frozenset[str]]:
+    """Of nodes whose host name is their name."""
+    keys = ("metadata.name", "kubernetes.io/hostname")
+    return {(key, node): frozenset({groups_of[node]}) for node in groups_of for key in keys}
+
+
 def imported(*objects: tuple[str, Any], groups_of: dict[str, str] | None = None) -> Imported:
     workloads = Workloads()
     for kind, body in objects:
         workloads.add(kind, body)
-    return workloads.finish(groups_of=groups_of or {})
+    return workloads.finish(places=places_of(groups_of or {}))
 
 
 def shown(result: Imported) -> str:
@@ -336,24 +342,33 @@ def test_volumes_say_where_pods_are() -> None:
         volume("v2", "data-db-0", "a"),
         volume("v3", "data-db-1", "b"),
         volume("v4", "local", "n1", key="kubernetes.io/hostname"),
+        volume("v5", "log-queue-0", "n1", key="kubernetes.io/hostname"),
         ("Deployment", body_of("web", {"selector": SELECTOR, "template": template})),
         (
             "StatefulSet",
             body_of("db", {"selector": SELECTOR, "volumeClaimTemplates": CLAIMS}),
         ),
+        (
+            "StatefulSet",
+            body_of(
+                "queue",
+                {"selector": SELECTOR, "volumeClaimTemplates": [{"metadata": {"name": "log"}}]},
+            ),
+        ),
         pod("cache", spec=with_claim("local")),
         pod("lost", spec=with_claim("gone")),
         groups_of={"n1": "pool-a"},
     )
-    (web,), (db,), (cache, lost) = (
+    (web,), (db, queue), (cache, lost) = (
         found(result, kind) for kind in ("Deployment", "StatefulSet", "Pod")
     )
     assert required_of(web) == [{"key": "zone", "operator": "In", "values": ["b"]}]
     assert required_of(db) == [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
-    assert required_of(cache) == [{"key": GROUP, "operator": "In", "values": ["pool-a"]}]
+    for on_node in (cache, queue):
+        assert required_of(on_node) == [{"key": GROUP, "operator": "In", "values": ["pool-a"]}]
     assert "affinity" not in lost["spec"]
     bound = {n.ref.name for n in result.notes if n.reason is Reason.BOUND_BY_VOLUME}
-    assert bound == {"web", "db", "cache"}
+    assert bound == {"web", "db", "queue", "cache"}
     assert Reason.VOLUMES_IN_SEVERAL_PLACES in reasons(result)
 
 
@@ -405,6 +420,21 @@ def test_a_node_by_name_is_its_group(operator: str) -> None:
         assert REQUIRED not in by_field["spec"]["affinity"]["nodeAffinity"]
     assert by_host["spec"]["nodeSelector"] == {"disk": "ssd", GROUP: "pool"}
     assert "nodeSelector" not in elsewhere["spec"]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Job", "CronJob"])
+def test_pods_to_come_on_a_node_come_on_its_group(kind: str) -> None:
+    """A template that names its node needs no scheduler; a pod was given its node by one."""
+    spec = {"selector": SELECTOR, "template": {"spec": {"nodeName": "n1", "containers": [{}]}}}
+    spec = {"schedule": "@daily", "jobTemplate": {"spec": spec}} if kind == "CronJob" else spec
+    groups_of = {"n1": "pool"}
+    result = imported(
+        (kind, body_of("a", spec)), pod("b", spec={"nodeName": "n1"}), groups_of=groups_of
+    )
+    (made,), (alone,) = found(result, kind), found(result, "Pod")
+    made = made["spec"]["jobTemplate"] if kind == "CronJob" else made
+    assert required_of(made) == [{"key": GROUP, "operator": "In", "values": ["pool"]}]
+    assert "affinity" not in alone["spec"]
 
 
 def test_jobs_have_the_rest_to_do() -> None:

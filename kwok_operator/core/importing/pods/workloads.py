@@ -1,6 +1,6 @@
 """All workloads of another cluster, as manifests that make the same pods elsewhere.
 
-    add(kind, body), page after page, owners before pods ──> finish(groups_of) ──> Imported
+    add(kind, body), page after page, owners before pods ──> finish(places) ──> Imported
 
 Of a pod whose controller is imported nothing is kept but that it was there. Pods of controllers
 that nobody here knows are gathered by owner and shape into ReplicaSets, and the static pods of
@@ -16,6 +16,7 @@ from typing import Any, Final
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.pods.allow import keep
 from kwok_operator.core.importing.pods.binding import (
+    Places,
     Term,
     Volumes,
     any_of,
@@ -131,15 +132,15 @@ class Workloads:
     def _tell_unfit(self, ref: Ref, fields: list[str]) -> None:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
-    def finish(self, *, groups_of: Mapping[str, str]) -> Imported:
-        """`groups_of` gives each node's group, for what is bound to a node."""
+    def finish(self, *, places: Places) -> Imported:
+        """`places` gives the groups of nodes, for what is bound to a node."""
         workloads = dict(self._made)
         notes = list(self._notes)
-        made, of_made = self._gathered.finish(groups_of, taken=frozenset(workloads))
+        made, of_made = self._gathered.finish(places, taken=frozenset(workloads))
         workloads |= {ref: _Workload(manifest) for ref, manifest in made.items()}
         notes += of_made
         for ref, workload in workloads.items():
-            notes += self._place(ref, workload, groups_of)
+            notes += self._place(ref, workload, places)
         notes += [
             Note(Ref(kind, namespace, ""), reason, count=count, dropped=reason in _GONE)
             for (kind, namespace, reason), count in self._pods.items()
@@ -219,7 +220,7 @@ class Workloads:
         else:
             self._gathered.add_owned(ref, manifest, notes, owner=(owner.kind, owner.name))
 
-    def _place(self, ref: Ref, workload: _Workload, groups_of: Mapping[str, str]) -> list[Note]:
+    def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
         """Binds a workload's pods to where its volumes are, and to groups in place of nodes."""
         notes: list[Note] = []
         spec: dict[str, Any] = workload.manifest
@@ -229,11 +230,11 @@ class Workloads:
             notes += _bind(spec, self._volumes.of_claim(ref.namespace, claim), ref)
         for prefix in workload.claim_prefixes:
             claims = self._volumes.claims_like(ref.namespace, prefix)
-            places = [self._volumes.of_claim(ref.namespace, claim) for claim in claims]
-            if len({json.dumps(terms) for terms in places}) > 1:
+            of_volumes = [self._volumes.of_claim(ref.namespace, claim) for claim in claims]
+            if len({json.dumps(terms) for terms in of_volumes}) > 1:
                 notes.append(Note(ref, Reason.VOLUMES_IN_SEVERAL_PLACES))
-            notes += _bind(spec, any_of(places), ref)
-        notes += bind_to_groups(spec, groups_of=groups_of, ref=ref)
+            notes += _bind(spec, any_of(of_volumes), ref)
+        notes += bind_to_groups(spec, places=places, ref=ref)
         for name, kind, reason in (
             ("priorityClassName", "PriorityClass", Reason.NO_PRIORITY_CLASS),
             ("runtimeClassName", "RuntimeClass", Reason.NO_RUNTIME_CLASS),
