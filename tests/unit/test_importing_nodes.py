@@ -540,6 +540,13 @@ def is_asked_for(shape: dict[str, Any], labels: dict[str, str]) -> bool:
     return bool(asked) and all(labels.get(each["key"]) in each["values"] for each in asked)
 
 
+def test_of_a_taint_only_what_is_known_is_kept() -> None:
+    taint = {"key": "dedicated", "value": "web", "effect": "NoSchedule"}
+    odd = {**taint, "timeAdded": "2026-01-01T00:00:00Z", "new": "canary"}
+    (made,) = grouped(node(taints=[odd])).manifests
+    assert made["spec"]["template"]["shape"]["taints"] == [taint]
+
+
 def test_prices() -> None:
     prices = Prices({("m5.large", ""): "0.1", ("m5.large", "b"): "0.2"})
     bodies = [

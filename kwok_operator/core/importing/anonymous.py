@@ -48,7 +48,9 @@ _OF_A_CLASS: Final = re.compile(
     r"/(?:requests\.storage|persistentvolumeclaims|devices))"
 )
 """What a quota says of one StorageClass or DeviceClass."""
-_OWN_WORDS: Final = (Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED)
+_OWN_WORDS: Final = (
+    *(Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED, Reason.AS_ADMITTED),
+)
 _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 
 

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     LABELS_DIFFER = "LabelsDiffer"
     STATIC_PODS = "StaticPods"
     STATIC_PODS_ELSEWHERE = "StaticPodsElsewhere"
+    AS_ADMITTED = "AsAdmitted"
     PARTLY_DONE = "PartlyDone"
     SUSPENDED = "Suspended"
     NOT_SCHEDULING = "NotScheduling"
@@ -106,6 +107,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     " without",
     Reason.STATIC_PODS: "static pods of nodes; a DaemonSet runs them on the groups of these nodes",
     Reason.STATIC_PODS_ELSEWHERE: "static pods of nodes that aren't imported",
+    Reason.AS_ADMITTED: "pods of it ask for something else than its template, as a webhook, an"
+    " autoscaler of pods or a limit of the namespace changed them; all get what most ask for",
     Reason.PARTLY_DONE: "so many pods of the Job had succeeded; only the rest is to do",
     Reason.SUSPENDED: "it is suspended: it would begin Jobs at times that have nothing to do with"
     " a rehearsal",

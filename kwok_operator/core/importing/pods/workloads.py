@@ -2,7 +2,8 @@
 
     add(kind, body), page after page, owners before pods ──> finish(places) ──> Imported
 
-Of a pod whose controller is imported nothing is kept but that it was there. Pods of controllers
+Of a pod whose controller is imported nothing is kept but that it was there, and what it asks for
+where its template doesn't say that (admitted.py). Pods of controllers
 that nobody here knows are gathered by owner and shape into ReplicaSets, and the static pods of
 nodes into DaemonSets; a pod without any owner stays a pod.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.pods.admitted import Admitted
 from kwok_operator.core.importing.pods.allow import keep
 from kwok_operator.core.importing.pods.binding import (
     Places,
@@ -89,6 +91,7 @@ class Workloads:
         self._plain: dict[Ref, Manifest] = {}
         self._volumes = Volumes()
         self._gathered = Gathered()
+        self._admitted = Admitted(keep_images=keep_images)
         self._notes: list[Note] = []
         self._pods: Counter[tuple[str, str, Reason]] = Counter()
 
@@ -165,6 +168,14 @@ class Workloads:
             self._owners.add(uid)
         owner = _owner(body)
         made = owner is not None and self._makes(owner, ref.kind)
+        spec = body.get("spec")
+        template = spec.get("template") if isinstance(spec, Mapping) else None
+        of_pods = template.get("spec") if isinstance(template, Mapping) else None
+        if uid is not None and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
+            workload = ref
+            if owner is not None and made and ref.kind == "ReplicaSet":
+                workload = Ref("Deployment", ref.namespace, owner.name)
+            self._admitted.declared(uid, workload, of_pods)
         if owner is not None and ref.kind == "ReplicaSet" and (made or not _replicas(body)):
             return  # without replicas it is one of many that an owner keeps to go back to
         manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
@@ -172,11 +183,9 @@ class Workloads:
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
         self._notes += notes
         if manifest is not None:
-            spec = body.get("spec")
-            template = spec.get("template") if isinstance(spec, Mapping) else None
             self._made[ref] = _Workload(
                 manifest,
-                claims=claims_of(template.get("spec") if isinstance(template, Mapping) else None),
+                claims=claims_of(of_pods),
                 claim_prefixes=[f"{name}-{ref.name}-" for name in templates_of_claims(spec)],
             )
 
@@ -197,6 +206,7 @@ class Workloads:
             self._pods[ref.kind, ref.namespace, Reason.PENDING] += 1
         owner = _owner(body)
         if owner is not None and self._makes(owner, ref.kind):
+            self._admitted.seen(owner.uid, spec)
             return
         if (
             owner is not None
@@ -221,11 +231,12 @@ class Workloads:
             self._gathered.add_owned(ref, manifest, notes, owner=(owner.kind, owner.name))
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
-        """Binds a workload's pods to where its volumes are, and to groups in place of nodes."""
-        notes: list[Note] = []
+        """Has a workload's pods ask for what they asked for, binds them to where its volumes are,
+        and to groups in place of nodes."""
         spec: dict[str, Any] = workload.manifest
         for step in _PATH_OF_A_POD[ref.kind]:
             spec = spec[step]
+        notes = self._admitted.settle(ref, spec)
         for claim in workload.claims:
             notes += _bind(spec, self._volumes.of_claim(ref.namespace, claim), ref)
         for prefix in workload.claim_prefixes:
