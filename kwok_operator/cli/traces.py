@@ -6,13 +6,17 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.times import parse_duration
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.importing.traces.settings import RecordSettings, ReplaySettings
 from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name
+
+if TYPE_CHECKING:
+    from kwok_operator.core.importing.traces.replaying import Replay
+    from kwok_operator.importing.traces.files import Told
 
 RECORD_HELP: Final = """\
 Watches the workloads and pods of a cluster, and writes what happens to them: what arrives, is
@@ -196,22 +200,28 @@ def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
         print(line)
     if report.interrupted:
         return 130
-    return 1 if report.refused or report.broken or told.cut else 0
+    return 1 if report.refused or report.broken or _lacks_parts(plan, told) else 0
 
 
 def _print(settings: ReplaySettings) -> int:
     from kwok_operator.importing.traces.replay import planned, shown
+    from kwok_operator.importing.traces.report import incomplete
 
-    _, told, requests = planned(settings)
+    plan, told, requests = planned(settings)
     try:
         for request in requests:
             print(shown(request))
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    for name in told.cut:
-        _tell(f"{name} ends in the middle: it was cut off")
-    return 1 if told.cut else 0
+    else:
+        for line in incomplete(plan, told):
+            _tell(line)
+    return 1 if _lacks_parts(plan, told) else 0
+
+
+def _lacks_parts(plan: "Replay", told: "Told") -> bool:
+    return bool(told.cut or plan.seen.missing_parts)
 
 
 def _tell(text: str) -> None:

@@ -1,7 +1,8 @@
 """The table of what was what, and what is written under other names because of it.
 
 The table is kept beside the output, never inside: it is what must not be carried along. Its key
-makes the names: with the same table an import gives the same names again.
+makes the names: with the same table an import gives the same names again. Names that are in the
+table stay there, as an output of an earlier import may have them.
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kwok_operator.core.importing.anonymous import Anonymizer
+from kwok_operator.core.importing.anonymous import Anonymizer, in_new_order
 from kwok_operator.core.importing.ledger import Unread
 from kwok_operator.core.importing.notes import Note
 from kwok_operator.errors import SettingsError
@@ -40,7 +41,7 @@ def table_path(settings: ImportSettings) -> Path:
 
 def check_table(settings: ImportSettings) -> None:
     """Raises SettingsError where the table could not be used: before minutes are spent."""
-    read_key(table_path(settings))
+    read_table(table_path(settings))
 
 
 def anonymized(
@@ -51,19 +52,26 @@ def anonymized(
 ) -> tuple[list[dict[str, Any]], list[Note], list[Unread]]:
     """All under other names; the table is written before anything that uses them."""
     path = table_path(settings)
-    anonymizer = Anonymizer(read_key(path) or secrets.token_bytes(_KEY_BYTES))
-    renamed, told = anonymizer.manifests(manifests), anonymizer.notes(notes)
-    _write(path, anonymizer.key, anonymizer.table)
+    key, names = read_table(path) or (secrets.token_bytes(_KEY_BYTES), {})
+    anonymizer = Anonymizer(key)
+    renamed, told = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
+    _write(path, key, names | anonymizer.table)
     # Paths have namespaces in them, and the API server's sentences users and hosts.
     unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]
     return renamed, told, unnamed
 
 
-def read_key(path: Path) -> bytes | None:
-    """None where there is no table yet; raises SettingsError where there is something else."""
+def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
+    """The key, and by its hash what was there; None where there is no table yet.
+
+    Raises SettingsError where there is something else.
+    """
     try:
         table = json.loads(path.read_bytes())
-        return bytes.fromhex(table["key"])
+        key, names = bytes.fromhex(table["key"]), dict(table["names"])
+        if len(key) < _KEY_BYTES:  # names could be guessed
+            raise ValueError
+        return key, names
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -7,6 +7,7 @@ there is replaced as a whole and at once, and only if an import wrote it.
 """
 
 import contextlib
+import glob
 import gzip
 import io
 import json
@@ -31,6 +32,7 @@ _CLUSTER: Final = "cluster.yaml"
 _NAMESPACES: Final = "namespaces"
 _LEDGERS: Final = ("ledger.md", "ledger.json")
 _HEADER: Final = f"# Written by {WRITER}, which replaces it: changes belong into an overlay.\n"
+_ASIDE: Final = ".old"
 _MAX_FILE: Final = 1_000_000
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
@@ -53,6 +55,7 @@ def stem(output: Path) -> str:
 
 def check_output(output: Path) -> None:
     """Raises SettingsError where `write` would refuse: before minutes were spent on reading."""
+    _put_back(output)
     parent = output.absolute().parent
     if not parent.is_dir():
         raise SettingsError(f"--output: {parent} is no folder; make it first")
@@ -158,9 +161,18 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(content)
 
 
+def _put_back(output: Path) -> None:
+    """What was there before a run that was killed between the two renames of `_swap`."""
+    target = output.resolve()
+    aside = f".{glob.escape(target.name)}.{'[0-9a-f]' * 8}{_ASIDE}"
+    for old in () if target.exists() else sorted(target.parent.glob(aside))[:1]:
+        with contextlib.suppress(OSError):
+            old.rename(target)
+
+
 def _swap(fresh: Path, target: Path) -> None:
     """Two renames, as a folder can't take the place of another in one."""
-    old = target.with_name(f"{fresh.name}.old")
+    old = target.with_name(f"{fresh.name}{_ASIDE}")
     try:
         if target.exists():
             target.rename(old)

@@ -191,7 +191,7 @@ def _made(
     reading: Reading, settings: ImportSettings, prices: Prices | None
 ) -> tuple[list[dict[str, Any]], list[Note], Mapping[str, int]]:
     grouped = reading.nodes.finish(group_by=settings.group_by, prices=prices, bounds=reading.bounds)
-    imported = reading.workloads.finish(groups_of=grouped.groups_of)
+    imported = reading.workloads.finish(places=grouped.places)
     notes = [*grouped.notes, *imported.notes]
     read = {"Node": grouped.read, **imported.read}
     return [*grouped.manifests, *imported.manifests], notes, read

@@ -42,7 +42,7 @@ def account(kubectl: Kubectl, command: str, folder: Path) -> Path:
 
 def lines_of(path: Path) -> list[tuple[str, Line]]:
     try:
-        return list(read_trace(path, clean=cleaner(groups_of={}), told=Told()))
+        return list(read_trace(path, clean=cleaner(places={}), told=Told()))
     except Exception:
         return []
 

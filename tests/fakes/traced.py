@@ -13,7 +13,7 @@ from tests.fakes.store import merge_patch
 
 Json = dict[str, Any]
 
-CLEAN = cleaner(groups_of={})
+CLEAN = cleaner(places={})
 KINDS = ("Deployment", "Job", "Pod")
 _FITS = {
     "scale": ("Deployment", "Job"),

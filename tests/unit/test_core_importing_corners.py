@@ -369,7 +369,7 @@ def test_pods_of_a_kind_that_was_read_in_part_come_as_replicas() -> None:
     workloads.not_whole("StatefulSet")
     for name in ("a", "b"):
         workloads.add(*pod(f"{name}-0", owner=owned_by("StatefulSet", name)))
-    made = [m["kind"] for m in workloads.finish(groups_of={}).manifests]
+    made = [m["kind"] for m in workloads.finish(places={}).manifests]
     assert made == ["Namespace", "StatefulSet", "ReplicaSet"]
 
 

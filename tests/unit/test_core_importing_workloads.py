@@ -3,6 +3,7 @@
 - whatever a pod is made of, nothing that doesn't decide scheduling is in a manifest or in a note
 - what decides scheduling is kept as it is; an API server's any answer is taken without an error
 - pods are counted once: by their controller, by an owner that nobody knows, by their node, or alone
+- pods ask for what they asked for, where admission had changed that
 - volumes and names of nodes become places that exist elsewhere
 - Jobs, quotas, namespaces and classes lose what would stop them where they go
 """
@@ -126,11 +127,17 @@ def of_kind(kind: str, metadata: dict[str, Any], spec: dict[str, Any]) -> dict[s
     return {**body, "value": 5, "description": CANARY, "handler": CANARY, "status": [CANARY]}
 
 
+def places_of(groups_of: dict[str, str]) -> dict[tuple[str, str], frozenset[str]]:
+    """Of nodes whose host name is their name."""
+    keys = ("metadata.name", "kubernetes.io/hostname")
+    return {(key, node): frozenset({groups_of[node]}) for node in groups_of for key in keys}
+
+
 def imported(*objects: tuple[str, Any], groups_of: dict[str, str] | None = None) -> Imported:
     workloads = Workloads()
     for kind, body in objects:
         workloads.add(kind, body)
-    return workloads.finish(groups_of=groups_of or {})
+    return workloads.finish(places=places_of(groups_of or {}))
 
 
 def shown(result: Imported) -> str:
@@ -234,10 +241,15 @@ def test_every_reason_has_its_sentence() -> None:
     assert REASONS.keys() == set(Reason)
 
 
+def of_template(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {"selector": SELECTOR, "template": {"spec": {"containers": list(containers), **spec}}}
+
+
 def test_pods_of_known_controllers_are_not_imported_again() -> None:
+    template = of_template({"resources": RESOURCES})
     result = imported(
-        ("Deployment", body_of("web", {"replicas": 2, "selector": SELECTOR})),
-        ("ReplicaSet", body_of("web-1", {"replicas": 2}, owner=owned_by("Deployment", "web"))),
+        ("Deployment", body_of("web", {"replicas": 2, **template})),
+        ("ReplicaSet", body_of("web-1", template, owner=owned_by("Deployment", "web"))),
         pod("web-1-a", owner=owned_by("ReplicaSet", "web-1")),
         pod(
             "web-1-b", owner=owned_by("ReplicaSet", "web-1"), phase="Pending", spec={"nodeName": ""}
@@ -247,6 +259,52 @@ def test_pods_of_known_controllers_are_not_imported_again() -> None:
     )
     assert [m["kind"] for m in result.manifests] == ["Namespace", "Deployment"]
     assert reasons(result) == {Reason.PENDING: 1, Reason.OWNER_CAME_OR_WENT: 1}
+
+
+MAIN: dict[str, Any] = {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}
+SIDECAR: dict[str, Any] = {"resources": {"requests": {"cpu": "100m"}}}
+AS_PODS_COME: dict[str, Any] = {
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+}
+
+
+@given(
+    pods=st.lists(st.sampled_from(["plain", "sidecar", "old"]), max_size=7),
+    kind=st.sampled_from(["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"]),
+)
+def test_pods_ask_for_what_most_of_them_asked_for(pods: list[str], kind: str) -> None:
+    """Not for what those of an earlier template do; an API server takes limits for requests."""
+    shapes = {"plain": [AS_PODS_COME], "sidecar": [AS_PODS_COME, SIDECAR], "old": [SIDECAR] * 3}
+    objects = [(kind, body_of("web", of_template(MAIN)))]
+    for name, containers in (("new", [MAIN]), ("old", shapes["old"])):
+        owner = owned_by("Deployment", "web")
+        of_sets = body_of(f"web-{name}", of_template(*containers), owner=owner)
+        objects += [("ReplicaSet", of_sets)] if kind == "Deployment" else []
+    for number, which in enumerate(pods):
+        of_set = owned_by("ReplicaSet", "web-old" if which == "old" else "web-new")
+        owner = of_set if kind == "Deployment" else owned_by(kind, "web")
+        spec: dict[str, Any] = {"containers": shapes[which]}
+        if which == "sidecar":
+            spec |= {"initContainers": [SIDECAR], "nodeSelector": {"disk": "ssd"}}
+        if which != "old" or kind == "Deployment":
+            objects.append(pod(f"web-{number}", owner=owner, spec=spec))
+    result = imported(*objects)
+    (made,) = found(result, kind)
+    spec = made["spec"]["template"]["spec"]
+    changed = pods.count("sidecar") > pods.count("plain")
+    asked = [container["resources"] for container in spec["containers"]]
+    assert asked == [c["resources"] for c in ([AS_PODS_COME, SIDECAR] if changed else [MAIN])]
+    assert ("initContainers" in spec, "nodeSelector" in spec) == (changed, changed)
+    told = {note.field.rpartition(".")[2] for note in result.notes if note.detail.endswith("pods")}
+    assert told == ({"containers", "initContainers", "nodeSelector"} if changed else set())
+
+
+@given(spec=some_of(LIVE_POD), template=some_of(LIVE_POD))
+def test_what_pods_ask_for_does_not_leak(spec: dict[str, Any], template: dict[str, Any]) -> None:
+    body = of_kind("Pod", LIVE_METADATA, spec)
+    body["metadata"] |= {"ownerReferences": [owned_by("StatefulSet", "web")]}
+    result = imported(("StatefulSet", body_of("web", of_template(**template))), ("Pod", body))
+    assert CANARY not in shown(result)
 
 
 def test_pods_of_an_unknown_owner_are_as_many_replicas() -> None:
@@ -336,24 +394,33 @@ def test_volumes_say_where_pods_are() -> None:
         volume("v2", "data-db-0", "a"),
         volume("v3", "data-db-1", "b"),
         volume("v4", "local", "n1", key="kubernetes.io/hostname"),
+        volume("v5", "log-queue-0", "n1", key="kubernetes.io/hostname"),
         ("Deployment", body_of("web", {"selector": SELECTOR, "template": template})),
         (
             "StatefulSet",
             body_of("db", {"selector": SELECTOR, "volumeClaimTemplates": CLAIMS}),
         ),
+        (
+            "StatefulSet",
+            body_of(
+                "queue",
+                {"selector": SELECTOR, "volumeClaimTemplates": [{"metadata": {"name": "log"}}]},
+            ),
+        ),
         pod("cache", spec=with_claim("local")),
         pod("lost", spec=with_claim("gone")),
         groups_of={"n1": "pool-a"},
     )
-    (web,), (db,), (cache, lost) = (
+    (web,), (db, queue), (cache, lost) = (
         found(result, kind) for kind in ("Deployment", "StatefulSet", "Pod")
     )
     assert required_of(web) == [{"key": "zone", "operator": "In", "values": ["b"]}]
     assert required_of(db) == [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
-    assert required_of(cache) == [{"key": GROUP, "operator": "In", "values": ["pool-a"]}]
+    for on_node in (cache, queue):
+        assert required_of(on_node) == [{"key": GROUP, "operator": "In", "values": ["pool-a"]}]
     assert "affinity" not in lost["spec"]
     bound = {n.ref.name for n in result.notes if n.reason is Reason.BOUND_BY_VOLUME}
-    assert bound == {"web", "db", "cache"}
+    assert bound == {"web", "db", "queue", "cache"}
     assert Reason.VOLUMES_IN_SEVERAL_PLACES in reasons(result)
 
 
@@ -405,6 +472,21 @@ def test_a_node_by_name_is_its_group(operator: str) -> None:
         assert REQUIRED not in by_field["spec"]["affinity"]["nodeAffinity"]
     assert by_host["spec"]["nodeSelector"] == {"disk": "ssd", GROUP: "pool"}
     assert "nodeSelector" not in elsewhere["spec"]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Job", "CronJob"])
+def test_pods_to_come_on_a_node_come_on_its_group(kind: str) -> None:
+    """A template that names its node needs no scheduler; a pod was given its node by one."""
+    spec = {"selector": SELECTOR, "template": {"spec": {"nodeName": "n1", "containers": [{}]}}}
+    spec = {"schedule": "@daily", "jobTemplate": {"spec": spec}} if kind == "CronJob" else spec
+    groups_of = {"n1": "pool"}
+    result = imported(
+        (kind, body_of("a", spec)), pod("b", spec={"nodeName": "n1"}), groups_of=groups_of
+    )
+    (made,), (alone,) = found(result, kind), found(result, "Pod")
+    made = made["spec"]["jobTemplate"] if kind == "CronJob" else made
+    assert required_of(made) == [{"key": GROUP, "operator": "In", "values": ["pool"]}]
+    assert "affinity" not in alone["spec"]
 
 
 def test_jobs_have_the_rest_to_do() -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kwok_operator.cli.main import main
 from kwok_operator.core.importing.pods.workloads import KINDS
@@ -272,16 +273,35 @@ async def test_anonymous_names_are_kept_beside(
     server.fail(403, verb="list", resource="pods")
     await run("--anonymize")
     assert written(tmp_path / "out") == first
+    server.delete(DEPLOYMENTS, "cart")
+    await run("--anonymize")
+    assert "cart" in table.read_text(), "who has kept the first one may ask what it was about"
+
+
+async def test_anonymous_objects_are_in_an_order_of_their_own(
+    run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    for number in range(10):
+        server.create(DEPLOYMENTS, deployment(f"cart-{number}"))
+    assert (await run("--anonymize"))[0] == 0
+    table = json.loads((tmp_path / "out.names.json").read_text())["names"]
+    files = written(tmp_path / "out").items()
+    texts = [text for name, text in files if name.startswith("namespaces/")]
+    (objects,) = [found for found in map(list, map(yaml.safe_load_all, texts)) if len(found) > 9]
+    names = [each["metadata"]["name"] for each in objects]
+    assert names == sorted(names)
+    assert [table[name] for name in names] != sorted(table[name] for name in names)
 
 
 @pytest.mark.parametrize("place", ["out/names.json", "mine"])
 async def test_a_table_that_can_t_be_is_told(
     place: str, run: Import, server: FakeApiServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "mine").write_text("mine")
+    mine = '{"key": "", "names": {}}'  # no key is everybody's
+    (tmp_path / "mine").write_text(mine)
     flags = ["--anonymize", "--anonymize-table", str(tmp_path / place)]
     code, _ = await run(*flags)
     assert code == 2
-    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "mine").read_text() == mine
     assert not (tmp_path / "out").exists()
     assert server.seen == []

@@ -1,6 +1,7 @@
 """An import under other names.
 
 - nothing private is left, wherever it stood; what is public stays, and so do amounts and words
+- keys and resources that people have made below public domains are private
 - what fitted before fits after: selectors, affinity, tolerations, names of namespaces, classes and
   groups; numbers that are compared stay numbers
 - groups can be applied as before; notes name the same objects by the same names
@@ -377,6 +378,59 @@ def test_whatever_text_is_private_it_is_replaced(data: st.DataObject, canary: st
         container[key] = canary
     renamed, _ = anonymize(manifests, key=KEY)
     assert "canary" not in json.dumps(renamed).lower()
+
+
+DOMAINS = st.sampled_from(
+    """kubernetes.io node.kubernetes.io node-role.kubernetes.io beta.kubernetes.io k8s.io
+    feature.node.kubernetes.io kops.k8s.io eks.amazonaws.com karpenter.sh karpenter.k8s.aws
+    cloud.google.com kubernetes.azure.com openshift.io cluster-autoscaler.kubernetes.io helm.sh
+    nvidia.com intel.com rdma aliyun topology.csi.aws.com kwok-operator.io""".split()
+)
+WRITTEN = ["zzcanary", "gpu-zzcanary", "zzcanary.x", "gpuZzcanary", "gke-gpu-zzcanary", "ZZCANARY"]
+
+
+@given(domain=DOMAINS, word=st.sampled_from(WRITTEN), before=st.booleans())
+def test_keys_that_somebody_made_below_a_public_domain_are_private(
+    domain: str, word: str, before: bool
+) -> None:
+    key = f"{word.lower()}.{domain}/zone" if before else f"{domain}/{word}"
+    spec = {
+        "nodeSelector": {key: "zzcanary"},
+        "tolerations": [{"key": key, "operator": "Exists"}],
+        "topologySpreadConstraints": [{"topologyKey": key, "matchLabelKeys": [key]}],
+        "containers": [{"resources": {"requests": {key: "1"}}}],
+    }
+    pod = made("Pod", spec=spec)
+    pod["metadata"]["annotations"] = {key: "zzcanary"}
+    hard = {f"requests.{key}": "1", f"count/{word.lower()}.{domain}": "2"}
+    renamed, _ = anonymize([pod, made("ResourceQuota", spec={"hard": hard})], key=KEY)
+    assert "canary" not in json.dumps(renamed).lower()
+    after = renamed[0]["spec"]
+    (selected,) = after["nodeSelector"]
+    (annotated,) = renamed[0]["metadata"]["annotations"]
+    assert after["tolerations"][0]["key"] == selected == annotated
+    fields = [f"metadata.labels[{key}]", f"status.capacity[{key}]", f"spec.hard.requests.{key}"]
+    notes = [Note(Ref("Pod", "", ""), Reason.NODES_DIFFER, field) for field in fields]
+    assert "canary" not in str(Anonymizer(KEY).notes(notes)).lower()
+
+
+def test_what_others_read_keeps_its_key() -> None:
+    read = {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+        "karpenter.sh/do-not-disrupt": "true",
+        "descheduler.alpha.kubernetes.io/prefer-no-eviction": "true",
+        "controller.kubernetes.io/pod-deletion-cost": "-2147483648",
+        "apps.kubernetes.io/pod-index": "3",
+        "batch.kubernetes.io/job-completion-index": "3",
+        "kubernetes.azure.com/scalesetpriority": "spot",
+        "karpenter.k8s.aws/instance-gpu-name": "a100",
+    }
+    pod = made("Pod", spec={"matchLabelKeys": ["controller-revision-hash", "pod-template-hash"]})
+    pod["metadata"]["annotations"] = read
+    (after,), _ = anonymize([pod], key=KEY)
+    assert after["metadata"]["annotations"] == read, "an API server refuses another cost"
+    assert after["spec"] == pod["spec"]
 
 
 TEXTS = st.sampled_from(["web", "true", "", "12", "123456789", "eu-1a", "spot", "web-2"])

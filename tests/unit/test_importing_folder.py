@@ -147,6 +147,17 @@ def test_an_earlier_import_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_run_that_was_killed_loses_nothing(tmp_path: Path) -> None:
+    """SIGKILL, after the first of the two renames."""
+    output = tmp_path / "out[1]"
+    write(output, files())
+    before = in_folder(output)
+    output.rename(tmp_path / ".out[1].0badcafe.old")
+    folder.check_output(output)
+    assert in_folder(output) == before
+    assert list(tmp_path.iterdir()) == [output]
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()

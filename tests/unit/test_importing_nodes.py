@@ -6,6 +6,7 @@
 - pools by the labels of clouds, by --group-by, else by shape; one group a zone; names are valid,
   readable and different
 - the template is the most common node; what differs, what is lost and who was not well is told
+- what asks for a node, by its name or a label that its group's nodes don't have, gets the group
 - whatever stands in place of a Node, it is told
 """
 
@@ -21,7 +22,8 @@ from kwok_operator.core.cleaning import clean_node
 from kwok_operator.core.groupcheck import check_group
 from kwok_operator.core.importing.nodes.grouping import Grouped, Nodes
 from kwok_operator.core.importing.nodes.prices import Prices
-from kwok_operator.core.importing.notes import Note, Reason
+from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.pods.binding import bind_to_groups, require
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.template import resolve
 from kwok_operator.models.template import GuardTaint, Template
@@ -29,6 +31,7 @@ from tests.fakes.rows import each_row
 from tests.unit.test_core_corpus import NAMES, NODES, damaged_nodes
 
 ZONE = "topology.kubernetes.io/zone"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TYPE = "node.kubernetes.io/instance-type"
 READY = [{"type": "Ready", "status": "True"}]
 DROPPED = {
@@ -481,6 +484,67 @@ def test_labels_that_a_machine_takes_with_it_are_told() -> None:
     found = grouped(in_pool("a", **{"alpha.eksctl.io/instance-id": "i-1"}), in_pool("b"))
     lost = [("web", "metadata.labels[alpha.eksctl.io/instance-id]", 1)]
     assert told(found, Reason.LABEL_DROPPED) == lost
+
+
+OF_MACHINES = {
+    "kubernetes.io/hostname": st.sampled_from(["ip-10-0-0-1", "ip-10-0-0-2"]),
+    "topology.topolvm.io/node": st.sampled_from(["ip-10-0-0-1", "ip-10-0-0-2"]),
+    "openebs.io/nodename": st.sampled_from(["a", "b", "c", "d"]),
+    "rack": st.sampled_from(["r1", "r2", "r3", "r4", "r5"]),
+    "disk": st.sampled_from(["ssd", "hdd"]),
+    ZONE: st.sampled_from(["eu-1a", "eu-1b"]),
+    "eks.amazonaws.com/nodegroup": st.sampled_from(["web", "db"]),
+    "kwok-operator.io/node-group": st.sampled_from(["web", "db"]),
+}
+
+
+@given(
+    labels=st.lists(st.fixed_dictionaries({}, optional=OF_MACHINES), min_size=1, max_size=4),
+    key=st.sampled_from(["metadata.name", *OF_MACHINES]),
+    data=st.data(),
+    as_selector=st.booleans(),
+)
+@settings(deadline=None, max_examples=60)
+def test_what_a_node_could_be_asked_for_by_its_group_can(
+    labels: list[dict[str, str]], key: str, data: st.DataObject, as_selector: bool
+) -> None:
+    """Host names and names may differ, and labels of machines don't come along."""
+    nodes = [
+        node(metadata={"name": f"node-000{n}", "uid": f"u{n}", "labels": each})
+        for n, each in enumerate(labels)
+    ]
+    found = grouped(*nodes)
+    texts = [{"metadata.name": f"node-000{n}", **each} for n, each in enumerate(labels)]
+    values = {each["metadata.name"]: each[key] for each in texts if key in each}
+    value = data.draw(st.sampled_from(sorted(values.values()) or [""]))
+    shape: dict[str, Any] = {"nodeSelector": {key: value}}
+    if not as_selector or key == "metadata.name":
+        shape = {}
+        require(shape, [[{"key": key, "operator": "In", "values": [value]}]])
+    bind_to_groups(shape, places=found.places, ref=Ref("Pod", "", "a"))
+    wanted = {found.groups_of[name] for name in values if values[name] == value}
+    there = {
+        manifest["metadata"]["name"]: resolved(manifest["spec"]["template"])["metadata"]["labels"]
+        | {"kwok-operator.io/node-group": manifest["metadata"]["name"]}
+        for manifest in found.manifests
+    }
+    fits = {name for name in there if is_asked_for(shape, there[name])}
+    assert (fits & wanted) or not values, shape
+
+
+def is_asked_for(shape: dict[str, Any], labels: dict[str, str]) -> bool:
+    affinity = shape.get("affinity", {}).get("nodeAffinity", {})
+    (term,) = affinity.get(REQUIRED, {}).get("nodeSelectorTerms", [{}])
+    asked = [{"key": k, "values": [v]} for k, v in shape.get("nodeSelector", {}).items()]
+    asked += [*term.get("matchExpressions", ()), *term.get("matchFields", ())]
+    return bool(asked) and all(labels.get(each["key"]) in each["values"] for each in asked)
+
+
+def test_of_a_taint_only_what_is_known_is_kept() -> None:
+    taint = {"key": "dedicated", "value": "web", "effect": "NoSchedule"}
+    odd = {**taint, "timeAdded": "2026-01-01T00:00:00Z", "new": "canary"}
+    (made,) = grouped(node(taints=[odd])).manifests
+    assert made["spec"]["template"]["shape"]["taints"] == [taint]
 
 
 def test_prices() -> None:

@@ -94,6 +94,22 @@ def test_a_trace_that_was_cut_off_is_no_success(
     assert "ends in the middle" in capsys.readouterr().err
 
 
+def test_a_trace_that_lacks_something_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each file is read to its end, and nothing in them says that there was more."""
+    for part in (1, 2, 4):
+        header = f'"version": 1, "start": "2026-01-01T00:00:00Z", "part": {part}, "at": {part}'
+        (tmp_path / f"{part}.jsonl").write_text(f'{{"line": "header", {header}}}\n')
+    paths = [str(tmp_path / f"{part}.jsonl") for part in (1, 2, 4)]
+    assert main(["replay", "--dry-run", *paths]) == 1
+    said = capsys.readouterr().err
+    assert "missing: 3" in said and "no end" in said
+    assert main(["replay", "--dry-run", *paths[:2]]) == 0
+    said = capsys.readouterr().err
+    assert "missing:" not in said and "no end" in said
+
+
 def test_a_dry_run_prints_requests(capsys: pytest.CaptureFixture[str]) -> None:
     sample = Path(__file__).parents[2] / "deploy/samples/traces/rush-hour.jsonl"
     assert main(["replay", "--dry-run", "--speed", "10", str(sample)]) == 0

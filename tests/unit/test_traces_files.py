@@ -79,6 +79,38 @@ def test_cut_anywhere_it_can_be_read(
         assert len(found) >= TEXT[:kept].count(b"\n")
 
 
+class FullFor:
+    """A file on a disk that is full for one write."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._full = True
+
+    def write(self, data: bytes) -> None:
+        if self._full:
+            self._full = False
+            raise OSError(28, "No space left on device")
+        self._file.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.jsonl.gz"])
+def test_after_an_error_there_is_no_end(name: str, tmp_path: Path) -> None:
+    writer, told = TraceWriter(tmp_path / name), Told()
+    writer.open_part()
+    writer.write(LINES[:2])
+    writer.flush()
+    writer._file = FullFor(writer._file)  # type: ignore[assignment]
+    with pytest.raises(OSError, match="No space"):
+        writer.write(LINES[2:50])
+        writer.flush()
+    writer.write(LINES[-1:])
+    writer.close()
+    assert read(writer.path, told) == LINES[:2]
+
+
 def test_files_one_after_the_other_in_one(tmp_path: Path) -> None:
     path = tmp_path / "both.gz"
     path.write_bytes(gzip.compress(TEXT[:5_000]) + gzip.compress(TEXT[5_000:]))

@@ -380,7 +380,7 @@ async def test_namespaces_are_called_alike_in_objects_and_in_what_asks_for_them(
     shape = shape_of(body)
     key = Key("Pod", "kube-system", "a")
     lines: list[Line] = [Header(start=0), shape, Event(1, Happening.CREATE, key, shape.id)]
-    told = Replay(ReplayOptions(namespace_prefix="rp-"), clean=cleaner(groups_of={}))
+    told = Replay(ReplayOptions(namespace_prefix="rp-"), clean=cleaner(places={}))
     made = {r.key.kind: r for r in told.requests([("", line) for line in lines])}
     assert made["Pod"].key.namespace == "rp-imported-kube-system"
     assert made["Namespace"].key.name == "rp-imported-kube-system"

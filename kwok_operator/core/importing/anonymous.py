@@ -44,10 +44,13 @@ _IN_A_MAP: Final = re.compile(
     rf"(.*?\b(?:{'|'.join(sorted(_LABELS))}|{'|'.join(sorted(_RESOURCES))}))(?:\.(.+)|\[(.+)\])"
 )
 _OF_A_CLASS: Final = re.compile(
-    r"(.+)(\.(?:storageclass\.storage|deviceclass\.resource)\.k8s\.io/.+)"
+    r"(.+)(\.(?:storageclass\.storage|deviceclass\.resource)\.k8s\.io"
+    r"/(?:requests\.storage|persistentvolumeclaims|devices))"
 )
 """What a quota says of one StorageClass or DeviceClass."""
-_OWN_WORDS: Final = (Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED)
+_OWN_WORDS: Final = (
+    *(Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED, Reason.AS_ADMITTED),
+)
 _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 
 
@@ -57,6 +60,19 @@ def anonymize(
     """The manifests under other names, and the table: by its hash what was there."""
     anonymizer = Anonymizer(key)
     return anonymizer.manifests(manifests), anonymizer.table
+
+
+def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kinds as they come, and the objects of a kind by their new names: the order of the former
+    ones tells of these.
+    """
+    kinds = {kind: place for place, kind in enumerate(dict.fromkeys(m["kind"] for m in manifests))}
+
+    def place(manifest: Mapping[str, Any]) -> tuple[int, str, str]:
+        metadata = manifest["metadata"]
+        return kinds[manifest["kind"]], metadata.get("namespace", ""), metadata["name"]
+
+    return sorted(manifests, key=place)
 
 
 @dataclass(slots=True)
@@ -170,7 +186,8 @@ class Anonymizer:
     def _part(self, name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
             if name in _LABELS or (name == "selector" and _is_flat(value)):
-                return {self.label_key(k): self._value(k, v) for k, v in value.items()}
+                renamed = {self.label_key(k): self._value(k, v) for k, v in value.items()}
+                return dict(sorted(renamed.items()))
             if name in _RESOURCES and _is_flat(value):
                 return {self.resource(k): self._amount(v) for k, v in value.items()}
             return self._object(value)

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     LABELS_DIFFER = "LabelsDiffer"
     STATIC_PODS = "StaticPods"
     STATIC_PODS_ELSEWHERE = "StaticPodsElsewhere"
+    AS_ADMITTED = "AsAdmitted"
     PARTLY_DONE = "PartlyDone"
     SUSPENDED = "Suspended"
     NOT_SCHEDULING = "NotScheduling"
@@ -83,8 +84,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.NODE_CORDONED: "nodes of the group were cordoned; they count, and pods may use them",
     Reason.NODE_SURPLUS: "an autoscaler was about to remove nodes of the group; they count",
     Reason.NODES_DIFFER: "nodes of the group had another value, or none; all get the template's",
-    Reason.LABEL_DROPPED: "nodes had this label, which belongs to a machine; pods that select it"
-    " find no node",
+    Reason.LABEL_DROPPED: "nodes had this label, which belongs to a machine; pods that select a"
+    " value of it get the group",
     Reason.NO_SUCH_KEY: "no node has this label or annotation of --group-by; correct it",
     Reason.NO_PRICE: "the price list has no price for the instance type and zone",
     Reason.NO_BOUNDS: "nothing that could be read says how far the group may be scaled, so no"
@@ -106,6 +107,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     " without",
     Reason.STATIC_PODS: "static pods of nodes; a DaemonSet runs them on the groups of these nodes",
     Reason.STATIC_PODS_ELSEWHERE: "static pods of nodes that aren't imported",
+    Reason.AS_ADMITTED: "pods of it ask for something else than its template, as a webhook, an"
+    " autoscaler of pods or a limit of the namespace changed them; all get what most ask for",
     Reason.PARTLY_DONE: "so many pods of the Job had succeeded; only the rest is to do",
     Reason.SUSPENDED: "it is suspended: it would begin Jobs at times that have nothing to do with"
     " a rehearsal",
@@ -117,8 +120,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.READINESS_GATES: "nobody would open the gates; the pods are Ready without",
     Reason.NO_PRIORITY_CLASS: "its PriorityClass could not be read; the pods have no priority",
     Reason.NO_RUNTIME_CLASS: "its RuntimeClass could not be read; the pods have no overhead",
-    Reason.BOUND_TO_NODE: "it, or a volume of it, asks for a node by name, and gets the node's"
-    " group",
+    Reason.BOUND_TO_NODE: "it, or a volume of it, asks for nodes by name, or by a label that no"
+    " group has, and gets their groups",
     Reason.BOUND_BY_VOLUME: "a volume bound it to a place; it asks for nodes there instead",
     Reason.NODE_UNKNOWN: "it says something of a node by name that can't be said of a group, or of"
     " a node that isn't imported; that condition is left out",

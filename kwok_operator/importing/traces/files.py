@@ -7,6 +7,7 @@ What a file is shows in its first bytes, not in its name. A file that was cut of
 there. Nothing here knows what the lines mean.
 """
 
+import contextlib
 import csv
 import glob
 import io
@@ -34,7 +35,10 @@ _MAP_OF_MSGPACK: Final = (*range(0x80, 0x90), 0xDE, 0xDF)
 
 
 class TraceWriter:
-    """Writes to `path`, compressed if its name ends with .gz; with `parts`, to numbered files."""
+    """Writes to `path`, compressed if its name ends with .gz; with `parts`, to numbered files.
+
+    After an error nothing is written any more: with an end after the gap, a file would look whole.
+    """
 
     def __init__(self, path: Path, *, parts: bool = False) -> None:
         self.part = 0
@@ -82,7 +86,8 @@ class TraceWriter:
         if self._file is not None:
             if self._zip:
                 self._put(self._zip.flush(zlib.Z_SYNC_FLUSH))
-            self._file.flush()
+            with self._ending():
+                self._file.flush()
 
     def close(self) -> None:
         file, self._file = self._file, None
@@ -99,8 +104,21 @@ class TraceWriter:
 
     def _put(self, data: bytes) -> None:
         if self._file is not None:
-            self._file.write(data)
+            with self._ending():
+                self._file.write(data)
             self.size += len(data)
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Lets go of the file where it can't be written to."""
+        try:
+            yield
+        except OSError:
+            file, self._file, self._zip = self._file, None, None
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+            raise
 
 
 def part_path(path: Path, part: int) -> Path:

@@ -89,9 +89,9 @@ class Recording:
     """One recording, from the first list to the last line."""
 
     def __init__(self, cluster: ClusterClient, settings: RecordSettings, *, tell: Tell) -> None:
-        self._groups_of: dict[str, str] = {}
+        self._places: dict[tuple[str, str], frozenset[str]] = {}
         self.recorder = TraceRecorder(
-            cleaner(groups_of=self._groups_of, keep_images=settings.keep_images)
+            cleaner(places=self._places, keep_images=settings.keep_images)
         )
         self.outcome = Outcome(unread={})
         self._cluster = cluster
@@ -185,7 +185,7 @@ class Recording:
             if error.status not in _NOT_FOR_US:
                 raise
             self._tell(f"pods that ask for a node by its name won't: {error}")
-        self._groups_of.update(nodes.finish().groups_of)
+        self._places.update(nodes.finish().places)
 
     async def _list(self, kind: str) -> str:
         self.recorder.begin(kind)

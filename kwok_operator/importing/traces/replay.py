@@ -54,14 +54,14 @@ Tell = Callable[[str], None]
 
 def planned(settings: ReplaySettings) -> tuple[Replay, Told, Iterator[Request]]:
     """The requests of the files, one after the other as they are asked for."""
-    clean, told = cleaner(groups_of={}), Told()
+    clean, told = cleaner(places={}), Told()
     plan = ReplayOptions(
         speed=settings.speed,
         since=settings.since,
         seed=settings.seed,
         namespace_prefix=settings.namespace_prefix,
     )
-    replay = Replay(plan, clean=cleaner(groups_of={}, keep_images=True))
+    replay = Replay(plan, clean=cleaner(places={}, keep_images=True))
 
     def lines() -> Iterator[tuple[str, Line]]:
         for path in settings.paths:

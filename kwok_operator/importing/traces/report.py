@@ -74,10 +74,23 @@ def summary(plan: Replay, told: Told, report: Report) -> list[str]:
             f"the trace has {seen.gaps} gaps: something may be missing in {seen.lost:.0f} s,"
             f" {seen.late:,} changes were seen late"
         )
-    lines += [f"{name} ends in the middle: it was read up to there" for name in told.cut]
+    lines += incomplete(plan, told)
     if told.ignored:
         lines.append(
             f"not replayed: {names_in_words([f'{n} {k}' for k, n in told.ignored.items()])}"
+        )
+    return lines
+
+
+def incomplete(plan: Replay, told: Told) -> list[str]:
+    """What is missing of the trace itself."""
+    lines = [f"{name} ends in the middle: it was read up to there" for name in told.cut]
+    if plan.seen.missing_parts:
+        parts = names_in_words([str(part) for part in plan.seen.missing_parts])
+        lines.append(f"parts of the trace are missing: {parts}")
+    if not (plan.seen.stopped or told.cut):
+        lines.append(
+            "the trace has no end: its recorder was killed or goes on, or later parts are missing"
         )
     return lines
 

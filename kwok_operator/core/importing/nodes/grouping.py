@@ -27,8 +27,10 @@ from kwok_operator.core.importing.nodes.pools import (
 from kwok_operator.core.importing.nodes.prices import Prices
 from kwok_operator.core.importing.nodes.template import Kept, has_capacity, kept_of, template_of
 from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.pods.binding import NAME_FIELD, Places
 from kwok_operator.core.naming import is_object_name
 from kwok_operator.core.untyped import as_list, as_map, as_texts
+from kwok_operator.core.usable import labels_of_every_node
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
@@ -64,11 +66,14 @@ _MAX_VALUE: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """`groups_of` has each node that is in a group. `read` counts the Nodes that were given."""
+    """`groups_of` has each node that is in a group, `places` what nodes of groups could be asked
+    for by. `read` counts the Nodes that were given.
+    """
 
     manifests: list[dict[str, Any]]
     notes: list[Note]
     groups_of: Mapping[str, str]
+    places: Places
     read: int
 
 
@@ -186,6 +191,7 @@ class _Grouping:
             manifests=manifests,
             notes=self._notes,
             groups_of={node.name: names[each] for each in groups for node in groups[each]},
+            places=_places({names[each]: (groups[each], templates[each]) for each in groups}),
             read=len(self._nodes) + self._odd,
         )
 
@@ -284,6 +290,21 @@ class _Grouping:
     def _price(self, kept: Kept) -> str | None:
         labels = kept["labels"]
         return self._prices.of(instance_type(labels), zone(labels)) if self._prices else None
+
+
+def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places:
+    """By the names of groups: its nodes, and what is kept of them."""
+    had: dict[tuple[str, str], set[str]] = defaultdict(set)
+    have: set[tuple[str, str]] = set()
+    for name, (members, kept) in groups.items():
+        for node in members:
+            host = {constants.HOSTNAME_LABEL: node.name, NAME_FIELD: node.name}
+            for label in {**host, **node.labels}.items():
+                had[label].add(name)
+        labels = kept["labels"] if kept else {}
+        labels = labels | labels_of_every_node(labels) | {constants.NODE_GROUP_LABEL: name}
+        have.update(labels.items())
+    return {place: frozenset() if place in have else frozenset(had[place]) for place in had}
 
 
 def _kept(body: Mapping[str, Any]) -> str:

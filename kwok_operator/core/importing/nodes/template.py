@@ -63,7 +63,7 @@ def kept_of(node: Mapping[str, Any]) -> Kept:
         if labels.get(key) == value:
             del labels[key]
     labels.pop(constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL, None)
-    taints = [t for t in cleaned["spec"]["taints"] if _fits(_TAINT, t)]
+    taints = [t for each in cleaned["spec"]["taints"] if _fits(_TAINT, t := _taint(each))]
     capacity, allocatable = (_amounts(status.get(part)) for part in ("capacity", "allocatable"))
     for name in [name for name, text in capacity.items() if not parse_quantity(text)]:
         # None of it and not listed is the same for pods, and kubelets list much of which is none.
@@ -112,6 +112,10 @@ def _without_long_lists(node: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(section, Mapping):
             found[part] = {k: v for k, v in section.items() if k != key}
     return found
+
+
+def _taint(taint: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: taint[name] for name in ("key", "value", "effect") if name in taint}
 
 
 def _fits(kind: TypeAdapter[Any], value: object) -> bool:

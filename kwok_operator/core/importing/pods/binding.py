@@ -3,11 +3,12 @@
     PersistentVolumes + PersistentVolumeClaims ──> Volumes.places(claims) ──> node selector terms
     a shape that asks for a node of the cluster that was read ──> one that asks for its group
 
-Nodes of that name don't exist where the shape goes: their group does. Where a volume isn't tied to
-a place, nothing is left of it.
+Nodes of that name don't exist where the shape goes: their group does. So it is with labels that
+nodes of a group had and no group's nodes have, such as those by which drivers name a machine. Where
+a volume isn't tied to a place, nothing is left of it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
@@ -34,6 +35,10 @@ _MAX_TERMS: Final = 32
 
 Requirement = dict[str, Any]
 Term = list[Requirement]
+Places = Mapping[tuple[str, str], frozenset[str]]
+"""By key and value of a label, or NAME_FIELD and the name of a node: the groups of the nodes that
+had it; none where nodes of groups have it as well, and can be asked for by it.
+"""
 
 
 class Volumes:
@@ -163,7 +168,7 @@ def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
         for term in terms:
             new = {part: list(items) for part, items in old.items()}
             for requirement in term:
-                part = "matchFields" if requirement.get("key") == _NAME_FIELD else _EXPRESSIONS
+                part = "matchFields" if requirement.get("key") == NAME_FIELD else _EXPRESSIONS
                 if requirement not in new.setdefault(part, []):
                     new[part].append(requirement)
             product.append(new)
@@ -171,22 +176,31 @@ def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
     return True
 
 
-_NAME_FIELD: Final = "metadata.name"
+NAME_FIELD: Final = "metadata.name"
 _EXPRESSIONS: Final = "matchExpressions"
 
 
-def bind_to_groups(shape: dict[str, Any], *, groups_of: Mapping[str, str], ref: Ref) -> list[Note]:
+def require_node(shape: dict[str, Any], name: str) -> None:
+    """Binds a shape to the node of that name."""
+    require(shape, [[{"key": NAME_FIELD, "operator": "In", "values": [name]}]])
+
+
+def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[Note]:
     """Asks for groups where the shape asks for nodes; changes it. Tells what can't be asked for."""
-    rebinder = _Rebinder(groups_of)
+    rebinder = _Rebinder(places)
     selector = shape.get("nodeSelector", {})
-    if HOSTNAME_LABEL in selector:
-        rebound = rebinder.requirement(
-            {"key": HOSTNAME_LABEL, "operator": "In", "values": [selector.pop(HOSTNAME_LABEL)]}
-        )
-        if rebound is not None:
+    for key in [*selector]:
+        wanted = {"key": key, "operator": "In", "values": [selector[key]]}
+        rebound = rebinder.requirement(wanted)
+        if rebound is wanted:
+            continue
+        del selector[key]
+        if rebound is not None and (len(rebound["values"]) > 1 or NODE_GROUP_LABEL in selector):
+            require(shape, [[rebound]])
+        elif rebound is not None:
             selector[NODE_GROUP_LABEL] = rebound["values"][0]
-        if not selector:
-            del shape["nodeSelector"]
+    if not selector:
+        shape.pop("nodeSelector", None)
     affinity = shape.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get(_REQUIRED)
     if required is not None:
@@ -206,8 +220,8 @@ def bind_to_groups(shape: dict[str, Any], *, groups_of: Mapping[str, str], ref: 
 
 
 class _Rebinder:
-    def __init__(self, groups_of: Mapping[str, str]) -> None:
-        self._groups_of = groups_of
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._bound, self._lost = set[str](), 0
 
     def notes(self, ref: Ref) -> list[Note]:
@@ -227,15 +241,14 @@ class _Rebinder:
         return {_EXPRESSIONS: expressions} if expressions else {}
 
     def requirement(self, requirement: Requirement) -> Requirement | None:
-        key, operator = requirement.get("key"), requirement.get("operator")
-        if key not in (HOSTNAME_LABEL, _NAME_FIELD):
-            return requirement
-        if operator == "Exists" and key == HOSTNAME_LABEL:
-            return requirement
-        names: Iterable[str] = requirement.get("values", ())
-        groups = {self._groups_of[name] for name in names if name in self._groups_of}
-        if operator != "In" or not groups:
+        key, operator = requirement.get("key", ""), requirement.get("operator")
+        asked = [(key, value) for value in requirement.get("values", ())]
+        found = [self._places[each] for each in asked if each in self._places]
+        if operator == "In" and found and all(found):
+            groups = frozenset().union(*found)
+            self._bound |= groups
+            return {"key": NODE_GROUP_LABEL, "operator": "In", "values": sorted(groups)}
+        if key == NAME_FIELD or (key == HOSTNAME_LABEL and operator != "Exists"):
             self._lost += 1
             return None
-        self._bound |= groups
-        return {"key": NODE_GROUP_LABEL, "operator": "In", "values": sorted(groups)}
+        return requirement

@@ -14,7 +14,12 @@ from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.pods.binding import bind_to_groups, require
+from kwok_operator.core.importing.pods.binding import (
+    NAME_FIELD,
+    Places,
+    bind_to_groups,
+    require,
+)
 from kwok_operator.core.importing.pods.fields import LABELS_OF_ONE_POD
 from kwok_operator.core.importing.pods.objects import Manifest, manifest_of
 
@@ -86,19 +91,20 @@ class Gathered:
         _merge(self._pods, (ref.kind, ref.namespace, *owner, _hash(spec)), one)
 
     def finish(
-        self, groups_of: Mapping[str, str], *, taken: frozenset[Ref]
+        self, places: Places, *, taken: frozenset[Ref]
     ) -> tuple[dict[Ref, Manifest], list[Note]]:
         """Their manifests; none has a name in `taken`."""
         made: dict[Ref, Manifest] = {}
         notes: list[Note] = []
-        for key, alike in sorted(self._bound(groups_of).items(), key=lambda item: item[0]):
+        for key, alike in sorted(self._bound(places).items(), key=lambda item: item[0]):
             kind, namespace, of_kind, name, shape = key
             ref = Ref(kind, namespace, _name(of_kind, name, shape))
             while ref in taken or ref in made:
                 shape = hashlib.sha256(shape).digest()
                 ref = Ref(kind, namespace, _name(of_kind, name, shape))
             if kind == "DaemonSet":
-                groups = sorted({groups_of[node] for node in alike.nodes if node in groups_of})
+                found = (places.get((NAME_FIELD, node), frozenset()) for node in alike.nodes)
+                groups = sorted(frozenset().union(*found))
                 if not groups:
                     notes.append(
                         Note(ref, Reason.STATIC_PODS_ELSEWHERE, count=alike.count, dropped=True)
@@ -118,13 +124,13 @@ class Gathered:
             made[ref] = _manifest(ref, alike)
         return made, notes
 
-    def _bound(self, groups_of: Mapping[str, str]) -> dict[_Key, _Alike]:
+    def _bound(self, places: Places) -> dict[_Key, _Alike]:
         """Some controllers give each pod its node: on one group, these are alike all the same."""
         bound: dict[_Key, _Alike] = {}
         for key, alike in sorted(self._pods.items(), key=lambda item: item[0]):
             kind, namespace, of_kind, name, shape = key
             spec = json.loads(json.dumps(alike.spec))
-            notes = bind_to_groups(spec, groups_of=groups_of, ref=Ref(kind, namespace, name))
+            notes = bind_to_groups(spec, places=places, ref=Ref(kind, namespace, name))
             copy = replace(alike, spec=spec, notes=alike.notes + notes, nodes=set(alike.nodes))
             copy.differ = set(alike.differ)
             shape = _hash(spec) if notes else shape

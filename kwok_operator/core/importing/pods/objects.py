@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.pods.allow import keep
+from kwok_operator.core.importing.pods.binding import require_node
 from kwok_operator.core.importing.pods.fields import (
     LABELS_OF_A_JOB,
     LABELS_OF_A_NAMESPACE_THAT_REFUSE,
@@ -124,8 +125,18 @@ def _template(
     ref: Ref,
     keep_images: bool,
     *,
-    field: str = "spec.template",
     without: frozenset[str] = frozenset(),
+) -> tuple[Manifest, list[Note]]:
+    """Of pods to come. One that names its node is bound there without a scheduler."""
+    made, notes = _pod_of(template, ref, keep_images, without=without)
+    node = _get(template, "spec", "nodeName")
+    if isinstance(node, str) and node:
+        require_node(made["spec"], node)
+    return made, notes
+
+
+def _pod_of(
+    template: object, ref: Ref, keep_images: bool, *, without: frozenset[str]
 ) -> tuple[Manifest, list[Note]]:
     metadata, notes = kept_metadata(_get(template, "metadata"), ref=ref, without=without)
     spec, of_spec = pod_shape(_get(template, "spec"), ref=ref, keep_images=keep_images)
@@ -189,7 +200,7 @@ def _pod(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
         return None, [Note(ref, Reason.ENDED, dropped=True)]
     bound = bool(_get(body, "spec", "nodeName"))
     without = LABELS_OF_A_PLACE if bound else frozenset[str]()
-    template, notes = _template(body, ref, keep_images, without=without)
+    template, notes = _pod_of(body, ref, keep_images, without=without)
     return manifest_of(ref, template["metadata"], spec=template["spec"]), notes
 
 

@@ -1,8 +1,9 @@
 """All workloads of another cluster, as manifests that make the same pods elsewhere.
 
-    add(kind, body), page after page, owners before pods ──> finish(groups_of) ──> Imported
+    add(kind, body), page after page, owners before pods ──> finish(places) ──> Imported
 
-Of a pod whose controller is imported nothing is kept but that it was there. Pods of controllers
+Of a pod whose controller is imported nothing is kept but that it was there, and what it asks for
+where its template doesn't say that (admitted.py). Pods of controllers
 that nobody here knows are gathered by owner and shape into ReplicaSets, and the static pods of
 nodes into DaemonSets; a pod without any owner stays a pod.
 """
@@ -14,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.core.importing.pods.admitted import Admitted
 from kwok_operator.core.importing.pods.allow import keep
 from kwok_operator.core.importing.pods.binding import (
+    Places,
     Term,
     Volumes,
     any_of,
@@ -88,6 +91,7 @@ class Workloads:
         self._plain: dict[Ref, Manifest] = {}
         self._volumes = Volumes()
         self._gathered = Gathered()
+        self._admitted = Admitted(keep_images=keep_images)
         self._notes: list[Note] = []
         self._pods: Counter[tuple[str, str, Reason]] = Counter()
 
@@ -131,15 +135,15 @@ class Workloads:
     def _tell_unfit(self, ref: Ref, fields: list[str]) -> None:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
-    def finish(self, *, groups_of: Mapping[str, str]) -> Imported:
-        """`groups_of` gives each node's group, for what is bound to a node."""
+    def finish(self, *, places: Places) -> Imported:
+        """`places` gives the groups of nodes, for what is bound to a node."""
         workloads = dict(self._made)
         notes = list(self._notes)
-        made, of_made = self._gathered.finish(groups_of, taken=frozenset(workloads))
+        made, of_made = self._gathered.finish(places, taken=frozenset(workloads))
         workloads |= {ref: _Workload(manifest) for ref, manifest in made.items()}
         notes += of_made
         for ref, workload in workloads.items():
-            notes += self._place(ref, workload, groups_of)
+            notes += self._place(ref, workload, places)
         notes += [
             Note(Ref(kind, namespace, ""), reason, count=count, dropped=reason in _GONE)
             for (kind, namespace, reason), count in self._pods.items()
@@ -164,6 +168,14 @@ class Workloads:
             self._owners.add(uid)
         owner = _owner(body)
         made = owner is not None and self._makes(owner, ref.kind)
+        spec = body.get("spec")
+        template = spec.get("template") if isinstance(spec, Mapping) else None
+        of_pods = template.get("spec") if isinstance(template, Mapping) else None
+        if uid is not None and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
+            workload = ref
+            if owner is not None and made and ref.kind == "ReplicaSet":
+                workload = Ref("Deployment", ref.namespace, owner.name)
+            self._admitted.declared(uid, workload, of_pods)
         if owner is not None and ref.kind == "ReplicaSet" and (made or not _replicas(body)):
             return  # without replicas it is one of many that an owner keeps to go back to
         manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
@@ -171,11 +183,9 @@ class Workloads:
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
         self._notes += notes
         if manifest is not None:
-            spec = body.get("spec")
-            template = spec.get("template") if isinstance(spec, Mapping) else None
             self._made[ref] = _Workload(
                 manifest,
-                claims=claims_of(template.get("spec") if isinstance(template, Mapping) else None),
+                claims=claims_of(of_pods),
                 claim_prefixes=[f"{name}-{ref.name}-" for name in templates_of_claims(spec)],
             )
 
@@ -196,6 +206,7 @@ class Workloads:
             self._pods[ref.kind, ref.namespace, Reason.PENDING] += 1
         owner = _owner(body)
         if owner is not None and self._makes(owner, ref.kind):
+            self._admitted.seen(owner.uid, spec)
             return
         if (
             owner is not None
@@ -219,21 +230,22 @@ class Workloads:
         else:
             self._gathered.add_owned(ref, manifest, notes, owner=(owner.kind, owner.name))
 
-    def _place(self, ref: Ref, workload: _Workload, groups_of: Mapping[str, str]) -> list[Note]:
-        """Binds a workload's pods to where its volumes are, and to groups in place of nodes."""
-        notes: list[Note] = []
+    def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
+        """Has a workload's pods ask for what they asked for, binds them to where its volumes are,
+        and to groups in place of nodes."""
         spec: dict[str, Any] = workload.manifest
         for step in _PATH_OF_A_POD[ref.kind]:
             spec = spec[step]
+        notes = self._admitted.settle(ref, spec)
         for claim in workload.claims:
             notes += _bind(spec, self._volumes.of_claim(ref.namespace, claim), ref)
         for prefix in workload.claim_prefixes:
             claims = self._volumes.claims_like(ref.namespace, prefix)
-            places = [self._volumes.of_claim(ref.namespace, claim) for claim in claims]
-            if len({json.dumps(terms) for terms in places}) > 1:
+            of_volumes = [self._volumes.of_claim(ref.namespace, claim) for claim in claims]
+            if len({json.dumps(terms) for terms in of_volumes}) > 1:
                 notes.append(Note(ref, Reason.VOLUMES_IN_SEVERAL_PLACES))
-            notes += _bind(spec, any_of(places), ref)
-        notes += bind_to_groups(spec, groups_of=groups_of, ref=ref)
+            notes += _bind(spec, any_of(of_volumes), ref)
+        notes += bind_to_groups(spec, places=places, ref=ref)
         for name, kind, reason in (
             ("priorityClassName", "PriorityClass", Reason.NO_PRIORITY_CLASS),
             ("runtimeClassName", "RuntimeClass", Reason.NO_RUNTIME_CLASS),

@@ -97,6 +97,13 @@ class Seen:
     """Lines about objects of which the trace doesn't tell how they came."""
     seconds: float = 0.0
     stopped: bool = False
+    parts: list[int] = field(default_factory=list)
+
+    @property
+    def missing_parts(self) -> list[int]:
+        """Between the first and the last that was there."""
+        first, last = min(self.parts, default=0), max(self.parts, default=0)
+        return sorted(set(range(first, last)) - set(self.parts))
 
 
 class Replay:
@@ -153,6 +160,7 @@ class Replay:
         elif (header.start, header.cluster) != (self.header.start, self.header.cluster):
             remedy = "replay the parts of one recording at a time"
             raise _wrong(where, "start", "is of another recording", remedy)
+        self.seen.parts.append(header.part)
         self._present = set()
 
     def _event(self, where: str, event: Event) -> Iterator[Request]:
