@@ -216,6 +216,14 @@ async def test_a_foreign_stage_of_that_name_is_left_alone(world: World) -> None:
     await until(lambda: set(world.server.objects(STAGES)) == {"pod-ready", name})
 
 
+async def test_a_stage_that_somebody_makes_at_the_same_moment_is_theirs(world: World) -> None:
+    world.server.others = {"kwok-operator.slow.start": "kubectl"}
+    world.apply(**SLOW)
+    await world.settled(present="False")
+    assert world.condition("StagesPresent") == ("False", "Refused")
+    assert "kwok-operator.slow.start" not in world.stages()
+
+
 async def test_namespaces_are_watched_only_while_a_profile_selects_by_them(world: World) -> None:
     world.apply(**SLOW)
     await world.settled()
