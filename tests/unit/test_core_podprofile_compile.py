@@ -11,6 +11,7 @@
 import json
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from tests.fakes.rows import each_row
 from tests.fakes.stages import evaluate, fits, fitting, played_at
 from tests.unit.clouds import DELAYS
 
+PAGE = Path(__file__).parents[2] / "docs" / "pods.md"
 BOUND_AT = 1_800_000_000_000
 HALF_A_SECOND = 500
 
@@ -435,6 +437,7 @@ def test_names_of_stages() -> None:
     assert max(map(len, long)) <= 253
     stages = compile_profile(profile_of(**SLOW)).stages
     assert {stage["spec"]["weight"] for stage in stages} == {WEIGHT}
+    assert f"those of a profile have {WEIGHT:,}, kwok's own 0 or 1" in PAGE.read_text()
 
 
 def test_a_pod_that_ends_when_it_would_be_ready_is_ready_first() -> None:
