@@ -27,7 +27,7 @@ from kwok_operator.core.deviceslices import (
     compile_slices,
     cut,
     gated_fields,
-    size_of,
+    written_size,
 )
 from kwok_operator.core.livecompanions import CopiedCompanions
 from kwok_operator.core.naming import longest_name
@@ -145,12 +145,12 @@ def compile_companions(
     value and the remedy.
     """
     companions, gpu = template.companions or Companions(), template.shape.gpu
-    found = []
+    found, base = [], longest_name(group)
     if companions.csi_node is not None:
-        _check_node_ids(companions.csi_node, base=longest_name(group))
+        _check_node_ids(companions.csi_node, base=base)
         found.append(_csi_node([driver.dump() for driver in companions.csi_node.drivers]))
     elif copied is not None and copied.csi_drivers is not None:
-        found.append(_csi_node([dict(driver) for driver in copied.csi_drivers]))
+        found.append(_csi_node([_with_short_id(each, base) for each in copied.csi_drivers]))
     slices = [
         each
         for part in companions.resource_slices
@@ -166,21 +166,25 @@ def compile_companions(
             )
         slices += cut(pool.driver, pool.devices, pool.counters, where=OF_NODE, tainted=tainted)
     if copied is not None:
-        slices += copied.slices(
-            without=frozenset(s.spec["driver"] for s in slices), tainted=tainted
-        )
+        drivers = frozenset(s.spec["driver"] for s in slices)
+        slices += copied.slices(without=drivers, tainted=tainted, base=base)
     return tuple([*found, *map(_resource_slice, slices)])
 
 
 def _check_node_ids(wanted: CsiNode, *, base: str) -> None:
     for driver in wanted.drivers:
-        if size_of(driver.node_id.replace(NODE_PATTERN, base)) > _MAX_NODE_ID:
+        if written_size(driver.node_id, base) > _MAX_NODE_ID:
             raise TemplateError(
                 field=f"spec.template.companions.csiNode.drivers[{driver.name}].nodeID",
                 value=driver.node_id,
                 problem=f"is longer than {_MAX_NODE_ID} bytes where it is written out",
                 remedy="make it shorter",
             )
+
+
+def _with_short_id(driver: Mapping[str, Any], base: str) -> dict[str, Any]:
+    fits = written_size(driver["nodeID"], base) <= _MAX_NODE_ID
+    return {**driver, "nodeID": driver["nodeID"] if fits else NODE_PATTERN}
 
 
 def _csi_node(drivers: list[dict[str, Any]]) -> Companion:

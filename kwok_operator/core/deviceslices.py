@@ -46,7 +46,7 @@ _VERSION: Final = re.compile(
     r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}"
     rf"(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
-_MAX_TEXT: Final = 64
+MAX_TEXT: Final = 64
 """Bytes of an attribute's string."""
 _UID_LENGTH: Final = 36
 _COUNTER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -70,7 +70,7 @@ def compile_slices(wanted: ResourceSlices, *, group: str, tainted: bool = False)
     devices, sets = list(_devices(wanted, field)), list(_counter_sets(wanted, field))
     _check_taken(devices, sets, field)
     shared = wanted.pool is PoolScope.SHARED
-    _check_texts(devices, field, base=group if shared else longest_name(group))
+    _check_texts(devices, field, base=longest_name(group, node=not shared))
     where = {"nodeSelector": _selector(group)} if shared else OF_NODE
     return cut(wanted.driver, devices, sets, where=where, tainted=tainted and not shared)
 
@@ -106,9 +106,10 @@ def cut(
     ]
 
 
-def size_of(text: str) -> int:
-    """In bytes, as the API server counts."""
-    return len(text.encode(errors="surrogatepass"))
+def written_size(text: str, base: str) -> int:
+    """Bytes, as the API server counts them, with `base` for {node} and a uid for {uid}."""
+    written = text.replace(NODE_PATTERN, base).replace(UID_PATTERN, "-" * _UID_LENGTH)
+    return len(written.encode(errors="surrogatepass"))
 
 
 def gated_fields(spec: Mapping[str, Any]) -> frozenset[str]:
@@ -269,11 +270,10 @@ def _check_taken(
 def _check_texts(devices: Sequence[Mapping[str, Any]], field: str, *, base: str) -> None:
     for device in devices:
         for name, attribute in device.get("attributes", {}).items():
-            written = attribute.get("string", "").replace(NODE_PATTERN, base)
-            if size_of(written.replace(UID_PATTERN, "-" * _UID_LENGTH)) > _MAX_TEXT:
+            if written_size(attribute.get("string", ""), base) > MAX_TEXT:
                 raise TemplateError(
                     field=f"{field}.devices[{device['name']}].attributes.{name}.string",
                     value=attribute["string"],
-                    problem=f"is longer than {_MAX_TEXT} bytes where it is written out",
+                    problem=f"is longer than {MAX_TEXT} bytes where it is written out",
                     remedy="make it shorter",
                 )

@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.core.deviceslices import MOST_DEVICES, NODE_PATTERN, OF_NODE, Slice, cut
+from kwok_operator.core.deviceslices import (
+    MAX_TEXT,
+    MOST_DEVICES,
+    NODE_PATTERN,
+    OF_NODE,
+    Slice,
+    cut,
+    written_size,
+)
 from kwok_operator.core.gpudevices import UID_PATTERN
 from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.models.base import DNS_NAME
@@ -25,7 +33,6 @@ _KEPT_OF_A_DEVICE: Final = (
     "allowMultipleAllocations",
 )
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_LONGEST_ATTRIBUTE: Final = 64
 _SHORTEST_NAME: Final = 7
 """Characters; shorter names of nodes also occur in text that doesn't mean the node."""
 _DRIVER: Final = re.compile(DNS_NAME)
@@ -48,15 +55,16 @@ class CopiedCompanions:
     csi_drivers: Sequence[Mapping[str, Any]] | None = None
     pools: Sequence[CopiedPool] = ()
 
-    def slices(self, *, without: frozenset[str], tainted: bool) -> Iterator[Slice]:
-        """Those of all drivers but some; with `tainted` devices can get taints later."""
+    def slices(self, *, without: frozenset[str], tainted: bool, base: str) -> Iterator[Slice]:
+        """Those of all drivers but some; with `tainted` devices can get taints later. Without
+        texts that are too long for nodes with names as long as `base`."""
         places: dict[str, int] = {}
         for pool in self.pools:
             if pool.driver not in without:
                 first = places.get(pool.driver, 0)
                 found = cut(
                     pool.driver,
-                    pool.devices,
+                    [_fitting(device, base) for device in pool.devices],
                     pool.counters,
                     where=OF_NODE,
                     tainted=tainted,
@@ -138,14 +146,10 @@ class _Cleaner:
         attributes: dict[str, Any] = {}
         for key, value in as_map(device.get("attributes")).items():
             text = as_map(value).get("string")
-            if not isinstance(text, str):
-                attributes[key] = value
-            elif (cleaned := self._text(text)) is not None:
-                attributes[key] = {"string": cleaned}
+            attributes[key] = {"string": self._text(text)} if isinstance(text, str) else value
         return found | ({"attributes": attributes} if attributes else {})
 
-    def _text(self, text: str) -> str | None:
-        """None for what would be longer than the API server takes."""
+    def _text(self, text: str) -> str:
         if len(self._node) >= _SHORTEST_NAME:
             text = self._mention.sub(NODE_PATTERN, text)
         match = _UUID.search(text)
@@ -153,8 +157,17 @@ class _Cleaner:
             number = self._uuids.setdefault(match[0].lower(), len(self._uuids))
             text = text.replace(match[0], f"{UID_PATTERN}-{number}")
             match = _UUID.search(text)
-        longest = len(text) + text.count(UID_PATTERN) * (36 - len(UID_PATTERN))
-        return text if longest <= _LONGEST_ATTRIBUTE else None
+        return text
+
+
+def _fitting(device: Mapping[str, Any], base: str) -> Mapping[str, Any]:
+    attributes = {
+        key: value
+        for key, value in as_map(device.get("attributes")).items()
+        if written_size(str(as_map(value).get("string", "")), base) <= MAX_TEXT
+    }
+    found = {**device, "attributes": attributes}
+    return {key: value for key, value in found.items() if value}
 
 
 def _number(spec: Mapping[str, Any], key: str) -> int:

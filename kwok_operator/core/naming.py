@@ -57,9 +57,10 @@ class NodeNames:
         return serial if self.name(serial) == name else None
 
 
-def longest_name(group: str) -> str:
-    """As long as the names of a group's first million nodes."""
-    return NodeNames.of(group, "").name(0)
+def longest_name(group: str, *, node: bool = True) -> str:
+    """As long as the names of a group's first million nodes, or as that of what they share."""
+    names = NodeNames.of(group, "")
+    return names.name(0) if node else names.prefix.rstrip("-")
 
 
 _OBJECT_NAME = re.compile(DNS_NAME)

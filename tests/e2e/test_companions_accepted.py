@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kwok_operator.core.companions import CompanionOwner, compile_companions
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.naming import longest_name
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GpuProfile, Template
 from tests.e2e.api import NODES, Refused
@@ -23,7 +23,7 @@ from tests.e2e.own_cluster import own_cluster
 
 DRY = "dryRun=All&fieldValidation=Strict"
 GROUP = "a-group-with-a-name-that-is-long"
-NODE = NodeNames.of(GROUP, "u-1").name(999_999)
+NODE = longest_name(GROUP)
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,56}[a-z0-9])?", fullmatch=True)
 DNS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,9}[a-z0-9])?(\.[a-z]{1,9}){0,4}", fullmatch=True)
@@ -149,7 +149,7 @@ def refusals(
         return None
     said = []
     for each in found:
-        base = GROUP if each.shared else NODE
+        base = longest_name(GROUP, node=not each.shared)
         body = json.loads(each.body(CompanionOwner(base, uid, GROUP, is_group=each.shared)))
         try:
             kubectl.api.create(f"{each.kind.path}?{DRY}", body)

@@ -259,10 +259,24 @@ METRICS: Manifest = {
         ],
     },
 }
+PERIOD = 512 * 3_600
+"""Of a wave, in seconds: so long that it stands still in a test."""
+
+
+def wave(after_peak: float) -> dict[str, Any]:
+    """Usage in a wave whose peak was so much of its period ago."""
+    peak = int(time.time() - after_peak * PERIOD) % PERIOD
+    period = {"period": f"{PERIOD}s", "peakAt": f"{peak}s"}
+    return {"cpu": {"wave": {"min": "10%", "max": "100%", **period}}}
+
+
 USAGES: dict[str, dict[str, Any]] = {
     "flat": {"cpu": {"constant": "250m"}, "memory": {"shareOfRequests": "0.5"}},
     "done": {"cpu": {"ramp": {"from": "10%", "to": "3", "over": "1s"}}},
-    "wave": {"cpu": {"wave": {"min": "100%", "max": "100%", "period": "7m"}}},
+    "crest": wave(0),
+    "eighth": wave(1 / 8),
+    "trough": wave(1 / 2),
+    "rise": wave(3 / 4),
     "silent": {},
 }
 USED: dict[str, float] = {
@@ -270,8 +284,14 @@ USED: dict[str, float] = {
     "flat memory": 2**29,
     "done cpu": 3,
     "done memory": 2**20,
-    "wave cpu": 2,
-    "wave memory": 2**20,
+    "crest cpu": 2,
+    "crest memory": 2**20,
+    "eighth cpu": 0.2 + 1.8 * 27 / 32,
+    "eighth memory": 2**20,
+    "trough cpu": 0.2,
+    "trough memory": 2**20,
+    "rise cpu": 1.1,
+    "rise memory": 2**20,
     "silent cpu": 0.001,
     "silent memory": 2**20,
 }

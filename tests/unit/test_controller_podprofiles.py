@@ -5,6 +5,7 @@
 - namespaces are watched only while a profile selects by them
 - where the Stage kind, kwok's own Stages or the right is missing, its status says so, once
 - a spec that nobody can read costs the other profiles nothing
+- others run while many are compiled
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import pytest
 from kwok_operator.constants import PROFILE_KIND, PROFILE_LABEL, PROFILES_PATH
 from kwok_operator.controller.podprofiles import profiles as module
 from kwok_operator.controller.podprofiles.profiles import PROFILES, Profiles
+from kwok_operator.core.podprofile.compile import Compiled, compile_profile
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.reflector import Reflector
 from tests.fakes.applying import NAMESPACES, ApplyingApiServer
@@ -216,6 +218,14 @@ async def test_a_foreign_stage_of_that_name_is_left_alone(world: World) -> None:
     await until(lambda: set(world.server.objects(STAGES)) == {"pod-ready", name})
 
 
+async def test_a_stage_that_somebody_makes_at_the_same_moment_is_theirs(world: World) -> None:
+    world.server.others = {"kwok-operator.slow.start": "kubectl"}
+    world.apply(**SLOW)
+    await world.settled(present="False")
+    assert world.condition("StagesPresent") == ("False", "Refused")
+    assert "kwok-operator.slow.start" not in world.stages()
+
+
 async def test_namespaces_are_watched_only_while_a_profile_selects_by_them(world: World) -> None:
     world.apply(**SLOW)
     await world.settled()
@@ -272,6 +282,30 @@ async def test_a_spec_that_nobody_can_read_costs_the_others_nothing(
     await world.settled()
     await until(lambda: world.condition("Compiled", "odd") == ("False", "Unreadable"))
     assert world.stages()
+
+
+async def test_others_run_while_many_are_compiled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, compiled_in = 0, list[int]()
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def compile_one(*args: Any, **more: Any) -> Compiled:
+        compiled_in.append(turn)
+        return compile_profile(*args, **more)
+
+    monkeypatch.setattr(module, "compile_profile", compile_one)
+    running = asyncio.create_task(others())
+    for number in range(9):
+        world.apply(f"p{number}", **SLOW)
+    await until(lambda: len(compiled_in) > 8)
+    running.cancel()
+    assert len(set(compiled_in)) == len(compiled_in) > 8
 
 
 async def test_of_two_that_match_the_lower_one_says_so(world: World) -> None:

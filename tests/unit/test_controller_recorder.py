@@ -22,6 +22,7 @@ from kwok_operator.controller.writers.events import (
     Recorder,
     event_name,
 )
+from kwok_operator.core.naming import is_object_name
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.store import Json
@@ -37,10 +38,11 @@ class About:
     name: str = "web"
     uid: str = "u-1"
     namespace: str = ""
+    kind: str = "KwokNodeGroup"
 
     @property
     def reference(self) -> dict[str, str]:
-        found = {"kind": "KwokNodeGroup", "name": self.name, "uid": self.uid}
+        found = {"kind": self.kind, "name": self.name, "uid": self.uid}
         return found | ({"namespace": self.namespace} if self.namespace else {})
 
 
@@ -98,6 +100,19 @@ async def test_an_event_says_what_when_and_of_what(world: World) -> None:
     assert event["firstTimestamp"] == event["lastTimestamp"] == "2026-01-02T03:04:05Z"
     assert event["source"] == {"component": "kwok-operator"}
     assert event["metadata"]["name"] == event_name(WEB.reference, "Warning", "Stalled", "broken")
+
+
+@pytest.mark.parametrize("name", ["web", "a" * 253, f"{'a' * 199}.b", f"{'a' * 198}--b"])
+def test_an_event_has_a_name_that_the_api_server_takes(name: str) -> None:
+    assert is_object_name(event_name(About(name).reference, "Warning", "Stalled", "broken"))
+
+
+async def test_the_log_says_of_what_kind_an_object_is(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kind, called in (("KwokNodeGroup", "group"), ("KwokPodProfile", "kwokpodprofile")):
+        await world.say("broken", about=About(kind=kind))
+        assert f"Stalled: {called}=web broken" in caplog.messages
 
 
 async def test_what_is_said_again_is_counted(world: World) -> None:

@@ -198,6 +198,16 @@ def test_what_a_driver_calls_a_node_fits_with_the_nodes_name() -> None:
     assert caught.value.remedy
 
 
+def test_a_text_of_a_shared_pool_fits_with_the_pools_name() -> None:
+    """Which is longer than the group's."""
+    text = {"string": "{node}" + "x" * (64 - len("web-a1b2"))}
+    fits = of(pool="Shared", devices=[{"name": "a", "attributes": {"a": text}}])
+    assert made(fits, "web-a1b2")
+    text["string"] += "x"
+    with pytest.raises(TemplateError):
+        made(fits)
+
+
 def test_what_the_api_server_takes_is_no_mistake() -> None:
     versions = ["12.4.0", "0.0.0", "1.0.0-rc.1", "1.2.3-0a.x-y+001"]
     texts = ["é" * 32, "{node}/{index}", "x" * 28 + "{uid}", "x" * 20 + "{node}"]

@@ -5,6 +5,7 @@
   one, differ
 - pools of one driver stay as many as they are
 - a CSINode keeps drivers, topology keys and limits, and is recognised when it is read back
+- a name that is longer than the machine's makes nothing longer than the API server takes
 - what other nodes have, what is old or only half published, and what is odd is left out
 - what the template itself says of a driver, or as a CSINode, holds instead
 """
@@ -22,6 +23,7 @@ from kwok_operator.core.companions import (
     digest_of,
 )
 from kwok_operator.core.livecompanions import CopiedCompanions, clean_companions
+from kwok_operator.core.naming import longest_name
 from kwok_operator.models.template import Template
 from tests.fakes.store import Json
 
@@ -139,6 +141,27 @@ def test_a_csi_node_keeps_what_is_the_drivers() -> None:
         {**drivers[0], "nodeID": "web-7"},
         {**drivers[1], "nodeID": "zones/z/instances/web-7", "topologyKeys": []},
     ]
+
+
+@given(st.integers(1, 52), st.text("aé", max_size=64))
+def test_what_gets_too_long_by_the_names_of_nodes_is_left_out(length: int, text: str) -> None:
+    attributes = {"where": {"string": f"{text}/{NODE}"}, "was": {"string": text[:32]}}
+    slices = published({"devices": [{"name": "gpu-0", "attributes": attributes}]})
+    drivers = [{"name": "a.b", "nodeID": f"{text * 2}/{NODE}"}]
+    group = "a" * length
+    node = longest_name(group)
+    found = compile_companions(
+        COPYING, group=group, copied=copied(slices, {"spec": {"drivers": drivers}})
+    )
+    csi_node, of_driver = (
+        json.loads(each.body(CompanionOwner(node, "u", group)))["spec"] for each in found
+    )
+    whole = f"{text * 2}/{node}"
+    (driver,), (device,) = csi_node["drivers"], of_driver["devices"]
+    assert driver["nodeID"] == (whole if len(whole.encode()) <= 192 else node)
+    where = f"{text}/{node}"
+    expected = {"where": {"string": where}} if len(where.encode()) <= 64 else {}
+    assert device["attributes"] == expected | {"was": {"string": text[:32]}}
 
 
 def test_what_is_not_the_nodes_or_not_whole_is_left_out() -> None:

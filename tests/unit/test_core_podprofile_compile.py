@@ -3,7 +3,7 @@
 - of whatever profile and whatever pod, at each point of its life exactly the Stage fits that brings
   what was told next, at that time; where nothing is to come none fits, but one that holds
 - pods of other labels, namespaces and groups, and pods that go by a higher profile, are left alone
-- what nothing is said of is left to kwok
+- what nothing is said of is left to kwok; what a profile has begun goes on when it says less
 - no text of a user's breaks an expression; a pod with an odd status fits no two Stages
 - profiles that can't hold say why
 """
@@ -11,6 +11,7 @@
 import json
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from tests.fakes.rows import each_row
 from tests.fakes.stages import evaluate, fits, fitting, played_at
 from tests.unit.clouds import DELAYS
 
+PAGE = Path(__file__).parents[2] / "docs" / "pods.md"
 BOUND_AT = 1_800_000_000_000
 HALF_A_SECOND = 500
 
@@ -229,6 +231,20 @@ def test_what_nothing_is_said_of_is_left_to_kwok() -> None:
     assert names == ["end", "terminate"]
 
 
+def test_what_was_begun_goes_on_where_the_profile_says_less_by_now() -> None:
+    """kwok plays what it has planned by the Stage that it knew then."""
+    less = compile_profile(profile_of(**SLOW)).stages
+    for state, part in (
+        (LifeStep(3_000, "Init", "init container 0 runs"), "init"),
+        (LifeStep(3_000, "Error"), "restart"),
+        (LifeStep(3_000, "CrashLoopBackOff"), "restart"),
+    ):
+        pod = pod_of(initContainers=[{"name": "i"}])
+        Played(pod).shows(state)
+        (stage,) = fitting(less, pod)
+        assert stage["metadata"]["name"] == f"kwok-operator.p.{part}"
+
+
 def test_a_deleted_pod_takes_its_time_within_its_grace_period() -> None:
     profile = profile_of(termination={"delay": {"fixed": "9s"}}, run={"duration": {"fixed": "1s"}})
     for grace, expected in ((30, 9_000), (5, 5_000)):
@@ -246,7 +262,7 @@ def test_a_deleted_pod_takes_its_time_within_its_grace_period() -> None:
 
 
 def test_a_pod_that_kubernetes_marked_is_ready_again_and_ends_when_it_would_have() -> None:
-    (ready, succeed) = compile_profile(profile_of(run={"duration": {"fixed": "1m"}})).stages
+    ready, succeed, _ = compile_profile(profile_of(run={"duration": {"fixed": "1m"}})).stages
     pod = pod_of(restartPolicy="Never")
     played = Played(pod)
     played.shows(LifeStep(0, "Ready"))
@@ -294,9 +310,9 @@ def test_whose_pods_they_are(
     other_pod: dict[str, Any] | None,
 ) -> None:
     profile = profile_of(**given, **SLOW, namespaces=namespaces)
-    (stage,) = compile_profile(profile).stages
+    stage, *_ = compile_profile(profile).stages
     lower = profile_of("z", **SLOW)
-    (rest,) = compile_profile(lower, above=[profile]).stages
+    rest, *_ = compile_profile(lower, above=[profile]).stages
     mine, others = pod_of(metadata=fitting_pod), pod_of(metadata=other_pod or {})
     if other_pod is None:
         others["spec"]["nodeName"] = "gpu-c-ab12-000001"
@@ -420,6 +436,7 @@ def test_names_of_stages() -> None:
     assert max(map(len, long)) <= 253
     stages = compile_profile(profile_of(**SLOW)).stages
     assert {stage["spec"]["weight"] for stage in stages} == {WEIGHT}
+    assert f"those of a profile have {WEIGHT:,}, kwok's own 0 or 1" in PAGE.read_text()
 
 
 def test_a_pod_that_ends_when_it_would_be_ready_is_ready_first() -> None:

@@ -106,6 +106,14 @@ def test_one_object_says_what_all_use() -> None:
         assert expression.count("(") == expression.count(")")
 
 
+def test_a_key_beyond_ascii_is_written_as_it_is() -> None:
+    """CEL knows no pairs of escapes: with one, what all pods use would be 0."""
+    key = "\N{GRINNING FACE}"
+    selector = {"matchLabels": {key: "x"}}
+    found = usage_of(("a", {"usage": {"cpu": {"constant": "1"}}, "podSelector": selector}, None))
+    assert f'pod.metadata.labels["{key}"]' in str(found)
+
+
 def test_without_usage_there_is_no_object() -> None:
     assert usage_of(("a", {"run": {"duration": {"fixed": "1s"}}}, None)) is None
     assert usage_of(("a", {"usage": {"cpu": {"constant": "1"}}}, [])) is None

@@ -104,7 +104,8 @@ class KwokObjects:
         answer = await self._client.request(
             "PATCH",
             f"{_PATHS[kind]}/{name}",
-            params={"fieldManager": _MANAGER, "force": "true"} if known is None else {},
+            # Not forced: somebody may have made one of that name since we looked.
+            params={"fieldManager": _MANAGER} if known is None else {},
             body=body if known is None else _replacing(known, body),
             content_type=APPLY if known is None else JSON_PATCH,
             accept=ACCEPT_METADATA,

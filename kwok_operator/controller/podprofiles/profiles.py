@@ -172,10 +172,10 @@ class Profiles:
         asks = any(p.spec and p.spec.namespace_selector for p in stored.values())
         await (self._namespaces.start() if asks else self._namespaces.stop())
         ranked = sorted(self._profiles(stored), key=lambda profile: profile.rank)
-        compiled = {
-            profile.name: compile_profile(profile, above=ranked[:place])
-            for place, profile in enumerate(ranked)
-        }
+        compiled: dict[str, Compiled] = {}
+        for place, profile in enumerate(ranked):
+            compiled[profile.name] = compile_profile(profile, above=ranked[:place])
+            await asyncio.sleep(0)  # a hundred profiles take a second, and others run in between
         lacking = await self._keep(stored, ranked, compiled)
         self._leftovers = bool(stored)
         for profile in stored.values():
@@ -210,6 +210,7 @@ class Profiles:
                 lacking[name] += await self._apply(manifest, owners, stages)
             if not stages.others_for_pods:
                 lacking[name].append(NO_DEFAULT_STAGES)
+            await asyncio.sleep(0)
         await self._sweep(STAGE_KIND, stages, wanted)
         users = {
             p.name: stored[p.name].uid for p in ranked if p.spec.usage.cpu or p.spec.usage.memory

@@ -24,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final, Literal, Protocol
 
+from kwok_operator.constants import KIND
 from kwok_operator.errors import ConflictError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON, MERGE_PATCH, KubeClient
 
@@ -136,9 +137,9 @@ class Recorder:
         self._work = asyncio.Event()
 
     def emit(self, subject: Subject, kind: EventType, reason: str, message: str) -> None:
-        """Says something about a group or a ConfigMap, and logs it."""
+        """Says something about a group, a profile or a ConfigMap, and logs it."""
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
-        what = "configmap" if reference["kind"] == "ConfigMap" else "group"
+        what = "group" if reference["kind"] == KIND else reference["kind"].lower()
         logger.log(level, "%s: %s=%s %s", reason, what, subject.name, message)
         now = self._clock()
         story = self._story(reference["uid"], now)
@@ -272,7 +273,7 @@ class Recorder:
 def event_name(reference: dict[str, str], kind: str, reason: str, message: str) -> str:
     """The name of the Event that says this: the same for the same words about the same object."""
     said = json.dumps([reference["uid"], kind, reason, message])
-    return f"{reference['name'][:200]}.{sha256(said.encode()).hexdigest()[:16]}"
+    return f"{reference['name'][:200].rstrip('-.')}.{sha256(said.encode()).hexdigest()[:16]}"
 
 
 def _event(record: _Record) -> dict[str, Any]:

@@ -167,6 +167,9 @@ class _Stages:
 
     def all(self) -> list[Manifest]:
         found = [*self._pending(), *self._running()]
+        if found:
+            # Also for what crashed by an earlier state of the profile.
+            found.append(self._restart())
         if self._spec.termination.delay is not None:
             found += self._terminate()
         return found
@@ -180,9 +183,7 @@ class _Stages:
             found.append(self._hold())
         start = self._spec.start
         if start.delay is not None or start.init_containers or self._readies_late:
-            found.append(self._start(fresh))
-        if start.init_containers:
-            found.append(self._init())
+            found += [self._start(fresh), self._init()]
         return found
 
     def _start(self, fresh: list[Expression]) -> Manifest:
@@ -230,8 +231,6 @@ class _Stages:
         if self._lives.run is not None:
             found.append(self._succeed())
         found += [self._fail(position, failure) for position, failure in self._ending]
-        if any(failure.type is not FailureType.EVICTED for _, failure in self._ending):
-            found.append(self._restart())
         return found
 
     def _state(self) -> list[Expression]:

@@ -209,6 +209,8 @@ class Lives:
 
     def jq_init(self, position: str) -> str:
         """Milliseconds that the init container at a position runs."""
+        if not self.inits:
+            return "0"
         last = len(self.inits) - 1
         chosen = "".join(
             f"if $i == {i} then {self._jq_init(table)} else "

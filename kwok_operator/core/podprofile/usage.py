@@ -182,4 +182,5 @@ def _label(key: str, operator: str, values: Sequence[str]) -> str:
 
 
 def _text(value: str) -> str:
-    return json.dumps(value)
+    # As it is: of two escapes for one character CEL makes no text.
+    return json.dumps(value, ensure_ascii=False)
