@@ -19,6 +19,7 @@ from typing import Any, Final
 from kwok_operator.constants import (
     INSTANCE_TYPE_LABEL,
     NODE_GROUP_LABEL,
+    REHEARSED_LABEL,
     REQUESTED_AT_ANNOTATION,
     ZONE_LABEL,
 )
@@ -103,8 +104,10 @@ def pod(
     scheduled = _condition(status, "PodScheduled")
     phase, node_name = _text(status.get("phase")) or "Pending", _text(spec.get("nodeName"))
     if before is None:
+        whose = workload(metadata)
         before = PodState(
-            workload=workload(metadata),
+            workload=whose,
+            rehearsed=_rehearsed(metadata, whose),
             created=clock.at(metadata.get("creationTimestamp"), seen=seen),
             requests=requests(spec),
             priority=_whole(spec.get("priority")),
@@ -143,6 +146,12 @@ def workload(metadata: Mapping[str, Any]) -> str:
             return f"{kind}/{namespace}/{name}"
     prefix = _text(metadata.get("generateName")).rstrip("-")
     return f"Pod/{namespace}/{prefix or _text(metadata.get('name'))}"
+
+
+def _rehearsed(metadata: Mapping[str, Any], told: str) -> str:
+    """The workload of the scenario, unless its name is what `told` ends with."""
+    name = as_texts(metadata.get("labels")).get(REHEARSED_LABEL, "")
+    return "" if told.rpartition("/")[2] == name else name
 
 
 def group(body: Mapping[str, Any]) -> GroupState:
@@ -193,7 +202,9 @@ def job(
 ) -> Mapping[str, Any]:
     metadata, spec, status = _parts(body)
     created = clock.at(metadata.get("creationTimestamp"), seen=seen)
+    whose = _rehearsed(metadata, _text(metadata.get("name")))
     return {
+        **({"rehearsed": whose} if whose else {}),
         "created": before["created"] if before else created,
         "wanted": _whole(spec.get("completions"), otherwise=1),
         "succeeded": _whole(status.get("succeeded")),

@@ -68,6 +68,8 @@ class PodState:
     reason: str = ""
     disrupted: str = ""
     """The reason of its condition DisruptionTarget."""
+    rehearsed: str = ""
+    """The workload of the scenario that it is of, where its object has another name."""
 
 
 @dataclass(frozen=True, slots=True)
