@@ -31,7 +31,8 @@ meanwhile, when it is over, what must have come of it. It is checked whole befor
 what is wrong goes to standard error, as FILE:LINE: SENTENCE. It takes the time that it takes:
 nothing makes a cluster's clock go faster.
 
-Exit code 0: all that is expected holds; 1: something doesn't; 2: it can't be played.
+Exit code 0: all that is expected holds; 1: something doesn't, the run broke off, or what it made
+could not all be taken away; 2: it can't be played; 130: it was interrupted.
 """
 
 
@@ -127,11 +128,11 @@ def _clear(flags: argparse.Namespace) -> int:
 
 
 def _play(scenario: Scenario, settings: RehearseSettings) -> int:
-    from kwok_operator.controlplane import ControlPlaneError
     from kwok_operator.core.rehearsal.verdict import summary as judgement
     from kwok_operator.rehearsal.progress import screen
-    from kwok_operator.rehearsal.runner import rehearse
+    from kwok_operator.rehearsal.runner import LeftBehindError, rehearse
 
+    left = None
     folder = settings.output or Path(f"{scenario.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
         with screen(sys.stderr, complain, environ=os.environ) as (tell, show):
@@ -145,9 +146,10 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
                     show=show,
                 )
             )
-    except (KwokOperatorError, ControlPlaneError, OSError) as error:
-        for line in f"kwok-operator: {error}".splitlines():
-            complain(line)
+    except LeftBehindError as error:
+        found, left = error.judged, error
+    except (KwokOperatorError, OSError) as error:
+        _complain_of(error)
         return 2
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain("kwok-operator: interrupted before it had begun")
@@ -155,9 +157,16 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
     for line in judgement(found):
         print(line)
     print(f"written: {folder}")
+    if left is not None:
+        _complain_of(left)
     if found.end.reason == "interrupted":
         return 130
-    return 0 if found.passed else 1
+    return 0 if found.passed and left is None else 1
+
+
+def _complain_of(error: Exception) -> None:
+    for line in f"kwok-operator: {error}".splitlines():
+        complain(line)
 
 
 def checked(settings: RehearseSettings) -> ScenarioFile:

@@ -225,7 +225,10 @@ async def borrow(
     keep: bool,
     tell: Tell,
 ) -> AsyncIterator[None]:
-    """Checked, claimed, with `manifests` in it; then without them. Raises KwokOperatorError."""
+    """Checked, claimed, with `manifests` in it; then without them. Raises KwokOperatorError, also
+    where all went well but something is left.
+    """
+    failing = True
     await cluster.check([m for m in manifests if m["kind"] == "CustomResourceDefinition"])
     try:
         await to_its_end(cluster.claim())
@@ -235,16 +238,20 @@ async def borrow(
     try:
         await cluster.install(manifests)
         yield
+        failing = False
     finally:
         if keep:
             tell("what was made stays; `kwok-operator rehearse --clear` takes it away")
-        else:
-            await clear(clearing, Turn, tell=tell)
+        elif not await clear(clearing, Turn, tell=tell) and not failing:
+            raise BorrowedClusterError(
+                "the cluster is not as it was before; `kwok-operator rehearse --clear` takes away"
+                " what is left, which is told above"
+            )
 
 
-async def clear(clearing: Clearing, turns: Iterable[Turn], *, tell: Tell) -> None:
-    """What is left, and why, is told. An interrupt comes too late for it."""
-    await to_its_end(_clear(clearing, turns, tell=tell))
+async def clear(clearing: Clearing, turns: Iterable[Turn], *, tell: Tell) -> bool:
+    """Whether nothing is left; what is, and why, is told. An interrupt comes too late for it."""
+    return await to_its_end(_clear(clearing, turns, tell=tell))
 
 
 async def _clear(clearing: Clearing, turns: Iterable[Turn], *, tell: Tell) -> bool:

@@ -50,6 +50,14 @@ _ASK_SECONDS: Final = 1.0
 """Between two questions of a condition that only the cluster can answer."""
 
 
+class LeftBehindError(KwokOperatorError):
+    """The run has its verdict and its files; what it made could not all be taken away."""
+
+    def __init__(self, reason: KwokOperatorError, judged: Judged) -> None:
+        super().__init__(str(reason))
+        self.judged = judged
+
+
 class _Died(KwokOperatorError):
     """The run can't go on; the sentence says why."""
 
@@ -65,7 +73,7 @@ async def rehearse(
 ) -> Judged:
     """Plays the scenario; its files are in `folder` then. Without `show` its progress is told.
 
-    Raises KwokOperatorError and ControlPlaneError where it could not begin.
+    Raises LeftBehindError once it has ended, KwokOperatorError where it could not begin.
     """
     logs = (folder / "logs").absolute()  # programs run in the folder of the scenario
     with outputs.begun(folder):
@@ -73,6 +81,8 @@ async def rehearse(
             for old in logs.glob(f"*{ShimCalls.SUFFIX}"):
                 old.unlink()  # of a run before, in the same folder
         path = folder / outputs.RECORDING
+        run: Rehearsal | None = None
+        left: KwokOperatorError | None = None
         with cancelled_by_signals():
             try:
                 async with stage(
@@ -86,13 +96,17 @@ async def rehearse(
                             tell(f"starting {process.name}")
                             await ready.start(process)
                     shown = show or in_lines(tell)
-                    await Rehearsal(ready, scenario, path, tell=tell, show=shown).play()
+                    run = Rehearsal(ready, scenario, path, tell=tell, show=shown)
+                    await run.play()
                     tell("clearing up")
-            except asyncio.CancelledError:
-                if not path.exists():
+            except (asyncio.CancelledError, KwokOperatorError) as error:
+                if run is None or not run.ended:
                     raise
+                left = error if isinstance(error, KwokOperatorError) else None
         found = outputs.judge(path)
         outputs.write(found, folder)
+        if left is not None:
+            raise LeftBehindError(left, found) from left
         return found
 
 
@@ -131,6 +145,8 @@ class Rehearsal:
         """When the cluster last gave an answer."""
         self._busy = 0
         """How many things of the scenario are still to be done."""
+        self.ended = False
+        """Whether the recording is whole."""
         self._unplayed = {n: step.action for n, step in enumerate(scenario.timeline)}
         """Steps that haven't begun."""
 
@@ -158,6 +174,7 @@ class Rehearsal:
             self._calls.look()
             course.write(EndLine(course.now(), reason, detail))
             course.close()
+            self.ended = True
 
     @asynccontextmanager
     async def _meanwhile(self) -> AsyncIterator[None]:

@@ -198,6 +198,9 @@ def test_a_bare_pod_says_whose_it_is() -> None:
 def test_figures_know_the_objects_of_a_workload() -> None:
     one = workload(kind="Job", count=4)
     told = [f"Job/default/{object_name(one, number)}" for number in range(4)]
-    assert all(is_workload("web", each) and is_workload("job/web", each) for each in told)
-    assert not any(is_workload("we", each) or is_workload("web-0009", each) for each in told)
-    assert [is_workload("web-0002", each) for each in told].count(True) == 1
+    for wanted in ("web", "job/web", "Job/default/web"):
+        assert all(is_workload(wanted, each, "web") for each in told)
+    for wanted in ("we", "web-0009", "deployment/web"):
+        assert not any(is_workload(wanted, each, "web") for each in told)
+    assert [is_workload("web-0002", each, "web") for each in told].count(True) == 1
+    assert not is_workload("web", "Deployment/default/web-2024"), "only its name looks so"

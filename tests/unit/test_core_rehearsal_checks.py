@@ -38,7 +38,8 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         {"at": 6, "start": "ca"},
     ]
     queue = {"name": "queue", "kind": "Job", "count": 6, "each": 3, "pods": {"cpu": 1}}
-    found = checked(scenario(processes=[CA], workloads=[WEB, queue], timeline=steps))
+    workloads = [WEB, WEB | {"name": "web-2024"}, queue]
+    found = checked(scenario(processes=[CA], workloads=workloads, timeline=steps))
     assert found.findings == ()
 
 
@@ -77,7 +78,7 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "did you mean default?",
         ),
         (
-            {"workloads": [WEB, WEB | {"name": "web-12"}]},
+            {"workloads": [WEB | {"each": 1, "count": 20}, WEB | {"name": "web-0012"}]},
             "workloads[1].name",
             "is an object of web",
         ),

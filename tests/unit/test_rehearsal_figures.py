@@ -305,6 +305,24 @@ def test_a_workload_has_three_names(wanted: str, told: str, holds: bool) -> None
     assert figure(run(line), "pods.pending", FigureScope(workload=wanted)) == holds
 
 
+def test_a_workload_has_the_pods_and_jobs_that_were_made_for_it_and_no_others() -> None:
+    owners = {"queue-0000": "queue", "queue-0001": "queue", "queue-2024": ""}
+    lines = [
+        line
+        for name, rehearsed in owners.items()
+        for line in (
+            pod(1, name, created=1, workload=f"Job/ns/{name}", rehearsed=rehearsed),
+            ObjectLine(1, f"Job/ns/{name}", {"wanted": 1, "created": 1, "rehearsed": rehearsed}),
+        )
+    ]
+    lines.append(ObjectLine(9, "Job/ns/queue-0000", {"wanted": 1, "succeeded": 1}))
+    queue, other = FigureScope(workload="queue"), FigureScope(workload="queue-2024")
+    found = run(*lines)
+    assert figure(found, "pods.pending", queue) == 2
+    assert figure(found, "pods.pending", other) == 1
+    assert figure(found, "gangs.completionSeconds.p50", queue) == 8
+
+
 def test_reasons_of_the_scheduler_are_taken_apart() -> None:
     message = (
         "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint {a: b}. "

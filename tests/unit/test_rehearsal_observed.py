@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.constants import REHEARSED_LABEL
 from kwok_operator.core.rehearsal import observed
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.recording import NodeState, PodState
@@ -80,6 +81,18 @@ def test_pods_belong_to_what_people_wrote() -> None:
     assert observed.workload({"namespace": "shop", "name": "a-1", "generateName": "a-"}) == (
         "Pod/shop/a"
     )
+
+
+def test_pods_and_jobs_say_of_which_workload_of_the_scenario_they_are() -> None:
+    def told(job: str, **labels: str) -> tuple[str, str]:
+        owner = {"kind": "Job", "name": job, "controller": True}
+        own = {"metadata": {"name": job, "namespace": "shop", "labels": labels}}
+        of_pod = seen(pod() | {"metadata": {**own["metadata"], "ownerReferences": [owner]}}, 1)
+        of_job = observed.job(own, before=None, seen=1, clock=BEGAN)
+        return of_pod.rehearsed, str(of_job.get("rehearsed", ""))
+
+    assert told("queue-0001", **{REHEARSED_LABEL: "queue"}) == ("queue", "queue")
+    assert told("queue", **{REHEARSED_LABEL: "queue"}) == told("queue-2024") == ("", "")
 
 
 def seen_node(body: dict[str, Any], at: float, before: NodeState | None = None) -> NodeState:

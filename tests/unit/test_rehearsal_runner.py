@@ -9,6 +9,7 @@
 - a terminal that is closed is an interrupt, unless nohup is before it
 - nobody who reads standard error is no reason to leave work undone
 - processes are ended all at once: none waits until another has done what it does at its end
+- what could not be taken away is told, beside the verdict, and never instead of why a run failed
 - a cluster of others is cleared up also if the interrupt comes while it is claimed or cleared up
 """
 
@@ -27,6 +28,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.validate import complain
+from kwok_operator.controlplane.errors import ClusterError
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.verdict import Judged
 from kwok_operator.errors import SettingsError
@@ -43,6 +45,7 @@ from kwok_operator.rehearsal.recorder import (
     PODS_PATH,
     RunRecorder,
 )
+from kwok_operator.rehearsal.refusals import BorrowedClusterError
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.signals import cancelled_by_signals
@@ -119,6 +122,7 @@ class _Borrowed:
         self.at = at
         self.reached = asyncio.Event()
         self.done: list[str] = []
+        self.left: list[str] = []
 
     async def check(self, crds: Any) -> None:
         pass
@@ -131,13 +135,23 @@ class _Borrowed:
 
     async def clear(self, turns: Any) -> list[str]:
         await self._do("clear")
-        return []
+        return self.left
 
     async def _do(self, what: str) -> None:
         if what == self.at:
             self.reached.set()
             await asyncio.sleep(0.01)
         self.done.append(what)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_cluster_that_is_not_as_it_was_is_told_but_not_instead_of_why(failed: bool) -> None:
+    cluster: Any = _Borrowed("")
+    cluster.left = ["Node a-1"]
+    with pytest.raises(SettingsError if failed else BorrowedClusterError):
+        async with borrow(cluster, [], clearing=cluster, keep=False, tell=print):
+            if failed:
+                raise SettingsError("apply[0]: can't be applied")
 
 
 @pytest.mark.parametrize("at", ["claim", "clear"])
@@ -210,6 +224,21 @@ async def play(stage: Stage, **fields: Any) -> Judged:
 
 async def end_of(stage: Stage) -> str:
     return (await play(stage)).end.reason
+
+
+async def test_what_could_not_be_taken_away_costs_no_verdict(
+    stage: tuple[FakeApiServer, Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def stays(*_: Any, **__: Any) -> AsyncIterator[Stage]:
+        yield stage[1]
+        raise ClusterError("deleting cluster it: it stays")
+
+    monkeypatch.setattr(runner, "stage", stays)
+    with pytest.raises(runner.LeftBehindError, match="it stays") as raised:
+        await play_into(tmp_path)
+    assert raised.value.judged.passed
+    assert (tmp_path / outputs.VERDICT).exists()
 
 
 async def test_what_is_there_before_the_run_is_there_always(

@@ -1,6 +1,7 @@
 """`kwok-operator rehearse --check` and `--schema`, and the scenarios that come along.
 
 - the scenarios in deploy/scenarios are right, short, and say what they teach
+- what could not be taken away is told behind the verdict, and the exit code is 1
 - what is wrong goes to standard error with file and line, and the exit code is 2
 - the schema takes what is right, and refuses what the models refuse
 - files, folders, kustomizations and programs are found as the scenario's file sees them; a circle,
@@ -17,9 +18,12 @@ import yaml
 from kwok_operator.cli.main import main
 from kwok_operator.core.rehearsal.autoscaler import FAST, autoscaler_flags
 from kwok_operator.core.rehearsal.surroundings import UnusableReferenceError
+from kwok_operator.errors import KwokOperatorError
 from kwok_operator.models.process import ClusterAutoscaler
+from kwok_operator.rehearsal import runner
 from kwok_operator.rehearsal.surroundings import LocalSurroundings
 from tests.fakes.jsonschema import refusals
+from tests.fakes.rehearsed import judge, run
 from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, scenario
 
@@ -133,6 +137,18 @@ def test_an_output_that_can_t_be_written_is_told_before_anything_starts(
     assert main(["rehearse", f"--output={tmp_path / place}", str(SMOKE)]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert str(tmp_path / place) in said and "--output" in said
+
+
+def test_what_was_left_behind_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def played(*_: Any, **__: Any) -> None:
+        raise runner.LeftBehindError(KwokOperatorError("it stays"), judge(run()))
+
+    monkeypatch.setattr(runner, "rehearse", played)
+    assert main(["rehearse", f"--output={tmp_path}", str(SMOKE)]) == 1
+    said = capsys.readouterr()
+    assert "passed" in said.out and "it stays" in said.err
 
 
 def test_the_fast_flags_are_those_of_the_docs() -> None:

@@ -89,18 +89,19 @@ def planned_arrivals(scenario: Scenario) -> str:
 def recorded_facts(recording: RecordingReader, scenario: Scenario) -> tuple[dict[str, float], str]:
     """When the first pods of each workload came on the average, and a digest of the beginning."""
     created: dict[str, list[float]] = {workload.name: [] for workload in scenario.workloads}
-    owners: dict[str, str | None] = {}
+    owners: dict[tuple[str, str], str | None] = {}
     seen: set[str] = set()
     start: dict[str, int] = {}
     for line in recording.lines():
         match line:
             case PodLine(state=PodState() as state) if line.name not in seen:
                 seen.add(line.name)
-                if state.workload not in owners:
-                    owners[state.workload] = next(
-                        (name for name in created if is_workload(name, state.workload)), None
+                whose = state.workload, state.rehearsed
+                if whose not in owners:
+                    owners[whose] = next(
+                        (name for name in created if is_workload(name, *whose)), None
                     )
-                if owner := owners[state.workload]:
+                if owner := owners[whose]:
                     created[owner].append(state.created)
             case GroupLine(state=GroupState() as group) if line.t < _BEGINNING:
                 start.setdefault(line.name, group.target)

@@ -15,7 +15,7 @@ from kwok_operator.core.rehearsal.applied import Known, look_at, pools_that_lack
 from kwok_operator.core.rehearsal.arrivals import last_arrival
 from kwok_operator.core.rehearsal.autoscaler import GIVEN_FLAGS
 from kwok_operator.core.rehearsal.figurechecks import figure_checks
-from kwok_operator.core.rehearsal.manifests import object_name
+from kwok_operator.core.rehearsal.manifests import is_object_of
 from kwok_operator.core.rehearsal.problems import problem, unknown
 from kwok_operator.core.rehearsal.scenariofile import ScenarioFile
 from kwok_operator.core.rehearsal.surroundings import Surroundings, UnusableReferenceError
@@ -118,10 +118,8 @@ def _names(scenario: Scenario) -> Iterator[FieldProblem]:
 
 def _numbered_as(name: str, scenario: Scenario) -> str:
     """The workload that has an object of this name, though it is called otherwise."""
-    stem, _, digits = name.rpartition("-")
-    if not (stem and digits.isdigit()):
-        return ""
-    return next((each.name for each in scenario.workloads if each.name == stem), "")
+    others = (each for each in scenario.workloads if each.name != name)
+    return next((each.name for each in others if is_object_of(each, name)), "")
 
 
 def _sizes(scenario: Scenario) -> Iterator[FieldProblem]:
@@ -232,11 +230,14 @@ def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
         if target is not None:
             word, _, name = target.what.partition("/")
             here = _of_kind(_KINDS.get(word.lower(), ""), target.namespace, scenario, known)
-            if here is not None and not _is_there(name, *here):
+            if here is None:
+                continue
+            names, own = here
+            if name not in names and not any(is_object_of(each, name) for each in own):
                 what = f"{word} of namespace {target.namespace}"
                 if _KINDS[word.lower()] in _OF_NO_NAMESPACE:
                     what = word
-                yield unknown((*path, step.action, "what"), what, here[0], value=name)
+                yield unknown((*path, step.action, "what"), what, names, value=name)
 
 
 def _in(path: Path, what: str, known: object, name: str) -> Iterator[FieldProblem]:
@@ -248,7 +249,7 @@ def _in(path: Path, what: str, known: object, name: str) -> Iterator[FieldProble
 def _of_kind(
     kind: str, namespace: str, scenario: Scenario, known: Known
 ) -> tuple[set[str], list[ScenarioWorkload]] | None:
-    """Names, and workloads of several objects; None for kinds that aren't known here."""
+    """Names, and workloads whose objects these are; None for kinds that aren't known here."""
     if not kind:
         return None
     names = {
@@ -264,16 +265,7 @@ def _of_kind(
         and workload.kind is not WorkloadKind.PODS
     ]
     names |= {workload.name for workload in own if workload.objects == 1}
-    return names, [workload for workload in own if workload.objects > 1]
-
-
-def _is_there(name: str, names: set[str], several: list[ScenarioWorkload]) -> bool:
-    digits = name.rpartition("-")[2]
-    number = int(digits) if digits.isdecimal() and len(digits) < 9 else -1
-    return name in names or any(
-        0 <= number < workload.objects and object_name(workload, number) == name
-        for workload in several
-    )
+    return names, own
 
 
 def _traces(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:

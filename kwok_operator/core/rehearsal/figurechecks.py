@@ -11,6 +11,7 @@ from typing import Final
 from kwok_operator.core.groupcheck import FieldProblem
 from kwok_operator.core.rehearsal.applied import Known
 from kwok_operator.core.rehearsal.figures import FIGURES
+from kwok_operator.core.rehearsal.manifests import is_object_of
 from kwok_operator.core.rehearsal.problems import problem, unknown
 from kwok_operator.core.words import names_in_words, shown
 from kwok_operator.core.yamltext import Path
@@ -68,7 +69,7 @@ def _of_what_is_there(
         return
     names = {workload.name for workload in scenario.workloads}
     name = of.workload.rpartition("/")[2]
-    if name not in names and name.rpartition("-")[0] not in names:
+    if name not in names and not any(is_object_of(each, name) for each in scenario.workloads):
         what = "workload of this scenario"
         yield unknown((*path, "workload"), what, names, value=of.workload)
 

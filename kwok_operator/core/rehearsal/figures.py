@@ -6,7 +6,6 @@ Expectations, verdict, report and diff know figures by these names. A figure is 
 was nothing to measure: no pod that could have waited, no node with a price.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,16 +17,17 @@ from kwok_operator.core.rehearsal.measures import HOUR, PERCENTILES, Level, Rati
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "gone")
 NODE_LEVELS: Final = ("total", "ready", "notReady", "cordoned", "deleting")
 RESOURCES: Final = ("cpu", "memory")
-_NUMBER: Final = re.compile("-[0-9]{4,}$")
 
 
 class Place(NamedTuple):
-    """Where a thing belongs, as far as it does; `workload` is Kind/namespace/name."""
+    """Where a thing belongs, as far as it does; `workload` is Kind/namespace/name, `rehearsed` the
+    scenario's workload, where that is called otherwise."""
 
     workload: str = ""
     namespace: str = ""
     group: str = ""
     zone: str = ""
+    rehearsed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FigureScope:
             (not self.namespace or self.namespace == place.namespace)
             and (not self.group or self.group == place.group)
             and (not self.zone or self.zone == place.zone)
-            and (not self.workload or is_workload(self.workload, place.workload))
+            and (not self.workload or is_workload(self.workload, place.workload, place.rehearsed))
         )
 
     @property
@@ -57,15 +57,15 @@ class FigureScope:
         return ", ".join(f"{key} {value}" for key, value in self.by.items())
 
 
-def is_workload(wanted: str, told: str) -> bool:
+def is_workload(wanted: str, told: str, rehearsed: str = "") -> bool:
     """Whether Kind/namespace/name is what somebody calls `web` or `deployment/web`.
 
-    Of a workload of several objects they have numbers behind its name: `web-0007` is of `web`.
+    `web-0007` is where it was made for the workload `web` of the scenario, as `rehearsed` says.
     """
     kind, _, rest = told.partition("/")
     name = rest.partition("/")[2]
     parts = wanted.split("/")
-    if parts[-1] not in (name, _NUMBER.sub("", name)):
+    if parts[-1] not in (name, rehearsed or name):
         return False
     if len(parts) > 1 and parts[0].casefold() != kind.casefold():
         return False

@@ -210,7 +210,8 @@ class ClusterLedger:
                 self._end_gang(line.name, self._gangs.pop(line.name), t)
             return
         if gang is None:
-            place = Place(workload=line.name, namespace=_namespace(line.name))
+            rehearsed = line.state.get("rehearsed", "")
+            place = Place(line.name, _namespace(line.name), rehearsed=rehearsed)
             gang = self._gangs[line.name] = _Gang(place, line.state.get("created", t))
             for tally in self.tallies(place):
                 tally.gangs.begin(line.name, gang.since)

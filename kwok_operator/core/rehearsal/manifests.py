@@ -15,6 +15,7 @@ from kwok_operator.models.workload import PodsOfWorkload, ScenarioWorkload, Work
 APP_LABEL: Final = "app"
 _IMAGE: Final = "none"
 _DIGITS: Final = 4
+_MOST_DIGITS: Final = 9
 
 Manifest = dict[str, Any]
 
@@ -24,6 +25,13 @@ def object_name(workload: ScenarioWorkload, number: int) -> str:
     if workload.objects == 1 and workload.kind is not WorkloadKind.PODS:
         return workload.name
     return f"{workload.name}-{number:0{_DIGITS}d}"
+
+
+def is_object_of(workload: ScenarioWorkload, name: str) -> bool:
+    """Whether one of its objects has this name."""
+    digits = name.rpartition("-")[2]
+    number = int(digits) if digits.isdecimal() and len(digits) < _MOST_DIGITS else 0
+    return any(n < workload.objects and object_name(workload, n) == name for n in {0, number})
 
 
 def manifest(workload: ScenarioWorkload, number: int) -> Manifest:

@@ -108,7 +108,7 @@ class PodLedger:
         self._waited(pod, t)
 
     def _new(self, name: str, state: PodState, t: float) -> PodRecord:
-        place = Place(state.workload, name.partition("/")[0])
+        place = Place(state.workload, name.partition("/")[0], rehearsed=state.rehearsed)
         place = self._located(name, state, place)
         pod = self.live[name] = PodRecord(name, state, place, self._tallies(place))
         begun, over = state.created >= 0, state.phase in _ENDED

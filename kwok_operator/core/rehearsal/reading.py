@@ -265,6 +265,7 @@ def _pod(fields: _Fields, t: float) -> PodLine:
             why=state.text("why"),
             reason=state.text("reason"),
             disrupted=state.text("disrupted"),
+            rehearsed=state.text("rehearsed"),
         ),
     )
 
@@ -294,6 +295,8 @@ def _object_line(fields: _Fields, t: float) -> ObjectLine:
     told: dict[str, Any] = {key: state.count(key) for key in _COUNTS if key in state.told}
     if state.told.get("created") is not None:
         told["created"] = state.moment("created")
+    if whose := state.text("rehearsed"):
+        told["rehearsed"] = whose
     return ObjectLine(t, name, told | {"done": state.text("done")})
 
 
