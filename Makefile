@@ -69,15 +69,15 @@ tools: venv ## Find, download or build Kubernetes, etcd and kwok (once; 7 minute
 ##@ Run
 
 .PHONY: demo
-demo: venv ## Show the operator at work on a control plane of this machine
+demo: venv ## Show the operator at work, on a cluster on this machine
 	$(PYTHON) -m hack.demo
 
 .PHONY: cluster-up
-cluster-up: venv ## Create a control plane on this machine, and say how to use it
+cluster-up: venv ## Create a cluster on this machine, and print how to use it
 	$(PYTHON) -m kwok_operator.controlplane up
 
 .PHONY: cluster-down
-cluster-down: venv ## Delete it
+cluster-down: venv ## Delete that cluster
 	$(PYTHON) -m kwok_operator.controlplane down
 
 ##@ Check
@@ -87,7 +87,7 @@ test: venv tools lint types ## Check style and types, run the unit tests and the
 	$(call many,core,-m "core and not serial")
 
 .PHONY: test-all
-test-all: venv tools ## Run all other tests: the rest of e2e, faults, what needs a machine to itself
+test-all: venv tools ## Run all other tests: the rest of e2e, faults, tests that need the whole machine
 	$(PYTHON) -m kwok_operator.controlplane tools --set hack/tools/prometheus
 	$(PYTHON) -m kwok_operator.controlplane tools --set hack/tools/metrics-server
 	$(call many,rest,-m "not core and not serial" tests/e2e tests/chaos)
@@ -115,7 +115,7 @@ chaos: venv tools ## Run the fault tests at full length (CHAOS_SEED=, CHAOS_MINU
 	CHAOS_FULL=1 $(PYTHON) -m pytest -s --timeout=0 tests/chaos $(CHAOS_ARGS)
 
 .PHONY: bench
-bench: venv tools ## Measure time, memory and API calls beside the peers (CASES=, SIZES=, BENCH_ARGS=)
+bench: venv tools ## Measure time, memory and API calls, also of peers (CASES=, SIZES=, BENCH_ARGS=)
 	$(PYTHON) -m tests.bench $(CASES) $(if $(SIZES),--sizes $(SIZES)) $(BENCH_ARGS)
 
 ##@ Ship
@@ -138,7 +138,7 @@ deploy: venv ## Install into the cluster of your kubeconfig (IMG=, OVERLAY=defau
 	$(VENV)/bin/kwok-operator install --apply --overlay="$(OVERLAY)" --image="$(IMG)"
 
 .PHONY: undeploy
-undeploy: venv ## Remove what `make deploy` brought, with all groups and their nodes
+undeploy: venv ## Remove all objects of `make deploy`, with all groups and their nodes
 	$(VENV)/bin/kwok-operator uninstall --apply
 
 .PHONY: dist
@@ -146,7 +146,7 @@ dist: $(RELEASE_STAMP) ## Build the wheel and the source distribution into dist/
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PYTHON) -m build --outdir dist
 
 .PHONY: sbom
-sbom: $(RELEASE_STAMP) ## List what is in the image as CycloneDX JSON, in dist/
+sbom: $(RELEASE_STAMP) ## List the content of the image as CycloneDX JSON, in dist/
 	@rm -rf build/runtime && mkdir -p build dist
 	PYTHON=$(PYTHON) sh hack/image/build.sh build/runtime
 	$(PYTHON) -m cyclonedx_py environment build/runtime/bin/python --pyproject pyproject.toml \
@@ -154,7 +154,7 @@ sbom: $(RELEASE_STAMP) ## List what is in the image as CycloneDX JSON, in dist/
 	  --output-file dist/kwok-operator-$(VERSION).cdx.json
 
 .PHONY: audit
-audit: $(RELEASE_STAMP) ## Check pins and licences of what runs, and ask for known vulnerabilities
+audit: $(RELEASE_STAMP) ## Check pins, licences and known vulnerabilities of the dependencies
 	$(PYTHON) -m hack.audit --vulnerabilities
 
 $(RELEASE_STAMP): $(STAMP)
@@ -164,7 +164,7 @@ $(RELEASE_STAMP): $(STAMP)
 ##@ Change
 
 .PHONY: format
-format: venv ## Format the code, and fix what can be fixed
+format: venv ## Format the code, and fix style problems
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
@@ -184,6 +184,6 @@ protos: venv ## Write the shim's protobuf modules from their .proto files
 	$(PYTHON) -m hack.protos
 
 .PHONY: clean
-clean: ## Remove .venv and what tools left in the checkout (not the cache of control-plane tools)
+clean: ## Remove .venv and build files in the checkout (not the cache of control-plane tools)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The picture of a report for the README: its verdict and its first plots, drawn as the page does.
+"""The picture of a report in docs/rehearsals.md: verdict and first plots, as the page draws them.
 
 python -m hack.reportpicture RECORDING    write docs/img/rehearsal.svg
 

@@ -77,41 +77,41 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     nodes.add_argument(
         "--max-total-nodes",
         metavar="N",
-        help="most nodes that all groups together may have; what goes over it waits "
+        help="most nodes of all groups together; nodes beyond it wait "
         f"(default {DEFAULT_MAX_TOTAL_NODES})",
     )
     nodes.add_argument(
         "--provider-id-prefix",
         metavar="TEXT",
-        help='what stands before the node name in spec.providerID (default "kwok:"; some cloud '
-        'controllers insist on "kwok://")',
+        help='text before the node name in spec.providerID (default "kwok:"; some cloud '
+        'controllers require "kwok://")',
     )
     nodes.add_argument(
         "--cloud-seed",
         metavar="TEXT",
-        help="what the simulated clouds of groups without spec.cloud.seed draw from, beside their "
-        "names: another one gives another run (default: their names alone)",
+        help="seed of simulated clouds without spec.cloud.seed, beside the group's name; another "
+        "one gives another run (default: the name alone)",
     )
     sharing = parser.add_argument_group("sharing a cluster")
     sharing.add_argument(
         "--node-concurrency",
         metavar="N",
-        help="most nodes that are written at once, over all groups; fewer when the API server asks "
-        f"to slow down, and then slowly more again (default {DEFAULT_NODE_CONCURRENCY}; more is "
-        "hardly faster, fewer leaves more of the API server to others)",
+        help="most nodes to write at once, over all groups; fewer for a while after the API server "
+        f"asked to slow down (default {DEFAULT_NODE_CONCURRENCY}; more is hardly faster, fewer "
+        "leaves more of the API server to others)",
     )
     sharing.add_argument(
         "--max-qps",
         metavar="N",
-        help="most requests per second that write nodes, and the pods that go with them; may be a "
-        "fraction (default 0: as many as the API server takes)",
+        help="most requests per second that write nodes or delete their pods; may be a fraction "
+        "(default 0: as many as the API server takes)",
     )
     sources = parser.add_argument_group("templates and provider config")
     sources.add_argument(
         "--provider-config-namespace",
         metavar="NAMESPACE",
-        help="where ConfigMaps are read, those with templates too (default: the operator's own "
-        "namespace: $POD_NAMESPACE, else that of its service account or of its context). The "
+        help="namespace of the ConfigMaps with templates and the provider config (default: the "
+        "operator's own: $POD_NAMESPACE, else that of its service account or of its context). The "
         f"provider config itself is the ConfigMap {DEFAULT_PROVIDER_CONFIG}, unless "
         f"${PROVIDER_CONFIG_VARIABLE} names another",
     )
@@ -125,7 +125,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--resync-interval",
         metavar="SECONDS",
-        help="how often every group is looked at without a reason (default 300)",
+        help="how often every group is checked even without a change (default 300)",
     )
     running.add_argument("--log-format", metavar="text|json", help="default text")
     running.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
@@ -137,19 +137,19 @@ def _add_election_flags(election: Any) -> None:
         nargs="?",
         const="true",
         metavar="true|false",
-        help="work only while holding a Lease, so that of several replicas one works and the "
-        "others stand by; needs get, create and update on Leases (default false)",
+        help="work only while holding a Lease: one of several replicas works, the others stand by; "
+        "needs get, create and update on Leases (default false)",
     )
     election.add_argument(
         "--leader-elect-lease-duration",
         metavar="SECONDS",
-        help="how long the others wait for a leader that they hear nothing of (default 10)",
+        help="how long the others wait for a silent leader (default 10)",
     )
     election.add_argument(
         "--leader-elect-renew-deadline",
         metavar="SECONDS",
-        help="how long a leader goes on that can't renew its Lease; then it writes nothing any "
-        "more and ends (default 7)",
+        help="how long a leader works without renewing its Lease; then it stops writing and ends "
+        "(default 7)",
     )
     election.add_argument(
         "--leader-elect-retry-period",
@@ -159,13 +159,13 @@ def _add_election_flags(election: Any) -> None:
     election.add_argument(
         "--leader-elect-resource-name",
         metavar="NAME",
-        help=f"name of the Lease (default {DEFAULT_LEASE_NAME}). Its holder is $POD_NAME, else the "
-        "host's name, and some random characters",
+        help=f"name of the Lease (default {DEFAULT_LEASE_NAME}). Its holder is named $POD_NAME, "
+        "else the host's name, and some random characters",
     )
     election.add_argument(
         "--leader-elect-resource-namespace",
         metavar="NAMESPACE",
-        help="where the Lease is (default: the operator's own namespace)",
+        help="namespace of the Lease (default: the operator's own)",
     )
 
 

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _HELP: Final = """\
 Says whether B is better than A: plays both several times in turn, each run on a cluster of its own,
-and holds their figures against each other.
+and compares their figures.
 
   kwok-operator compare before.yaml after.yaml --runs 8
   kwok-operator compare deploy/scenarios/kubernetes-upgrade.yaml --check
   kwok-operator compare two-arms.yaml --fail-if 'pendingSeconds.p95 worse than 10%'
 
 A and B are two scenarios, or the two arms of one. Runs are played in pairs with the same seed in
-both arms. With the --output of a comparison that was broken off it goes on where that was.
+both arms. With the --output of an interrupted comparison, that comparison continues.
 
-Exit code 0: both arms hold what they expect, and no --fail-if holds; 1: not so; 2: it can't be
+Exit code 0: both arms hold what they expect, and no --fail-if holds; 1: otherwise; 2: it can't be
 played; 130: it was interrupted.
 """
 
@@ -38,7 +38,7 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
     """Declares it; `command` makes one of a name, a line and a text of help."""
     parser = command("compare", "play two scenarios several times, and say which is better", _HELP)
     parser.add_argument(
-        "scenarios", metavar="SCENARIO", nargs="*", help="a YAML file with arms, or two"
+        "scenarios", metavar="SCENARIO", nargs="*", help="one YAML file with arms, or two files"
     )
     parser.add_argument(
         "--runs",
@@ -53,7 +53,7 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--figures",
         metavar="NAME,...",
-        help="figures to compare (default: the usual ones, and those that both arms expect)",
+        help="figures to compare (default: the usual ones, and those in both arms' expectations)",
     )
     parser.add_argument(
         "--fail-if",
@@ -67,14 +67,14 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
         metavar="NAME=PATH",
         action="append",
         default=[],
-        help="where a program is that a scenario names; may be given more than once",
+        help="path of a program that a scenario names; may be given more than once",
     )
     parser.add_argument(
         "--no-repeat",
         action="store_true",
-        help="don't repeat runs in which the machine was busy with something else",
+        help="don't repeat runs in which other programs kept the machine busy",
     )
-    parser.add_argument("--check", action="store_true", help="check the scenarios only")
+    parser.add_argument("--check", action="store_true", help="only check the scenarios")
 
 
 def run(flags: argparse.Namespace) -> int:

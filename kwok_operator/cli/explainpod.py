@@ -31,16 +31,16 @@ from kwok_operator.models.podprofile import KwokPodProfileSpec
 from kwok_operator.settings import add_cluster_flags
 
 HELP: Final = """\
-Tells what a pod will do by its KwokPodProfile: when it starts, is Ready, ends, fails, and how.
+Predicts what a pod will do by its KwokPodProfile: when it starts, is Ready, ends, fails, and how.
 
-It is drawn as kwok draws it, so it can be told before it happens. Times count from when the pod is
-bound to a node; those in the cluster have whole seconds.
+The prediction uses the same draws as kwok. Times count from when the pod is bound to a node; those
+in the cluster have whole seconds.
 
-With --file no cluster is asked: a table tells what the Pods, StatefulSets and indexed Jobs in the
-files will do, or lines what the one pod will do that is named; a Job's as NAMESPACE/JOB-INDEX.
+With --file it needs no cluster: it prints a table for the Pods, StatefulSets and indexed Jobs in
+the files, or lines for the one pod that is named. A pod of a Job is named NAMESPACE/JOB-INDEX.
 
-Exit code 0: it was told; 1: there is no such pod, no profile holds for it, or something is wrong;
-2: a file can't be read.
+Exit code 0: printed; 1: the pod doesn't exist, no profile matches it, or something is wrong; 2: a
+file can't be read.
 
   kwok-operator explain-pod default/web-0
   kwok-operator explain-pod --file=batch.yaml
@@ -55,7 +55,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="file, directory, - for stdin: tell it from these; can be given several times",
+        help="file, directory, - for stdin: read these, no cluster; may be given more than once",
     )
     add_cluster_flags(parser.add_argument_group("which cluster"))
 

@@ -16,21 +16,20 @@ from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.settings import Values, add_cluster_flags
 
 IMPORT_HELP: Final = """\
-Reads a cluster, and writes a folder that brings its nodes and workloads into another one, as fake
-nodes and as pods that run nothing.
+Reads a cluster, and writes a folder with its nodes and workloads for another cluster, as groups of
+fake nodes and as pods that run nothing.
 
   kwok-operator import --context prod --output rehearsal/
   less rehearsal/ledger.md                               # what was left out or changed, and why
   kubectl --context laptop apply -k rehearsal/           # where the operator and kwok run
 
-Nothing is written to the cluster that is read. What decides scheduling and scaling is kept:
-requests, selectors, affinity, spread, tolerations, priorities, budgets. Environment, commands,
-Secrets, ConfigMaps, volumes' contents, images and service accounts are not, and are never asked
-for. It needs get and list on the kinds that it reads: deploy/import/ has the ClusterRole.
+The cluster is only read. The folder keeps what decides scheduling and scaling: requests, selectors,
+affinity, spread, tolerations, priorities, budgets. It never has environment, commands, Secrets,
+ConfigMaps, volumes' contents, images or service accounts. The account needs get and list on the
+kinds that are read: deploy/import/ has the ClusterRole.
 
-An output that ends in .tar.gz is one file to carry, unpacked with `tar xzf`. To import again
-replaces what an earlier import wrote; a folder with other files is refused. The same cluster gives
-the same bytes.
+An output that ends in .tar.gz is one file, unpacked with `tar xzf`. A new import replaces an
+earlier one; a folder with other files is refused. The same cluster gives the same bytes.
 
 Exit code 0: all went well; 1: something could not be read, the rest is there, and ledger.md says
 what is missing; 2: wrong flags, or no cluster.
@@ -51,7 +50,7 @@ def add_import_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most requests a second, one after the other; may be a fraction (default 10)",
     )
-    what = parser.add_argument_group("what is read")
+    what = parser.add_argument_group("what to read")
     what.add_argument(
         "--namespace",
         metavar="NAME",
@@ -64,21 +63,21 @@ def add_import_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="not the workloads of this namespace; may be given more than once",
+        help="leave out the workloads of this namespace; may be given more than once",
     )
-    result = parser.add_argument_group("what comes out")
+    result = parser.add_argument_group("what to write")
     result.add_argument(
         "--group-by",
         metavar="LABEL",
         action="append",
         default=[],
-        help="label whose value names a node's group, before those that clouds set; may be given "
-        "more than once, the first that a node has counts",
+        help="label or annotation whose value names a node's group, tried before those of clouds; "
+        "may be given more than once, the first that a node has counts",
     )
     result.add_argument(
         "--prices",
         metavar="FILE",
-        help="CSV or YAML with what an instance type costs per hour, in a zone or everywhere",
+        help="CSV or YAML with the price of an instance type per hour, in a zone or everywhere",
     )
     result.add_argument(
         "--keep-images", action="store_true", help="keep the names of images, which tell a lot"
@@ -86,14 +85,14 @@ def add_import_flags(parser: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--anonymize",
         action="store_true",
-        help="replace names by hashes, the same everywhere; the table of what was what is written "
-        "beside the output, not into it",
+        help="replace names by hashes, the same everywhere; the table that translates them back is "
+        "written beside the output, not into it",
     )
     result.add_argument(
         "--anonymize-table",
         metavar="FILE",
-        help="where that table is, or is to be (default: beside the output); one that is there "
-        "gives the same names again",
+        help="path of that table (default: beside the output); an existing table gives the same "
+        "names again",
     )
 
 

@@ -74,21 +74,21 @@ def add_install_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overlay",
         metavar="NAME",
-        help=f"what to install, besides the operator (default: {DEFAULT_OVERLAY}); see below",
+        help=f"the overlay to install, see below (default: {DEFAULT_OVERLAY})",
     )
     parser.add_argument(
         "--image",
         metavar="IMAGE",
-        help="image to run, where the cluster's nodes find it, such as "
+        help="image to run, from a registry that the cluster's nodes can reach, such as "
         "registry.example.com/kwok-operator:1.2.3",
     )
     parser.add_argument(
         "--force-conflicts",
         action="store_true",
-        help="take over fields that others have changed since",
+        help="take over fields that others changed",
     )
     parser.add_argument(
-        "--wait", action="store_true", help="return when the Deployments are available"
+        "--wait", action="store_true", help="wait until the Deployments are available"
     )
     _add_clusterapi_flag(parser, "install")
     _add_common_flags(parser)
@@ -96,7 +96,7 @@ def add_install_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_uninstall_flags(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `uninstall`."""
-    parser.add_argument("--apply", action="store_true", help="do it; nobody is asked")
+    parser.add_argument("--apply", action="store_true", help="delete, without a question")
     _add_clusterapi_flag(parser, "delete")
     _add_common_flags(parser)
 
@@ -107,8 +107,8 @@ def _add_clusterapi_flag(parser: argparse.ArgumentParser, verb: str) -> None:
         metavar="GROUP",
         nargs="?",
         const=DEFAULT_GROUP,
-        help=f"{verb} nothing but the CRDs of Cluster API that `run --clusterapi emulate` needs; "
-        f"those of a real Cluster API are left alone (default: {DEFAULT_GROUP})",
+        help=f"{verb} only the CRDs of Cluster API for `run --clusterapi emulate`; those of a real "
+        f"Cluster API are left alone (default: {DEFAULT_GROUP})",
     )
 
 
@@ -116,7 +116,7 @@ def _add_common_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        help=f"longest wait for one thing to be there, or gone (default {DEFAULT_TIMEOUT})",
+        help=f"longest wait for one object to appear or disappear (default {DEFAULT_TIMEOUT})",
     )
     add_cluster_flags(parser.add_argument_group("which cluster"))
 

@@ -34,15 +34,13 @@ kwok.x-k8s.io/node=fake. Then:
 _VALIDATE_HELP = """\
 Checks files as the operator and the API server would, without a cluster.
 
-FILEs are looked at together: a provider config finds its templates in another file. Known are
-ConfigMaps (a provider config, templates), KwokNodeGroups, KwokCapacityPools, KwokPodProfiles (what
-pods would do by them is told by `kwok-operator explain-pod`), and plain Nodes, which are taken for
-the templates of the config; and what `kwok-operator convert` knows. A directory means every .yaml,
-.yml and .json file in it, - means standard input.
+It reads KwokNodeGroups, KwokCapacityPools, KwokPodProfiles, ConfigMaps (a provider config,
+templates), plain Nodes (as templates of the config), and all that `kwok-operator convert` reads.
+All FILEs are read together: a provider config finds its templates in another file. A directory
+means every .yaml, .yml and .json file in it, - means standard input.
 
-The groups that would come out are printed; problems go to standard error, as FILE:LINE: SENTENCE.
-Exit code 0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to
-check.
+The resulting groups are printed. Problems go to standard error, as FILE:LINE: SENTENCE. Exit code
+0: no problems; 1: problems; 2: a file can't be read, or there is nothing to check.
 
   kwok-operator validate provider-config.yaml templates.yaml
   kubectl get configmaps -o yaml kwok-provider-config templates | kwok-operator validate -
@@ -50,26 +48,26 @@ check.
 
 
 _CONVERT_HELP = """\
-Prints the KwokNodeGroups that come of Cluster API's objects, as cluster-autoscaler would see them.
+Prints KwokNodeGroups for Cluster API's objects, as cluster-autoscaler would see them.
 
-FILEs are looked at together, as `kubectl get -o yaml` or Git has them: MachineDeployments,
-MachineSets and MachinePools, the infrastructure templates that they name, Clusters with their
-ClusterClasses, and CRDs of infrastructure providers. A directory means every .yaml, .yml and .json
-file in it, - means standard input.
+It reads MachineDeployments, MachineSets and MachinePools, the infrastructure templates that they
+name, Clusters with their ClusterClasses, and CRDs of infrastructure providers, as printed by
+`kubectl get -o yaml` or stored in Git. All FILEs are read together. A directory means every .yaml,
+.yml and .json file in it, - means standard input.
 
-What cluster-autoscaler would stumble over goes to standard error, as FILE:LINE: SENTENCE. Exit code
-0: all is fine; 1: there are problems; 2: a file can't be read, or there is nothing to convert.
-$CAPI_GROUP and $CAPI_SCALE_ZERO_DEFAULT_ARCH mean what they do for cluster-autoscaler.
+Problems for cluster-autoscaler go to standard error, as FILE:LINE: SENTENCE. Exit code 0: no
+problems; 1: problems; 2: a file can't be read, or there is nothing to convert. $CAPI_GROUP and
+$CAPI_SCALE_ZERO_DEFAULT_ARCH work as in cluster-autoscaler.
 
   kubectl get -A -o yaml machinedeployments,machinepools,awsmachinetemplates > fleet.yaml
   kwok-operator convert fleet.yaml | kubectl apply -f -
 """
 
 _SHIM_HELP = """\
-Serves cluster-autoscaler's externalgrpc protocol for the groups that have spec.autoscaling.
+Lets cluster-autoscaler scale the groups that have spec.autoscaling, over its protocol externalgrpc.
 
-It only reads groups and nodes, and writes a group's targetSize and scaleDown.nodesToDelete: the
-operator does the rest. In a terminal, with any cluster:
+The shim reads groups and nodes, and writes only a group's targetSize and scaleDown.nodesToDelete.
+The operator does the rest. In a terminal, with any cluster:
 
   kwok-operator shim --listen unix:/tmp/kwok.sock
   kwok-operator cloud-config --listen unix:/tmp/kwok.sock > cloud-config.yaml
@@ -77,29 +75,28 @@ operator does the rest. In a terminal, with any cluster:
 """
 
 _CLOUD_CONFIG_HELP = """\
-Prints what cluster-autoscaler needs to find the shim: the file for --cloud-config, with the flags
-that go with it as comments. Certificates are those of the client, as cluster-autoscaler finds them.
+Prints cluster-autoscaler's file for --cloud-config, which says where the shim is. Comments in it
+list the other flags. Give the paths of cluster-autoscaler's own certificates, not of the shim's.
 """
 
 _INSTALL_HELP = """\
-Puts the operator into a cluster: the CRDs, its namespace, its rights, its Deployment. The manifests
-come along with this program.
+Installs the operator into a cluster: the CRDs, its namespace, its rights, its Deployment. This
+program contains the manifests.
 
   kwok-operator install --dry-run | less
   kwok-operator install --apply --wait --image=registry.example.com/kwok-operator:1.2.3
   kwok-operator install --dry-run --overlay=ha | kubectl diff --filename=-
 
---apply uses server-side apply and prints a line for each object. To do it again changes nothing; to
-do it with a newer version upgrades. A namespace that is there already is left as it is. The kwok
-controller is not a part of it. All else, such as another namespace, is an overlay for kustomize.
+--apply uses server-side apply, and prints a line for each object. A second run changes nothing; a
+newer version upgrades. An existing namespace is left as it is. Install the kwok controller
+yourself. For other changes, such as another namespace, write an overlay for kustomize.
 """
 
 _UNINSTALL_HELP = """\
-Deletes what `kwok-operator install --apply` brought into a cluster, whichever the overlay: first
-the CRDs, and with them all groups and their nodes, last the namespace with all that is in it.
-Nobody is asked.
+Deletes all objects of `kwok-operator install --apply`, whichever the overlay: first the CRDs, and
+with them all groups and their nodes, last the namespace with everything in it. It doesn't ask.
 
-What was applied by others is left, and so is a namespace that was there before.
+Objects that others applied stay, and so does a namespace that existed before.
 """
 
 
@@ -277,8 +274,8 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog="kwok-operator",
-        description="Groups of fake Kubernetes nodes, kept at their size.",
-        epilog="kwok-operator COMMAND --help tells more.",
+        description="Keeps groups of fake Kubernetes nodes at their size, and rehearses with them.",
+        epilog="kwok-operator COMMAND --help explains a command.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -296,33 +293,31 @@ def _parser() -> argparse.ArgumentParser:
     of_run = variables.format(f"{ENV_PREFIX}MAX_TOTAL_NODES", "--max-total-nodes")
     of_shim = variables.format(f"{ENV_PREFIX}LISTEN", "--listen")
     overlays = installing.overlays_in_words()
-    of_install = "print the manifests of the operator, or apply them to a cluster"
+    of_install = "print the operator's manifests, or apply them to a cluster"
     config = "print the file for cluster-autoscaler's --cloud-config"
     run = command("run", "run the operator", _RUN_HELP, of_run)
     add_run_flags(run)
     add_clusterapi_flags(run)
-    shim.add_shim_flags(
-        command("shim", "let cluster-autoscaler drive the groups", _SHIM_HELP, of_shim)
-    )
+    shim.add_shim_flags(command("shim", "let cluster-autoscaler scale groups", _SHIM_HELP, of_shim))
     shim.add_listen_flags(command("cloud-config", config, _CLOUD_CONFIG_HELP))
-    check = command("validate", "check files before they are applied", _VALIDATE_HELP)
-    convert = command("convert", "make groups of Cluster API's objects", _CONVERT_HELP)
+    check = command("validate", "check files before you apply them", _VALIDATE_HELP)
+    convert = command("convert", "make groups from Cluster API's objects", _CONVERT_HELP)
     for each in (check, convert):
         each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
         add_discovery_flag(each)
-    of_import = "write a cluster's nodes and workloads as files for another cluster"
+    of_import = "copy a cluster's nodes and workloads into files for another cluster"
     importing.add_import_flags(command("import", of_import, importing.IMPORT_HELP))
-    of_record = "write what happens to a cluster's workloads as a trace"
+    of_record = "record the changes of a cluster's workloads as a trace"
     of_replay = "play a trace into a cluster"
     traces.add_record_flags(command("record", of_record, traces.RECORD_HELP))
     traces.add_replay_flags(command("replay", of_replay, traces.REPLAY_HELP))
     rehearsing.add_command(command)
     comparing.add_command(command)
     reports.add_commands(command)
-    of_explain = "tell what a pod of a profile will do"
+    of_explain = "predict what a pod of a profile will do"
     explainpod.add_flags(command("explain-pod", of_explain, explainpod.HELP))
     installing.add_install_flags(command("install", of_install, _INSTALL_HELP, overlays))
-    of_uninstall = "delete what install applied"
+    of_uninstall = "delete all objects of install"
     installing.add_uninstall_flags(command("uninstall", of_uninstall, _UNINSTALL_HELP))
     return parser
 

@@ -21,24 +21,23 @@ if TYPE_CHECKING:
     from kwok_operator.rehearsal.surroundings import LocalSurroundings
 
 REHEARSE_HELP: Final = """\
-Plays a scenario on a cluster of its own, and says whether what it expects holds.
+Plays a scenario on a cluster of its own, and says whether its expectations hold.
 
   kwok-operator rehearse --check deploy/scenarios/spot-storm.yaml
   kwok-operator rehearse --binary cluster-autoscaler=./ca deploy/scenarios/scale-up-and-down.yaml
 
-A scenario is a file: what is applied, which programs run, which pods arrive, what happens
-meanwhile, when it is over, what must have come of it. It is checked whole before anything starts;
-what is wrong goes to standard error, as FILE:LINE: SENTENCE. It takes the time that it takes:
-nothing makes a cluster's clock go faster.
+A scenario is a file: which objects are applied, which programs run, which pods arrive, which steps
+are done, when it ends, and what you expect. All of it is checked before anything starts; problems
+go to standard error, as FILE:LINE: SENTENCE. Time is real: ten minutes take ten minutes.
 
-Exit code 0: all that is expected holds; 1: something doesn't, the run broke off, or what it made
-could not all be taken away; 2: it can't be played; 130: it was interrupted.
+Exit code 0: all expectations hold; 1: one doesn't, the run broke off, or something that the run
+made could not be deleted; 2: the scenario can't be played; 130: interrupted.
 """
 
 
 def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
     """Declares it; `command` makes one of a name, a line and a text of help."""
-    what = "play a scenario, and say whether what it expects holds"
+    what = "play a scenario, and say whether its expectations hold"
     parser = command("rehearse", what, REHEARSE_HELP)
     parser.add_argument("scenario", metavar="SCENARIO", nargs="?", help="a YAML file")
     parser.add_argument(
@@ -51,22 +50,20 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
         metavar="NAME=PATH",
         action="append",
         default=[],
-        help="where a program is that the scenario names; may be given more than once",
+        help="path of a program that the scenario names; may be given more than once",
     )
-    parser.add_argument("--arm", metavar="NAME", help="which to play of a scenario that has arms")
+    parser.add_argument("--arm", metavar="NAME", help="the arm to play, in a scenario with arms")
     # $KUBECONFIG doesn't count: a rehearsal makes and deletes, where it was told to only.
-    which = parser.add_argument_group("which cluster, instead of one that is made")
+    which = parser.add_argument_group("an existing cluster, instead of a new one")
     which.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to use")
     which.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
-    parser.add_argument(
-        "--keep", action="store_true", help="leave the cluster as it is when all is over"
-    )
-    other = parser.add_argument_group("other than to play")
-    other.add_argument("--check", action="store_true", help="check the scenario only")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster as it is at the end")
+    other = parser.add_argument_group("instead of playing")
+    other.add_argument("--check", action="store_true", help="only check the scenario")
     other.add_argument(
         "--clear",
         action="store_true",
-        help="take away what a rehearsal has left in the cluster of --kubeconfig or --context",
+        help="delete what a rehearsal left in the cluster of --kubeconfig or --context",
     )
     other.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of scenarios, for editors"

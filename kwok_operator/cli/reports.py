@@ -9,38 +9,38 @@ from typing import Final
 from kwok_operator.errors import RecordingError, SettingsError
 
 _REPORT_HELP: Final = """\
-Judges the recording of a rehearsal anew, and writes verdict.json, junit.xml, report.html and
+Judges the recording of a rehearsal again, and writes verdict.json, junit.xml, report.html and
 summary.md beside it, or into another folder. The same recording gives the same files.
 
   kwok-operator report results/recording.jsonl.gz
   kwok-operator report results --output /tmp/again
 
-RECORDING is the file, or the folder it is in. Exit code 0: passed; 1: failed; 2: it can't be read.
+RECORDING is the file or its folder. Exit code 0: passed; 1: failed; 2: it can't be read.
 """
 
 _DIFF_HELP: Final = """\
-Says where two recordings of rehearsals part, and whose part that is: what the scenario did, what
-the simulated cloud did, what the autoscaler asked for, where the scheduler put pods.
+Says where two recordings of rehearsals differ first: in steps of the scenario, in the simulated
+cloud, in the autoscaler's requests, or in the scheduler's choices.
 
   kwok-operator diff monday/recording.jsonl.gz tuesday/recording.jsonl.gz
 
-With the same seed and the same requests the cloud does the same. What autoscaler and scheduler do
-may differ, as they run in real time.
+With the same seed and the same requests the cloud does the same. Autoscaler and scheduler run in
+real time, so they may differ.
 
-Exit code 0: they don't part; 1: they do; 2: one can't be read.
+Exit code 0: no difference; 1: a difference; 2: a recording can't be read.
 """
 
 
 def add_commands(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
     """Declares both; `command` makes one of a name, a line and a text of help."""
     report = command(
-        "report", "judge the recording of a rehearsal anew, and draw its report", _REPORT_HELP
+        "report", "judge a recording of a rehearsal again, and draw its report", _REPORT_HELP
     )
     report.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")
     report.add_argument(
         "--output", metavar="DIR", type=Path, help="where to write (default: beside the recording)"
     )
-    diff = command("diff", "say where two recordings of rehearsals part", _DIFF_HELP)
+    diff = command("diff", "say where two recordings of rehearsals differ", _DIFF_HELP)
     for name in ("a", "b"):
         diff.add_argument(name, metavar=name.upper(), type=Path, help="a recording or its folder")
 

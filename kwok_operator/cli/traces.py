@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from kwok_operator.importing.traces.files import Told
 
 RECORD_HELP: Final = """\
-Watches the workloads and pods of a cluster, and writes what happens to them: what arrives, is
-scaled, changed, ends and goes, when, and in which shape.
+Watches the workloads and pods of a cluster, and writes a trace: which of them arrive, are scaled,
+changed, end and are deleted, when, and with which shape.
 
   kwok-operator record --context prod --output trace.jsonl.gz --for 24h
   kwok-operator replay --context laptop trace.jsonl.gz
 
-Nothing is written to the cluster that is watched, and what is kept is what `import` keeps. SIGTERM
-and SIGINT end the file as it should be; one that was killed can be read up to its last seconds.
-Where a watch broke off and something may have been missed, the trace says so. It needs get, list
-and watch on workloads and pods: deploy/record/ has the ClusterRole.
+The cluster is only read, and the trace has the same fields as `import`. SIGTERM and SIGINT end the
+recording normally; after a kill, the file can be read up to its last seconds. If a watch broke off
+and something may be missing, the trace says so. The account needs get, list and watch on workloads
+and pods: deploy/record/ has the ClusterRole.
 
 Exit code 0: all went well; 1: something was not recorded, the rest is there; 2: wrong flags, or no
 cluster.
 """
 
 REPLAY_HELP: Final = """\
-Plays traces into a cluster: objects are created, scaled, changed and deleted when they were in the
-cluster that was recorded. What was there at the start is made first; then the clock starts.
+Plays traces into a cluster: creates, scales, changes and deletes objects at the recorded times. It
+first creates the objects that existed at the start; then the clock starts.
 
   kwok-operator replay --context laptop trace.jsonl.gz --speed 10
   kwok-operator replay --dry-run trace.jsonl.gz | less
-  kwok-operator replay --context laptop --clean          # deletes what replays have made
+  kwok-operator replay --context laptop --clean          # deletes all objects of replays
 
-FILEs are traces of `record`, the parts of one in their order; what `skctl export` of SimKube
-writes; or a list of pods of Alibaba's openb (cluster-trace-gpu-v2023). The same trace with the same
---seed gives the same requests.
+FILEs are traces of `record` (the parts of one in their order), the output of SimKube's `skctl
+export`, or a list of pods of Alibaba's openb (cluster-trace-gpu-v2023). The same trace with the
+same --seed gives the same requests.
 
 At the end it says how late requests were sent, and what the API server refused. Exit code 0: all
 went well; 1: something was refused, or not sent; 2: wrong flags, no cluster, no trace.
@@ -61,7 +61,7 @@ def add_record_flags(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         required=True,
-        help="file to write, compressed if its name ends in .gz; one that is there is not touched",
+        help="file to write, compressed if its name ends in .gz; an existing file is not touched",
     )
     parser.add_argument(
         "--for", dest="for_", metavar="TIME", help="how long, such as 24h (default: until stopped)"
@@ -71,8 +71,8 @@ def add_record_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE|TIME",
         action="append",
         default=[],
-        help="begin a new file when one has this size, such as 100Mi, or was written this long, "
-        "such as 1h; may be given for both. Files get numbers, and each can be replayed alone",
+        help="begin a new file after this size, such as 100Mi, or this time, such as 1h; may be "
+        "given for both. Files are numbered, and each can be replayed alone",
     )
     parser.add_argument(
         "--requests-per-second",
@@ -88,29 +88,29 @@ def add_replay_flags(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `replay`. Values are checked by `replay_settings`."""
     add_cluster_flags(parser.add_argument_group("which cluster"))
     parser.add_argument("files", metavar="FILE", nargs="*", help="traces to play")
-    how = parser.add_argument_group("how it is played")
-    how.add_argument("--speed", metavar="N", help="so many times as fast (default 1)")
+    how = parser.add_argument_group("how to play")
+    how.add_argument("--speed", metavar="N", help="play N times as fast (default 1)")
     how.add_argument(
         "--from",
         dest="from_",
         metavar="TIME",
-        help="begin at this time of the trace, such as 1h30m, with what was there then",
+        help="begin at this time of the trace, such as 1h30m, with the objects of that time",
     )
     how.add_argument(
-        "--seed", metavar="TEXT", help="of names that were made up, such as those of bare pods"
+        "--seed", metavar="TEXT", help="seed of generated names, such as those of bare pods"
     )
-    how.add_argument("--namespace-prefix", metavar="TEXT", help="put before all namespaces")
+    how.add_argument("--namespace-prefix", metavar="TEXT", help="prefix for all namespaces")
     how.add_argument(
         "--into-recorded-cluster",
         action="store_true",
-        help="play even into the cluster that the trace is of",
+        help="allow a replay into the recorded cluster",
     )
-    other = parser.add_argument_group("other than to play")
+    other = parser.add_argument_group("instead of playing")
     other.add_argument(
-        "--dry-run", action="store_true", help="print the requests, one JSON object a line"
+        "--dry-run", action="store_true", help="print the requests, one JSON object per line"
     )
     other.add_argument(
-        "--clean", action="store_true", help="delete what replays have made in the cluster"
+        "--clean", action="store_true", help="delete all objects of replays in the cluster"
     )
 
 

@@ -42,23 +42,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     tools = commands.add_parser(
         "tools",
-        help="find, download or build etcd, Kubernetes and kwok, and say where they are",
+        help="find, download or build etcd, Kubernetes and kwok, and print their paths",
     )
     tools.add_argument(
         "--set",
         type=Path,
         metavar="DIRECTORY",
-        help="those that the go.mod in DIRECTORY names, instead of a cluster's",
+        help="the tools that the go.mod in DIRECTORY names, instead of those of a cluster",
     )
     up = commands.add_parser(
         "up",
-        help="create a cluster, or use the one that is there",
-        description="Create a cluster, or use the one of that name if it answers and was made with "
-        "the same options.",
+        help="create a cluster, or use an existing one",
+        description="Create a cluster, or use the cluster of that name if it answers and has the "
+        "same options.",
     )
-    up.add_argument(
-        "--fresh", action="store_true", help="replace a cluster of that name, instead of using it"
-    )
+    up.add_argument("--fresh", action="store_true", help="replace an existing cluster of that name")
     up.add_argument(
         "--manage-all-nodes",
         action="store_true",
@@ -67,11 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--built-in-stages",
         action="store_true",
-        help="without kwok's CRDs: kwok has its own Stages alone, and nobody can add any",
+        help="without kwok's CRDs: kwok has only its own Stages, and nobody can add any",
     )
     down = commands.add_parser("down", help="delete a cluster")
     down.add_argument(
-        "--all", action="store_true", help="delete all clusters, those of killed test runs too"
+        "--all", action="store_true", help="delete all clusters, also those of killed test runs"
     )
     kubeconfig = commands.add_parser("kubeconfig", help="print the path of a cluster's kubeconfig")
     for command in (up, down, kubeconfig):

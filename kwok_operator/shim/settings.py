@@ -140,15 +140,15 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
         "--node-group-auto-discovery",
         metavar="kwok:LABEL=VALUE,...",
         action="append",
-        help="serve the groups with these labels only; several flags are alternatives (default: "
-        "all groups with spec.autoscaling). As for the provider clusterapi, "
-        "clusterapi:namespace=NAME,clusterName=NAME,LABEL=VALUE asks for groups that Cluster API's "
-        "objects gave",
+        help="serve only groups with these labels; several flags are alternatives (default: all "
+        "groups with spec.autoscaling). As in the provider clusterapi, "
+        "clusterapi:namespace=NAME,clusterName=NAME,LABEL=VALUE selects groups of Cluster API's "
+        "objects",
     )
     cluster.add_argument(
         "--provider-id-prefix",
         metavar="TEXT",
-        help=f'as the operator has it (default "{DEFAULT_PROVIDER_ID_PREFIX}")',
+        help=f'the same as for the operator (default "{DEFAULT_PROVIDER_ID_PREFIX}")',
     )
     add_listen_flags(parser)
     parser.add_argument(
@@ -161,20 +161,20 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
         "--grpc-reflection",
         action="store_true",
         default=None,
-        help="tell grpcurl and the like what the server speaks (gRPC's server reflection)",
+        help="serve gRPC's server reflection, for tools such as grpcurl",
     )
     rehearsing = parser.add_argument_group("rehearsing")
     rehearsing.add_argument(
         "--api-trouble",
         metavar="FILE",
-        help="make calls late, fail or go unanswered as this file says, for groups with "
+        help="delay calls, fail them or leave them unanswered as this file says, for groups with "
         "spec.cloud.apiTrouble: true (default: none)",
     )
     rehearsing.add_argument(
         "--calls-log",
         metavar="FILE",
-        help="append to this file, as JSON lines, what cluster-autoscaler asks for, calls that "
-        "fail, and when each of its loops begins (default: none)",
+        help="append to this file, as JSON lines, cluster-autoscaler's requests for changes, calls "
+        "that fail, and the begin of each loop (default: none)",
     )
     running = parser.add_argument_group("running")
     running.add_argument(

@@ -1,4 +1,4 @@
-"""The picture of a report in the README: well-formed, on its own, with the words of the verdict."""
+"""The picture in docs/rehearsals.md: well-formed, on its own, with the words of the verdict."""
 
 import gzip
 from pathlib import Path

@@ -57,38 +57,38 @@ def add_clusterapi_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--clusterapi",
         metavar="off|mirror|emulate",
-        help="make groups of MachineDeployments, MachineSets and MachinePools: mirror follows those"
-        " of a management cluster and writes nothing there; emulate plays the machines of"
-        " MachineDeployments and MachineSets, where the CRDs are those of `install"
+        help="make groups from MachineDeployments, MachineSets and MachinePools: mirror follows a"
+        " management cluster and writes nothing there; emulate plays the machines of"
+        " MachineDeployments and MachineSets, and needs the CRDs of `install"
         f" --clusterapi-crds` (default off). ${GROUP_VARIABLE}, ${VERSION_VARIABLE} and"
-        f" ${ARCH_VARIABLE} mean what they do for cluster-autoscaler",
+        f" ${ARCH_VARIABLE} work as in cluster-autoscaler",
     )
     add_discovery_flag(group)
     group.add_argument(
         "--cloud-config",
         metavar="FILE",
-        help="kubeconfig of the management cluster, where Cluster API's objects are; groups and"
-        " nodes are where --kubeconfig says (default: that cluster is the management cluster, too)",
+        help="kubeconfig of the management cluster with Cluster API's objects; groups and nodes are"
+        " in the cluster of --kubeconfig (default: one cluster for both)",
     )
     group.add_argument(
         "--clusterapi-cloud-config-authoritative",
         nargs="?",
         const="true",
         metavar="true|false",
-        help="without --cloud-config the management cluster is the one that this pod runs in,"
-        " whatever --kubeconfig says (default false)",
+        help="without --cloud-config: this pod's cluster is the management cluster, whatever"
+        " --kubeconfig says (default false)",
     )
     group.add_argument(
         "--clusterapi-replicas",
         metavar="once|follow",
-        help="mirror: replicas are a group's first size, or its size whenever they change (default"
-        " follow)",
+        help="mirror: take replicas as a group's first size only, or also follow later changes"
+        " (default follow)",
     )
     group.add_argument(
         "--clusterapi-failures",
         metavar="v1beta1|v1beta2",
-        help="emulate: a machine that fails has status.failureMessage and the phase Failed, or only"
-        " a condition, as with Cluster API 1.11 and later (default v1beta2)",
+        help="emulate: a failed machine has status.failureMessage and the phase Failed (v1beta1),"
+        " or only a condition, as in Cluster API 1.11 and later (default v1beta2)",
     )
 
 
@@ -98,7 +98,7 @@ def add_discovery_flag(group: argparse._ActionsContainer) -> None:
         "--node-group-auto-discovery",
         metavar="clusterapi:KEY=VALUE,...",
         action="append",
-        help="only those with this namespace, clusterName and labels; several flags are"
+        help="only objects with this namespace, clusterName and labels; several flags are"
         f" alternatives, as in cluster-autoscaler (default: all). Example: {EXAMPLE}",
     )
 
