@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kwok_operator import __version__
 from kwok_operator.errors import ConnectionConfigError, one_line
+from kwok_operator.kube.client import USER_AGENT
 from kwok_operator.kube.config import (
     SERVICE_ACCOUNT,
     impersonation,
@@ -82,7 +82,7 @@ class Login:
         except Exception as error:  # its own, KeyError, ValueError, ssl's: it doesn't say which
             said = one_line(error, limit=_MAX_ERROR) or type(error).__name__
             raise ConnectionConfigError(f"logging in, {self.description}: {said}") from error
-        client.user_agent = f"kwok-operator/{__version__}"
+        client.user_agent = USER_AGENT
         for name, value in headers.items():
             client.set_default_header(name, value)
         return client

@@ -43,6 +43,7 @@ ACCEPT_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.i
 """Metadata only: for single objects, and for a watch (which refuses the List form)."""
 ACCEPT_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
+USER_AGENT: Final = f"kwok-operator/{__version__}"
 CONNECT_TIMEOUT: Final = 10.0
 KEEPALIVE: Final = 60.0
 """Less than the 90 s after which an API server closes an idle connection."""
@@ -77,7 +78,6 @@ class KubeClient:
         *,
         connection: ApiConnection,
         max_connections: int = 64,
-        user_agent: str = f"kwok-operator/{__version__}",
         observe: Observer | None = None,
         fence: WriteCheck | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -86,7 +86,6 @@ class KubeClient:
     ) -> None:
         self.connection = connection
         self._max_connections = max_connections
-        self._user_agent = user_agent
         self._observe = observe
         self._fence = fence
         self._sleep = sleep
@@ -167,7 +166,6 @@ class KubeClient:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - of the whole stream
         inactivity: float = 70.0,
-        accept: str = JSON,
         on_open: Callable[[], None] | None = None,
         gather_for: Callable[[], float] = lambda: GATHER,
     ) -> AsyncGenerator[bytes, None]:
@@ -185,7 +183,7 @@ class KubeClient:
         splitter = LineSplitter()
         opened = False
         try:
-            response = await self._open_watch(path, params, accept=accept, limits=limits)
+            response = await self._open_watch(path, params, limits=limits)
             async with response:
                 opened = True
                 if on_open is not None:
@@ -205,7 +203,6 @@ class KubeClient:
         path: str,
         params: Mapping[str, str],
         *,
-        accept: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         if self._watches is None:
@@ -218,7 +215,7 @@ class KubeClient:
                     method="GET",
                     path=path,
                     params=params,
-                    headers={"Accept": accept},
+                    headers={"Accept": JSON},
                     limits=limits,
                 )
                 status = response.status
@@ -311,7 +308,7 @@ class KubeClient:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
             read_bufsize=READ_BUFFER,
         )
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from ssl import SSLContext
 from typing import Final
+from urllib.parse import urlsplit
 
 from kwok_operator.errors import ConnectionConfigError
 
@@ -57,6 +58,14 @@ class Endpoint:
     """Epoch seconds at which the token, or the client certificate, stops being good."""
     impersonate: Mapping[str, str] = field(default_factory=dict)
     """Headers that make the API server act as somebody else."""
+
+    def __post_init__(self) -> None:
+        # aiohttp refuses them beside a token, each time; and people are shown the URL.
+        if urlsplit(self.server).username is not None:
+            raise ConnectionConfigError(
+                "a user or password in the server's URL is not supported; put username and "
+                "password, or a token, into the kubeconfig's user"
+            )
 
     def headers(self) -> dict[str, str]:
         """The headers that say who asks."""

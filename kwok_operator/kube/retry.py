@@ -43,13 +43,11 @@ def retry_delay(
     error: BaseException,
     *,
     draw: Callable[[], float],
-    base: float = BASE_DELAY,
-    cap: float = MAX_DELAY,
 ) -> float:
     """Seconds to wait before asking again; `attempt` as for `backoff`."""
     if isinstance(error, ApiError) and error.retry_after is not None:
-        return min(error.retry_after, MAX_RETRY_AFTER) + draw() * base
-    return backoff(attempt, draw=draw, base=base, cap=cap)
+        return min(error.retry_after, MAX_RETRY_AFTER) + draw() * BASE_DELAY
+    return backoff(attempt, draw=draw)
 
 
 def patient_delay(

@@ -24,8 +24,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from kwok_operator import __version__
-from kwok_operator.kube.client import Observer
+from kwok_operator.kube.client import USER_AGENT, Observer
 from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.shallow import OF_LINE, OF_LIST, shallow
 
@@ -218,7 +217,7 @@ def open_session(
 
     session = Session(
         connector=aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True),
-        headers={"User-Agent": f"kwok-operator/{__version__}"},
+        headers={"User-Agent": USER_AGENT},
         middlewares=[log_in],
         response_class=_Answer,
         proxy=connection.proxy,

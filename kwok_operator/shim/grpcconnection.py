@@ -71,9 +71,10 @@ class Service:
     handlers: Mapping[bytes, tuple[str, Handler]]
     streams: Mapping[bytes, tuple[str, StreamHandler]]
     observe: Callable[[str, StatusCode, float], None] | None
-    max_message_bytes: int
     connections: dict["GrpcConnection", None] = field(default_factory=dict)
     """The oldest first."""
+    max_message_bytes: int = 4 * 2**20
+    """Of a client's."""
     held: int = 0
     told_full: float = float("-inf")
     logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)

@@ -21,7 +21,6 @@ from kwok_operator.shim.grpcwire import Handler, StatusCode, StreamHandler
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MAX_MESSAGE_BYTES: Final = 4 * 2**20
 BACKLOG: Final = 128
 _ABORT_WAIT: Final = 1.0
 
@@ -30,7 +29,7 @@ class GrpcServer:
     """Handlers by full path, such as /package.Service/Method.
 
     `observe` gets each call's path, code and seconds, when it is over; paths without a handler are
-    all called "unknown". Messages of clients are at most max_message_bytes long.
+    all called "unknown".
     """
 
     def __init__(
@@ -39,13 +38,11 @@ class GrpcServer:
         *,
         streams: Mapping[str, StreamHandler] | None = None,
         observe: Callable[[str, StatusCode, float], None] | None = None,
-        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
     ) -> None:
         self._service = Service(
             handlers={path.encode(): (path, handler) for path, handler in handlers.items()},
             streams={path.encode(): (path, handler) for path, handler in (streams or {}).items()},
             observe=observe,
-            max_message_bytes=max_message_bytes,
         )
         self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
         self._sockets: list[tuple[Path, int]] = []

@@ -145,6 +145,17 @@ class TestThisCluster:
         await synced(link, server)
         assert server.calls["list", "nodes"] == server.calls["watch", "nodes"] == 1
 
+    async def test_goes_on_after_what_nobody_expected(
+        self, link: NodeLink, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await synced(link, server)
+        with monkeypatch.context() as broken:
+            broken.setattr(link.nodes, "upsert", None)
+            server.create(NODES, node("b"))
+            await until(lambda: not following())
+        link.start()
+        await until(lambda: names(link.nodes) == {"b"})
+
     async def test_is_not_asked_before_it_is_needed(
         self, link: NodeLink, server: FakeApiServer
     ) -> None:

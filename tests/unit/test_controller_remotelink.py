@@ -93,6 +93,17 @@ class TestAnotherCluster:
         await until(lambda: secret.reads > 5)
         assert server.calls["list", "nodes"] == server.calls["watch", "nodes"] == 1
 
+    async def test_is_followed_again_after_what_nobody_expected(
+        self, remote: RemoteLink, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        check_often(monkeypatch)
+        await synced(remote, server)
+        with monkeypatch.context() as broken:
+            broken.setattr(remote.nodes, "upsert", None)
+            server.create(NODES, node("a"))
+            await until(lambda: server.calls["watch", "nodes"] > 1)
+        await until(lambda: names(remote.nodes) == {"a"})
+
     async def test_without_its_secret_is_a_problem_until_there_is_one(
         self, remote: RemoteLink, server: FakeApiServer, secret: Secret, news: News
     ) -> None:

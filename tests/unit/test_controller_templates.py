@@ -24,7 +24,10 @@ from kwok_operator.errors import (
     ServerError,
 )
 from kwok_operator.kube.groups import Group
+from tests.fakes.apiserver import GROUPS, NODES
+from tests.fakes.operator import NAME, World
 from tests.fakes.sources import ScriptedSources
+from tests.fakes.waiting import until
 
 
 class DryRuns:
@@ -123,6 +126,16 @@ async def test_what_was_accepted_before_a_restart_is_not_tried_again(
     restarted = group(generation=2, templateHash=accepted, conditions=[condition])
     await templates.resolve(restarted)
     assert dry_runs.count == 1
+
+
+async def test_of_a_group_that_is_gone_no_template_is_kept() -> None:
+    async with World().running() as world:
+        world.scale(1)
+        await world.settled(1)
+        templates = world._parts.templates
+        assert templates._last
+        world.server.delete(GROUPS, NAME)
+        await until(lambda: not world.server.objects(NODES) and not templates._last)
 
 
 def machine(cpu: str, *, field: str = "Node web-1") -> SourceNode:

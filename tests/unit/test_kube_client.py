@@ -317,7 +317,8 @@ async def test_watch_says_when_it_is_open(server: FakeApiServer, client: KubeCli
     with pytest.raises(ApiError):
         await anext(lines)
     assert not opened
-    lines = client.lines(NODES, WATCH, inactivity=0.05, on_open=lambda: opened.append(True))
+    # Long enough for an answer on a busy machine.
+    lines = client.lines(NODES, WATCH, inactivity=1.0, on_open=lambda: opened.append(True))
     assert [line async for line in lines] == []
     assert opened == [True]
 

@@ -210,6 +210,10 @@ async def test_proxies_and_servers_without_a_scheme(tmp_path: Path) -> None:
         ({"contexts": {}}, "contexts is not a list$"),
         ({"users": [{"user": {}}]}, "an entry of users has no name"),
         ({"users": ["x"]}, "an entry of users has no name"),
+        (
+            {"server": "https://me@k8s"},
+            "context dev: a user or password in .* URL",
+        ),
         ({"users": [{"name": "x", "user": "y"}]}, "an entry of users has no name, or no fields"),
         ({"user": {"tokenFile": "nowhere"}}, "context dev: the token file .*nowhere can't be read"),
         ({"user": {"client-key": "k"}}, "context dev: client-key .*/k is not a file$"),

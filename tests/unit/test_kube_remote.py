@@ -183,6 +183,7 @@ class TestRefused:
             ({"server": "https:///path"}, "server: None is not the name or address of a host"),
             ({"server": "https://k8s..test"}, "server: k8s..test is not the name or address"),
             ({"server": "https://["}, "context admin: "),
+            ({"server": "https://me:secret@k8s"}, "user or password in the server's URL"),
             ({"tls-server-name": 5}, "tls-server-name: 5 is not the name or address of a host"),
             ({"tls-server-name": "."}, "tls-server-name: . is not the name or address of a host"),
             ({"tls-server-name": "a" * 64 + ".test"}, "is not the name or address of a host"),

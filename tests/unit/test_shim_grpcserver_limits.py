@@ -387,7 +387,6 @@ async def test_nothing_is_written_once_a_write_has_failed() -> None:
         handlers={b"/t/Big": ("/t/Big", lambda _: bytes(2**20))},
         streams={},
         observe=None,
-        max_message_bytes=2**20,
     )
     client, transport = grpcconnection.GrpcConnection(service), Failing()
     greeting = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**20})

@@ -314,7 +314,7 @@ class Reconciler:
 
     def _forget(self, name: str) -> None:
         if self._memories.pop(name, None) is not None:
-            self._parts.templates.forget(name)
+            self._parts.templates.drop(name)
             self._parts.budget.release(name)
             self._parts.clouds.forget(name)
             self._parts.metrics.forget(name)

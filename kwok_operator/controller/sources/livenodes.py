@@ -156,8 +156,8 @@ class NodeLink:
         )
 
     def start(self) -> None:
-        """Begins to follow, unless that has been done."""
-        if self._task is None:
+        """Begins to follow, unless that has been done; goes on where that has ended."""
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._reflector.run(), name=f"follow {self.place}")
             self._task.add_done_callback(_tell_end)
 
@@ -228,7 +228,7 @@ class RemoteLink:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"reach {self.place}")
             self._task.add_done_callback(_tell_end)
 
@@ -265,6 +265,7 @@ class RemoteLink:
 
     async def _connect(self, text: str) -> None:
         if text == self._text and self._link is not None:
+            self._link.start()
             return
         endpoint = self._parse(text)
         connection = ApiConnection(endpoint, load=self._load)

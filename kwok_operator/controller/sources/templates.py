@@ -88,6 +88,11 @@ class Templates:
         """Have the template of this group tried again."""
         self._known.pop(name, None)
 
+    def drop(self, name: str) -> None:
+        """The group is gone."""
+        self._known.pop(name, None)
+        self._last.pop(name, None)
+
     def _last_known(self, group: Group, missing: Missing) -> Resolution:
         uid, last = self._last.get(group.name, ("", None))
         if last is not None and uid == group.uid:
