@@ -94,18 +94,22 @@ def _read(given: str) -> list[tuple[str, str]]:
     """Name and text of each file that an argument means."""
     try:
         if given == STDIN:
-            return [("standard input", sys.stdin.buffer.read().decode())]
-        path = Path(given)
-        if not path.is_dir():
-            return [(given, path.read_bytes().decode())]
-        found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
-        if not found:
+            return [("standard input", _text("standard input", sys.stdin.buffer.read()))]
+        path, files = Path(given), [given]
+        if path.is_dir():
+            files = sorted(str(p) for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        if not files:
             raise UnreadableError(f"{given}: has no file that ends in {', '.join(_SUFFIXES)}")
-        return [(str(file), file.read_bytes().decode()) for file in found]
+        return [(file, _text(file, Path(file).read_bytes())) for file in files]
     except OSError as error:
-        raise UnreadableError(f"{given}: {error.strerror or error}") from error
+        raise UnreadableError(f"{error.filename or given}: {error.strerror or error}") from error
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
     except ValueError as error:
-        raise UnreadableError(f"{given}: is not UTF-8 text") from error
+        raise UnreadableError(f"{name}: is not UTF-8 text") from error
 
 
 def _summary(report: ValidationReport) -> str:

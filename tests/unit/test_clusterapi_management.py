@@ -117,7 +117,7 @@ class TestScalables:
         found = read()
         await until(lambda: found.of.complete)
         assert found.names == {"MachineDeployment/default/a", "MachineSet/default/b"}
-        assert set(found.of.kinds) == {Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET}
+        assert found.of.kinds == {Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET}
         news = found.news
         server.delete(f"{ROOT}/machinesets", "b")
         await until(lambda: found.news > news)

@@ -12,7 +12,7 @@ for a real one: tests/e2e/test_clusterapi_mirror.py.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,10 +27,10 @@ from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.machines import FailureStyle
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import Decoder
-from kwok_operator.kube.groups import Group
+from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.reflector import Reflector
 from tests.fakes.apiserver import GROUPS, FakeApiServer, Seen
+from tests.fakes.operator import GroupFeed
 from tests.fakes.recording import Clock, RecordedEvents
 from tests.fakes.store import Collection, Json, merge_patch
 from tests.fakes.waiting import until
@@ -82,21 +82,18 @@ class World:
             recorder=self.events.as_recorder(),
             sleep=lambda _: asyncio.sleep(0),
         )
+        feed = GroupFeed(self.store, self.mirror.group_changed)
         self.reflector = Reflector(
-            client=client, path=GROUPS, decoder=Decoder(dict[str, Any], Group.parse), sink=self
+            client=client,
+            path=GROUPS,
+            decoder=GROUP_DECODER,
+            sink=feed,
+            on_restored=feed.restored,
         )
 
-    def replace(self, items: Sequence[Group], resource_version: int) -> None:
-        for item in items:
-            self.upsert(item)
-
-    def upsert(self, item: Group) -> None:
-        self.store.put(item)
-        self.mirror.group_changed(item.name)
-
-    def remove(self, item: Group) -> None:
-        self.store.remove(name=item.name, uid=item.uid)
-        self.mirror.group_changed(item.name)
+    def missed(self) -> bool:
+        """Whether all watches know that the server is away."""
+        return not (self.reflector.version or self.mirror._management.kinds)
 
     def deploy(self, name: str, *, replicas: int | None = 0, cpu: str = "4", **fields: Any) -> None:
         annotations = {
@@ -321,6 +318,24 @@ class TestRetiring:
             world.deploy("b")
             await until(lambda: world.target("b") == 0)
             assert not server.calls["delete", constants.PLURAL]
+
+    async def test_groups_that_a_restore_brings_back_stay_with_their_objects(
+        self, server: Server
+    ) -> None:
+        async with mirror(server) as world:
+            world.deploy("a")
+            await until(lambda: world.target("a") == 0)
+            saved = server.snapshot()
+            server.delete(DEPLOYMENTS, "a")
+            await until(lambda: not world.group("a"))
+            known = server.hold(verb="list", resource="machinedeployments")
+            await server.restore(saved, missed=world.missed)
+            await until(lambda: world.store.get("default.a"))
+            world.mirror.recheck()
+            await world.quiet()
+            known.set()
+            await world.seen()
+            assert world.group("a") == saved.collections[GROUPS].objects["default.a"]
 
     async def test_nothing_goes_before_everything_is_known(self, server: Server) -> None:
         async with mirror(server) as world:

@@ -139,11 +139,15 @@ class TestTheCommand:
 
     def test_what_cant_be_read(self, write: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (write / "empty").mkdir()
-        (write / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+        (write / "some").mkdir()
+        (write / "some/good.yaml").write_text(GROUP)
+        for name in ("binary.yaml", "some/odd.yaml"):
+            (write / name).write_bytes(b"\xff\xfe\x00")
         for name, sentence in (
             ("none.yaml", "kwok-operator: none.yaml: No such file or directory"),
             ("empty", "kwok-operator: empty: has no file that ends in .yaml, .yml, .json"),
             ("binary.yaml", "kwok-operator: binary.yaml: is not UTF-8 text"),
+            ("some", "kwok-operator: some/odd.yaml: is not UTF-8 text"),
         ):
             assert main(["validate", name]) == 2
             assert capsys.readouterr().err == f"{sentence}\n"

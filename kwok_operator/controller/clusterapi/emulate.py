@@ -194,8 +194,8 @@ class Emulation:
 
     async def reconcile(self, name: str) -> None:
         """One pass. Raises KwokOperatorError where it has to be tried again."""
-        watches = (self.machine_reflector, *self.scalable_reflectors)
-        if not (self._sure() and all(watch.version for watch in watches)):
+        listed = self.machine_reflector.version and all(r.version for r in self.scalable_reflectors)
+        if not (listed and self._sure()):
             self._wake(name, LOOK_AGAIN)
             return
         group = self._store.get(name)

@@ -167,9 +167,11 @@ class Management:
         return bool(reflectors) and all(reflector.synced.is_set() for reflector in reflectors)
 
     @property
-    def kinds(self) -> Iterable[Kind]:
-        """Those that are served."""
-        return self._reflectors.keys()
+    def kinds(self) -> set[Kind]:
+        """Those that are served and known as they are now: not so from an outage to the next list,
+        as the cluster may be restored meanwhile.
+        """
+        return {kind for kind, reflector in self._reflectors.items() if reflector.version}
 
     def scalables(self) -> list[Scalable]:
         return [item for store in self._scalables.values() for item in store.found.values()]

@@ -120,7 +120,7 @@ class Mirror:
 
     async def _pass(self) -> None:
         # Both as they are now: a kind that turns up during the pass has objects not looked at yet.
-        scalables, kinds = self._management.scalables(), set(map(str, self._management.kinds))
+        scalables, kinds = self._management.scalables(), self._management.kinds
         if self._settings.mode is Mode.EMULATE:
             scalables = [each for each in scalables if each.kind in _PLAYED]
         templates = self._management.templates(scalables)
@@ -240,8 +240,8 @@ class Mirror:
     async def _retire(self, scalables: Iterable[Scalable], kinds: Set[str]) -> None:
         """Deletes groups of ours whose scalable is gone, as its machines would go.
 
-        Nothing is known of kinds other than `kinds`, which are served, of namespaces that aren't
-        looked at, and of other clusters.
+        Nothing is known of kinds other than `kinds`, of namespaces that aren't looked at, and of
+        other clusters.
         """
         alive = {each.id for each in scalables if not each.deployment}
         for name, of in self._owned().items():
