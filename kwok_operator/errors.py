@@ -28,19 +28,22 @@ str() of each is one line, fit for a log, an Event or a condition; but a Control
 with some lines of a log.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 _MAX_TEXT: Final = 2_000
 """An API server repeats the refused value in its sentence; nobody reads a whole node there."""
+_PASSWORD: Final = re.compile(r"(?<=https://)[^/@\s]+@|(?<=http://)[^/@\s]+@", re.IGNORECASE)
 
 
 def one_line(text: object, *, limit: int = _MAX_TEXT) -> str:
     """Squeeze white space and newlines, and cut what is too long for one log line.
 
-    What a terminal would obey, and what can't be encoded, becomes a question mark.
+    What a terminal would obey, and what can't be encoded, becomes a question mark. User and
+    password go from addresses: logs and ledgers are carried elsewhere.
     """
-    line = " ".join(str(text).split())
+    line = _PASSWORD.sub("", " ".join(str(text).split()))
     if not line.isprintable():
         line = "".join(char if char.isprintable() else "?" for char in line)
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -82,6 +82,18 @@ def add_record_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-images", action="store_true", help="keep the names of images, which tell a lot"
     )
+    parser.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="replace names by hashes, the same everywhere; the table of what was what is written "
+        "beside the output",
+    )
+    parser.add_argument(
+        "--anonymize-table",
+        metavar="FILE",
+        help="where that table is, or is to be (default: beside the output); that of an import "
+        "gives the same names",
+    )
 
 
 def add_replay_flags(parser: argparse.ArgumentParser) -> None:
@@ -119,6 +131,8 @@ def record_settings(
 ) -> RecordSettings:
     """The settings of `record`; raises SettingsError naming flag, value, remedy."""
     read = Values(flags, environ).read
+    if flags.anonymize_table and not flags.anonymize:
+        raise SettingsError("--anonymize-table: says where a table is; give --anonymize, too")
     size: int | None = None
     seconds: float | None = None
     for text in flags.rotate:
@@ -135,6 +149,8 @@ def record_settings(
         rotate_bytes=size,
         rotate_seconds=seconds,
         keep_images=flags.keep_images,
+        anonymize=flags.anonymize,
+        anonymize_table=Path(flags.anonymize_table) if flags.anonymize_table else None,
     )
 
 

@@ -24,13 +24,13 @@ _SUFFIX: Final = ".names.json"
 _KEY_BYTES: Final = 32
 
 
-def table_path(settings: ImportSettings) -> Path:
+def table_path(output: Path, chosen: Path | None) -> Path:
     """Where the table is: rehearsal.names.json beside rehearsal/ and rehearsal.tar.gz.
 
     Raises SettingsError where it would be inside the output.
     """
-    output = settings.output.resolve()
-    path = settings.anonymize_table or output.with_name(stem(output) + _SUFFIX)
+    output = output.resolve()
+    path = chosen or output.with_name(stem(output) + _SUFFIX)
     if path.resolve().is_relative_to(output):
         raise SettingsError(
             f"--anonymize-table: {path} is inside the output, where everybody sees it; choose"
@@ -41,7 +41,24 @@ def table_path(settings: ImportSettings) -> Path:
 
 def check_table(settings: ImportSettings) -> None:
     """Raises SettingsError where the table could not be used: before minutes are spent."""
-    read_table(table_path(settings))
+    read_table(table_path(settings.output, settings.anonymize_table))
+
+
+class Names:
+    """The table of something that goes on; raises as the functions here do."""
+
+    def __init__(self, output: Path, chosen: Path | None) -> None:
+        self._path = table_path(output, chosen)
+        key, self._former = read_table(self._path) or (secrets.token_bytes(_KEY_BYTES), {})
+        self._saved = -1
+        self.anonymizer = Anonymizer(key)
+
+    def save(self) -> None:
+        """Writes the table, if there is anything new in it."""
+        table = self.anonymizer.table
+        if len(table) > self._saved:
+            _write(self._path, self.anonymizer.key, self._former | table)
+            self._saved = len(table)
 
 
 def anonymized(
@@ -51,11 +68,10 @@ def anonymized(
     settings: ImportSettings,
 ) -> tuple[list[dict[str, Any]], list[Note], list[Unread]]:
     """All under other names; the table is written before anything that uses them."""
-    path = table_path(settings)
-    key, names = read_table(path) or (secrets.token_bytes(_KEY_BYTES), {})
-    anonymizer = Anonymizer(key)
+    names = Names(settings.output, settings.anonymize_table)
+    anonymizer = names.anonymizer
     renamed, told = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
-    _write(path, key, names | anonymizer.table)
+    names.save()
     # Paths have namespaces in them, and the API server's sentences users and hosts.
     unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]
     return renamed, told, unnamed

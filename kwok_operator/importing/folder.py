@@ -55,7 +55,14 @@ def stem(output: Path) -> str:
 
 def check_output(output: Path) -> None:
     """Raises SettingsError where `write` would refuse: before minutes were spent on reading."""
-    _put_back(output)
+    try:
+        _check_output(output)
+    except OSError as error:
+        problem = f"{error.strerror or error}; choose another place"
+        raise SettingsError(f"--output: {output}: {problem}") from error
+
+
+def _check_output(output: Path) -> None:
     parent = output.absolute().parent
     if not parent.is_dir():
         raise SettingsError(f"--output: {parent} is no folder; make it first")
@@ -63,7 +70,7 @@ def check_output(output: Path) -> None:
         raise SettingsError(f"--output: {parent} can't be written to; choose another place")
     if not stem(output):
         raise SettingsError(f"--output: {output} has no name; write one, such as rehearsal")
-    if not output.exists() and not output.is_symlink():
+    if not output.exists() and not output.is_symlink() and not _put_back(output):
         return
     foreign = _foreign_archive(output) if is_archive(output) else _foreign_file(output)
     if foreign:
@@ -161,13 +168,14 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(content)
 
 
-def _put_back(output: Path) -> None:
-    """What was there before a run that was killed between the two renames of `_swap`."""
+def _put_back(output: Path) -> bool:
+    """What was there before a run that was killed between the two renames of `_swap`, if so."""
     target = output.resolve()
     aside = f".{glob.escape(target.name)}.{'[0-9a-f]' * 8}{_ASIDE}"
-    for old in () if target.exists() else sorted(target.parent.glob(aside))[:1]:
+    for old in sorted(target.parent.glob(aside))[:1]:
         with contextlib.suppress(OSError):
             old.rename(target)
+    return target.exists()
 
 
 def _swap(fresh: Path, target: Path) -> None:

@@ -51,7 +51,7 @@ class Login:
         paths = kubeconfig_paths(kubeconfig, environ, "--kubeconfig")
         choice = pick(merge([read_kubeconfig(path) for path in paths]), context)
         server = server_url(choice.cluster, choice.user)
-        return cls(choice, server, f"context {choice.name} at {server}")
+        return cls(choice, server, one_line(f"context {choice.name} at {server}"))
 
     async def client(self) -> Any:
         """A client of kubernetes_asyncio, logged in anew; raises ConnectionConfigError."""

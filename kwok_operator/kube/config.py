@@ -135,7 +135,7 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
         certificate_data, key_data = credential.certificate, credential.private_key
     return Endpoint(
         server=server,
-        description=f"context {choice.name} at {server}",
+        description=one_line(f"context {choice.name} at {server}"),
         namespace=choice.namespace,
         ca_path=ca_path,
         ca_data=ca_data,

@@ -107,7 +107,7 @@ def _endpoint(choice: Choice) -> Endpoint:
         _check_host(urlsplit(checked(str(proxy), "proxy-url")).hostname, of="proxy-url")
     return Endpoint(
         server=server,
-        description=f"context {one_line(choice.name, limit=100)} at {server}",
+        description=f"context {one_line(choice.name, limit=100)} at {one_line(server)}",
         namespace=choice.namespace,
         ca_data=_pem(choice.cluster, "certificate-authority-data"),
         certificate_data=certificate,

@@ -261,6 +261,20 @@ def test_pods_of_known_controllers_are_not_imported_again() -> None:
     assert reasons(result) == {Reason.PENDING: 1, Reason.OWNER_CAME_OR_WENT: 1}
 
 
+def test_pods_whose_replica_set_could_not_be_read_come_once() -> None:
+    """Their Deployment makes them; those of a ReplicaSet that nobody owns are kept."""
+    workloads = Workloads()
+    workloads.add("Deployment", body_of("web", of_template({})))
+    workloads.not_whole("ReplicaSet")
+    for name, labels in (("web-6d4", {"pod-template-hash": "6d4"}), ("web-old", {"app": "web"})):
+        owner = owned_by("ReplicaSet", name)
+        workloads.add(*pod(f"{name}-x", owner=owner, labels=labels))
+    result = workloads.finish(places={})
+    assert len(found(result, "Deployment")) == 1
+    (alone,) = found(result, "ReplicaSet")
+    assert alone["metadata"]["name"].startswith("replicaset-web-old-")
+
+
 MAIN: dict[str, Any] = {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}
 SIDECAR: dict[str, Any] = {"resources": {"requests": {"cpu": "100m"}}}
 AS_PODS_COME: dict[str, Any] = {

@@ -414,6 +414,15 @@ def test_keys_that_somebody_made_below_a_public_domain_are_private(
     assert "canary" not in str(Anonymizer(KEY).notes(notes)).lower()
 
 
+def test_a_pod_of_a_set_is_called_as_its_set() -> None:
+    budget = {"selector": {"matchLabels": {"statefulset.kubernetes.io/pod-name": "canary-cart-2"}}}
+    (of_set, of_budget), _ = anonymize(
+        [made("StatefulSet", "apps/v1"), made("PodDisruptionBudget", spec=budget)], key=KEY
+    )
+    (name,) = of_budget["spec"]["selector"]["matchLabels"].values()
+    assert name == f"{of_set['metadata']['name']}-2"
+
+
 def test_what_others_read_keeps_its_key() -> None:
     read = {
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",

@@ -158,6 +158,17 @@ def test_a_run_that_was_killed_loses_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [output]
 
 
+def test_a_place_that_can_t_be_looked_at_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", forbidden)
+    with pytest.raises(SettingsError, match="Permission denied; choose another place"):
+        folder.check_output(tmp_path / "out")
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()

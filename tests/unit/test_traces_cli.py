@@ -12,7 +12,7 @@ from kwok_operator.importing.traces.settings import RecordSettings, ReplaySettin
 def test_flags_of_record() -> None:
     flags = _parser().parse_args(
         "record --output t.gz --for 24h --rotate 100Mi --rotate 1h30m --context prod"
-        " --requests-per-second 2.5 --keep-images".split()
+        " --requests-per-second 2.5 --keep-images --anonymize --anonymize-table names".split()
     )
     assert record_settings(flags, {}) == RecordSettings(
         output=Path("t.gz"),
@@ -22,6 +22,8 @@ def test_flags_of_record() -> None:
         rotate_bytes=100 * 2**20,
         rotate_seconds=5_400,
         keep_images=True,
+        anonymize=True,
+        anonymize_table=Path("names"),
     )
     plain = _parser().parse_args(["record", "--output", "t"])
     assert record_settings(plain, {}) == RecordSettings(output=Path("t"))

@@ -111,6 +111,11 @@ def test_after_an_error_there_is_no_end(name: str, tmp_path: Path) -> None:
     assert read(writer.path, told) == LINES[:2]
 
 
+def test_a_place_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="choose another place"):
+        TraceWriter(tmp_path / "none" / "trace.jsonl").open_part()
+
+
 def test_files_one_after_the_other_in_one(tmp_path: Path) -> None:
     path = tmp_path / "both.gz"
     path.write_bytes(gzip.compress(TEXT[:5_000]) + gzip.compress(TEXT[5_000:]))

@@ -9,7 +9,9 @@
 """
 
 import asyncio
+import gzip
 import hashlib
+import json
 import signal
 import subprocess
 import sys
@@ -20,19 +22,25 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.core.importing.anonymous import Anonymizer
+from kwok_operator.core.importing.traces.replaying import Replay, ReplayOptions, Verb
 from kwok_operator.core.importing.traces.trace import (
     KINDS,
     Event,
     Gap,
+    Happening,
     Header,
+    Key,
     Line,
     Stop,
     TracedShape,
 )
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.importing.cluster import open_cluster
+from kwok_operator.importing.folder import OutputError
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.record import Recording
+from kwok_operator.importing.traces.record import record as run_record
 from kwok_operator.importing.traces.settings import RecordSettings
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
@@ -259,6 +267,60 @@ async def test_who_asks_for_a_node_asks_for_its_group(
         pass
     shapes = [line.body["spec"] for line in running.lines() if isinstance(line, TracedShape)]
     assert {"kwok-operator.io/node-group": "general"} in [s.get("nodeSelector") for s in shapes]
+
+
+async def test_under_other_names_nothing_private_is_left(
+    server: FakeApiServer, record: Record, tmp_path: Path
+) -> None:
+    """The names are those of an import with the same table, and what was selected still is."""
+    labels = {"labels": {"team": "canary", "node.kubernetes.io/canary": "x"}}
+    server.create(PODS, pod("canary-7", generateName="canary-", **labels))
+    cart = deployment(2)
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": labels["labels"]}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    cart["spec"]["template"]["spec"] = pod("x")["spec"] | {"affinity": {"podAffinity": required}}
+    cart["metadata"] |= {"name": "canary", "namespace": "kube-system"}
+    async with record(anonymize=True) as running:
+        server.create(DEPLOYMENTS, cart)
+        server.patch(DEPLOYMENTS, "canary", {"spec": {"replicas": 5}})
+        server.delete(PODS, "canary-7")
+        await until(lambda: running.recording.recorder.written[Happening.DELETE] == 1)
+    content = gzip.decompress((tmp_path / "trace.jsonl.gz").read_bytes()).decode()
+    assert "canary" not in content and "shop" not in content
+    table = json.loads((tmp_path / "trace.jsonl.gz.names.json").read_text())
+    assert {"canary", "shop"} <= set(table["names"].values())
+    assert "canary-7" not in table["names"].values(), "pods come and go, and a table would grow"
+    lines = running.lines()
+    names = Anonymizer(bytes.fromhex(table["key"]))
+    place = names.name("imported-kube-system")
+    assert {line.key for line in lines if isinstance(line, Event) and line.replicas} == {
+        Key("Deployment", place, names.name("canary"))
+    }
+    shapes = [line.body for line in lines if isinstance(line, TracedShape)]
+    (made,) = [shape for shape in shapes if shape["kind"] == "Deployment"]
+    asked = made["spec"]["template"]["spec"]["affinity"]["podAffinity"]
+    labels_there = [s["metadata"]["labels"] for s in shapes if s["kind"] == "Pod" and s["metadata"]]
+    (term,) = asked["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["labelSelector"]["matchLabels"]] == labels_there
+    replayed = Replay(ReplayOptions(), clean=CLEAN).requests(("", line) for line in lines)
+    verbs = [each.verb for each in replayed if each.key.kind in ("Pod", "Deployment")]
+    assert verbs == [Verb.CREATE] * 3 + [Verb.SCALE, Verb.DELETE]
+
+
+async def test_a_table_that_can_t_be_saved_is_told(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OutputError("--anonymize-table: no space")
+
+    monkeypatch.setattr("kwok_operator.importing.anonymizing._write", full)
+    wanted = RecordSettings(
+        output=tmp_path / "trace.jsonl",
+        kubeconfig=kubeconfig(tmp_path / "config", server=server.url),
+        anonymize=True,
+    )
+    _, outcome = await run_record(wanted, tell=lambda _: None)
+    assert "no space" in outcome.failed
 
 
 async def test_a_right_that_is_taken_away_leaves_a_gap(

@@ -48,6 +48,8 @@ _OF_A_CLASS: Final = re.compile(
     r"/(?:requests\.storage|persistentvolumeclaims|devices))"
 )
 """What a quota says of one StorageClass or DeviceClass."""
+_POD_OF_A_SET: Final = "statefulset.kubernetes.io/pod-name"
+_NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
 _OWN_WORDS: Final = (
     *(Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED, Reason.AS_ADMITTED),
 )
@@ -131,6 +133,8 @@ class Anonymizer:
     def label_value(self, key: str, value: str) -> str:
         if key in public.KEYS_OF_NAMES:
             return self.name(value)
+        if key == _POD_OF_A_SET and (of_set := _NUMBERED.fullmatch(value)):
+            return f"{self.name(of_set[1])}-{of_set[2]}"  # as the controller will call it
         if public.is_public_value(key, value) or (key in self._ordered and _is_integer(value)):
             return value
         return self.hash(value)
@@ -166,11 +170,13 @@ class Anonymizer:
         """The beginning makes a name of it that every kind of object, label and domain may have."""
         found = self._hashes.get(text)
         if found is None:
-            digest = base64.b32encode(self._digest(text)).decode().lower()
-            found = f"n-{digest[:_HASH_LENGTH]}"
-            self._hashes[text] = found
+            found = self._hashes[text] = self.hash_for_good(text)
             self.table[found] = text
         return found
+
+    def hash_for_good(self, text: str) -> str:
+        """The same, with no way back: of what is so many that nobody would look it up."""
+        return f"n-{base64.b32encode(self._digest(text)).decode().lower()[:_HASH_LENGTH]}"
 
     def _digest(self, text: str) -> bytes:
         return hmac.digest(self.key, text.encode(errors="surrogatepass"), "sha256")

@@ -51,7 +51,9 @@ class TraceWriter:
         self._zip: Any = None
 
     def open_part(self) -> None:
-        """The next file. Raises SettingsError if it is there already, or OSError."""
+        """The next file. Raises SettingsError where the first can't be, or one is there already;
+        else OSError.
+        """
         if self._parts and not self.part:
             self._check_parts()
         self.close()
@@ -64,6 +66,11 @@ class TraceWriter:
             raise SettingsError(
                 f"{self.path} is there already: remove it, or give --output another name"
             ) from error
+        except OSError as error:
+            if self.part > 1:
+                raise
+            problem = f"{error.strerror or error}; choose another place"
+            raise SettingsError(f"--output: {self.path}: {problem}") from error
         if self.path.suffix == ".gz":
             self._zip = zlib.compressobj(wbits=_GZIP)
 

@@ -12,23 +12,26 @@ import asyncio
 import hashlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.core.importing.nodes.grouping import Nodes
-from kwok_operator.core.importing.traces.cleaning import cleaner
+from kwok_operator.core.importing.traces.cleaning import anonymous, cleaner
 from kwok_operator.core.importing.traces.recording import TraceRecorder
-from kwok_operator.core.importing.traces.trace import KINDS, Happening, Header, Stop
+from kwok_operator.core.importing.traces.trace import KINDS, Happening, Header, Line, Stop
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.importing.anonymizing import Names
 from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
+from kwok_operator.importing.folder import OutputError
 from kwok_operator.importing.traces.files import TraceWriter
 from kwok_operator.importing.traces.settings import RecordSettings
 
 FLUSH_SECONDS: Final = 2.0
+_NAMES_SECONDS: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 30.0
 _GONE: Final = 410
@@ -80,6 +83,8 @@ async def record(
         recording = Recording(cluster, settings, tell=tell)
         try:
             await recording.run(stop, flush_seconds=flush_seconds)
+        except OutputError as error:
+            recording.outcome.failed = str(error)
         except OSError as error:
             recording.outcome.failed = f"writing {recording.path}: {error.strerror or error}"
         return recording.recorder, recording.outcome
@@ -90,8 +95,15 @@ class Recording:
 
     def __init__(self, cluster: ClusterClient, settings: RecordSettings, *, tell: Tell) -> None:
         self._places: dict[tuple[str, str], frozenset[str]] = {}
+        self._names = None
+        if settings.anonymize:
+            self._names = Names(settings.output, settings.anonymize_table)
         self.recorder = TraceRecorder(
-            cleaner(places=self._places, keep_images=settings.keep_images)
+            cleaner(
+                places=self._places,
+                keep_images=settings.keep_images,
+                anonymizer=self._names.anonymizer if self._names else None,
+            )
         )
         self.outcome = Outcome(unread={})
         self._cluster = cluster
@@ -100,7 +112,7 @@ class Recording:
         rotates = settings.rotate_bytes is not None or settings.rotate_seconds is not None
         self._writer = TraceWriter(settings.output, parts=rotates)
         self._header = Header(start=0)
-        self._began = self._part_began = 0.0
+        self._began = self._part_began = self._names_saved = 0.0
         self._state_size = 0
         """Bytes of this part that tell what was there when it began."""
         self._away: dict[str, float] = {}
@@ -118,7 +130,7 @@ class Recording:
             identity = await self._until(stop, cluster_id(self._cluster)) or ""
             self._began = time.monotonic()
             self._header = Header(start=time.time_ns() // 1_000_000, cluster=identity)
-            self._writer.write([self._header])
+            self._write([self._header])
             try:
                 versions = await self._until(stop, self._list_all())
             except KwokOperatorError:
@@ -130,6 +142,7 @@ class Recording:
                     "stopped before all that is there had been read; nothing was written"
                 )
             if versions:
+                self._save_names()
                 self._writer.flush()
                 self._state_size = self._writer.size
                 self._tell(f"recording {self._cluster.description} into {self.path}")
@@ -137,14 +150,26 @@ class Recording:
         finally:
             self._finish()
 
+    def _write(self, lines: Iterable[Line]) -> None:
+        if self._names is not None:
+            anonymizer = self._names.anonymizer
+            lines = (anonymous(line, anonymizer) for line in lines)
+        self._writer.write(lines)
+
+    def _save_names(self) -> None:
+        self._names_saved = time.monotonic()
+        if self._names is not None:
+            self._names.save()
+
     def _finish(self) -> None:
         now = self._now()
         for kind, since in self._away.items():
             self._gap(kind, since=since, at=now, lost=kind not in self._open)
         try:
-            self._writer.write([Stop(now)])
+            self._write([Stop(now)])
         finally:
             self._writer.close()
+            self._save_names()
 
     def _now(self) -> float:
         return time.monotonic() - self._began
@@ -192,9 +217,9 @@ class Recording:
         version = ""
         async for page in self._cluster.pages(KINDS[kind].path):
             for body in page:
-                self._writer.write(self.recorder.found(kind, body, at=self._now()))
+                self._write(self.recorder.found(kind, body, at=self._now()))
             version = page.version
-        self._writer.write(self.recorder.end(kind, at=self._now()))
+        self._write(self.recorder.end(kind, at=self._now()))
         return version
 
     async def _watch_all(
@@ -233,7 +258,7 @@ class Recording:
                     last, pause = self._now(), 0.0
                     self._back(kind, at=last)
                     version = _version(event) or version
-                    self._writer.write(self.recorder.happened(kind, event, at=last))
+                    self._write(self.recorder.happened(kind, event, at=last))
                 # One that ends without a word of anything is what API servers do now and then.
                 last = self._now()
             except Unreadable as error:
@@ -258,9 +283,9 @@ class Recording:
             if kind in self._away:
                 self._gap(kind, since=self._away.pop(kind), at=at, lost=True)
             for body in page:
-                self._writer.write(self.recorder.found(kind, body, at=at))
+                self._write(self.recorder.found(kind, body, at=at))
             version = page.version
-        self._writer.write(self.recorder.end(kind, at=self._now()))
+        self._write(self.recorder.end(kind, at=self._now()))
         return version
 
     def _back(self, kind: str, *, at: float) -> None:
@@ -271,7 +296,7 @@ class Recording:
     def _gap(self, kind: str, *, since: float, at: float, lost: bool) -> None:
         self.outcome.gaps += 1
         self.outcome.lost += lost
-        self._writer.write([self.recorder.gap(kind, since=since, at=at, lost=lost)])
+        self._write([self.recorder.gap(kind, since=since, at=at, lost=lost)])
         if lost:
             self._tell(f"{kind}: what happened in {at - since:.0f} s may be missing; it is marked")
 
@@ -283,11 +308,13 @@ class Recording:
         while True:
             await asyncio.sleep(seconds)
             self._writer.flush()
+            if time.monotonic() - self._names_saved > _NAMES_SECONDS:
+                self._save_names()
             if self._part_is_full():
                 self._writer.open_part()
                 self._part_began = now = self._now()
                 header = Header(self._header.start, self._writer.part, now, self._header.cluster)
-                self._writer.write(self.recorder.part(header, at=now))
+                self._write(self.recorder.part(header, at=now))
                 self._writer.flush()
                 self._state_size = self._writer.size
 

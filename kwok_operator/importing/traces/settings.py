@@ -15,6 +15,9 @@ class RecordSettings:
     rotate_bytes: int | None = None
     rotate_seconds: float | None = None
     keep_images: bool = False
+    anonymize: bool = False
+    anonymize_table: Path | None = None
+    """None means beside the output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class Admitted:
         """By the uid of a controller: the workload that it makes pods of, and what these ask for
         by its template."""
         self._seen: dict[tuple[Ref, str], Counter[str]] = defaultdict(Counter)
+        self._texts: dict[str, str] = {}
+        """Thousands of controllers have few."""
 
     def declared(self, uid: str, workload: Ref, spec: object) -> None:
         """`spec` is that of a controller's template. Never raises."""
@@ -60,7 +62,9 @@ class Admitted:
         return notes
 
     def _asked(self, spec: object) -> str:
-        return _text(pod_shape(spec, ref=_NOBODY, keep_images=self._keep_images)[0])
+        shape, _ = pod_shape(spec, ref=_NOBODY, keep_images=self._keep_images)
+        text = _text(shape)
+        return self._texts.setdefault(text, text)
 
 
 def _text(shape: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kwok_operator.core.importing.notes import Note, Reason, Ref
 from kwok_operator.core.importing.pods.admitted import Admitted
-from kwok_operator.core.importing.pods.allow import keep
+from kwok_operator.core.importing.pods.allow import TEXTS, keep
 from kwok_operator.core.importing.pods.binding import (
     Places,
     Term,
@@ -192,6 +192,15 @@ class Workloads:
     def _makes(self, owner: "_Owner", kind: str) -> bool:
         return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())
 
+    def _is_of_a_deployment(self, pod: Ref, owner: "_Owner", metadata: object) -> bool:
+        """By the name of a ReplicaSet that could not be read: its Deployment makes the pod."""
+        if not (owner.is_known and owner.kind == "ReplicaSet" and owner.kind in self._not_whole):
+            return False
+        labels = keep(metadata, {"labels": TEXTS}).found.get("labels", {})
+        name, _, drawn = owner.name.rpartition("-")
+        is_its_hash = drawn == labels.get("pod-template-hash")
+        return is_its_hash and Ref("Deployment", pod.namespace, name) in self._made
+
     def _add_pod(self, ref: Ref, body: Mapping[str, Any]) -> None:
         phase = keep(body.get("status"), {"phase": str}).found.get("phase")
         metadata, spec = body.get("metadata"), body.get("spec")
@@ -207,6 +216,8 @@ class Workloads:
         owner = _owner(body)
         if owner is not None and self._makes(owner, ref.kind):
             self._admitted.seen(owner.uid, spec)
+            return
+        if owner is not None and self._is_of_a_deployment(ref, owner, metadata):
             return
         if (
             owner is not None
