@@ -172,8 +172,8 @@ class Profiles:
         await (self._namespaces.start() if asks else self._namespaces.stop())
         ranked = sorted(self._profiles(stored), key=lambda profile: profile.rank)
         compiled: dict[str, Compiled] = {}
-        for place, profile in enumerate(ranked):
-            compiled[profile.name] = compile_profile(profile, above=ranked[:place])
+        for place, each in enumerate(ranked):
+            compiled[each.name] = compile_profile(each, above=ranked[:place])
             await asyncio.sleep(0)  # a hundred profiles take a second, and others run in between
         lacking = await self._keep(stored, ranked, compiled)
         self._leftovers = bool(stored)
