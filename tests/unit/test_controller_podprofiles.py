@@ -275,6 +275,32 @@ async def test_without_the_right_it_is_told_once(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ('stages "s" is forbidden: User "u" cannot patch resource "stages"', "NotAllowed"),
+        ('admission webhook "policy.example.com" denied the request: no team', "Refused"),
+    ],
+)
+async def test_a_refusal_is_told_once_and_a_policy_is_no_missing_right(
+    world: World, message: str, reason: str
+) -> None:
+    world.server.fail(403, verb="patch", resource="stages", message=message, times=9)
+    world.apply(**SLOW)
+    await world.settled(present="False")
+    assert world.condition("StagesPresent") == ("False", reason)
+    (said,) = (
+        each["message"]
+        for each in world.server.objects(PROFILES_PATH)["slow"]["status"]["conditions"]
+        if each["type"] == "StagesPresent"
+    )
+    if reason == "NotAllowed":
+        assert said.count("add the component pod-profiles") == 1
+        assert [each.reason for each in world.events.said] == ["NotAllowed"]
+    else:
+        assert "no team" in said and "component" not in said
+
+
+@pytest.mark.parametrize(
     "spec", [[], {"start": 5}, {"seed": {}}, {"usage": {"cpu": {"constant": "x" * 9_999}}}]
 )
 async def test_a_spec_that_nobody_can_read_costs_the_others_nothing(

@@ -59,7 +59,7 @@ GATHER_FOR: Final = 0.2
 """Seconds in which several changes make one pass."""
 LOOK_AGAIN_AFTER: Final = 60.0
 TRY_AGAIN_AFTER: Final = 10.0
-_REFUSALS: Final = (400, 409, 413, 422)
+_REFUSALS: Final = (400, 403, 409, 413, 422)
 """Answers that are about the object alone, and cost no other profile anything."""
 
 
@@ -253,9 +253,9 @@ class Profiles:
             return [name_taken(kind, name)]
         try:
             written = await self._objects.apply(manifest, owners=owners, there=there)
-        except ForbiddenError:
-            return [NOT_ALLOWED]
         except ApiError as error:
+            if isinstance(error, ForbiddenError) and not error.by_policy:
+                return [NOT_ALLOWED]
             if error.status not in _REFUSALS:
                 raise
             return [ProfileProblem("Refused", f"{kind} {name}: {one_line(error, limit=300)}")]
@@ -276,6 +276,7 @@ class Profiles:
         compiled: Mapping[str, Compiled],
         lacking: Sequence[ProfileProblem],
     ) -> None:
+        lacking = list(dict.fromkeys(lacking))
         result = compiled.get(profile.name)
         if result is None:
             result = Compiled(problems=(ProfileProblem("Unreadable", profile.problem),))
