@@ -166,6 +166,11 @@ class UnauthorizedError(ApiError):
 class ForbiddenError(ApiError):
     """403: the API server knows who asks, and says no."""
 
+    @property
+    def by_policy(self) -> bool:
+        """Whether an admission webhook or policy says so, whatever rights there are."""
+        return " denied " in self.message
+
 
 class NotFoundError(ApiError):
     """404: there is no such object, or no such API."""

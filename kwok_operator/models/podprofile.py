@@ -212,7 +212,10 @@ class Ramp(ApiModel):
         description='What it uses at first. Example: "10%".',
     )
     to: Level = Field(description='What it uses in the end. Example: "2Gi".')
-    over: Time = Field(description="From when the pod runs until it uses that. Example: 30m.")
+    over: Time = Field(
+        description="From the pod's start, init containers and all, until it uses that."
+        " Example: 30m."
+    )
 
 
 class Wave(ApiModel):
@@ -250,7 +253,7 @@ class ResourceUse(ApiModel):
     )
     ramp: Ramp | None = Field(
         default=None,
-        description="From one amount to another, from when the pod runs."
+        description="From one amount to another, from when the pod starts."
         ' Example: {from: "10%", to: "90%", over: 30m}.',
     )
     wave: Wave | None = Field(

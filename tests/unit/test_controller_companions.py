@@ -321,11 +321,18 @@ async def test_somebody_elses_is_left_alone_and_told(world: Companioned) -> None
     await until(lambda: len(world.csi_nodes) == 4)
 
 
-@pytest.mark.parametrize(("status", "reason"), [(403, "NotAllowed"), (422, "Refused")])
+@pytest.mark.parametrize(
+    ("status", "message", "reason"),
+    [
+        (403, 'User "u" cannot create resource "csinodes"', "NotAllowed"),
+        (403, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "Refused"),
+        (422, "injected", "Refused"),
+    ],
+)
 async def test_a_refusal_is_told_until_a_write_succeeds(
-    world: Companioned, monkeypatch: pytest.MonkeyPatch, status: int, reason: str
+    world: Companioned, monkeypatch: pytest.MonkeyPatch, status: int, message: str, reason: str
 ) -> None:
-    world.server.fail(status, times=1_000, verb="create", resource="csinodes")
+    world.server.fail(status, times=1_000, verb="create", resource="csinodes", message=message)
     world.make(12, csi())
     await until(lambda: len(world.nodes) == 12 and world.condition == ("False", reason))
     await world._companion_queue.close(grace=1.0)

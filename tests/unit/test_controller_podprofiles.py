@@ -29,6 +29,7 @@ from tests.fakes.waiting import until
 STAGES = "/apis/kwok.x-k8s.io/v1alpha1/stages"
 USAGES = "/apis/kwok.x-k8s.io/v1alpha1/clusterresourceusages"
 WRITES = (("patch", "stages"), ("delete", "stages"), ("patch", "kwokpodprofiles/status"))
+FOR_PODS: Json = {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}}
 SLOW: dict[str, Any] = {"start": {"delay": {"fixed": "5s"}}}
 
 
@@ -99,8 +100,7 @@ class World:
 def serve(server: ApplyingApiServer) -> None:
     server.serve(STAGES, kind="Stage")
     server.serve(USAGES, kind="ClusterResourceUsage")
-    reference = {"apiGroup": "v1", "kind": "Pod"}
-    server.create(STAGES, {"metadata": {"name": "pod-ready"}, "spec": {"resourceRef": reference}})
+    server.create(STAGES, {"metadata": {"name": "pod-ready"}, "spec": FOR_PODS})
 
 
 @pytest.fixture
@@ -254,6 +254,9 @@ async def test_without_the_kind_the_status_says_so(bare: World) -> None:
 
 async def test_without_kwoks_own_stages_the_status_says_so(world: World) -> None:
     world.server.delete(STAGES, "pod-ready")
+    # Of the component hold-stage: it starts no pod.
+    again = {"metadata": {"name": "kwok-operator-pod-ready-again"}, "spec": FOR_PODS}
+    world.server.create(STAGES, again)
     world.apply(**SLOW)
     await world.settled(present="False")
     assert world.condition("StagesPresent") == ("False", "NoDefaultStages")
@@ -269,6 +272,32 @@ async def test_without_the_right_it_is_told_once(world: World) -> None:
     assert world.condition("StagesPresent") == ("False", "NotAllowed")
     about_slow = [said.reason for said in world.events.said if said.about == "slow"]
     assert about_slow == ["NotAllowed"]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ('stages "s" is forbidden: User "u" cannot patch resource "stages"', "NotAllowed"),
+        ('admission webhook "policy.example.com" denied the request: no team', "Refused"),
+    ],
+)
+async def test_a_refusal_is_told_once_and_a_policy_is_no_missing_right(
+    world: World, message: str, reason: str
+) -> None:
+    world.server.fail(403, verb="patch", resource="stages", message=message, times=9)
+    world.apply(**SLOW)
+    await world.settled(present="False")
+    assert world.condition("StagesPresent") == ("False", reason)
+    (said,) = (
+        each["message"]
+        for each in world.server.objects(PROFILES_PATH)["slow"]["status"]["conditions"]
+        if each["type"] == "StagesPresent"
+    )
+    if reason == "NotAllowed":
+        assert said.count("add the component pod-profiles") == 1
+        assert [each.reason for each in world.events.said] == ["NotAllowed"]
+    else:
+        assert "no team" in said and "component" not in said
 
 
 @pytest.mark.parametrize(

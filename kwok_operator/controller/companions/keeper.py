@@ -321,6 +321,6 @@ def _trouble(kind: CompanionKind, error: ApiError) -> Trouble:
     match error:
         case NotFoundError():
             return not_served(kind)
-        case ForbiddenError():
+        case ForbiddenError() if not error.by_policy:
             return not_allowed(kind)
     return refused(kind, one_line(error.message, limit=300))

@@ -29,6 +29,8 @@ _PATHS: Final = {
     STAGE_KIND: f"/apis/{STAGE_API_VERSION}/stages",
     USAGE_KIND: f"/apis/{STAGE_API_VERSION}/clusterresourceusages",
 }
+_START_NOTHING: Final = "kwok-operator-"
+"""Stages of the component hold-stage."""
 _PAGE: Final = "20"
 """Stages; one may have hundreds of kilobytes."""
 
@@ -46,7 +48,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What there is of a kind. `others_for_pods`: Stages for pods that are not ours."""
+    """What there is of a kind. `others_for_pods`: Stages that may start pods, and are not ours."""
 
     ours: Mapping[str, Owned]
     foreign: frozenset[str]
@@ -81,7 +83,8 @@ class KwokObjects:
                 else:
                     foreign.add(metadata["name"])
                     reference = (body.get("spec") or {}).get("resourceRef") or {}
-                    others = others or reference.get("kind") == "Pod"
+                    starts = not metadata["name"].startswith(_START_NOTHING)
+                    others = others or (starts and reference.get("kind") == "Pod")
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return Present(ours, frozenset(foreign), others)

@@ -60,7 +60,7 @@ GATHER_FOR: Final = 0.2
 """Seconds in which several changes make one pass."""
 LOOK_AGAIN_AFTER: Final = 60.0
 TRY_AGAIN_AFTER: Final = 10.0
-_REFUSALS: Final = (400, 409, 413, 422)
+_REFUSALS: Final = (400, 403, 409, 413, 422)
 """Answers that are about the object alone, and cost no other profile anything."""
 
 
@@ -173,8 +173,8 @@ class Profiles:
         await (self._namespaces.start() if asks else self._namespaces.stop())
         ranked = sorted(self._profiles(stored), key=lambda profile: profile.rank)
         compiled: dict[str, Compiled] = {}
-        for place, profile in enumerate(ranked):
-            compiled[profile.name] = compile_profile(profile, above=ranked[:place])
+        for place, each in enumerate(ranked):
+            compiled[each.name] = compile_profile(each, above=ranked[:place])
             await asyncio.sleep(0)  # a hundred profiles take a second, and others run in between
         lacking = await self._keep(stored, ranked, compiled)
         self._leftovers = bool(stored)
@@ -254,9 +254,9 @@ class Profiles:
             return [name_taken(kind, name)]
         try:
             written = await self._objects.apply(manifest, owners=owners, there=there)
-        except ForbiddenError:
-            return [NOT_ALLOWED]
         except ApiError as error:
+            if isinstance(error, ForbiddenError) and not error.by_policy:
+                return [NOT_ALLOWED]
             if error.status not in _REFUSALS:
                 raise
             return [ProfileProblem("Refused", f"{kind} {name}: {one_line(error, limit=300)}")]
@@ -277,6 +277,7 @@ class Profiles:
         compiled: Mapping[str, Compiled],
         lacking: Sequence[ProfileProblem],
     ) -> None:
+        lacking = list(dict.fromkeys(lacking))
         result = compiled.get(profile.name)
         if result is None:
             result = Compiled(problems=(ProfileProblem("Unreadable", profile.problem),))

@@ -196,7 +196,6 @@ class Operator:
         watch = self._spawn("watch nodes", parts.node_reflector.run())
         self._spawn("watch configmaps", parts.configmap_reflector.run())
         self._spawn("watch pools", parts.pool_reflector.run())
-        self._spawn("watch pod profiles", parts.profile_reflector.run())
         await parts.node_reflector.synced.wait()
         if self._elector is not None:
             self._ready = True
@@ -212,6 +211,8 @@ class Operator:
         self._keep("resync", parts.resync)
         self._keep("tell of pools", parts.pools.run)
         self._keep("provider config", parts.provider.run)
+        # Only now: by an old list newer profiles' Stages would pass for leftovers.
+        self._spawn("watch pod profiles", parts.profile_reflector.run())
         self._keep("pod profiles", parts.profiles.run)
         if playing is not None:
             await playing.begin()

@@ -137,7 +137,7 @@ def _between(low: str, high: str, part: str, resource: str) -> str:
 
 
 def _ramped(ramp: Ramp) -> str:
-    """0 when the pod starts to run, 1 in the end."""
+    """0 when the pod starts, 1 in the end: kwok's CEL sees no container's state."""
     over = max(1, milliseconds(ramp.over) // SECOND)
     part = f"(({_NOW} - UnixSecond(pod.status.startTime)) / {over}.0)"
     return f"({part} >= 1.0 ? 1.0 : {part})"
