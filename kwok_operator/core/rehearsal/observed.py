@@ -26,7 +26,7 @@ from kwok_operator.constants import (
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.rehearsal.recording import EventLine, GroupState, NodeState, PodState
 from kwok_operator.core.times import parse_time
-from kwok_operator.core.untyped import as_list, as_map, as_texts
+from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.core.usable import is_not_ready_taint, is_unreachable_taint
 
 LATE_MS: Final = 1_500
@@ -69,15 +69,14 @@ def node(
 ) -> NodeState:
     """`price`: that of its group, for an hour."""
     metadata, spec, status = _parts(body)
-    asked = as_texts(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
+    asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
     born = metadata.get("creationTimestamp")
-    labels = as_texts(metadata.get("labels"))
     taints = _dicts(spec.get("taints"))
     kept_off = any(is_not_ready_taint(t) or is_unreachable_taint(t) for t in taints)
     allocatable = amounts(status.get("allocatable"))
-    instance_type, zone = labels.get(INSTANCE_TYPE_LABEL, ""), labels.get(ZONE_LABEL, "")
+    instance_type, zone = _label(metadata, INSTANCE_TYPE_LABEL), _label(metadata, ZONE_LABEL)
     return NodeState(
-        group=labels.get(NODE_GROUP_LABEL, ""),
+        group=_label(metadata, NODE_GROUP_LABEL),
         zone=zone,
         instance_type=instance_type,
         shape=_shape(tuple(allocatable.items()), instance_type, zone),
@@ -93,7 +92,7 @@ def node(
 
 def group_of(node: Mapping[str, Any]) -> str:
     """The group that a node belongs to; nothing where it belongs to none."""
-    return as_texts(as_map(node.get("metadata")).get("labels")).get(NODE_GROUP_LABEL, "")
+    return _label(as_map(node.get("metadata")), NODE_GROUP_LABEL)
 
 
 def pod(
@@ -140,7 +139,7 @@ def workload(metadata: Mapping[str, Any]) -> str:
     for owner in _dicts(metadata.get("ownerReferences")):
         if owner.get("controller") is True:
             kind, name = _text(owner.get("kind")), _text(owner.get("name"))
-            digest = as_texts(metadata.get("labels")).get("pod-template-hash", "")
+            digest = _label(metadata, "pod-template-hash")
             if kind == "ReplicaSet" and digest and name.endswith(f"-{digest}"):
                 kind, name = "Deployment", name.removesuffix(f"-{digest}")
             return f"{kind}/{namespace}/{name}"
@@ -150,7 +149,7 @@ def workload(metadata: Mapping[str, Any]) -> str:
 
 def _rehearsed(metadata: Mapping[str, Any], told: str) -> str:
     """The workload of the scenario, unless its name is what `told` ends with."""
-    name = as_texts(metadata.get("labels")).get(REHEARSED_LABEL, "")
+    name = _label(metadata, REHEARSED_LABEL)
     return "" if told.rpartition("/")[2] == name else name
 
 
@@ -272,9 +271,15 @@ def _parts(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(as_map(body.get(part)) for part in ("metadata", "spec", "status"))
 
 
+def _label(metadata: Mapping[str, Any], key: str) -> str:
+    return _text(as_map(metadata.get("labels")).get(key))
+
+
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    found = (each for each in _dicts(status.get("conditions")) if each.get("type") == kind)
-    return next(found, {})
+    for each in as_list(status.get("conditions")):
+        if isinstance(each, dict) and each.get("type") == kind:
+            return each
+    return {}
 
 
 def _holds(status: Mapping[str, Any], condition: str) -> bool:

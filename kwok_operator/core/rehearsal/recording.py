@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic.alias_generators import to_camel
+
 FORMAT: Final = 1
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -206,8 +208,11 @@ def _state_told(
 ) -> dict[str, Any]:
     told = None
     if state is not None:
-        values = {f: getattr(state, f) for f in state.__slots__}
-        told = {_JSON_KEYS.get(f, f): v for f, v in values.items() if v not in (None, "", {})}
+        told = {
+            key: value
+            for name, key in _KEYS[type(state)]
+            if (value := getattr(state, name)) not in (None, "", {})
+        }
     return {"t": round(t, 3), key: name, "is": told}
 
 
@@ -216,4 +221,8 @@ def _part_told(line: Any, key: str, names: Mapping[str, str]) -> dict[str, Any]:
     return {"t": round(line.t, 3), key: told}
 
 
-_JSON_KEYS: Final = {"instance_type": "instanceType"}
+_KEYS: Final = {
+    kind: tuple((name, to_camel(name)) for name in kind.__slots__)
+    for kind in (NodeState, PodState, GroupState)
+}
+"""Of each kind of state: its fields, and what a line calls them."""
