@@ -14,8 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
-
-import aiohttp
+from urllib.parse import urlsplit, urlunsplit
 
 from kwok_operator.errors import KwokOperatorError
 
@@ -135,16 +134,25 @@ class Program:
 def answers(url: str) -> Ready:
     """Ready once an HTTP GET gives a status below 400."""
 
+    # By hand: a proxy in the environment is not for this machine, and no thread is left waiting.
+    asked = urlsplit(url)
+    secure = asked.scheme == "https"
+    path = urlunsplit(("", "", asked.path or "/", asked.query, ""))
+    request = f"GET {path} HTTP/1.1\r\nHost: {asked.netloc}\r\nConnection: close\r\n\r\n"
+
     async def ready() -> bool:
-        limits = aiohttp.ClientTimeout(total=_ANSWERS_WITHIN)
         try:
-            # No proxy of the environment: it is not for this machine.
-            async with (
-                aiohttp.ClientSession(timeout=limits, trust_env=False) as session,
-                session.get(url, allow_redirects=False) as answer,
-            ):
-                return answer.status < _REFUSED
-        except (aiohttp.ClientError, OSError, ValueError):
+            async with asyncio.timeout(_ANSWERS_WITHIN):
+                reader, writer = await asyncio.open_connection(
+                    asked.hostname, asked.port or (443 if secure else 80), ssl=secure or None
+                )
+                try:
+                    writer.write(request.encode())
+                    protocol, status = (await reader.readline()).split()[:2]
+                    return protocol.startswith(b"HTTP/") and int(status) < _REFUSED
+                finally:
+                    writer.close()
+        except (OSError, ValueError):
             return False
 
     return ready

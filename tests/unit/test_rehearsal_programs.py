@@ -132,6 +132,8 @@ async def test_a_log_keeps_its_beginning_and_its_end_and_fills_no_disk(
 
 
 async def test_an_answer_that_dribbles_in_is_none_and_keeps_nobody() -> None:
+    left_alone = asyncio.Event()
+
     async def dribble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while True:
@@ -139,11 +141,13 @@ async def test_an_answer_that_dribbles_in_is_none_and_keeps_nobody() -> None:
                 await writer.drain()
                 await asyncio.sleep(0.02)
         writer.close()
+        left_alone.set()
 
     server = await asyncio.start_server(dribble, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         assert not await asyncio.wait_for(answers(f"http://127.0.0.1:{port}/")(), 20)
+        await asyncio.wait_for(left_alone.wait(), 20)
 
 
 def test_nothing_outlives_us_if_we_are_killed(tmp_path: Path) -> None:
