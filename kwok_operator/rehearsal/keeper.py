@@ -3,14 +3,17 @@
     python -m kwok_operator.rehearsal.keeper GRACE_SECONDS PROGRAM [ARGUMENT...]
 
 Whoever holds the other end of the pipe may be killed at any instant: the pipe closes, whatever
-happened, so nothing is left running. A byte through it kills the program at once. Knows nothing of
-rehearsals, and imports nothing of them.
+happened, so nothing is left running. A byte through it kills the program at once; so does the end
+of the keeper itself. Its output, where that is a file that can be read, too, and appended to, keeps
+its beginning and its end however much comes. Knows nothing of rehearsals, and imports nothing of
+them.
 """
 
 import contextlib
 import ctypes
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -20,7 +23,15 @@ from typing import Final
 
 _CHILD_SUBREAPER: Final = 36
 """prctl(2): whose parent ends becomes our child, also where it has left its process group."""
+_DEATH_SIGNAL: Final = 1
+"""prctl(2): what the program gets when we end, who would have ended it."""
+MOST_BYTES: Final = 64 << 20
+"""Of output."""
+_BEGINNING: Final = 0.5
+"""The share of it that is kept for good; behind it is the newest."""
+_TAIL_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.05
+_LOG_SECONDS: Final = 0.2
 _NOT_STARTED: Final = 127
 
 
@@ -29,17 +40,24 @@ def main(argv: list[str]) -> int:
     grace, command = float(argv[0]), argv[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1)
+    # Looked up before the fork: the child does no more than it has to.
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0
+    prctl(_CHILD_SUBREAPER, 1)
     try:
         program = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            restore_signals=True,
+            preexec_fn=lambda: prctl(_DEATH_SIGNAL, signal.SIGKILL),
         )
     except OSError as error:
         print(f"{command[0]}: {error.strerror or error}", file=sys.stderr)
         return _NOT_STARTED
     ender = threading.Thread(target=_end, args=(program, grace), daemon=True)
     ender.start()
+    if stat.S_ISREG(os.fstat(1).st_mode):
+        threading.Thread(target=_bound_output, daemon=True).start()
     status = program.wait()
     _kill_the_rest(program.pid)
     return status if status >= 0 else 128 - status
@@ -53,6 +71,17 @@ def _end(program: "subprocess.Popen[bytes]", grace: float) -> None:
     while not at_once and program.returncode is None and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     _signal(program.pid, signal.SIGKILL)
+
+
+def _bound_output() -> None:
+    while True:
+        time.sleep(_LOG_SECONDS)
+        size = os.fstat(1).st_size
+        if size > MOST_BYTES:
+            newest = os.pread(1, _TAIL_BYTES, max(size - _TAIL_BYTES, 0))
+            os.ftruncate(1, int(MOST_BYTES * _BEGINNING))
+            said = f"\n... what stood here is gone: a log has at most {MOST_BYTES:,} bytes ...\n"
+            os.write(1, said.encode() + newest)
 
 
 def _signal(group: int, number: int) -> None:

@@ -24,6 +24,7 @@ VERDICT: Final = "verdict.json"
 JUNIT: Final = "junit.xml"
 REPORT: Final = "report.html"
 SUMMARY: Final = "summary.md"
+_MADE: Final = (SUMMARY, REPORT, JUNIT, VERDICT, RECORDING)
 _CHUNK: Final = 2**16
 
 
@@ -61,11 +62,23 @@ def begun(folder: Path) -> Iterator[None]:
         ) from error
     try:
         with writing(folder):
-            for name in (RECORDING, VERDICT, JUNIT, REPORT, SUMMARY):
-                (folder / name).unlink(missing_ok=True)
+            _clear(folder)
         yield
     finally:
         os.close(place)
+
+
+def _clear(folder: Path) -> None:
+    """Raises SettingsError where something has the name of a file of ours, and isn't."""
+    there = [name for name in _MADE if os.path.lexists(folder / name)]
+    # Of a run that was broken off before it had a verdict, there is a recording; it goes last.
+    if there and RECORDING not in there and VERDICT not in there:
+        raise SettingsError(
+            f"{folder / there[0]}: is there, without the recording of a rehearsal; give --output a"
+            " folder of its own, or delete it"
+        )
+    for name in there:
+        (folder / name).unlink()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ The pipe closes when we end, even if we are killed; then the keeper ends the pro
 
 import asyncio
 import contextlib
-import http.client
 import os
 import re
 import sys
@@ -26,6 +25,8 @@ KEEPER: Final = (sys.executable, "-P", "-m", "kwok_operator.rehearsal.keeper")
 _POLL_SECONDS: Final = 0.1
 _TAIL_BYTES: Final = 16_384
 _REFUSED: Final = 400
+_ANSWERS_WITHIN: Final = 5.0
+"""Seconds, whatever dribbles in meanwhile."""
 _FATAL: Final = re.compile(r"\bF\d{4} |unknown flag|panic:|Error:|Traceback")
 
 Ready = Callable[[], Awaitable[bool]]
@@ -50,7 +51,8 @@ class Program:
         """Starts it. Its log is begun anew. Raises ProgramError."""
         read, write = os.pipe()
         try:
-            with self.log.open("wb") as log:
+            with self.log.open("a+b") as log:
+                log.truncate(0)
                 self._keeper = await asyncio.create_subprocess_exec(
                     *KEEPER,
                     str(grace),
@@ -132,22 +134,26 @@ class Program:
 def answers(url: str) -> Ready:
     """Ready once an HTTP GET gives a status below 400."""
 
-    # Not urllib: a proxy in the environment is not for this machine.
+    # By hand: a proxy in the environment is not for this machine, and no thread is left waiting.
     asked = urlsplit(url)
-    kind = http.client.HTTPSConnection if asked.scheme == "https" else http.client.HTTPConnection
-
-    def answered() -> bool:
-        connection = kind(asked.netloc, timeout=5)
-        try:
-            connection.request("GET", urlunsplit(("", "", asked.path or "/", asked.query, "")))
-            return connection.getresponse().status < _REFUSED
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+    secure = asked.scheme == "https"
+    path = urlunsplit(("", "", asked.path or "/", asked.query, ""))
+    request = f"GET {path} HTTP/1.1\r\nHost: {asked.netloc}\r\nConnection: close\r\n\r\n"
 
     async def ready() -> bool:
-        return await asyncio.to_thread(answered)
+        try:
+            async with asyncio.timeout(_ANSWERS_WITHIN):
+                reader, writer = await asyncio.open_connection(
+                    asked.hostname, asked.port or (443 if secure else 80), ssl=secure or None
+                )
+                try:
+                    writer.write(request.encode())
+                    protocol, status = (await reader.readline()).split()[:2]
+                    return protocol.startswith(b"HTTP/") and int(status) < _REFUSED
+                finally:
+                    writer.close()
+        except (OSError, ValueError):
+            return False
 
     return ready
 
@@ -157,7 +163,7 @@ def listens(host: str, port: int) -> Ready:
 
     async def ready() -> bool:
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(_ANSWERS_WITHIN):
                 _, writer = await asyncio.open_connection(host, port)
         except (OSError, TimeoutError):
             return False

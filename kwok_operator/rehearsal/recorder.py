@@ -40,6 +40,8 @@ EVENTS_PATH: Final = "/api/v1/events"
 BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 JOBS_PATH: Final = "/apis/batch/v1/jobs"
 _SYNCED_WITHIN: Final = 60.0
+_BEFORE: Final = -0.001
+"""When what the first list tells was seen at the latest: it was there before the run."""
 
 S = TypeVar("S")
 Body = dict[str, Any]
@@ -92,6 +94,7 @@ class _Kind(Generic[S]):
         self._counts = counts
         self.states: dict[str, S] = {}
         self._uids: dict[str, str] = {}
+        self._begun = False
         self._look = look
         self._tell = tell
         self._now = now
@@ -100,13 +103,18 @@ class _Kind(Generic[S]):
         there = {_name(item) for item in items if self._counts(item)}
         for name in [name for name in self.states if name not in there]:
             self._gone(name)
+        seen = self._now() if self._begun else _BEFORE
+        self._begun = True
         for item in items:
-            self.upsert(item)
+            self._see(item, seen)
 
     def upsert(self, item: Body) -> None:
+        self._see(item, self._now())
+
+    def _see(self, item: Body, seen: float) -> None:
         if not self._counts(item):
             return
-        name, uid, seen = _name(item), _uid(item), self._now()
+        name, uid = _name(item), _uid(item)
         if self._uids.get(name, uid) != uid:
             self._gone(name)  # another one of that name: the end of the first was missed
         before = self.states.get(name)

@@ -13,7 +13,7 @@ import asyncio
 import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -165,13 +165,14 @@ class Rehearsal:
             course.stop()
             await self._ask_at_the_end()
             reason, detail = over
-        except* KwokOperatorError as group:
-            reason, detail = "died", one_line(_first(group), limit=1_000)
         except* TimeoutError:
             reason, detail = "died", "the API server doesn't list what is there"
+        except* (KwokOperatorError, OSError) as group:
+            reason, detail = "died", one_line(_first(group), limit=1_000)
         finally:
             await self._recorder.stop()
-            self._calls.look()
+            with suppress(OSError):  # told already
+                self._calls.look()
             course.write(EndLine(course.now(), reason, detail))
             course.close()
             self.ended = True
@@ -353,7 +354,7 @@ class Rehearsal:
             self._show(self._course.progress())
 
 
-def _first(group: BaseExceptionGroup[KwokOperatorError]) -> str:
+def _first(group: BaseExceptionGroup[KwokOperatorError | OSError]) -> str:
     for error in group.exceptions:
         return _first(error) if isinstance(error, BaseExceptionGroup) else str(error)
     return ""

@@ -1,10 +1,13 @@
 """Programs beside a rehearsal: waited for, and gone when it ends, however it ends.
 
 - ready by an answer, a port or a line; one that ends or is late says why
-- ended: with children that ignore SIGTERM or left for a session of their own, and if we are killed
+- a log has an end, however much is said
+- ended: with children that ignore SIGTERM or left for a session of their own, with their keeper,
+  and if we are killed
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,7 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from kwok_operator.rehearsal.programs import Program, ProgramError, answers, listens, says
+from kwok_operator.rehearsal import programs
+from kwok_operator.rehearsal.programs import (
+    KEEPER,
+    Program,
+    ProgramError,
+    answers,
+    listens,
+    says,
+)
 
 _STUBBORN = """
 import os, signal, subprocess, sys, time
@@ -78,6 +89,65 @@ async def test_what_does_not_end_is_ended_with_its_children(tmp_path: Path, kill
         program.kill()
     await asyncio.wait_for(program.stop(), 20)
     _wait_until_gone(pids)
+
+
+def test_a_program_does_not_outlive_its_keeper() -> None:
+    keeper = subprocess.Popen(
+        [*KEEPER, "600", "sh", "-c", "echo $$; exec sleep 600"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert keeper.stdin and keeper.stdout
+    pid = int(keeper.stdout.readline())
+    keeper.kill()
+    keeper.wait()
+    _wait_until_gone([pid])
+    keeper.stdin.close()
+    keeper.stdout.close()
+
+
+async def test_a_log_keeps_its_beginning_and_its_end_and_fills_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = "from kwok_operator.rehearsal import keeper; keeper.MOST_BYTES = 1 << 21;"
+    kept = (sys.executable, "-c", f"import sys; {small} sys.exit(keeper.main(sys.argv[1:]))")
+    monkeypatch.setattr(programs, "KEEPER", kept)
+    program = Program("talker", log=tmp_path / "log")
+    await program.start(
+        ["sh", "-c", "echo first; yes again | head -c 30000000; echo last; sleep 600"],
+        env=os.environ,
+        cwd=tmp_path,
+    )
+    try:
+        await program.wait_until_ready(says(program.log, "^last$"), within=60)
+
+        async def is_short() -> bool:
+            return program.log.stat().st_size < 5 << 20
+
+        await program.wait_until_ready(is_short, within=20)
+        text = program.log.read_text()
+    finally:
+        await program.stop()
+    assert text.startswith("first\n") and text.endswith("last\n") and "is gone" in text
+
+
+async def test_an_answer_that_dribbles_in_is_none_and_keeps_nobody() -> None:
+    left_alone = asyncio.Event()
+
+    async def dribble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"H")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        writer.close()
+        left_alone.set()
+
+    server = await asyncio.start_server(dribble, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert not await asyncio.wait_for(answers(f"http://127.0.0.1:{port}/")(), 20)
+        await asyncio.wait_for(left_alone.wait(), 20)
 
 
 def test_nothing_outlives_us_if_we_are_killed(tmp_path: Path) -> None:

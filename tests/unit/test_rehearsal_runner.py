@@ -1,9 +1,11 @@
 """The runner, where no cluster is needed to see what it does.
 
-- an output folder of a run before says nothing about this one; two at once are refused
+- an output folder of a run before says nothing about this one; two at once are refused, and so is
+  one in which somebody else has such files
 - a recorder that has failed, as on a full disk, says so; it isn't taken for a quiet cluster
 - a server that stands still is no quiet cluster; a trace that has been played is no dead process
-- what is there before the run is there at its beginning, for what must hold always
+- what is there before the run is there at its beginning, for what must hold always, and is none of
+  what came in it
 - a run whose time is over before a step's condition has held proves nothing, and fails
 - what the cluster is asked for long ends with us, even if we are killed
 - a terminal that is closed is an interrupt, unless nohup is before it
@@ -31,6 +33,7 @@ from kwok_operator.cli.validate import complain
 from kwok_operator.controlplane.errors import ClusterError
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.verdict import Judged
+from kwok_operator.core.times import format_time
 from kwok_operator.errors import SettingsError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.models.scenario import Scenario
@@ -104,6 +107,14 @@ async def test_one_that_did_not_begin_has_no_verdict_of_a_run_before(tmp_path: P
     with pytest.raises(asyncio.CancelledError):
         await play_into(tmp_path)
     assert os.listdir(tmp_path) == ["logs"]
+
+
+@pytest.mark.usefixtures("never_begins")
+async def test_files_of_others_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / outputs.SUMMARY).write_text("of mine")
+    with pytest.raises(SettingsError, match=r"summary\.md: is there, .*--output"):
+        await play_into(tmp_path)
+    assert (tmp_path / outputs.SUMMARY).read_text() == "of mine"
 
 
 @pytest.mark.usefixtures("never_begins")
@@ -248,6 +259,30 @@ async def test_what_is_there_before_the_run_is_there_always(
     server.create(NODES, {"metadata": {"name": "a"}})
     expect = [{"figure": "nodes.total", "atLeast": 1, "when": "always"}]
     assert (await play(place, expect=expect)).passed
+
+
+async def test_what_was_made_a_moment_before_the_run_is_none_of_it(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    server, place = stage
+    pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": "a"}}
+    for path, body in ((NODES, {"metadata": {"name": "a"}}), (PODS_PATH, pod)):
+        server.create(path, body)
+        (there,) = server.objects(path).values()
+        there["metadata"]["creationTimestamp"] = format_time(time.time_ns() // 1_000_000)
+    found = await play(place)
+    assert found.figures["churn.created"] == 0
+    assert found.figures["pendingSeconds.p50"] is None
+
+
+async def test_a_file_that_cannot_be_read_ends_the_run_with_a_sentence(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    _, place = stage
+    (place.logs / "it.calls.jsonl").mkdir()
+    found = await play(place)
+    assert (found.end.reason, found.passed) == ("died", False)
+    assert "it.calls.jsonl" in found.end.detail
 
 
 async def test_a_timeline_that_was_not_played_is_no_reason_to_pass(
