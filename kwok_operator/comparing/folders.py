@@ -59,6 +59,8 @@ class ComparisonFolder:
             )
         for entry in sorted((self.path / RUNS).glob(f"*/{RUN}")):
             told = _read(entry)
+            if not told:
+                continue  # it can't be read, and is played again
             digest, seed = digests.get(str(told.get("arm"))), f"{plan.seed}-{told.get('pair')}"
             if digest is None or (told.get("digest"), told.get("seed")) != (digest, seed):
                 raise SettingsError(

@@ -19,6 +19,7 @@ from kwok_operator.comparing.folders import ComparisonFolder
 from kwok_operator.comparing.load import metered
 from kwok_operator.core.comparison.outcome import Comparison, PlayedRun, compared
 from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan, PlannedRun, checked
+from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.progress import RunProgress
 from kwok_operator.rehearsal.runner import rehearse
 from kwok_operator.rehearsal.settings import RehearseSettings
@@ -115,6 +116,11 @@ class _Playing:
                 )
             except asyncio.CancelledError:
                 return None
+            except (KwokOperatorError, controlplane.ControlPlaneError):
+                self._tell(
+                    f"run {run.folder}: no run; --output={self._place.path} goes on from here"
+                )
+                raise
             share = others()
         facts = self._place.facts_of(
             run,

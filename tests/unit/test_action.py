@@ -4,9 +4,12 @@
 - summary.md of the run is the summary; where nothing was played, it is what was said
 - nothing that is printed is a word to the runner, and no value makes an output of its own
 - action.yml gives all inputs as variables, and lets no shell read them
+- which tools it keeps between jobs depends on what a scenario needed
 """
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,6 +64,11 @@ def test_no_input_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     for scenario in ("--schema", HOSTILE):
         assert main(action.arguments({"SCENARIO": scenario, "OUTPUT": HOSTILE})) == 2
         assert scenario in capsys.readouterr().err
+
+
+def step_of(name: str) -> dict[str, Any]:
+    (found,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == name]
+    return dict(found)
 
 
 def played(folder: Path, command: action.Command, **inputs: str) -> tuple[int, str, dict[str, str]]:
@@ -127,8 +135,33 @@ def test_what_is_printed_is_no_word_to_the_runner(
 def test_the_action_gives_inputs_to_no_shell() -> None:
     steps: list[dict[str, Any]] = ACTION["runs"]["steps"]
     assert not [step for step in steps if "${{" in step.get("run", "")]
-    *others, play = steps
-    assert "inputs." not in str(others)
+    play = step_of("play")
+    assert "inputs." not in str([step for step in steps if step != play])
     given = {name: f"INPUT_{name.upper().replace('-', '_')}" for name in ACTION["inputs"]}
     assert play["env"] == {env: f"${{{{ inputs.{name} }}}}" for name, env in given.items()}
     assert ACTION["inputs"]["output"]["default"] == action.folder({})
+
+
+def test_tools_of_another_kubernetes_are_kept_too(tmp_path: Path) -> None:
+    tools, output = tmp_path / "the tools' $(x)", tmp_path / "output"
+
+    def key(*of: str) -> str:
+        for name in of:
+            (tools / name).parent.mkdir(parents=True, exist_ok=True)
+            (tools / name).touch()
+        output.write_text("")
+        environ = {"TOOLS": str(tools), "WANTED": "w", "GITHUB_OUTPUT": str(output)}
+        script = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c"]
+        subprocess.run([*script, step_of("kept")["run"]], env={**os.environ, **environ}, check=True)
+        return output.read_text()
+
+    assert key() == ""
+    of_one = key("etcd/v3/etcd", "kubernetes-1.36/v1.36.3/kubectl")
+    assert re.fullmatch(r"key=kwok-operator-w-[0-9a-f]{64}\n", of_one)
+    assert key() == of_one
+    of_both = key("kubernetes-1.35/v1.35.1/kubectl")
+    assert of_both not in ("", of_one)
+    # What is restored is the newest that begins like this: whatever versions that has.
+    restored, last = step_of("cache")["with"], ACTION["runs"]["steps"][-1]
+    assert restored["restore-keys"] == "kwok-operator-${{ steps.install.outputs.wanted }}-"
+    assert last["with"]["key"] == "${{ steps.kept.outputs.key }}"

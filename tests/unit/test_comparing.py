@@ -214,6 +214,40 @@ def test_a_run_that_was_edited_is_played_again(
     assert fake.order == ["1-b"]
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '"é'])
+def test_a_run_whose_file_can_t_be_read_is_played_again(
+    path: Path, fake: FakeRehearse, text: str
+) -> None:
+    """As after a loss of power."""
+    assert compare(path) == 0
+    fake.order.clear()
+    (path.parent / "out" / "runs" / "1-b" / "run.json").write_text(text, encoding="latin-1")
+    assert compare(path) == 0
+    assert fake.order == ["1-b"]
+
+
+def test_where_a_run_could_not_begin_it_says_how_to_go_on(
+    path: Path,
+    fake: FakeRehearse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def no_cluster(*given: Any, **named: Any) -> Any:
+        if named["folder"].name == "2-b":
+            raise ControlPlaneError("etcd has not answered; look at its log")
+        return await fake(*given, **named)
+
+    monkeypatch.setattr(running, "rehearse", no_cluster)
+    assert compare(path) == 2
+    said = capsys.readouterr().err
+    assert f"--output={path.parent / 'out'} goes on from here" in said
+    assert said.splitlines()[-1] == "kwok-operator: etcd has not answered; look at its log"
+    assert [run["folder"] for run in told(path)["runs"]] == ["runs/1-a", "runs/1-b"]
+    monkeypatch.setattr(running, "rehearse", fake)
+    assert compare(path) == 0
+    assert fake.order[2:] == ["2-b", "2-a"]
+
+
 def test_two_comparisons_do_not_play_into_one_folder(
     path: Path,
     fake: FakeRehearse,

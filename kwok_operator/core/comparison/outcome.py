@@ -131,7 +131,8 @@ def _effects(plan: ComparisonPlan, runs: Sequence[PlayedRun]) -> Iterator[Effect
         if nothing and figure not in asked:
             del one[figure], other[figure]  # such as the cost where nothing has a price
     better = {figure: lower_is_better(figure) for figure in plan.compared}
-    yield from compare_figures(one, other, lower_is_better=better)
+    first = {each.figure for each in plan.fail_if}
+    yield from compare_figures(one, other, lower_is_better=better, first=first)
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
