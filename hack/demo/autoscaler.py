@@ -48,7 +48,7 @@ class NoAutoscaler(Exception):
     """There is none that could be used; the text says why, in one line."""
 
 
-def find(environ: Mapping[str, str], *, seconds: float = 10.0) -> Path:
+def find(environ: Mapping[str, str], *, seconds: float = 60.0) -> Path:
     """Return the program that the environment names, or that PATH has, if it can be used."""
     named = environ.get(VARIABLE, "")
     # Not every shell expands the ~ of `make demo CLUSTER_AUTOSCALER=~/...`.

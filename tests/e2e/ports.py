@@ -12,16 +12,17 @@ from contextlib import suppress
 
 from kwok_operator.controlplane.settings import PORTS_VARIABLE
 
-_FIRST = int(os.environ.get(PORTS_VARIABLE) or 20_000) + 500
-_PORTS = itertools.cycle(range(_FIRST, _FIRST + 500))
+_NUMBERS = itertools.cycle(range(500, 1_000))
 
 
 def free_port() -> int:
     """A port of this machine where nobody listens, and that was not given for a while."""
-    for port in itertools.islice(_PORTS, 500):
-        with suppress(OSError), socket.create_server(("", port)):
-            return port
-    raise RuntimeError(f"somebody listens on each port from {_FIRST} to {_FIRST + 499}")
+    # Asked for here: a worker has its range after its conftests were imported.
+    first = int(os.environ.get(PORTS_VARIABLE) or 20_000)
+    for number in itertools.islice(_NUMBERS, 500):
+        with suppress(OSError), socket.create_server(("", first + number)):
+            return first + number
+    raise RuntimeError(f"somebody listens on each port from {first + 500} to {first + 999}")
 
 
 def free_address() -> str:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.e2e.test_rehearse import cluster_of, is_there
@@ -77,6 +78,7 @@ def told(output: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.timeout(2 * PATIENCE)
 def test_a_planted_slow_down_is_found_and_nothing_in_a_against_a(tmp_path: Path) -> None:
     output = tmp_path / "slower"
     path = scenario(tmp_path, b="8s")
