@@ -9,11 +9,13 @@ import pytest
 
 from tests.chaos.watcher import Watcher
 from tests.chaos.world import World, manifest
+from tests.e2e import capi
 from tests.e2e.api import GROUPS, NODES
 from tests.e2e.autoscaler import ACCOUNT, Autoscaler, Shim
 from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.rights import kubeconfig_of
+from tests.e2e.test_clusterapi_emulate import EMULATE, RIGHTS, allowed, wait_running
 
 MOST = 1_000
 
@@ -92,3 +94,27 @@ def test_what_is_put_back_is_what_holds(
     world.converges()
     told(autoscaler, {world.name: size + 61})
     world.is_quiet()
+
+
+def test_machines_that_are_put_back_keep_their_nodes(
+    world: World, watcher: Watcher, own: OwnCluster
+) -> None:
+    size, name = world.scope.nodes // 3, f"{world.name}-md"
+    capi.install_crds(own.kubectl)
+    own.kubectl("apply", f"--filename={RIGHTS}")
+    allowed(own.kubectl, capi.GROUP)
+    provider = capi.Provider(world.api)
+    world.ledger.asked(f"default.{name}", size)
+    world.start(EMULATE)
+    provider.create(capi.deployment(name, replicas=size))
+    first = wait_running(own.kubectl, provider, name, size)
+    snapshot = world.faults.snapshot()
+    provider.set_size(name, size // 4)
+    wait_running(own.kubectl, provider, name, size // 4)
+    with world.faults.restored(snapshot):
+        watcher.forget()
+    assert wait_running(own.kubectl, provider, name, size) == first
+    provider.set_size(name, size + 5)
+    assert set(wait_running(own.kubectl, provider, name, size + 5)) > set(first)
+    provider.delete("machinedeployments", name)
+    eventually(lambda: not provider.objects("machines"), describe="the machines are gone")

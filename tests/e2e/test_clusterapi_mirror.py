@@ -311,7 +311,10 @@ def test_a_label_that_is_not_handed_on_lets_a_group_grow_once(
 ) -> None:
     fleet.apply("b", replicas=0, labels={"owner": "jim"})
     mirror(harness, cloud_config, "--node-group-auto-discovery=clusterapi:owner=jim")
-    wait_group(kubectl, "default.b", is_offered)
+    # With its first size, which would else be written over the next one.
+    wait_group(
+        kubectl, "default.b", lambda group: is_offered(group) and "targetSize" in group["spec"]
+    )
     scale(kubectl, "default.b", 2)
     wait_group(kubectl, "default.b", lambda group: not is_offered(group))
     assert "LabelsNotHandedOn" in events_of(kubectl, "default.b")
