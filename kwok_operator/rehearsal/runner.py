@@ -12,9 +12,10 @@ happens, the recording gets its end, and what was started is ended.
 import asyncio
 import shlex
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -191,8 +192,10 @@ class Rehearsal:
                 tasks.create_task(self._follow_calls()),
                 tasks.create_task(self._show_progress()),
             ]
-            works = [self._arrive()]
-            works += [self._step(n, step) for n, step in enumerate(self._scenario.timeline)]
+            works = [self._arrive]
+            works += [
+                partial(self._step, n, step) for n, step in enumerate(self._scenario.timeline)
+            ]
             self._busy = len(works)
             going += [tasks.create_task(self._counted(work)) for work in works]
             for number, expected in enumerate(self._scenario.expect):
@@ -204,9 +207,9 @@ class Rehearsal:
             for task in going:
                 task.cancel()
 
-    async def _counted(self, work: Awaitable[None]) -> None:
+    async def _counted(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         finally:
             self._busy -= 1
 

@@ -17,10 +17,12 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -283,6 +285,16 @@ async def test_a_file_that_cannot_be_read_ends_the_run_with_a_sentence(
     found = await play(place)
     assert (found.end.reason, found.passed) == ("died", False)
     assert "it.calls.jsonl" in found.end.detail
+
+
+async def test_a_run_that_is_over_before_anything_began_leaves_nothing_unawaited(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RuntimeWarning)
+        assert (await play(stage[1], until={"atMost": "1ms"})).end.reason == "atMost"
+        gc.collect()
+    assert [each for each in told if "never awaited" in str(each.message)] == []
 
 
 async def test_a_timeline_that_was_not_played_is_no_reason_to_pass(
