@@ -20,8 +20,9 @@ RESULTS := build/test-results
 
 # $(call tests,NAME,ARGUMENTS): a run of pytest; leaves NAME.xml, and prints the slowest tests.
 tests = $(PYTHON) -m pytest --junitxml=$(RESULTS)/$(1).xml --durations=15 $(2)
-# Its tests run in WORKERS processes, each file in one of them.
-many = $(call tests,$(1),-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(2))
+# Its tests run in WORKERS processes, each file in one of them. One that dies ends the run: its
+# tests would be waited for without an end.
+many = $(call tests,$(1),-n $(WORKERS) --max-worker-restart=0 --dist loadfile --no-loadscope-reorder $(2))
 
 # The steps of `make test` have an order, and share one machine: -j gains nothing.
 .NOTPARALLEL:

@@ -7,6 +7,7 @@ every run, so that no commit fails for a draw; `--hypothesis-profile=search` dra
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
         # Tests stop components for a while, and nobody may have taken their ports meanwhile.
         worker = int(config.workerinput["workerid"].removeprefix("gw"))
         os.environ[PORTS_VARIABLE] = str(20_000 + 1000 * worker)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """An event loop that has handled a signal leaves the system's way, which ends the process."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.hookimpl(tryfirst=True)

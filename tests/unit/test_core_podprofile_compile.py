@@ -436,7 +436,7 @@ def test_names_of_stages() -> None:
     assert max(map(len, long)) <= 253
     stages = compile_profile(profile_of(**SLOW)).stages
     assert {stage["spec"]["weight"] for stage in stages} == {WEIGHT}
-    assert f"those of a profile have {WEIGHT:,}, kwok's own 0 or 1" in PAGE.read_text()
+    assert f"weight {WEIGHT:,}, kwok's own 0 or 1" in PAGE.read_text()
 
 
 def test_a_pod_that_ends_when_it_would_be_ready_is_ready_first() -> None:
