@@ -32,6 +32,9 @@ class Narrowing(ScenarioPart):
     namespace: Line | None = Field(default=None, description="A namespace.")
     group: Line | None = Field(default=None, description="A KwokNodeGroup.")
     zone: Line | None = Field(default=None, description="A zone.")
+    program: Line | None = Field(
+        default=None, description="operator, shim, or a process that is a clusterAutoscaler."
+    )
 
 
 class ExpectedEvent(ScenarioPart):

@@ -20,6 +20,7 @@ from kwok_operator.core.rehearsal.recording import (
     PodState,
     RecordedLine,
     RecordingHeader,
+    WarningLine,
     encode,
 )
 from kwok_operator.core.rehearsal.verdict import Judged, judged
@@ -87,6 +88,7 @@ def random_run(seed: int, *, nodes: int = 30, pods: int = 120) -> list[RecordedL
         about = ("Pod/default/w1-1", "scheduler", "no room", draw.randrange(1, 4))
         lines.append(EventLine(draw.uniform(0, 90), kind, "FailedScheduling", *about))
     lines.append(ObjectLine(2.0, "Job/default/j", {"wanted": 2, "succeeded": 0, "done": ""}))
+    lines.append(WarningLine(draw.uniform(0, 90), "operator", "it is late", draw.randrange(1, 4)))
     lines.append(MarkLine(draw.uniform(0, 90), "scale", "web to 10"))
     return run(*lines)
 

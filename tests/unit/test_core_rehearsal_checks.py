@@ -19,6 +19,7 @@ from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, sc
 
 CA = {"name": "ca", "clusterAutoscaler": {"binary": "ca"}}
 TOOL = {"name": "tool", "command": ["tool"]}
+WARNINGS = {"figure": "warnings", "equals": 0}
 POOLED = GROUP | {"spec": {"cloud": {"capacityPools": ["zone-b"]}}}
 SCALE = {"at": 1, "scale": {"what": "deployment/web", "replicas": 70}}
 
@@ -50,6 +51,14 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         ({"cluster": {"flags": {"etcd": {"--v": 1}}}}, "cluster.flags.etcd.--v", "without dashes"),
         ({"apply": ["nowhere.yaml"]}, "apply[0]", "isn't there"),
         ({"processes": [CA, CA]}, "processes[1].name", "rename one"),
+        ({"processes": [CA | {"name": "operator"}]}, "processes[0].name", "rename it"),
+        (
+            {"processes": [CA], "expect": [WARNINGS | {"of": {"program": "cb"}}]},
+            "expect[0].of.program",
+            "there is ca, operator, shim",
+        ),
+        ({"expect": [WARNINGS | {"of": {"program": "shim"}}]}, "expect[0].of.program", "operator"),
+        ({"expect": [WARNINGS | {"of": {"group": "a"}}]}, "expect[0].of.group", "by program only"),
         ({"processes": [{"name": "a", "command": ["gone"]}]}, "processes[0].command", "'gone'"),
         (
             {"processes": [{"name": "a", "clusterAutoscaler": {"binary": "gone"}}]},

@@ -20,6 +20,7 @@ from kwok_operator.core.rehearsal.recording import (
     PodLine,
     RecordedLine,
     WaitLine,
+    WarningLine,
 )
 from kwok_operator.core.rehearsal.verdict import Judged, judged, junit_xml, summary, verdict_json
 from kwok_operator.errors import RecordingError
@@ -43,6 +44,8 @@ def lines(*more: RecordedLine) -> list[RecordedLine]:
         pod(30, "job-1", created=30),
         EventLine(40, "Warning", "Late", "Pod/default/web-1", "ca", "it is late", 2),
         ObjectLine(0, "Job/default/j", {"wanted": 1, "done": ""}),
+        WarningLine(30, "operator", "pods is forbidden", 2),
+        WarningLine(50, "ca", "it is late"),
         *more,
     )
 
@@ -69,6 +72,10 @@ def outcome(expect: Any, *more: RecordedLine) -> Any:
         ({"event": {"from": "ca", "message": "late"}, "equals": 2}, True, 2, 100),
         ({"event": {"about": "Pod/default"}, "equals": 2}, True, 2, 100),
         ({"event": {"about": "Pod/other"}, "equals": 2}, False, 0, 100),
+        ({"figure": "warnings", "equals": 0}, False, 3, 100),
+        ({"figure": "warnings", "of": {"program": "operator"}, "equals": 2}, True, 2, 100),
+        ({"figure": "warnings", "of": {"program": "shim"}, "equals": 0}, True, 0, 100),
+        ({"figure": "warnings", "equals": 0, "when": "always"}, False, 2, 30),
         # always
         ({"figure": "nodes.total", "atMost": 2, "when": "always"}, True, 1, 100),
         ({"figure": "nodes.total", "atMost": 1, "when": "always"}, False, 2, 5),

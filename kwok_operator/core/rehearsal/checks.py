@@ -17,6 +17,7 @@ from kwok_operator.core.rehearsal.autoscaler import GIVEN_FLAGS
 from kwok_operator.core.rehearsal.figurechecks import figure_checks
 from kwok_operator.core.rehearsal.manifests import is_object_of
 from kwok_operator.core.rehearsal.problems import problem, unknown
+from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM
 from kwok_operator.core.rehearsal.scenariofile import ScenarioFile
 from kwok_operator.core.rehearsal.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.core.rehearsal.waits import wait_checks
@@ -105,6 +106,9 @@ def _names(scenario: Scenario) -> Iterator[FieldProblem]:
         if process.name in seen:
             sentence = f"{shown(process.name)} is the name of processes[{seen[process.name]}], too"
             yield problem(("processes", number, "name"), f"{sentence}; rename one")
+        if process.name in (OPERATOR, SHIM):
+            sentence = f"{shown(process.name)} is what the rehearsal calls its own; rename it"
+            yield problem(("processes", number, "name"), sentence)
         seen.setdefault(process.name, number)
     workloads = Counter(workload.name for workload in scenario.workloads)
     for number, workload in enumerate(scenario.workloads):

@@ -22,7 +22,7 @@ from kwok_operator.errors import RecordingError, one_line
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at a figure that drifts, for `always`."""
 _BOUNDS: Final = {"atLeast": "at least", "atMost": "at most", "equals": "exactly"}
-_SCOPES: Final = ("workload", "namespace", "group", "zone")
+_SCOPES: Final = FigureScope.__slots__
 _EVENT_FIELDS: Final = ("reason", "type", "about", "from", "message")
 _MOST_TEXT: Final = 500
 _MOST_NUMBER: Final = 2.0**1023

@@ -13,6 +13,7 @@ from kwok_operator.core.rehearsal.applied import Known
 from kwok_operator.core.rehearsal.figures import FIGURES
 from kwok_operator.core.rehearsal.manifests import is_object_of
 from kwok_operator.core.rehearsal.problems import problem, unknown
+from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM
 from kwok_operator.core.words import names_in_words, shown
 from kwok_operator.core.yamltext import Path
 from kwok_operator.models.expectation import Expectation, Narrowing, ScenarioCondition
@@ -37,8 +38,17 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
         for name in sorted(of.model_fields_set - figure.of):
             may = f"by {names_in_words(sorted(figure.of))} only" if figure.of else "by nothing"
             yield problem((*path, "of", name), f"{compared.figure} can be narrowed {may}")
+        if of.program is not None and of.program not in (there := programs(scenario)):
+            what = "program whose warnings are recorded"
+            yield unknown((*path, "of", "program"), what, there, value=of.program)
         yield from _of_what_is_there((*path, "of"), of, scenario, known)
         yield from _never(path, compared, figure.unit, scenario, known)
+
+
+def programs(scenario: Scenario) -> frozenset[str]:
+    """Those whose warnings are recorded."""
+    autoscalers = {each.name for each in scenario.processes if each.cluster_autoscaler is not None}
+    return frozenset({OPERATOR, *({SHIM} if autoscalers else ()), *autoscalers})
 
 
 def _all(scenario: Scenario) -> Iterator[tuple[Path, Compared]]:

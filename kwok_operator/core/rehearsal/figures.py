@@ -28,6 +28,7 @@ class Place(NamedTuple):
     group: str = ""
     zone: str = ""
     rehearsed: str = ""
+    program: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,21 @@ class FigureScope:
     namespace: str = ""
     group: str = ""
     zone: str = ""
+    program: str = ""
 
     def holds(self, place: Place) -> bool:
         return (
             (not self.namespace or self.namespace == place.namespace)
             and (not self.group or self.group == place.group)
             and (not self.zone or self.zone == place.zone)
+            and (not self.program or self.program == place.program)
             and (not self.workload or is_workload(self.workload, place.workload, place.rehearsed))
         )
 
     @property
     def by(self) -> dict[str, str]:
         """What it narrows by."""
-        named = {name: getattr(self, name) for name in ("workload", "namespace", "group", "zone")}
+        named = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in named.items() if value}
 
     def __str__(self) -> str:
@@ -116,6 +119,7 @@ _COUNTS: Final = {
     "restarts": _OF_PODS,
     "disruptions.beyondBudget": _OF_NAMESPACES,
     "events": _OF_NAMESPACES,
+    "warnings": frozenset({"program"}),
 }
 
 

@@ -23,6 +23,7 @@ from kwok_operator.core.rehearsal.recording import (
     ObjectLine,
     PodLine,
     RecordedLine,
+    WarningLine,
 )
 
 REPLACED_WITHIN: Final = 600.0
@@ -99,6 +100,9 @@ class ClusterLedger:
             case EventLine():
                 for tally in self.tallies(Place(namespace=_namespace(line.about))):
                     tally.counts["events"] += line.count
+            case WarningLine():
+                for tally in self.tallies(Place(program=line.program)):
+                    tally.counts["warnings"] += line.count
             case GroupLine():
                 self._group(line)
             case ObjectLine() if line.name.startswith(f"{_BUDGET}/"):

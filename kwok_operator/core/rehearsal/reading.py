@@ -25,6 +25,7 @@ from kwok_operator.core.rehearsal.recording import (
     RecordedLine,
     RecordingHeader,
     WaitLine,
+    WarningLine,
 )
 from kwok_operator.errors import RecordingError
 
@@ -327,6 +328,12 @@ def _mark(fields: _Fields, t: float) -> MarkLine:
     return MarkLine(t, part.text("what"), part.text("detail"))
 
 
+def _warning(fields: _Fields, t: float) -> WarningLine:
+    part = fields.part("warning")
+    count = part.count("count", otherwise=1)
+    return WarningLine(t, part.text("program"), part.text("message"), count)
+
+
 def _wait(fields: _Fields, t: float) -> WaitLine:
     part = fields.part("wait")
     return WaitLine(t, part.count("expect"), part.flag("held"), part.text("detail"))
@@ -349,6 +356,7 @@ _LINES: Final[Mapping[str, Callable[[_Fields, float], RecordedLine]]] = {
     "call": _call,
     "object": _object_line,
     "mark": _mark,
+    "warning": _warning,
     "wait": _wait,
     "end": _end,
 }

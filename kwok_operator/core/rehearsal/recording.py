@@ -18,6 +18,9 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 FORMAT: Final = 1
+OPERATOR: Final = "operator"
+SHIM: Final = "shim"
+"""Programs of a rehearsal's own; a process has the name that the scenario gives it."""
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 Amounts = Mapping[str, float]
@@ -149,6 +152,18 @@ class MarkLine:
 
 
 @dataclass(frozen=True, slots=True)
+class WarningLine:
+    """What a program logged as a warning or an error."""
+
+    t: float
+    program: str
+    """The operator, the shim, or a process of the scenario."""
+    message: str = ""
+    count: int = 1
+    """How many times it was logged since the line before with this message."""
+
+
+@dataclass(frozen=True, slots=True)
 class WaitLine:
     """The answer of what was asked of the cluster itself; `expect` counts from 0."""
 
@@ -166,8 +181,8 @@ class EndLine:
 
 
 RecordedLine = (
-    NodeLine | PodLine | GroupLine | ObjectLine | EventLine | CallLine | MarkLine | WaitLine
-) | EndLine
+    NodeLine | PodLine | GroupLine | ObjectLine | EventLine | CallLine | MarkLine | WarningLine
+) | (WaitLine | EndLine)
 
 
 def encode(line: RecordedLine | RecordingHeader) -> str:
@@ -197,6 +212,8 @@ def _told(line: RecordedLine | RecordingHeader) -> dict[str, Any]:
             return _part_told(line, "call", {})
         case MarkLine():
             return _part_told(line, "mark", {})
+        case WarningLine():
+            return _part_told(line, "warning", {})
         case WaitLine():
             return _part_told(line, "wait", {})
         case EndLine():
