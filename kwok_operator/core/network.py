@@ -21,6 +21,8 @@ from kwok_operator.models.template import Network
 FIELD = "spec.template.network"
 _IPV4_BITS = 32
 FEWEST_ADDRESSES = 4
+MOST_PLACES = 2**56
+"""Serials have at most 18 digits, and skip all blocks that a large block of another node has."""
 DEFAULT_BLOCK_SIZES: Mapping[int, int] = {_IPV4_BITS: 24, 128: 64}
 """As kube-controller-manager's --node-cidr-mask-size-ipv4 and -ipv6 are, by bits of an address."""
 
@@ -209,6 +211,13 @@ def _node_network(network: Network, group: str) -> NodeNetwork:
             remedy="make the range larger",
         )
     found = NodeNetwork(pods, size, nodes, start=0)
+    if found.places > MOST_PLACES:
+        raise TemplateError(
+            field=f"{FIELD}.blockSize",
+            value=size,
+            problem="makes more blocks of the range than serials can count",
+            remedy=f"write at most {pods.prefix + MOST_PLACES.bit_length() - 1}",
+        )
     return replace(found, start=zlib.crc32(group.encode()) % found.places)
 
 

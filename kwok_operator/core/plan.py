@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.serials import Batch, compact
+from kwok_operator.core.serials import Batch, batches_of, compact
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
 
 NODE_LIMIT: Final = "NodeLimit"
@@ -187,12 +187,12 @@ def make_plan(
 
     missing = target.value - len(staying) - len(pending)
     if missing > 0 and (may_create or observed.places is not None):
-        asked = _ask(observed, missing, pending=pending, avoid=condemned, now=now)
-        found = list(asked)
-        target = _as_far_as_addresses_go(target, missing - len(found))
-        if may_create and found:
-            pending += found
-            batches, next_serial = (*batches, asked), asked.last + 1
+        free = _free_serials(observed, missing, pending=pending, avoid=condemned)
+        target = _as_far_as_addresses_go(target, missing - len(free))
+        if may_create and free:
+            pending += free
+            batches = (*batches, *batches_of(free, requested_at=now))
+            next_serial = free[-1] + 1
     going = sorted(s for s in condemned if s in observed.nodes)
     patched = staying if may_create and _patches(rollout) else []
     return Plan(
@@ -289,19 +289,20 @@ def _as_far_as_addresses_go(target: Target, short: int) -> Target:
     return Target(value, target.wanted, Limit(NO_ADDRESSES, message))
 
 
-def _ask(
-    observed: ObservedGroup, count: int, *, pending: list[int], avoid: set[int], now: str
-) -> Batch:
-    """Ends with the last that is asked for: what comes after it may have become free next time."""
+def _free_serials(
+    observed: ObservedGroup, count: int, *, pending: list[int], avoid: set[int]
+) -> list[int]:
+    """The next serials that can have addresses, at most `count`.
+
+    None comes after the last: what is taken there may have become free next time.
+    """
     first, places = observed.next_serial, observed.places
     if places is not None:
         places = places.without(pending)
-    found, serial = list[int](), first
-    while len(found) < count and not (places is not None and serial >= first + places.number):
+    free, serial = list[int](), first
+    while len(free) < count and not (places is not None and serial >= first + places.number):
         step = places.taken(serial) if places is not None else 0
         if not step and serial not in avoid:
-            found.append(serial)
+            free.append(serial)
         serial += step or 1
-    last = found[-1] if found else first - 1
-    spent = frozenset(range(first, last + 1)) - frozenset(found)
-    return Batch(first, last, now, spent)
+    return free

@@ -14,6 +14,7 @@ import base64
 import binascii
 import re
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,10 @@ from typing import Final
 
 MAX_BATCHES = 50
 """More batches than this are merged pairwise, so that status stays small when asks trickle in."""
+
+LONGEST_GAP: Final = 10_000
+"""Serials that one batch skips at once. Where another group holds a large block of addresses, 2**47
+are skipped, and a set of those is more than any memory."""
 
 _LONGEST_RANGE = 10_000_000
 _RANGES = re.compile(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?")
@@ -93,17 +98,37 @@ def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tupl
             spent = _within(batch.spent | gone, first, last)
             kept.append(Batch(first, last, batch.requested_at, spent))
     while len(kept) > MAX_BATCHES:
-        kept = [_merge(*kept[i : i + 2]) for i in range(0, len(kept), 2)]
+        fewer = _merged_pairwise(kept)
+        if len(fewer) == len(kept):
+            break
+        kept = fewer
     return tuple(kept)
 
 
-def _merge(older: Batch, newer: Batch | None = None) -> Batch:
-    if newer is None:
-        return older
-    gap = range(older.last + 1, newer.first)
-    return Batch(
-        older.first, newer.last, older.requested_at, older.spent | newer.spent | frozenset(gap)
+def batches_of(serials: Iterable[int], *, requested_at: str) -> tuple[Batch, ...]:
+    """Serials in their order as batches: one, unless there is a long gap between them."""
+    parts: list[list[int]] = []
+    for serial in serials:
+        if not parts or serial - parts[-1][-1] > LONGEST_GAP:
+            parts.append([])
+        parts[-1].append(serial)
+    return tuple(
+        Batch(part[0], part[-1], requested_at, frozenset(range(part[0], part[-1])) - {*part})
+        for part in parts
     )
+
+
+def _merged_pairwise(batches: Sequence[Batch]) -> list[Batch]:
+    merged: list[Batch] = []
+    rest = deque(batches)
+    while rest:
+        older = rest.popleft()
+        if rest and rest[0].first - older.last <= LONGEST_GAP:
+            newer = rest.popleft()
+            spent = older.spent | newer.spent | frozenset(range(older.last + 1, newer.first))
+            older = Batch(older.first, newer.last, older.requested_at, spent)
+        merged.append(older)
+    return merged
 
 
 MAX_RANGES_LENGTH: Final = 200

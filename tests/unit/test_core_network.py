@@ -11,13 +11,15 @@
 import ipaddress
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.network import Block, HeldAddresses, HeldBlocks, NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
-from kwok_operator.core.serials import Batch
+from kwok_operator.core.serials import Batch, compact
+from kwok_operator.errors import TemplateError
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.template import Network
 from tests.fakes.rows import each_row
@@ -199,3 +201,33 @@ def test_of_a_range_that_one_node_has_nothing_is_asked_for(first: int) -> None:
     held.remove("other")
     plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
     assert plan.create == (first, first + 1)
+
+
+def test_a_block_of_another_group_is_passed_over_however_many_blocks_it_has() -> None:
+    """Of a range of 2**48 blocks another group holds a half: no set of serials has them all."""
+    held, ours = HeldAddresses(), network("web", podCIDR="fd00::/16", blockSize=64)
+    theirs = network("large", podCIDR="fd00::/16", blockSize=17)
+    half = next(b for b in map(theirs.block, range(2)) if b.within(17) == ours.block(2).within(17))
+    held.put("large-0", str(half), "")
+    plan = make_plan(
+        KwokNodeGroupSpec.model_validate({"targetSize": 3}),
+        ObservedGroup(
+            nodes={},
+            terminating=frozenset(),
+            gone=frozenset(),
+            batches=(Batch(0, 1, ""),),
+            next_serial=2,
+            held=None,
+            room=100,
+            places=Places(ours.places, lambda s: held.taken(ours, s, node=NAMES.name(s))),
+        ),
+        names=NAMES,
+        now="",
+        may_create=True,
+    )
+    assert len(plan.create) == 3
+    assert plan.create[2] > 2**40
+    assert not held.taken(ours, plan.create[2], node="")
+    assert len(compact(plan.batches, here=set(), gone=set())) == 2
+    with pytest.raises(TemplateError, match=r"blockSize.*at most 72"):
+        network("web", podCIDR="fd00::/16", blockSize=96)
