@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from kwok_operator import constants
 from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
 from kwok_operator.core.clusterapi.crds import is_api_group
@@ -33,6 +31,7 @@ from kwok_operator.core.usable import (
     annotations_of_every_node,
     labels_of_every_node,
 )
+from kwok_operator.core.yamltext import is_text_without_quotes
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Shape, Template
 
@@ -229,11 +228,7 @@ def _check_node_info(info: Mapping[str, Any]) -> None:
     # kwok writes these into YAML without quotes (its stage node-initialize): it would try for ever
     # to initialise a node whose kernel is "6.1", a number.
     for key, value in info.items():
-        try:
-            read_back = yaml.safe_load(value) if isinstance(value, str) and value else value
-        except yaml.YAMLError:
-            read_back = None
-        if read_back != value:
+        if not isinstance(value, str) or (value and not is_text_without_quotes(value)):
             raise TemplateError(
                 field=f"{NODE_FIELD}.status.nodeInfo.{key}",
                 value=value,

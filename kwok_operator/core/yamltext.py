@@ -39,6 +39,11 @@ _BOOLEANS = {
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*|0[0-7_]+|0o[0-7]+|0x[0-9a-fA-F]+|0b[01]+)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_SIXTIES = re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
+_NO_TEXTS = frozenset({"=", "<<", "y", "Y", "n", "N", *_NULLS, *_BOOLEANS})
+"""Also by sigs.k8s.io/yaml, which kwok reads its templates with."""
+_INDICATORS = frozenset("-?:,[]{}#&*!|>'\"%@`")
 _TAG = "tag:yaml.org,2002:"
 _TYPE_OF_TAG: Mapping[str, type | tuple[type, ...]] = {
     "int": int,
@@ -69,6 +74,20 @@ class Document:
     line: int
     lines: Mapping[Path, int]
     blocks: Mapping[Path, int]
+
+
+def is_text_without_quotes(value: str) -> bool:
+    """Whether YAML, 1.1 as well as 1.2, reads `value` as this very text where it has no quotes.
+
+    By patterns, each in one go: a parser would follow whatever aliases and brackets are in it.
+    """
+    if value != value.strip() or not value.isprintable() or value in _NO_TEXTS:
+        return False
+    if value[0] in _INDICATORS or value.endswith(":") or ": " in value or " #" in value:
+        return False
+    number = value.replace("_", "").lower()
+    patterns = (_INTEGER, _FLOAT, _NO_NUMBER, _SIXTIES, _DATE)
+    return not any(each.fullmatch(number) for each in patterns)
 
 
 def load_documents(text: str, *, where: str) -> list[Any]:

@@ -8,6 +8,7 @@
 - where the source gives nothing any more, the last one stays, after a restart too, and it says why;
   where there was none, nothing can be made
 - a mistake at the source is told with its place
+- an error that nobody expected leaves no template, and a sentence
 """
 
 import pytest
@@ -223,3 +224,15 @@ async def test_a_mistake_at_the_source_is_told_with_its_place(
     resolution = await templates.resolve(group())
     assert f"{place}.status.capacity.cpu: '10Gib'" in str(resolution.error)
     assert "Correct it there" in str(resolution.error)
+
+
+async def test_an_error_that_nobody_expected_is_the_templates(
+    templates: Templates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("kwok_operator.core.template.resolve", fail)
+    answer = await templates.resolve(group())
+    assert answer.node is None
+    assert "RecursionError: too deep" in (answer.error or "")

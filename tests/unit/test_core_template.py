@@ -13,8 +13,12 @@ import json
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kwok_operator.core.template import MAX_RESOLVED_BYTES, resolve, source, template_hash
+from kwok_operator.core.yamltext import is_text_without_quotes
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.template import GuardTaint, Template
 from tests.fakes.rows import each_row
@@ -263,6 +267,23 @@ class TestLabels:
         info = node["status"]["nodeInfo"]
         assert info["kernelVersion"] == "6.8.0"
         assert (info["kubeProxyVersion"], info["containerRuntimeVersion"]) == ("fake", "fake")
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            *("6.1", "2024-02-30", "!!float ''", "[" * 3_000, "a: b", "*x", "yes", "1_0", "0x1F"),
+            *("{a: &a [x], b: [*a, *a]}", "1e5", " six", "six\nseven", "1:30", "-", "~"),
+        ],
+    )
+    def test_what_is_no_text_without_quotes_is_refused(self, value: str) -> None:
+        with pytest.raises(TemplateError) as refused:
+            resolved({"status": {"nodeInfo": {"kernelVersion": value}}})
+        assert refused.value.field == "spec.template.node.status.nodeInfo.kernelVersion"
+
+    @given(st.text("0123456789.-+:_ eExab#~ny/[]{}&*!|>'\"%@`,?=<", max_size=8))
+    def test_what_is_taken_is_the_same_without_quotes(self, value: str) -> None:
+        if is_text_without_quotes(value):
+            assert yaml.safe_load(f"key: {value}") == {"key": value}
 
 
 class TestTaints:

@@ -28,7 +28,7 @@ from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError
+from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError, TemplateError
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -209,7 +209,10 @@ class Reconciler:
         return PassResult(group, memory, seen, plan, resolution, decision, hold, now)
 
     def _places(self, group: Group, seen: Observation) -> Places | None:
-        network = NodeNetwork.of(group.spec.template.network, group=group.name)
+        try:
+            network = NodeNetwork.of(group.spec.template.network, group=group.name)
+        except TemplateError:
+            return None  # the template has no resolution either, which says why
         if network is None:
             return None
         self._parts.cache.release_unheard_of(now=self._parts.clock.monotonic())

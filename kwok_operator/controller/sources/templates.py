@@ -7,6 +7,7 @@ is made and not when the first node is. The verdict is kept until the spec or wh
 changes, or it is asked again. Where a source gives nothing any more, the last template stays.
 """
 
+import logging
 from dataclasses import dataclass, replace
 
 from kwok_operator.controller.sources.references import Found, Missing, SourceMissingError, Sources
@@ -25,6 +26,8 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import ConditionType
+
+logger = logging.getLogger(__name__)
 
 REMEDY = "Correct spec.template; nodes that exist stay as they are."
 REMEDY_AT_SOURCE = "Correct it there, or spec.template; nodes that exist stay as they are."
@@ -106,16 +109,22 @@ class Templates:
 
     async def _resolve(self, group: Group, found: Found) -> Resolution:
         source = template.source(group.spec.template)
+        sources = await found.load()
         try:
             node = template.resolve(
                 group.spec.template,
                 guard=group.spec.guard_taint,
-                sources=await found.load(),
+                sources=sources,
                 group=group.name,
             )
         except TemplateError as error:
             remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE
             return Resolution(None, "", source, f"{error}. {remedy}", origin=found.origin)
+        except Exception as error:
+            # A defect of ours, but one of this template: its target must not go unheeded silently.
+            logger.exception("template not resolved: group=%s", group.name)
+            sentence = one_line(f"spec.template can't be used ({type(error).__name__}: {error}).")
+            return Resolution(None, "", source, f"{sentence} {REMEDY}", origin=found.origin)
         node_hash = template.template_hash(node)
         if not _accepted_before(group, node_hash):
             rendered = template.render(
