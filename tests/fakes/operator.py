@@ -83,6 +83,8 @@ class World:
         """The waits between requests: asked for, but not taken."""
         self.pauses = Naps()
         """Those of node writes, on a clock that they move."""
+        self.doubts = 0
+        """How often all groups were to be listed."""
         self.later = 0.0
         """Seconds by which the operator's clocks are ahead of the test's."""
 
@@ -169,7 +171,7 @@ class World:
             provider_id_prefix="kwok:",
         )
         # The draw makes a hundredth of the waits before a failed pass is tried again.
-        self._reconciler = Reconciler(parts, wake=self._wake)
+        self._reconciler = Reconciler(parts, wake=self._wake, doubt=self._doubt)
         self._queue = WorkQueue(self._reconcile, draw=lambda: -0.98)
         options: Json = {"client": client, "sleep": self.naps, "draw": lambda: 0.5}
         nodes: Reflector[Any] = Reflector(
@@ -195,6 +197,9 @@ class World:
             await self._reconciler.reconcile(name)
         else:  # groups and nodes may be of another time, as assembly.py has it
             self._wake(name, 0.01)
+
+    def _doubt(self) -> None:
+        self.doubts += 1
 
     def _wake(self, name: str, delay: float = 0.0) -> None:
         self._queue.add(name, delay=delay)

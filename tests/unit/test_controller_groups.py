@@ -292,3 +292,12 @@ class TestGpuLabels:
             new = {"autoscaling": {}} if end == "without" else spec | {"paused": True}
             store.put(group(version=2, spec=new))
         assert store.gpu_labels == {}
+
+
+def test_a_group_that_is_seen_after_it_was_taken_for_gone_lives(store: GroupStore) -> None:
+    store.put(group(uid="u-1", version=5))
+    store.replace([], version=6)
+    assert store.retired("web")
+    assert not store.put(group(uid="u-1", version=5)), "late"
+    assert store.put(group(uid="u-1", version=7))
+    assert not store.retired("web")

@@ -8,6 +8,7 @@ Whatever goes wrong, a group ends with exactly its nodes, each asked for once, a
   is gone (410)
 - an API server that is away for a while, or comes back with what it stored some time ago; refusals
   that end some day
+- a 404 for the status of a group that is there
 """
 
 import random
@@ -236,3 +237,14 @@ async def test_refusal_is_told_and_ends_with_its_reason(world: World, code: int)
     await world.settled(SIZE)
     assert world.serials() == list(range(SIZE))
     assert refused not in str(world.status["conditions"])
+
+
+async def test_a_status_that_is_not_found_is_no_end_of_its_group(world: World) -> None:
+    """A proxy answers 404, too. Only a list of all groups says that one is gone."""
+    await settled_at(world, 20)
+    world.server.fail(404, times=2, verb="patch", resource=STATUS)
+    world.scale(SIZE)
+    await until(lambda: world.doubts == 2)
+    await world.settled(SIZE)
+    assert world.serials() == list(range(SIZE))
+    assert world.server.calls["delete", "nodes"] == 0

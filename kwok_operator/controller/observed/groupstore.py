@@ -79,12 +79,16 @@ class GroupStore:
             orphaning = known.orphaning or group.orphaning
             self._groups[group.name] = replace(known, deleting=True, orphaning=orphaning)
             return True
-        if group.uid in self._retired:
+        retired = self._retired.get(group.uid)
+        later = retired is not None and 0 < retired.version < group.resource_version
+        if retired is not None and (known is not None or not later):
             return False
         if known is not None and known.resource_version >= group.resource_version:
             return False
         if known is not None and known.uid != group.uid:
             self._retire(known, version=group.resource_version)
+        # One that is seen after it was taken for gone lives, and its nodes stay.
+        self._retired.pop(group.uid, None)
         self._groups[group.name] = group
         self._skipped.forget(group.name)
         self.newest = max(self.newest, group.resource_version)

@@ -67,6 +67,8 @@ class Memory:
     honoured: frozenset[str] = frozenset()
     """Names in nodesToDelete that were there when they were named."""
     refusal: str | None = None
+    doubted: bool = False
+    """Whether the last status could not be written since the group was not found."""
     openings: Openings = field(default_factory=Openings)
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:

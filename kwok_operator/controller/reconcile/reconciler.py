@@ -22,7 +22,7 @@ from kwok_operator.controller.reconcile.announcements import announce_notice, an
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.controller.reconcile.reporting import GroupReporter, progress_interval
 from kwok_operator.controller.sources.templates import Resolution
-from kwok_operator.controller.writers.statuswriter import GroupGoneError
+from kwok_operator.controller.writers.statuswriter import GroupDoubtedError
 from kwok_operator.core.autoscalable import disagreement
 from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 NOT_READY_RECHECK = 5.0
 LEFTOVER_RECHECK = 1.0
+DOUBT_RECHECK = 1.0
+"""Seconds in which a list has shown whether a group is there."""
 NO_ADDRESSES_RECHECK = 5.0
 
 _REFUSED = (BadRequestError, InvalidError, ForbiddenError)
@@ -42,11 +44,15 @@ _VERBS = {"DELETE": "delete", "PATCH": "update"}
 
 
 class Reconciler:
-    """Brings groups to their target. `wake(name, delay)` has a group looked at again."""
+    """Brings groups to their target. `wake(name, delay)` has a group looked at again, `doubt()` all
+    groups listed soon."""
 
-    def __init__(self, parts: Parts, *, wake: Callable[[str, float], None]) -> None:
+    def __init__(
+        self, parts: Parts, *, wake: Callable[[str, float], None], doubt: Callable[[], None]
+    ) -> None:
         self._parts = parts
         self._wake = wake
+        self._doubt = doubt
         self._memories: dict[str, Memory] = {}
         self._gpu_labels: dict[str, str] = {}
         """Those that groups set, by name, while they don't agree."""
@@ -76,14 +82,20 @@ class Reconciler:
             if not group.orphaning:
                 await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
         elif not self._closing:
-            try:
-                await self._pass(group, self._memory(group))
-            except GroupGoneError:
-                # Where the whole API is gone, so is the certainty: the garbage collector decides.
-                retire = await parts.status.served()
-                logger.info("group is gone: group=%s", name)
-                parts.store.remove(name=name, uid=group.uid, retire=retire)
-                self._wake(name, 0.0)
+            await self._pass_over(group)
+
+    async def _pass_over(self, group: Group) -> None:
+        memory = self._memory(group)
+        try:
+            await self._pass(group, memory)
+            memory.doubted = False
+        except GroupDoubtedError:
+            # Only a list, or its watch, says that a group is gone: then its nodes are deleted.
+            self._doubt()
+            if memory.doubted:
+                raise
+            memory.doubted = True
+            self._wake(group.name, DOUBT_RECHECK)
 
     async def recheck_taken(self, name: str) -> None:
         """Drops the report of foreign nodes that hold our names, once they are gone."""

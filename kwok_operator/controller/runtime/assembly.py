@@ -124,7 +124,7 @@ class Assembly:
             hold=HoldLink(client=nodes, clock=clock.monotonic),
             provider_id_prefix=prefix,
         )
-        self.reconciler = Reconciler(parts, wake=self.wake)
+        self.reconciler = Reconciler(parts, wake=self.wake, doubt=self.resync_soon)
         self._templates = parts.templates
         self.intake = Intake(
             store=self.store, status=self.status, cache=self.cache, budget=self.budget

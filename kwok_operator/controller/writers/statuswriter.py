@@ -18,8 +18,16 @@ from kwok_operator.models.status import KwokNodeGroupStatus
 _RETRIES = 4
 
 
-class GroupGoneError(KwokOperatorError):
-    """The group does not exist any more; another of its name may."""
+class GroupDoubtedError(KwokOperatorError):
+    """The API server does not find the group that a status is of. Whether it is gone only a list
+    can say: a proxy answers 404 as well, and so does a CRD without the status subresource."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"writing the status of KwokNodeGroup {name}: not found, though the group was not"
+            " deleted; is the CRD of this version there (kubectl apply -f crds/), or does a proxy"
+            " answer in the API server's place?"
+        )
 
 
 async def put_status(
@@ -51,18 +59,18 @@ class StatusWriter:
         self._client = client
 
     async def write(self, group: Group, status: KwokNodeGroupStatus) -> int:
-        """Returns the resourceVersion of the group with that status; raises GroupGoneError."""
+        """Returns the resourceVersion of the group with that status; raises GroupDoubtedError."""
         path = f"{GROUPS_PATH}/{group.name}"
         try:
             return await put_status(
                 self._client, path, uid=group.uid, status=status.dump(), retries=_RETRIES
             )
         except NotFoundError as error:
-            raise GroupGoneError(group.name) from error
+            raise GroupDoubtedError(group.name) from error
         except InvalidError as error:
             # A failed test and a status that breaks the schema get the same answer.
             if await self._uid(path) != group.uid:
-                raise GroupGoneError(group.name) from error
+                raise GroupDoubtedError(group.name) from error
             raise
 
     async def served(self) -> bool:
