@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.core.rehearsal.expectations import Assertion, Judge, assertions, scopes
-from kwok_operator.core.rehearsal.figures import value
+from kwok_operator.core.rehearsal.figures import reading
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
 from kwok_operator.core.rehearsal.recording import (
     EventLine,
@@ -131,8 +131,7 @@ class RunCourse:
             return asked.holds(float(self._events[id(condition)]))
         if asked.kind == "wait":
             return False
-        number = value(self.ledger.tally(asked.of), asked.figure, self.now())
-        return number is not None and asked.holds(number)
+        return asked.holds_by_now(reading(self.ledger.tally(asked.of), asked.figure, self.now()))
 
     async def keep_flushed(self) -> None:
         while True:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, value
+from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, reading
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
 from kwok_operator.core.rehearsal.podledger import scheduling_reasons
 from kwok_operator.core.rehearsal.recording import (
@@ -42,7 +42,7 @@ def tallied(lines: list[RecordedLine], *scopes: FigureScope) -> ClusterLedger:
 def figure(lines: list[RecordedLine], name: str, scope: FigureScope | None = None) -> float | None:
     scope = scope or FigureScope()
     ledger = tallied(lines, scope)
-    return value(ledger.tally(scope), name, ledger.now)
+    return reading(ledger.tally(scope), name, ledger.now).value
 
 
 class PlainSums:

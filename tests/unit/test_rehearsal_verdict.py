@@ -1,7 +1,7 @@
 """The verdict of a rehearsal:
 
 - every kind of expectation can hold and can fail, at the end, always, at a time, with a reason
-- what the recording has never seen, or could not measure, is no reason to pass
+- what the recording has never seen, could not measure, or knows in part, is no reason to pass
 - a run that was interrupted, died or was cut off has failed
 - JUnit has a case for each assertion; both files are the same for the same recording
 - summary.md is tables, and what has not held comes first in them
@@ -12,7 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kwok_operator.core.rehearsal.expectations import Assertion
+from kwok_operator.core.rehearsal.figures import FigureReading, in_words
 from kwok_operator.core.rehearsal.inmarkdown import in_markdown
+from kwok_operator.core.rehearsal.page import page
 from kwok_operator.core.rehearsal.recording import (
     EndLine,
     EventLine,
@@ -85,7 +88,14 @@ def outcome(expect: Any, *more: RecordedLine) -> Any:
         # at a time
         ({"figure": "nodes.total", "equals": 2, "when": {"at": 59.5}}, True, 2, 59.5),
         ({"figure": "nodes.total", "equals": 1, "when": {"at": 60}}, True, 1, 60),
-        ({"figure": "pendingSeconds.max", "equals": 25, "when": {"at": 35}}, True, 25, 35),
+        ({"figure": "pendingSeconds.max", "equals": 25, "when": {"at": 35}}, False, 25, 35),
+        # incomplete, as job-1 waits
+        ({"figure": "pendingSeconds.max", "atMost": 80}, False, 70, 100),
+        ({"figure": "pendingSeconds.max", "atLeast": 60}, False, 70, 100),
+        ({"figure": "pendingSeconds.max", "atMost": 80, "when": "always"}, False, 70, 100),
+        ({"figure": "pendingSeconds.max", "atMost": 8, "when": "always"}, False, 10, 20),
+        ({"figure": "pendingSeconds.p50", "atMost": 40, "when": "always"}, True, 40, 100),
+        ({"figure": "gangs.completionSeconds.max", "atMost": 200}, False, 100, 100),
         ({"figure": "pods.running", "equals": 1, "when": {"at": 100}}, True, 1, 100),
     ],
 )
@@ -95,6 +105,39 @@ def test_what_is_expected_holds_or_fails(
     found = outcome(expect)
     assert (found.held, found.value, found.t) == (held, value, at)
     assert found.reason
+
+
+def test_what_is_incomplete_is_named_everywhere() -> None:
+    found = judge(lines())
+    sentence = "2 of 3 waits have ended so far"
+    assert found.incomplete["pendingSeconds.max"] == sentence
+    assert "pendingSeconds.p50" not in found.incomplete
+    data = verdict_json(found)
+    assert data["incomplete"] == found.incomplete
+    assert data["incompleteOf"]["workload Deployment/default/job"]["pendingSeconds.p50"]
+    names = "pendingSeconds.p95, pendingSeconds.p99, pendingSeconds.max, pendingSeconds.mean"
+    for shown in ("\n".join(summary(found)), in_markdown(found), page(found)):
+        assert names in shown and sentence in shown
+    assert f"{in_words(70, 's')}</data> (incomplete)" in page(found)
+
+
+@each_row(
+    "bounds complete incomplete",
+    [
+        ({"atLeast": 60}, True, True),
+        ({"atLeast": 80}, False, False),
+        ({"atMost": 80}, True, False),
+        ({"equals": 70}, True, False),
+        ({"atLeast": 60, "atMost": 80}, True, False),
+    ],
+)
+def test_a_condition_may_follow_the_part_that_is_known(
+    bounds: dict[str, float], complete: bool, incomplete: bool
+) -> None:
+    condition = Assertion(figure="pendingSeconds.max", bounds=bounds)
+    assert condition.holds_by_now(FigureReading(70)) == complete
+    assert condition.holds_by_now(FigureReading(70, "some wait")) == incomplete
+    assert not condition.holds_by_now(FigureReading(None))
 
 
 def test_a_figure_that_drifts_is_looked_at_between_the_lines_too() -> None:

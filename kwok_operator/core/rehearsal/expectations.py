@@ -3,15 +3,24 @@
     header.expect --assertions--> Assertion;  lines, ledger --Judge--> AssertionOutcome
 
 `end` is the last moment of the recording, `always` each of its moments, `{at: 120}` that second.
+Nothing holds on an incomplete figure, and `always` waits for it to be complete, unless what is
+known breaks it already.
 What `kubectl wait` was asked is answered by a line of the recording. A group or workload that
 the recording has never seen is a mistake in the scenario, and no reason to pass.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, in_words, value
+from kwok_operator.core.rehearsal.figures import (
+    FIGURES,
+    FigureReading,
+    FigureScope,
+    in_words,
+    reading,
+)
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
 from kwok_operator.core.rehearsal.reading import MAX_SECONDS
 from kwok_operator.core.rehearsal.recording import EventLine, RecordedLine, WaitLine
@@ -81,6 +90,19 @@ class Assertion:
             and (at_most is None or number <= at_most)
             and (equals is None or abs(number - equals) < 1e-6)
         )
+
+    def holds_by_now(self, read: FigureReading) -> bool:
+        """For what waits until it does: a part that is known may be enough for `atLeast`."""
+        if read.value is None or (read.incomplete and self.bounds.keys() != {"atLeast"}):
+            return False
+        return self.holds(read.value)
+
+    def is_broken_by(self, read: FigureReading) -> bool:
+        """Whether nothing that is still missing can mend it."""
+        if read.value is None:
+            return False
+        at_most = self.bounds.get("atMost", math.inf)
+        return read.value > at_most if read.incomplete else not self.holds(read.value)
 
     def counts(self, event: EventLine) -> bool:
         told = {"reason": event.reason, "type": event.type, "from": event.component}
@@ -273,24 +295,26 @@ class Judge:
             since, number = case.broken
             reason = f"{in_words(number, told.unit)} at {since:g} s, wanted {told.wanted}"
             return AssertionOutcome(told, False, reason, number, since)
+        now = self._read(case, t)
+        if now.incomplete:
+            return AssertionOutcome(told, False, _incomplete(told, now), now.value, t)
         if not case.measured:
             return AssertionOutcome(told, False, "there was nothing to measure at any time", t=t)
-        now = self._value(case, t)
-        return AssertionOutcome(told, True, f"{in_words(now, told.unit)} at the end", now, t)
+        reason = f"{in_words(now.value, told.unit)} at the end"
+        return AssertionOutcome(told, True, reason, now.value, t)
 
     def _check(self, case: _Case, t: float) -> None:
-        if case.broken is None and (number := self._value(case, t)) is not None:
+        if case.broken is None and (read := self._read(case, t)).value is not None:
             case.measured = True
-            if not case.assertion.holds(number):
-                case.broken = (t, number)
+            if case.assertion.is_broken_by(read):
+                case.broken = (t, read.value)
 
     def _decide(self, case: _Case, t: float) -> None:
-        told, number = case.assertion, self._value(case, t)
-        problem = self._unknown(told)
-        if problem or number is None:
-            case.outcome = AssertionOutcome(
-                told, False, problem or "there was nothing to measure", t=t
-            )
+        told, read = case.assertion, self._read(case, t)
+        problem, number = self._unknown(told), read.value
+        if problem or number is None or read.incomplete:
+            problem = problem or _incomplete(told, read)
+            case.outcome = AssertionOutcome(told, False, problem, number, t)
             return
         held = told.holds(number)
         reason = in_words(number, told.unit)
@@ -298,11 +322,11 @@ class Judge:
         reason += "" if held else f", wanted {told.wanted}"
         case.outcome = AssertionOutcome(told, held, reason, number, t)
 
-    def _value(self, case: _Case, t: float) -> float | None:
+    def _read(self, case: _Case, t: float) -> FigureReading:
         told = case.assertion
         if told.kind == "event":
-            return float(case.events)
-        return value(self._ledger.tally(told.of), told.figure, t)
+            return FigureReading(float(case.events))
+        return reading(self._ledger.tally(told.of), told.figure, t)
 
     def _unknown(self, told: Assertion) -> str:
         """Where something is named that the recording has never seen."""
@@ -319,6 +343,14 @@ class Judge:
                 known = few_names(there) or "none"
                 return one_line(f"the recording has no {what} {name}; it has {known}")
         return ""
+
+
+def _incomplete(told: Assertion, read: FigureReading) -> str:
+    """Why a reading can't be held against what was wanted."""
+    if not read.incomplete:
+        return "there was nothing to measure"
+    known = "nothing" if read.value is None else in_words(read.value, told.unit)
+    return f"incomplete: {read.incomplete}; {known} is known, wanted {told.wanted}"
 
 
 def _drifts(told: Assertion) -> bool:

@@ -1,9 +1,10 @@
 """The figures of a rehearsal: their names, what they may be narrowed by, and how they are read.
 
-    ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --value--> a number, or none
+    ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --reading--> FigureReading
 
-Expectations, verdict, report and diff know figures by these names. A figure is nothing where there
-was nothing to measure: no pod that could have waited, no node with a price.
+Expectations, verdict, report and diff know figures by these names; docs/figures.md says what each
+counts. A figure is nothing where there was nothing to measure, and incomplete where it is known in
+part: its FigureReading says what is missing.
 """
 
 from collections import Counter
@@ -103,6 +104,17 @@ class Figure:
     of: frozenset[str]
     read: Callable[[Tally, float], float | None]
     drifts: bool = False
+    missing: Callable[[Tally, float | None], str] | None = None
+    """What makes such a value incomplete; nothing where it is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureReading:
+    """A figure at one moment."""
+
+    value: float | None
+    incomplete: str = ""
+    """What is missing, where the value is only the part that is known."""
 
 
 _OF_PODS: Final = frozenset({"workload", "namespace", "group", "zone"})
@@ -131,7 +143,13 @@ def _level(name: str, of: frozenset[str], level: Callable[[Tally], Level]) -> di
 
 def _waits(name: str, of: frozenset[str], waits: Callable[[Tally], Waits]) -> dict[str, Figure]:
     def figure(which: str) -> Figure:
-        return Figure("s", of, lambda tally, t: waits(tally).figure(which, t), drifts=True)
+        return Figure(
+            "s",
+            of,
+            lambda tally, t: waits(tally).figure(which, t),
+            drifts=True,
+            missing=lambda tally, value: waits(tally).missing(which, value),
+        )
 
     return {f"{name}.{which}": figure(which) for which in (*PERCENTILES, "max", "mean")}
 
@@ -200,10 +218,12 @@ def _figures() -> dict[str, Figure]:
 FIGURES: Final[Mapping[str, Figure]] = _figures()
 
 
-def value(tally: Tally, name: str, t: float) -> float | None:
+def reading(tally: Tally, name: str, t: float) -> FigureReading:
     """A figure at `t`, rounded to what can be meant: the one number that everybody shows."""
-    found = FIGURES[name].read(tally, t)
-    return None if found is None else rounded(found)
+    figure = FIGURES[name]
+    value = figure.read(tally, t)
+    missing = figure.missing(tally, value) if figure.missing else ""
+    return FigureReading(None if value is None else rounded(value), missing)
 
 
 def rounded(number: float) -> float:

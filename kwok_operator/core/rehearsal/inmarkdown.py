@@ -9,7 +9,7 @@ from typing import Final
 from kwok_operator.core.markdown import plain, table
 from kwok_operator.core.rehearsal.figures import FIGURES, in_words
 from kwok_operator.core.rehearsal.page import GLANCE
-from kwok_operator.core.rehearsal.verdict import Judged
+from kwok_operator.core.rehearsal.verdict import Judged, incomplete_in_words
 
 _MOST_EXPECTATIONS: Final = 100
 _CELL: Final = 200
@@ -37,11 +37,17 @@ def _lines(judged: Judged) -> Iterator[str]:
     if more := len(judged.outcomes) - len(shown):
         yield from ("", f"and {more:,} more")
     yield ""
+    for names, sentence in incomplete_in_words(judged.incomplete):
+        yield from (f"**Incomplete: {_text(f'{names}: {sentence}')}**", "")
     figures = {name: judged.figures.get(name) for name in GLANCE}
     known = {name: number for name, number in figures.items() if number is not None}
+    lacks = dict.fromkeys(judged.incomplete, " (incomplete)")
     yield from table(
         ("Figure", ":"),
-        [(_text(name), _text(in_words(n, FIGURES[name].unit))) for name, n in known.items()],
+        [
+            (_text(name), _text(in_words(n, FIGURES[name].unit)) + lacks.get(name, ""))
+            for name, n in known.items()
+        ],
     )
 
 

@@ -69,15 +69,21 @@ class Ratio:
 
 
 class Waits:
-    """How long things have waited: those that have ended, and those that still do, with what they
-    have waited by then. Percentiles are by nearest rank: a value that there was."""
+    """How long things have waited: those that have ended, those that still do, with what they have
+    waited by then, and how many can't end any more. Percentiles are by nearest rank."""
 
-    __slots__ = ("_begun", "_done", "_sorted")
+    __slots__ = ("_begun", "_done", "_sorted", "never")
 
     def __init__(self) -> None:
         self._done: list[float] = []
         self._begun: dict[str, float] = {}
         self._sorted = True
+        self.never = 0
+        """Waits that can't end any more."""
+
+    @property
+    def unended(self) -> int:
+        return len(self._begun) + self.never
 
     def begin(self, key: str, at: float) -> None:
         self._begun[key] = at
@@ -87,22 +93,49 @@ class Waits:
         self._done.append(max(seconds, 0.0))
         self._sorted = False
 
+    def give_up(self, key: str) -> None:
+        """It waits no longer, and will never have what it waited for."""
+        self._begun.pop(key, None)
+        self.never += 1
+
     def drop(self, key: str) -> None:
         self._begun.pop(key, None)
 
     def figure(self, which: str, t: float) -> float | None:
+        """Of the waits that have ended, and of the others that still can, as long as they are."""
         waiting = [max(t - at, 0.0) for at in self._begun.values()]
         count = len(self._done) + len(waiting)
         if not count:
             return None
         if which == "mean":
             return (math.fsum(self._done) + math.fsum(waiting)) / count
+        self._sort()
+        if which == "max":
+            return max([*self._done[-1:], *waiting])
+        return _nth(self._done, sorted(waiting), _rank(which, count))
+
+    def missing(self, which: str, value: float | None) -> str:
+        """Why it isn't `value` however long the waits without an end took; nothing where it is."""
+        if not self.unended:
+            return ""
+        count = len(self._done) + self.unended
+        if which in PERCENTILES and (rank := _rank(which, count)) < len(self._done):
+            self._sort()
+            if self._done[rank] == value:
+                return ""
+        more = f", and {self.never:,} never will" if self.never and self._begun else ""
+        what = "have ended so far" if self._begun else "had an end, the others never will"
+        return f"{len(self._done):,} of {count:,} waits {what}{more}"
+
+    def _sort(self) -> None:
         if not self._sorted:
             self._done.sort()
             self._sorted = True
-        if which == "max":
-            return max([*self._done[-1:], *waiting])
-        return _nth(self._done, sorted(waiting), max(math.ceil(count * PERCENTILES[which]) - 1, 0))
+
+
+def _rank(which: str, count: int) -> int:
+    """Counted from 0."""
+    return max(-(-count * PERCENTILES[which] // 100) - 1, 0)
 
 
 def _nth(a: Sequence[float], b: Sequence[float], n: int) -> float:
@@ -117,4 +150,4 @@ def _nth(a: Sequence[float], b: Sequence[float], n: int) -> float:
     return min(*a[low : low + 1], *b[n - low : n - low + 1], math.inf)
 
 
-PERCENTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+PERCENTILES: Final = {"p50": 50, "p95": 95, "p99": 99}

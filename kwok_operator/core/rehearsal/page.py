@@ -14,7 +14,7 @@ from kwok_operator.core.rehearsal.figures import FIGURES, in_words
 from kwok_operator.core.rehearsal.pageparts import beginning, section, table, text, together
 from kwok_operator.core.rehearsal.plots import PlotLine, TimePlot, draw, in_time
 from kwok_operator.core.rehearsal.story import WRITES, CallsOfAKind, Sample
-from kwok_operator.core.rehearsal.verdict import Judged, held_in_words
+from kwok_operator.core.rehearsal.verdict import Judged, held_in_words, incomplete_in_words
 
 MOST_BYTES: Final = 480_000
 MOST_ROWS: Final = 60
@@ -57,17 +57,17 @@ def page(judged: Judged) -> str:
         f"<p>{text(header.teaches)}</p>" if header.teaches else "",
         f"<p>{_run_in_words(judged)}</p></header><main>",
         *section("Verdict", _expectations(judged)),
-        *section("At a glance", _glance(judged.figures)),
+        *section("At a glance", _glance(judged)),
         *section("Over time", _plots(judged)),
     ]
     then = {
         "What was done when": _timeline(judged),
         "What the autoscaler did": _autoscaler(judged),
         "Why pods waited, and the slowest": _slowest(judged),
-        "Groups": _parts(judged.groups, _OF_GROUPS, "group"),
-        "Workloads": _parts(judged.workloads, _OF_WORKLOADS, "workload"),
+        "Groups": _parts(judged, judged.groups, _OF_GROUPS, "group"),
+        "Workloads": _parts(judged, judged.workloads, _OF_WORKLOADS, "workload"),
         "Events of others": _events(judged),
-        "All figures": _every_figure(judged.figures),
+        "All figures": _every_figure(judged),
     }
     sections = {title: "".join(section(title, content)) for title, content in then.items()}
     for title in sorted(sections, key=lambda title: -len(sections[title])):
@@ -109,11 +109,15 @@ def _expectations(judged: Judged) -> Iterator[str]:
         yield "<p>Nothing was expected.</p>"
 
 
-def _glance(figures: Figures) -> Iterator[str]:
+def _glance(judged: Judged) -> Iterator[str]:
+    lacks = judged.incomplete
     yield '<dl class="glance">'
     for name in GLANCE:
-        yield f"<div><dt>{name}</dt><dd>{_figure(name, figures.get(name))}</dd></div>"
+        shown = _figure(name, judged.figures.get(name), whole=name not in lacks)
+        yield f"<div><dt>{name}</dt><dd>{shown}</dd></div>"
     yield "</dl>"
+    rows = [(text(names), text(sentence)) for names, sentence in incomplete_in_words(lacks)]
+    yield from table(("Incomplete", "What is missing"), rows, ends_long=True)
 
 
 def time_plots(judged: Judged) -> Iterator[TimePlot]:
@@ -234,10 +238,16 @@ def _slowest(judged: Judged) -> Iterator[str]:
     yield from table(heads, rows, ends_long=True)
 
 
-def _parts(parts: Mapping[str, Figures], names: Sequence[str], by: str) -> Iterator[str]:
+def _parts(
+    judged: Judged, parts: Mapping[str, Figures], names: Sequence[str], by: str
+) -> Iterator[str]:
     rows = []
     for part, figures in list(parts.items())[:MOST_ROWS]:
-        cells = [_figure(name, figures.get(name), by=by, part=part) for name in names]
+        lacks = judged.incomplete_of.get(f"{by} {part}", {})
+        cells = [
+            _figure(name, figures.get(name), by=by, part=part, whole=name not in lacks)
+            for name in names
+        ]
         rows.append((text(part), *cells))
     more = max(len(parts) - MOST_ROWS, 0)
     yield from table((by.capitalize(), *names), rows, more=more)
@@ -267,19 +277,25 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
     yield from table(heads, rows, more=more, ends_long=True)
 
 
-def _every_figure(figures: Figures) -> Iterator[str]:
-    rows = [(f"<code>{name}</code>", _figure(name, number)) for name, number in figures.items()]
+def _every_figure(judged: Judged) -> Iterator[str]:
+    rows = [
+        (f"<code>{name}</code>", _figure(name, number, whole=name not in judged.incomplete))
+        for name, number in judged.figures.items()
+    ]
     yield "<details><summary>As in verdict.json</summary>"
     yield from table(("Figure", ""), rows)
     yield "</details>"
 
 
-def _figure(name: str, number: float | None, *, by: str = "", part: str = "") -> str:
+def _figure(
+    name: str, number: float | None, *, by: str = "", part: str = "", whole: bool = True
+) -> str:
     """With the exact value beside what is read, for programs."""
     of = f' data-{by}="{escape(part)}"' if by else ""
     exact = "" if number is None else f"{number!r}"
     shown = "none" if number is None else escape(in_words(number, FIGURES[name].unit))
-    return f'<data data-figure="{name}"{of} value="{exact}">{shown}</data>'
+    more = "" if whole else " (incomplete)"
+    return f'<data data-figure="{name}"{of} value="{exact}">{shown}</data>{more}'
 
 
 def _moment(seconds: float) -> str:

@@ -7,13 +7,13 @@ it came to its end: one that was interrupted, died, or whose recording was cut o
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
 from kwok_operator.core.rehearsal.expectations import AssertionOutcome, Judge, assertions, scopes
-from kwok_operator.core.rehearsal.figures import FIGURES, Tally, rounded, value
+from kwok_operator.core.rehearsal.figures import FIGURES, FigureReading, Tally, reading, rounded
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
 from kwok_operator.core.rehearsal.podledger import SlowPod
 from kwok_operator.core.rehearsal.reading import RecordingReader
@@ -40,8 +40,12 @@ class Judged:
     cut: bool
     outcomes: list[AssertionOutcome]
     figures: dict[str, float | None]
+    incomplete: dict[str, str]
+    """Figures that are known in part, and what is missing."""
     groups: dict[str, dict[str, float | None]]
     workloads: dict[str, dict[str, float | None]]
+    incomplete_of: dict[str, dict[str, str]]
+    """The same of each `group NAME` and `workload NAME`."""
     slowest: list[SlowPod]
     reasons: list[tuple[str, int]]
     """Why pods waited, and how many of them."""
@@ -76,31 +80,51 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
             break
     t = ledger.now
     story.finish(ledger, t)
+    every = {name: reading(ledger.all, name, t) for name in FIGURES}
+    groups = {name: _own(tally, "group", t) for name, tally in sorted(ledger.groups.items())}
+    workloads = {
+        name: _own(tally, "workload", t) for name, tally in sorted(ledger.workloads.items())
+    }
+    parts = {f"group {name}": read for name, read in groups.items()}
+    parts |= {f"workload {name}": read for name, read in workloads.items()}
     return Judged(
         header=recording.header,
         t=t,
         end=end,
         cut=recording.cut,
         outcomes=judge.finish(t),
-        figures=_read(ledger.all, t),
-        groups={name: _own(tally, "group", t) for name, tally in sorted(ledger.groups.items())},
-        workloads={
-            name: _own(tally, "workload", t) for name, tally in sorted(ledger.workloads.items())
-        },
+        figures={name: read.value for name, read in every.items()},
+        incomplete=_missing(every),
+        groups={name: _known(read) for name, read in groups.items()},
+        workloads={name: _known(read) for name, read in workloads.items()},
+        incomplete_of={name: lacks for name, read in parts.items() if (lacks := _missing(read))},
         slowest=ledger.pods.slowest(t),
         reasons=sorted(ledger.pods.reasons.items(), key=lambda item: (-item[1], item[0])),
         story=story,
     )
 
 
-def _read(tally: Tally, t: float) -> dict[str, float | None]:
-    return {name: value(tally, name, t) for name in FIGURES}
+def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
+    """The figures that can be narrowed so."""
+    return {name: reading(tally, name, t) for name, figure in FIGURES.items() if by in figure.of}
 
 
-def _own(tally: Tally, by: str, t: float) -> dict[str, float | None]:
-    """The figures that can be narrowed so, but for those that are nothing there."""
-    found = {name: value(tally, name, t) for name, figure in FIGURES.items() if by in figure.of}
-    return {name: number for name, number in found.items() if number}
+def _known(read: Mapping[str, FigureReading]) -> dict[str, float | None]:
+    """But for those that are nothing there."""
+    return {name: each.value for name, each in read.items() if each.value}
+
+
+def _missing(read: Mapping[str, FigureReading]) -> dict[str, str]:
+    return {name: each.incomplete for name, each in read.items() if each.incomplete}
+
+
+def incomplete_in_words(incomplete: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is missing, each once, after the figures that it is missing of."""
+    of: dict[str, list[str]] = {}
+    for name, sentence in incomplete.items():
+        of.setdefault(sentence, []).append(name)
+    for sentence, names in of.items():
+        yield ", ".join(names), sentence
 
 
 def verdict_json(judged: Judged) -> dict[str, Any]:
@@ -128,8 +152,10 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
             for outcome in judged.outcomes
         ],
         "figures": judged.figures,
+        "incomplete": judged.incomplete,
         "groups": judged.groups,
         "workloads": judged.workloads,
+        "incompleteOf": judged.incomplete_of,
         "events": _events(judged.story),
     }
 
@@ -145,6 +171,8 @@ def summary(judged: Judged) -> Iterator[str]:
     """The verdict for a terminal, a line for each assertion."""
     for outcome in judged.outcomes:
         yield f"{'held  ' if outcome.held else 'FAILED'} {outcome.name}: {outcome.reason}"
+    for names, sentence in incomplete_in_words(judged.incomplete):
+        yield f"incomplete: {names}: {sentence}"
     if judged.broken_off:
         yield f"FAILED {judged.broken_off}"
     what = held_in_words(judged.outcomes)
