@@ -27,7 +27,9 @@ and compares their figures.
   kwok-operator compare two-arms.yaml --fail-if 'pendingSeconds.p95 worse than 10%'
 
 A and B are two scenarios, or the two arms of one. Runs are played in pairs with the same seed in
-both arms. With the --output of an interrupted comparison, that comparison continues.
+both arms, and which arm goes first is drawn. With the --output of an interrupted comparison, that
+comparison continues. Figures and conditions are recorded there before the first run: those that
+are added later get no verdict.
 
 Exit code 0: both arms hold what they expect, and no --fail-if holds; 1: otherwise; 2: it can't be
 played; 130: it was interrupted.
@@ -72,7 +74,18 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--no-repeat",
         action="store_true",
-        help="don't repeat runs in which other programs kept the machine busy",
+        help="don't repeat pairs of runs in which other programs kept the machine busy",
+    )
+    parser.add_argument(
+        "--no-warm-up",
+        action="store_true",
+        help="leave out the first run of each arm, which doesn't count; a cold machine is slow",
+    )
+    parser.add_argument(
+        "--order-seed",
+        metavar="TEXT",
+        default="",
+        help="what the order within pairs is drawn from (default: a new one, which is recorded)",
     )
     parser.add_argument("--check", action="store_true", help="only check the scenarios")
 
@@ -125,6 +138,8 @@ def plan_of(
             figures=tuple(dict.fromkeys(each for each in figures if each)),
             fail_if=tuple(fail_condition(each) for each in flags.fail_if),
             repeat_busy=not flags.no_repeat,
+            warm_up=not flags.no_warm_up,
+            order_seed=flags.order_seed,
         )
     )
 

@@ -1,6 +1,8 @@
 """The folder of a comparison: which runs are there, and the files that come of them.
 
+    DIR/registered.json      what is judged, how many runs, in which order: before the first run
     DIR/runs/<pair>-<arm>/   the files of a rehearsal, and run.json: which run it is, its facts
+    DIR/runs/again-<pair>-<arm>/, DIR/runs/warm-up-<arm>/
     DIR/comparison.json, comparison.html, summary.md
 
 run.json is written first without facts, and with them once the run is over: one without them was
@@ -11,31 +13,35 @@ import fcntl
 import json
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from kwok_operator.core.comparison.failing import fail_condition
 from kwok_operator.core.comparison.fairness import RunFacts, planned_arrivals, recorded_facts
 from kwok_operator.core.comparison.inmarkdown import in_markdown
 from kwok_operator.core.comparison.outcome import Comparison, PlayedRun, comparison_json
 from kwok_operator.core.comparison.page import page
-from kwok_operator.core.comparison.plan import ComparisonPlan, PlannedRun
+from kwok_operator.core.comparison.plan import WARM_UP, ComparisonPlan, PlannedRun, Registered
 from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal import outputs
 
 RUNS: Final = "runs"
 RUN: Final = "run.json"
+REGISTERED: Final = "registered.json"
 COMPARISON: Final = "comparison.json"
 PAGE: Final = "comparison.html"
 SUMMARY: Final = "summary.md"
 _PLAYED: Final = TypeAdapter(PlayedRun)
 """What was read has its types: somebody may have edited it."""
+_NAMES: Final = TypeAdapter(tuple[str, ...])
 
 
 class ComparisonFolder:
@@ -45,6 +51,7 @@ class ComparisonFolder:
     def check(self, plan: ComparisonPlan) -> None:
         """Raises SettingsError where it holds something else than this comparison."""
         digests = {arm.name: arm.digest for arm in plan.arms}
+        self.registered(plan)
         try:
             found = [*self.path.iterdir()] if self.path.is_dir() else []
         except OSError as error:
@@ -67,6 +74,68 @@ class ComparisonFolder:
                     f"--output: {self.path} is of another comparison, or an arm has changed since"
                     f" ({RUNS}/{entry.parent.name} is of another one); name another folder"
                 )
+
+    def registered(self, plan: ComparisonPlan) -> Registered | None:
+        """What was laid down here for these arms; None where nothing counts yet that was seen.
+
+        Raises SettingsError: it can't be read, is of other arms, or runs are there without it.
+        """
+        remedy = "name another folder"
+        read = _read(self.path / REGISTERED)
+        if not read:
+            if not self._has_seen_any():
+                return None
+            raise SettingsError(
+                f"--output: {self.path} has runs, and no {REGISTERED} that can be read: what they"
+                f" were played for isn't known, as of a version before; {remedy}"
+            )
+        try:
+            found = Registered(
+                runs=int(read["runs"]),
+                figures=_NAMES.validate_python(read["figures"]),
+                compared=_NAMES.validate_python(read["compared"]),
+                fail_if=tuple(fail_condition(each) for each in read["failIf"]),
+                order_seed=str(read["orderSeed"]),
+            )
+        except (KeyError, TypeError, ValueError, SettingsError) as error:
+            raise SettingsError(
+                f"--output: {self.path / REGISTERED} is none of this version, or was edited;"
+                f" {remedy}"
+            ) from error
+        names = [arm.name for arm in plan.arms]
+        if read.get("arms") != names:
+            raise SettingsError(
+                f"--output: {self.path} compares {read.get('arms')}, not {names}; {remedy}"
+            )
+        if plan.order_seed and plan.order_seed != found.order_seed:
+            raise SettingsError(
+                f"--order-seed: {plan.order_seed} isn't that of {self.path}, {found.order_seed};"
+                f" leave it out, or {remedy}"
+            )
+        return found
+
+    def register(self, plan: ComparisonPlan) -> ComparisonPlan:
+        """Lays down what the plan judges, unless runs that count have been seen. SettingsError."""
+        before = self.registered(plan)
+        if before is not None and self._has_seen_any():
+            return plan.under(before)
+        # Drawn anew for each comparison: what disturbs every comparison in the same way, such as a
+        # job that starts with it, would meet the same order each time.
+        seed = plan.order_seed or (before.order_seed if before else secrets.token_hex(4))
+        made = replace(plan, order_seed=seed).registering()
+        with outputs.writing(self.path):
+            outputs.put(self.path / REGISTERED, json.dumps(_registration(made), indent=2) + "\n")
+        return made
+
+    def has_pair(self, plan: ComparisonPlan, number: int) -> bool:
+        return all(self.played(run) for run in plan.pair(number))
+
+    def _has_seen_any(self) -> bool:
+        """Whether a run that counts is over."""
+        return any(
+            _read(entry).get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT))
+            for entry in (self.path / RUNS).glob(f"*/{RUN}")
+        )
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -115,7 +184,7 @@ class ComparisonFolder:
         verdict = _read(self.folder(run) / outputs.VERDICT)
         if told.get("digest") != run.arm.digest or told.get("seed") != run.seed:
             return None
-        if as_map(verdict.get("end")).get("reason") in (None, "", "interrupted"):
+        if not _is_over(verdict):
             return None
         off = verdict.get("brokenOff")
         try:
@@ -152,8 +221,34 @@ class ComparisonFolder:
                 outputs.put(self.path / name, text)
 
 
+def _is_over(verdict: dict[str, Any]) -> bool:
+    """Not if it was broken off from outside."""
+    return as_map(verdict.get("end")).get("reason") not in (None, "", "interrupted")
+
+
 def _identity(run: PlannedRun) -> dict[str, Any]:
-    return {"pair": run.pair, "arm": run.arm.name, "seed": run.seed, "digest": run.arm.digest}
+    return {
+        "pair": run.pair,
+        "arm": run.arm.name,
+        "attempt": run.attempt,
+        "counts": run.pair != WARM_UP,
+        "seed": run.seed,
+        "digest": run.arm.digest,
+    }
+
+
+def _registration(plan: ComparisonPlan) -> dict[str, Any]:
+    return {
+        "arms": [arm.name for arm in plan.arms],
+        "runs": plan.runs,
+        "figures": plan.figures,
+        "compared": plan.compared,
+        "failIf": [each.text for each in plan.fail_if],
+        "orderSeed": plan.order_seed,
+        "order": [
+            [run.arm.name for run in plan.pair(number)] for number in range(1, plan.runs + 1)
+        ],
+    }
 
 
 def _lock(folder: int, name: str) -> None:

@@ -1,9 +1,10 @@
 """A comparison, run by run: the arms in turn, each run a rehearsal on a cluster of its own.
 
-    ComparisonPlan --> A B, B A, ... --rehearse--> runs/ --compared--> comparison.json, .html, .md
+    ComparisonPlan --> registered.json
+    next_pair --> its two runs --rehearse--> runs/ --compared--> comparison.json, .html, .md
 
 What is there already isn't played again, so a comparison that was broken off goes on where it was.
-Its files are written after every run.
+Each time it begins, or goes on, there is a warm-up first. Its files are written after every run.
 """
 
 import asyncio
@@ -11,14 +12,31 @@ import hashlib
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kwok_operator import controlplane
 from kwok_operator.comparing.folders import ComparisonFolder
 from kwok_operator.comparing.load import metered
+from kwok_operator.core.comparison.course import (
+    WholePair,
+    in_minutes,
+    next_pair,
+    repeats_stopped,
+    runs_left,
+    time_left,
+)
+from kwok_operator.core.comparison.fairness import whole_pairs
 from kwok_operator.core.comparison.outcome import Comparison, PlayedRun, compared
-from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan, PlannedRun, checked
+from kwok_operator.core.comparison.plan import (
+    WARM_UP,
+    ComparisonArm,
+    ComparisonPlan,
+    PlannedRun,
+    checked,
+)
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.progress import RunProgress
 from kwok_operator.rehearsal.runner import rehearse
@@ -42,8 +60,12 @@ async def compare(
     place = ComparisonFolder(folder)
     place.check(plan)
     await _find_tools(plan)
-    playing = _Playing(plan, place, find_program=find_program, tell=tell)
     with place.alone():
+        plan = place.register(plan)
+        while place.has_pair(plan, plan.runs + 1):
+            plan = replace(plan, runs=plan.runs + 1)  # what was played is never left out
+        playing = _Playing(plan, place, find_program=find_program, tell=tell)
+        playing.look()
         whole = await playing.play_all()
         return playing.result(interrupted=not whole)
 
@@ -61,49 +83,90 @@ class _Playing:
         self._place = place
         self._find_program = find_program
         self._tell = tell
-        self._done: dict[str, PlayedRun] = {}
+        self._cold = plan.warm_up
+        self._done: dict[tuple[int, str], PlayedRun] = {}
+        """By pair and arm: what counts."""
+        self._warm_ups: dict[str, PlayedRun] = {}
+        self._over: set[str] = set()
+        """Folders of runs that aren't played any more."""
+        self._took: dict[str, list[float]] = {arm.name: [] for arm in plan.arms}
 
-    def was_busy(self, run: PlannedRun) -> bool:
-        facts = self._done[run.folder].facts
-        return facts.busy and not facts.repeated
+    def _pairs(self) -> dict[int, WholePair]:
+        a, b = (
+            {pair: run.facts for (pair, name), run in self._done.items() if name == arm.name}
+            for arm in self._plan.arms
+        )
+        return whole_pairs(a, b)
 
     def result(self, *, interrupted: bool = False) -> Comparison:
-        runs = [self._done[run.folder] for run in self._plan.all_runs if run.folder in self._done]
-        found = compared(self._plan, runs, interrupted=interrupted)
+        runs = [run for _, run in sorted(self._done.items(), key=lambda each: each[0][0])]
+        found = compared(
+            self._plan, runs, warm_ups=[*self._warm_ups.values()], interrupted=interrupted
+        )
         if runs:
             self._place.write(found)
         return found
 
+    def look(self) -> None:
+        """What is there already counts as if it were played now."""
+        for run in self._plan.pair(WARM_UP):
+            if found := self._place.played(run):
+                self._warm_ups[run.arm.name] = found
+        for number in range(1, self._plan.runs + 1):
+            for attempt in (1, 2):
+                runs = self._plan.pair(number, attempt)
+                there = [found for run in runs if (found := self._place.played(run))]
+                self._over |= {Path(found.folder).name for found in there}
+                for found in there:
+                    self._took[found.arm] += [found.facts.took] if found.facts.took else []
+                # Half of a repeat is none yet.
+                if attempt == 1 or len(there) == len(runs):
+                    self._done |= {(number, found.arm): found for found in there}
+        self._tell(f"{self._plan.in_words}, {self._left()}")
+        if self._done:
+            self._tell(f"{len(self._done)} runs are there already")
+
     async def play_all(self) -> bool:
         """Whether it came to the end; not if it was interrupted."""
-        for run in self._plan.all_runs:
-            if not await self.play(run):
+        stopped = False
+        while (step := next_pair(self._plan, self._pairs())) is not None:
+            if self._cold and not await self._play(WARM_UP, 1):
                 return False
-        if self._plan.repeat_busy:
-            for run in [run for run in self._plan.all_runs if self.was_busy(run)]:
-                self._tell(f"run {run.folder}: the machine was busy with something else; once more")
-                if not await self.play(run, again=True):
-                    return False
+            self._cold = False
+            if not await self._play(*step):
+                return False
+            if not stopped and repeats_stopped(self._plan, self._pairs()):
+                stopped = True
+                self._tell(
+                    "the machine was as busy in the repeats: no more pairs are repeated, and"
+                    " smaller differences go unseen"
+                )
         return True
 
-    async def play(self, run: PlannedRun, *, again: bool = False) -> bool:
-        """Whether it is there now; not if it was interrupted."""
-        found = self._place.played(run)
-        if found is None or again:
-            found = await self._played(run, again=again)
-        else:
-            self._tell(f"run {run.folder}: is there already")
-        if found is None:
-            return False
-        self._done[run.folder] = found
-        self.result()
+    async def _play(self, number: int, attempt: int) -> bool:
+        """Whether both runs are there now; not if it was interrupted."""
+        found: list[PlayedRun] = []
+        for run in self._plan.pair(number, attempt):
+            # A warm-up of another day has warmed nothing.
+            before = None if number == WARM_UP else self._place.played(run)
+            played = before or await self._played(run)
+            if played is None:
+                return False
+            found.append(played)
+            self._over.add(run.folder)
+            if number == WARM_UP:
+                self._warm_ups[played.arm] = played
+            elif attempt == 1 or len(found) == 2:
+                # The repeat takes the place of the whole pair, or of none of it.
+                self._done |= {(number, each.arm): each for each in found}
+                self.result()
         return True
 
-    async def _played(self, run: PlannedRun, *, again: bool) -> PlayedRun | None:
-        of = "again" if again else f"{len(self._done) + 1} of {2 * self._plan.runs}"
-        self._tell(f"run {run.folder} ({of}), seed {run.seed}")
+    async def _played(self, run: PlannedRun) -> PlayedRun | None:
+        self._tell(f"run {run.folder} ({self._which(run)}), seed {run.seed}, {self._left()}")
         find = self._find_program(run.arm)
         folder = self._place.begin(run)
+        began = time.monotonic()
         async with metered() as others:
             try:
                 await rehearse(
@@ -122,20 +185,35 @@ class _Playing:
                 )
                 raise
             share = others()
+        took = round(time.monotonic() - began, 1)
         facts = self._place.facts_of(
             run,
             others=share,
-            repeated=again,
+            repeated=run.attempt > 1,
+            took=took,
             machine=_machine(),
             programs=_programs(run.arm, find),
         )
         self._place.finish(run, facts)
         found = self._place.played(run)
         if found is not None:
+            self._took[run.arm.name].append(took)
             how = "held" if found.passed else f"FAILED: {found.failures[0]}"
             busy = "; the machine was busy with something else" if facts.busy else ""
             self._tell(f"run {run.folder}: {how}, {found.seconds:g} s{busy}")
         return found
+
+    def _which(self, run: PlannedRun) -> str:
+        if run.pair == WARM_UP:
+            return "warm-up, doesn't count"
+        if run.attempt > 1:
+            return "the pair again, as the machine was busy"
+        return f"{len(self._done) + 1} of {2 * self._plan.runs}"
+
+    def _left(self) -> str:
+        runs = runs_left(self._plan, self._pairs(), cold=self._cold)
+        left = [run for run in runs if run.folder not in self._over]
+        return f"{in_minutes(*time_left(left, self._took))} left"
 
 
 def _show_nothing(progress: RunProgress) -> None:

@@ -52,6 +52,7 @@ class FakeRehearse:
 
     waits: Callable[[str, str], float] = lambda seed, arm: 2.0 + int(seed[-1]) / 10
     fails_in: str = ""
+    """An arm, or a run of it."""
     breaks_at: int = 0
     """The run that is interrupted; counted from 1."""
     seeds: list[str] = field(default_factory=list)
@@ -60,7 +61,7 @@ class FakeRehearse:
     async def __call__(
         self, scenario: Scenario, settings: Any, *, folder: Path, **_: Any
     ) -> Judged:
-        name = folder.name.partition("-")[2]
+        name = folder.name.rpartition("-")[2]
         self.order.append(folder.name)
         self.seeds.append(scenario.draws_from)
         wait = self.waits(scenario.draws_from, name)
@@ -68,7 +69,7 @@ class FakeRehearse:
             pod(1 + wait, f"web-{n}", created=1, bound=1 + wait, phase="Running", running=2 + wait)
             for n in "1234"
         ]
-        pods = [] if name == self.fails_in else pods
+        pods = [] if self.fails_in in (name, folder.name) else pods
         cut = len(self.order) == self.breaks_at
         lines = run(node(0.5, "n-1"), *pods, reason="interrupted" if cut else "settled")
         expect = [each.dump() for each in scenario.expect]

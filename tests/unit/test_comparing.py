@@ -1,8 +1,9 @@
 """`kwok-operator compare`, with rehearsals that take no time:
 
-- runs in turn, the files, exit codes
+- runs in the order that was drawn, the files, exit codes
 - one that was broken off goes on where it was; a run that was half done is played again
-- a run on a busy machine is repeated once, at the end
+- a pair on a busy machine is repeated once, at the end, unless repeats are in vain
+- what is judged is registered before the first run; what is named later gets no verdict
 - what is wrong is told before anything starts: files, arms, flags, a folder of something else
 - a program of ours isn't counted as somebody else's
 """
@@ -26,6 +27,8 @@ from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, scenario
 
 ARMS = {"a": {}, "b": {"until": {"atMost": "9m"}}}
+ORDER = "10"
+"""Draws a b, b a, a b, and b a for each repeat."""
 
 
 @pytest.fixture
@@ -46,9 +49,17 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-def compare(path: Path, *flags: str, runs: int = 2) -> int:
+def compare(path: Path, *flags: str, runs: int = 2, warm_up: bool = False) -> int:
     output = f"--output={path.parent / 'out'}"
-    return main(["compare", f"--runs={runs}", output, str(path), *flags])
+    always = [f"--order-seed={ORDER}", *([] if warm_up else ["--no-warm-up"])]
+    return main(["compare", f"--runs={runs}", output, *always, str(path), *flags])
+
+
+def make_busy(monkeypatch: pytest.MonkeyPatch, fake: FakeRehearse, *folders: str) -> None:
+    """While runs go on whose folders these are, others use the machine."""
+    monkeypatch.setattr(
+        LoadMeter, "others", property(lambda _: 0.9 if fake.order[-1] in folders else 0.0)
+    )
 
 
 def told(path: Path) -> dict[str, Any]:
@@ -97,20 +108,112 @@ def test_it_goes_on_where_it_was(
     assert fake.order[6:] == ["3-a", "3-b"]
 
 
-def test_a_run_on_a_busy_machine_is_repeated(
+def test_a_pair_on_a_busy_machine_is_repeated_whole(
     path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shares = iter([0.0, 0.9, 0.0, 0.0, 0.8])
-    monkeypatch.setattr(LoadMeter, "others", property(lambda _: next(shares)))
+    make_busy(monkeypatch, fake, "1-b")
     assert compare(path) == 0
-    assert fake.order == ["1-a", "1-b", "2-b", "2-a", "1-b"]
-    marked = {run["folder"]: (run["busy"], run["repeated"]) for run in told(path)["runs"]}
-    assert marked["runs/1-b"] == (True, True)
-    assert marked["runs/1-a"] == (False, False)
-    assert compare(path) == 0 and len(fake.order) == 5
-    shares = iter([0.9] * 4)
+    assert fake.order == ["1-a", "1-b", "2-b", "2-a", "again-1-b", "again-1-a"]
+    counted = {run["folder"]: run["repeated"] for run in told(path)["runs"]}
+    assert counted == {
+        "runs/again-1-b": True,
+        "runs/again-1-a": True,
+        "runs/2-b": False,
+        "runs/2-a": False,
+    }
+    assert (path.parent / "out" / "runs" / "1-b" / "verdict.json").is_file()
+    assert compare(path) == 0 and len(fake.order) == 6
     assert compare(path, f"--output={path.parent / 'other'}", "--no-repeat") == 0
-    assert len(fake.order) == 9
+    assert len(fake.order) == 10
+
+
+def test_after_two_repeats_in_vain_it_repeats_no_more(
+    path: Path,
+    fake: FakeRehearse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(LoadMeter, "others", 0.9)
+    assert compare(path, runs=4) == 0
+    assert [each for each in fake.order if each.startswith("again")] == [
+        "again-1-b",
+        "again-1-a",
+        "again-2-b",
+        "again-2-a",
+    ]
+    assert "no more pairs are repeated" in capsys.readouterr().err
+    (check,) = (each for each in told(path)["fairness"] if each["what"] == "no busy machine")
+    assert not check["held"]
+    assert "2 repeats were as busy" in check["said"] and "intervals are wider" in check["said"]
+    assert compare(path, runs=4) == 0 and len(fake.order) == 12
+
+
+def test_a_warm_up_does_not_count(
+    path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.fails_in = "warm-up-b"
+    assert compare(path, warm_up=True) == 0
+    assert fake.order[:3] == ["warm-up-a", "warm-up-b", "1-a"]
+    assert "run warm-up-b: FAILED" in capsys.readouterr().err
+    found = told(path)
+    assert [run["pair"] for run in found["runs"]] == [1, 1, 2, 2]
+    assert [(run["folder"], run["passed"]) for run in found["warmUps"]] == [
+        ("runs/warm-up-a", True),
+        ("runs/warm-up-b", False),
+    ]
+    marked = json.loads((path.parent / "out" / "runs" / "warm-up-b" / "run.json").read_text())
+    assert marked["counts"] is False
+
+
+@pytest.mark.parametrize("at", [2, 4, 7, 8], ids=["warm-up", "pair", "repeat", "half a repeat"])
+def test_broken_off_anywhere_it_counts_what_it_would_have(
+    path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    make_busy(monkeypatch, fake, "1-b")
+    whole = path.parent / "whole"
+    assert compare(path, f"--output={whole}", warm_up=True) == 0
+    order, fake.order[:] = [*fake.order], []
+    fake.breaks_at = at
+    assert compare(path, warm_up=True) == 130
+    assert compare(path, warm_up=True) == 0
+    # Beside the run that was broken off, only warm-ups are played twice.
+    again = [each for each in fake.order if not each.startswith("warm-up")]
+    assert [*dict.fromkeys(again)] == order[2:]
+    assert len(again) == len(order[2:]) + (at > 2)
+    found = json.loads((whole / "comparison.json").read_text())
+    assert told(path)["runs"] == found["runs"]
+
+
+def test_what_is_judged_is_registered_first(
+    path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registered = path.parent / "out" / "registered.json"
+    flags = [f"--figures={PENDING}", f"--fail-if={PENDING} worse than 10%"]
+    fake.breaks_at = 1
+    assert compare(path, "--figures=cost") == 130
+    # Nothing has been seen yet, so one may think again.
+    assert compare(path, *flags, runs=5) == 0
+    read = json.loads(registered.read_text())
+    assert (read["figures"], read["runs"], read["orderSeed"]) == ([PENDING], 5, ORDER)
+    assert read["order"][:3] == [["a", "b"], ["b", "a"], ["a", "b"]]
+    before = registered.read_bytes()
+
+    later = ["--figures=nodes.max", f"--fail-if={PENDING} worse than 50%"]
+    assert compare(path, *later, runs=6) == 0
+    assert registered.read_bytes() == before
+    (check,) = (each for each in told(path)["fairness"] if each["what"].startswith("registered"))
+    assert not check["held"]
+    assert "5 runs of each arm were registered, 6 are" in check["said"]
+    assert "nodes.max" in check["said"] and "50%" in check["said"]
+    assert compare(path, runs=2) == 0  # what was played isn't left out
+    assert told(path)["pairs"] == 6
+
+    assert compare(path, "--order-seed=other") == 2
+    assert "--order-seed: other" in capsys.readouterr().err
+    for content in ("", '{"runs": 5}'):
+        registered.write_text(content)
+        assert compare(path) == 2
+        assert "registered.json" in capsys.readouterr().err
 
 
 def test_a_folder_of_something_else(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Final
 
-from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan
+from kwok_operator.core.comparison.course import WholePair, in_vain, repeats_stopped
+from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan, Registered
 from kwok_operator.core.rehearsal.arrivals import arrivals_of
 from kwok_operator.core.rehearsal.figures import is_workload
 from kwok_operator.core.rehearsal.reading import RecordingReader
@@ -56,6 +57,8 @@ class RunFacts:
     others: float | None = None
     """Share of the processors that programs used which aren't the comparison's. None: not known."""
     repeated: bool = False
+    took: float | None = None
+    """Seconds with its cluster, from nothing to nothing. None: not known."""
 
     @property
     def busy(self) -> bool:
@@ -112,11 +115,21 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> tuple[dict
     return came, hashlib.sha256(told).hexdigest()[:16]
 
 
+def whole_pairs(a: Facts, b: Facts) -> dict[int, WholePair]:
+    """Those of which both runs are over."""
+    return {
+        number: WholePair(2 if a[number].repeated else 1, a[number].busy or b[number].busy)
+        for number in a.keys() & b.keys()
+    }
+
+
 def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[FairnessCheck]:
     """What has to be equal, and whether it was."""
     both = sorted(a.keys() & b.keys())
     if not both:
         return
+    if plan.registered is not None:
+        yield _as_registered(plan, plan.registered)
     pairs = f"in all of {len(both)} pairs"
     for what, field_name in (
         ("seeds", "seed"),
@@ -141,9 +154,50 @@ def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[Fairne
             f" {other * 100:.0f} % in {plan.arms[1].name}"
         )
         yield FairnessCheck("machine load", abs(one - other) <= _UNLIKE, said)
+    yield _order(plan, a, b)
+    yield _quiet(plan, a, b)
+
+
+def _as_registered(plan: ComparisonPlan, registered: Registered) -> FairnessCheck:
+    wrong = []
+    if plan.runs != registered.runs:
+        # From the simulations of looking after 8, 12, 16 and 24 pairs.
+        wrong.append(
+            f"{registered.runs} runs of each arm were registered, {plan.runs} are compared: with"
+            " runs added, or left out, once others have been seen, 1 to 3 of 100 comparisons of A"
+            " with A report a difference, where it would be 1"
+        )
+    later = [*plan.explored, *(each.text for each in plan.explored_conditions)]
+    if later:
+        wrong.append(f"{names_in_words(later, most=3)} named later, explored without a verdict")
+    said = f"{registered.runs} runs of each arm, {len(registered.compared)} figures"
+    return FairnessCheck(
+        "registered before the first run", not wrong, "; ".join(wrong) or f"{said}, as compared"
+    )
+
+
+def _order(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
+    there = whole_pairs(a, b)
+    name = plan.arms[0].name
+    first = sum(plan.pair(n, pair.attempt)[0].arm.name == name for n, pair in there.items())
+    drawn = f"drawn for each pair alone, by seed {plan.order_seed or 'none'}"
+    said = f"{drawn}: {name} first in {first} of {len(there)}"
+    return FairnessCheck("order within pairs", True, said)
+
+
+def _quiet(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
     busy = sum(run.busy for run in (*a.values(), *b.values()))
-    said = f"{busy} of {len(a) + len(b)} runs were on one"
-    yield FairnessCheck("no busy machine", not busy, said)
+    said = [f"{busy} of {len(a) + len(b)} runs were on one"]
+    there = whole_pairs(a, b)
+    if repeats_stopped(plan, there):
+        said.append(f"{in_vain(there)} repeats were as busy, so no more pairs were repeated")
+    if busy:
+        said.append(
+            "as the order is drawn, that makes no difference between the arms; it adds noise, so"
+            " the intervals are wider and smaller differences go unseen; times are those of a busy"
+            " machine"
+        )
+    return FairnessCheck("no busy machine", not busy, "; ".join(said))
 
 
 def _unchanged(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:

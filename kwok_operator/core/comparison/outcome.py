@@ -52,6 +52,8 @@ class Comparison:
     fail_if: tuple[FailOutcome, ...]
     checks: tuple[FairnessCheck, ...]
     differs: tuple[WhatDiffers, ...]
+    warm_ups: tuple[PlayedRun, ...] = ()
+    """They don't count."""
     interrupted: bool = False
 
     @property
@@ -95,7 +97,11 @@ class Comparison:
 
 
 def compared(
-    plan: ComparisonPlan, runs: Sequence[PlayedRun], *, interrupted: bool = False
+    plan: ComparisonPlan,
+    runs: Sequence[PlayedRun],
+    *,
+    warm_ups: Sequence[PlayedRun] = (),
+    interrupted: bool = False,
 ) -> Comparison:
     """What the runs that there are say."""
     effects = tuple(_effects(plan, runs))
@@ -108,6 +114,7 @@ def compared(
         fail_if=tuple(judged(condition, by_figure) for condition in plan.fail_if),
         checks=tuple(fairness_checks(plan, *by_arm)),
         differs=tuple(what_differs(plan, *by_arm)),
+        warm_ups=tuple(warm_ups),
         interrupted=interrupted,
     )
 
@@ -146,6 +153,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
         "complete": found.complete,
         "pairs": plan.runs,
         "seed": plan.seed,
+        "orderSeed": plan.order_seed,
         "arms": [
             {
                 "name": arm.name,
@@ -165,6 +173,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
         ],
         "differs": [{"what": each.what, "a": each.a, "b": each.b} for each in found.differs],
         "runs": [_run_told(run, plan.compared) for run in found.runs],
+        "warmUps": [_run_told(run, plan.compared) for run in found.warm_ups],
     }
 
 

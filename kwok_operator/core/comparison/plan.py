@@ -1,18 +1,21 @@
 """What is compared: two arms, how many runs of each, which figures, what counts as failure.
 
-    two scenarios, flags  --checked-->  ComparisonPlan
+    two scenarios, flags  --checked-->  ComparisonPlan  --under-->  one that is judged as Registered
 
-Pair i of the runs has the same seed in both arms, and which arm goes first alternates.
+Pair i of the runs has the same seed in both arms, and which arm goes first is drawn. Figures,
+conditions, number and order are registered before the first run that counts. What is added later
+was chosen with the runs in sight: it is explored, and gets no verdict.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.core.comparison.failing import FailCondition
 from kwok_operator.core.comparison.statistics import could_be_seen
 from kwok_operator.core.rehearsal.figures import FIGURES
-from kwok_operator.core.words import nearest, shown
+from kwok_operator.core.words import names_in_words, nearest, shown
 from kwok_operator.errors import SettingsError
 from kwok_operator.models.expectation import Expectation
 from kwok_operator.models.scenario import Scenario
@@ -34,6 +37,10 @@ USUAL: Final = (
 """Figures that are compared if none are asked for, beside those that both arms expect something
 of. The more there are, the larger a difference must be to be told from chance."""
 _MOST_SEED: Final = 50
+# Part of every draw, and never changed: a comparison that goes on keeps its order.
+_DOMAIN: Final = "kwok-operator/order/1"
+WARM_UP: Final = 0
+"""The pair before the first one. It doesn't count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,18 @@ class ComparisonArm:
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
     pair: int
-    """From 1 on."""
+    """From 1 on, and WARM_UP."""
     arm: ComparisonArm
     seed: str
+    attempt: int = 1
 
     @property
     def folder(self) -> str:
-        return f"{self.pair}-{self.arm.name}"
+        """One for each run: what was repeated stays."""
+        # Names of arms may begin with digits, so the words stand in front.
+        if self.pair == WARM_UP:
+            return f"warm-up-{self.arm.name}"
+        return f"{'again-' if self.attempt > 1 else ''}{self.pair}-{self.arm.name}"
 
     @property
     def scenario(self) -> Scenario:
@@ -73,31 +85,91 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """What was laid down before the first run that counts."""
+
+    runs: int
+    figures: tuple[str, ...]
+    """Those that were named; without any, the usual ones."""
+    compared: tuple[str, ...]
+    """All that are judged together: each one more makes differences harder to see."""
+    fail_if: tuple[FailCondition, ...]
+    order_seed: str
+
+
+@dataclass(frozen=True, slots=True)
 class ComparisonPlan:
     name: str
     arms: tuple[ComparisonArm, ComparisonArm]
     runs: int = DEFAULT_RUNS
     figures: tuple[str, ...] = ()
-    """Those that were asked for; without any, the usual ones."""
+    """Those that were named; without any, the usual ones."""
     fail_if: tuple[FailCondition, ...] = ()
     repeat_busy: bool = True
-    """Whether a run on a busy machine is repeated at the end."""
+    """Whether a pair with a run on a busy machine is repeated at the end."""
+    warm_up: bool = True
+    order_seed: str = ""
+    registered: Registered | None = None
+    explored: tuple[str, ...] = ()
+    """Figures that were named once runs had been seen, also by conditions: without a verdict."""
+    explored_conditions: tuple[FailCondition, ...] = ()
 
     @property
     def seed(self) -> str:
         """Of both arms, before the number of the pair."""
         return self.arms[0].scenario.draws_from[:_MOST_SEED]
 
+    def pair(self, number: int, attempt: int = 1) -> tuple[PlannedRun, PlannedRun]:
+        """Its two runs, in the order in which they are played."""
+        # The test turns pairs round. That is exact if, whatever befell the two places of a pair,
+        # each arm was as likely to have either of them, independently of all other pairs. A fixed
+        # order lets a disturbance that keeps time hit one arm; an order that is kept balanced ties
+        # the pairs to each other. A repeat is drawn anew: whether there is one may depend on the
+        # first attempt in any way, its order included.
+        drawn = f"{_DOMAIN}\0{self.order_seed}\0{number}\0{attempt}"
+        turned = hashlib.sha256(drawn.encode(errors="surrogatepass")).digest()[0] & 1
+        first, second = self.arms[::-1] if turned else self.arms
+        seed = f"{self.seed}-{number}"
+        return PlannedRun(number, first, seed, attempt), PlannedRun(number, second, seed, attempt)
+
+    def registering(self) -> "ComparisonPlan":
+        """As it is laid down: all that it judges is chosen before anything has been seen."""
+        found = Registered(
+            self.runs, self.figures, tuple(self.compared), self.fail_if, self.order_seed
+        )
+        return replace(self, registered=found)
+
+    def under(self, registered: Registered) -> "ComparisonPlan":
+        """What is registered is judged, all of it; what was named beside that is explored."""
+        known = {replace(each, text="") for each in registered.fail_if}
+        later = tuple(each for each in self.fail_if if replace(each, text="") not in known)
+        named = dict.fromkeys((*self.figures, *(each.figure for each in later)))
+        return replace(
+            self,
+            registered=registered,
+            figures=registered.figures,
+            fail_if=registered.fail_if,
+            order_seed=registered.order_seed,
+            explored=tuple(name for name in named if name not in registered.compared),
+            explored_conditions=later,
+        )
+
     @property
-    def all_runs(self) -> Iterator[PlannedRun]:
-        """In the order in which they are played: A B, B A, A B, ..."""
-        for pair in range(1, self.runs + 1):
-            for arm in self.arms if pair % 2 else self.arms[::-1]:
-                yield PlannedRun(pair, arm, f"{self.seed}-{pair}")
+    def in_words(self) -> str:
+        """What is played, and in which order."""
+        every = (self.pair(number) for number in range(1, self.runs + 1))
+        orders = [" ".join(run.arm.name for run in pair) for pair in every]
+        warm_up = "a warm-up of each arm that doesn't count, then " if self.warm_up else ""
+        return (
+            f"{warm_up}{self.runs} pairs of runs, in an order drawn by seed {self.order_seed}:"
+            f" {names_in_words(orders)}"
+        )
 
     @property
     def compared(self) -> list[str]:
-        """The figures, in the order in which they are shown."""
+        """The figures that get a verdict, in the order in which they are shown."""
+        if self.registered is not None:
+            return [*self.registered.compared]
         if self.figures:
             wanted: Sequence[str] = self.figures
         else:
