@@ -4,7 +4,8 @@
     python -m hack.manifests --check    # exits with 1 when they are stale
 
 Each overlay becomes one file, without the CRDs: those are the same in all of them, and a file of
-their own. kubectl renders, so that the files are what `kubectl apply -k` applies; they depend on
+their own. So are the rights that components give the operator, which rehearsals choose from.
+kubectl renders, so that the files are what `kubectl apply -k` applies; they depend on
 deploy/ and crds/, not on where this runs, and nobody edits them.
 """
 
@@ -12,6 +13,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -28,6 +30,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 OVERLAYS: Final = Path("deploy/overlays")
 DIRECTORY: Final = Path("kwok_operator/manifests")
 CRDS: Final = "crds.yaml"
+RIGHTS: Final = "rights.yaml"
+COMPONENTS: Final = Path("deploy/components")
 EXAMPLES: Final = ("custom",)
 """Overlays that are there to be copied: nobody's cluster is like that."""
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -52,7 +56,34 @@ def generate(kubectl: Path, root: Path = ROOT) -> dict[str, bytes]:
         text = _text(crds, "crds")
         if files.setdefault(CRDS, text) != text:
             raise RenderError(f"{overlay.name} has other CRDs than the overlays before it")
+    files[RIGHTS] = _text(_rights(kubectl, root), f"{COMPONENTS}")
     return files
+
+
+def _rights(kubectl: Path, root: Path) -> list[dict[str, Any]]:
+    """The roles that components give the operator's account, and their bindings."""
+    rules = sorted((root / COMPONENTS).glob("*/rbac.yaml"))
+    folders = [file.parent for file in rules if _is_for_the_operator(file)]
+    names = {f"kwok-operator-{folder.name}" for folder in folders}
+    with tempfile.TemporaryDirectory() as made:
+
+        def listed(*paths: Path) -> list[str]:
+            return [os.path.relpath(path, os.path.realpath(made)) for path in paths]
+
+        wanted = {
+            "resources": listed(root / "deploy/base"),
+            "components": listed(*folders),
+            "transformers": listed(root / "deploy/settings"),
+        }
+        Path(made, "kustomization.yaml").write_text(yaml.safe_dump(wanted), encoding="utf-8")
+        objects = _render(kubectl, Path(made))
+    return [each for each in objects if each["metadata"]["name"] in names and "spec" not in each]
+
+
+def _is_for_the_operator(rules: Path) -> bool:
+    objects = yaml.load_all(rules.read_text(encoding="utf-8"), Loader=_LOADER)
+    subjects = [subject for each in objects for subject in each.get("subjects", ())]
+    return any(subject["name"] == "kwok-operator" for subject in subjects)
 
 
 def _render(kubectl: Path, overlay: Path) -> list[dict[str, Any]]:

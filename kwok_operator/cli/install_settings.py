@@ -23,6 +23,8 @@ DEFAULT_OVERLAY: Final = "default"
 DEFAULT_TIMEOUT: Final = 120
 CRDS: Final = "crds"
 """The file that belongs to every overlay."""
+RIGHTS: Final = "rights"
+"""What rehearsals choose from."""
 
 _IMAGE_REFERENCE: Final = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
@@ -52,7 +54,7 @@ class InstallSettings:
 
 def overlays() -> list[str]:
     """The overlays that come along, by name."""
-    return sorted(file.stem for file in DIRECTORY.glob("*.yaml") if file.stem != CRDS)
+    return sorted(file.stem for file in DIRECTORY.glob("*.yaml") if file.stem not in (CRDS, RIGHTS))
 
 
 def overlays_in_words() -> str:

@@ -9,7 +9,6 @@ Programs get a kubeconfig that knows this cluster alone, so that none acts on an
 """
 
 import asyncio
-import itertools
 import json
 import os
 import tempfile
@@ -36,6 +35,7 @@ from kwok_operator.kube.resources import ApiResource, ApiResources, discover
 from kwok_operator.models.scenario import Scenario
 from kwok_operator.models.timeline import ApplySource
 from kwok_operator.rehearsal.clearing import Clearing, in_words
+from kwok_operator.rehearsal.installing import crds, missing_grants, read_objects
 from kwok_operator.rehearsal.kubectl import CommandError, Kubectl
 from kwok_operator.rehearsal.refusals import (
     BorrowedClusterError,
@@ -49,11 +49,9 @@ from kwok_operator.rehearsal.refusals import (
     scout,
 )
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.rehearsal.surroundings import is_kustomization
 from kwok_operator.signals import to_its_end
 
 _FEW: Final = 5
-_READ_WITHIN: Final = 300.0
 
 Tell = Callable[[str], None]
 
@@ -77,7 +75,7 @@ class BorrowedCluster:
 
         Raises BorrowedClusterError where another object of others is in the way.
         """
-        objects = await self._read(sources)
+        objects = await self.read(sources)
         there = await self._in_the_way(await discover(self._client), objects)
         return [
             self.marked(each)
@@ -85,20 +83,33 @@ class BorrowedCluster:
             if each.get("kind") != "Namespace" or _name(each) not in there
         ]
 
-    async def check(self, crds: Sequence[Manifest]) -> None:
-        """Raises BorrowedClusterError, ApiError, CommandError. Nothing is written."""
+    async def read(self, sources: Sequence[ApplySource]) -> list[Manifest]:
+        """Raises CommandError."""
+        return await read_objects(
+            self._kubectl, sources, folder=self._folder, label=self._scenario.name
+        )
+
+    async def check(self, manifests: Sequence[Manifest], applied: Sequence[Manifest]) -> None:
+        """Whether these can be installed, and what the scenario has be applied.
+
+        Raises BorrowedClusterError, ApiError, CommandError. Nothing is written.
+        """
         served = await discover(self._client)
-        steps = self._scenario.timeline
-        sources = [*self._scenario.apply, *(each for step in steps for each in step.apply or ())]
-        objects = [*await self._read(sources), *workload_objects(self._scenario)]
+        objects = [*applied, *workload_objects(self._scenario)]
         await check_rights(self._client, served, objects)
+        if missing := await missing_grants(self._client, manifests):
+            raise BorrowedClusterError(
+                f"this account may not grant the operator what the scenario needs:"
+                f" {', '.join(map(str, missing))}. Use one that may, such as a cluster-admin's, or"
+                " leave --kubeconfig out"
+            )
         await check_claim(self._client)
         await check_operators(self._client)
-        await check_crds(self._client, crds)
+        await check_crds(self._client, crds(manifests))
         await check_groups(self._client, served)
         await self._in_the_way(served, objects)
         await check_selectors(self._client, objects)
-        for number, step in enumerate(steps):
+        for number, step in enumerate(self._scenario.timeline):
             target = step.scale or step.patch or step.delete
             if target is not None and await self._is_there(target.what, target.namespace):
                 raise BorrowedClusterError(
@@ -134,29 +145,6 @@ class BorrowedCluster:
                 await self._client.request("POST", path, body=self.marked(each), retries=3)
             except ConflictError:
                 continue
-
-    async def _read(self, sources: Iterable[ApplySource]) -> list[Manifest]:
-        """Objects one by one, as kubectl reads them; it asks no cluster for it."""
-        found: list[Manifest] = []
-        for inline, some in itertools.groupby(sources, lambda each: each.object is not None):
-            if inline:
-                items = [each.object for each in some]
-                text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-                found += await self._labelled("--filename=-", stdin=text)
-                continue
-            for source in some:
-                path = self._folder / (source.path or "")
-                flag = "--kustomize" if is_kustomization(path) else "--filename"
-                found += await self._labelled(f"{flag}={path}")
-        return found
-
-    async def _labelled(self, flag: str, *, stdin: str = "") -> list[Manifest]:
-        label = f"{REHEARSAL_LABEL}={self._scenario.name}"
-        text = await self._kubectl(
-            "label", "--local", "--overwrite", label, flag, "--output=json",
-            stdin=stdin, within=_READ_WITHIN, whole=True,
-        )  # fmt: skip
-        return _documents(text)
 
     async def _in_the_way(self, served: ApiResources, objects: Iterable[Manifest]) -> set[str]:
         """Namespaces that others have made. Raises BorrowedClusterError for other objects."""
@@ -221,6 +209,7 @@ async def borrow(
     cluster: BorrowedCluster,
     manifests: Sequence[Manifest],
     *,
+    applied: Sequence[Manifest],
     clearing: Clearing,
     keep: bool,
     tell: Tell,
@@ -229,7 +218,7 @@ async def borrow(
     where all went well but something is left.
     """
     failing = True
-    await cluster.check([m for m in manifests if m["kind"] == "CustomResourceDefinition"])
+    await cluster.check(manifests, applied)
     try:
         await to_its_end(cluster.claim())
     except asyncio.CancelledError:  # told meanwhile; it is ours
@@ -296,13 +285,3 @@ async def clear_cluster(*, kubeconfig: str | None, context: str | None, tell: Te
 
 def _name(manifest: Mapping[str, Any]) -> str:
     return str(as_map(manifest.get("metadata")).get("name"))
-
-
-def _documents(text: str) -> list[Manifest]:
-    """JSON, one value after the other."""
-    decoder, found, at = json.JSONDecoder(), [], 0
-    while at < len(text):
-        value, at = decoder.raw_decode(text, at)
-        found.append(value)
-        at += len(text[at:]) - len(text[at:].lstrip())
-    return found

@@ -52,6 +52,8 @@ _NEEDED: Final = tuple(
         ("apiextensions.k8s.io", "customresourcedefinitions", "get create delete"),
         ("rbac.authorization.k8s.io", "clusterroles", "create delete"),
         ("rbac.authorization.k8s.io", "clusterrolebindings", "create delete"),
+        ("rbac.authorization.k8s.io", "roles", "create delete"),
+        ("rbac.authorization.k8s.io", "rolebindings", "create delete"),
         ("coordination.k8s.io", "leases", "list"),
         *((group, plural, "list") for group, _, plural in _SELECTING),
         (API_GROUP, "kwoknodegroups", "create list delete"),

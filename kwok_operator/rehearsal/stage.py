@@ -24,9 +24,11 @@ from typing import Any, Final
 import yaml
 
 from kwok_operator import controlplane
-from kwok_operator.core.manifests import Manifest, identity, in_order, read_manifests
+from kwok_operator.core.manifests import Manifest
 from kwok_operator.core.rehearsal.autoscaler import autoscaler_flags
 from kwok_operator.core.rehearsal.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
+from kwok_operator.core.rehearsal.rights import OptionalRights, needed_rights
+from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
@@ -35,6 +37,15 @@ from kwok_operator.models.scenario import Component, Scenario
 from kwok_operator.rehearsal.borrowed import BorrowedCluster, borrow, clear, only_this_cluster
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.clearing import Clearing
+from kwok_operator.rehearsal.installing import (
+    install,
+    manifests,
+    missing_grants,
+    read_objects,
+    rights_of,
+    sources_of,
+    wait_for_crds,
+)
 from kwok_operator.rehearsal.kubectl import Kubectl
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
 from kwok_operator.rehearsal.settings import RehearseSettings
@@ -43,12 +54,6 @@ from kwok_operator.signals import to_its_end
 _OPERATOR: Final = "kwok-operator"
 # -P: a signal.py beside the scenario is none of Python's.
 _OURS: Final = (sys.executable, "-P", "-m", "kwok_operator")
-_MANIFESTS: Final = Path(__file__).parent.parent / "manifests"
-_INSTALLED: Final = frozenset(
-    """CustomResourceDefinition Namespace ServiceAccount ClusterRole ClusterRoleBinding Role
-    RoleBinding""".split()
-)
-_CRD: Final = "CustomResourceDefinition"
 _READY_WITHIN: Final = 60.0
 _AUTOSCALER_WITHIN: Final = 120.0
 _TOKEN_FOR: Final = "168h"
@@ -204,16 +209,11 @@ async def stage(
             check_cluster=check,
         )
         clearing = Clearing(client, tell=tell)
-        if settings.own_cluster:
-            await _install(kubectl)
-        else:
+        if not settings.own_cluster:
             made.borrowed = BorrowedCluster(client, kubectl, scenario, folder=made.folder)
-            tell("looking at what is in the cluster")
-            around = borrow(
-                made.borrowed, _manifests(), clearing=clearing, keep=settings.keep, tell=tell
-            )
-            await stack.enter_async_context(around)
-        await _wait_for_crds(kubectl)
+        await stack.enter_async_context(
+            _installed(made, scenario, clearing=clearing, keep=settings.keep)
+        )
         flags = dict(scenario.cluster.flags.get(Component.OPERATOR, {}))
         if scenario.seed is not None:
             flags.setdefault("cloud-seed", scenario.seed)
@@ -260,29 +260,44 @@ async def _versions(kubectl: Kubectl) -> dict[str, str]:
     return {"kubernetes": str(found.get("serverVersion", {}).get("gitVersion", ""))}
 
 
-def _manifests() -> list[Manifest]:
-    """The CRDs, and the rights of all overlays: what isn't asked for is not made use of."""
-    found = [
-        manifest
-        for path in sorted(_MANIFESTS.glob("*.yaml"))
-        for manifest in read_manifests(path.read_text(encoding="utf-8"), where=path.name)
-        if manifest["kind"] in _INSTALLED
-    ]
-    return in_order({identity(manifest): manifest for manifest in found}.values())
+@asynccontextmanager
+async def _installed(
+    made: Stage, scenario: Scenario, *, clearing: Clearing, keep: bool
+) -> AsyncIterator[None]:
+    """With the CRDs, and the rights of the operator."""
+    kubectl, borrowed = made.kubectl, made.borrowed
+    if borrowed is not None:
+        made.tell("looking at what is in the cluster")
+    applied = await read_objects(
+        kubectl, sources_of(scenario), folder=made.folder, label=scenario.name
+    )
+    wanted = await _to_install(made, needed_rights(scenario, applied))
+    if borrowed is None:
+        await install(kubectl, wanted)
+        await wait_for_crds(kubectl, wanted)
+        yield
+        return
+    async with borrow(
+        borrowed, wanted, applied=applied, clearing=clearing, keep=keep, tell=made.tell
+    ):
+        await wait_for_crds(kubectl, wanted)
+        yield
 
 
-async def _install(kubectl: Kubectl) -> None:
-    crds = [m for m in _manifests() if m["kind"] == _CRD]
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
-    rest = [namespace, *(m for m in _manifests() if m["kind"] != _CRD)]
-    for some in (crds, rest):
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
-        await kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
-
-
-async def _wait_for_crds(kubectl: Kubectl) -> None:
-    names = [str(m["metadata"]["name"]) for m in _manifests() if m["kind"] == _CRD]
-    await kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *names)
+async def _to_install(made: Stage, rights: OptionalRights) -> list[Manifest]:
+    """In a cluster of others without what may only come to be needed, if it can't be granted."""
+    possible = rights.possible
+    if made.borrowed is not None:
+        denied = {
+            name for name in sorted(possible) if await missing_grants(made.client, rights_of(name))
+        }
+        if denied:
+            made.tell(
+                f"the operator goes without the rights of {names_in_words(sorted(denied))}, which"
+                " this account may not grant; nothing that is applied needs them"
+            )
+        possible -= denied
+    return manifests(rights.needed | possible)
 
 
 async def _operator(made: Stage, flags: Mapping[str, str]) -> Program:

@@ -400,7 +400,19 @@ def test_a_cluster_that_will_not_do_is_told(
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
-def test_an_account_that_may_not_is_refused(theirs: Theirs, tmp_path: Path) -> None:
+@each_row("verbs said", [([], "may not: "), (["get", "create", "list", "delete"], "not grant")])
+def test_an_account_that_may_not_is_refused(
+    theirs: Theirs, tmp_path: Path, verbs: list[str], said: str
+) -> None:
+    """Also one that may do all that the rehearsal does itself, and less than its operator."""
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": verbs}] if verbs else []
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules}
+    binding = {
+        "apiVersion": role["apiVersion"],
+        "kind": "ClusterRoleBinding",
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "shop"}],
+    }
     config = json.loads(theirs.kubeconfig.read_text())
     config["users"] = [{"name": each["name"], "user": {}} for each in config["users"]]
     config["users"][0]["user"] = {
@@ -408,7 +420,8 @@ def test_an_account_that_may_not_is_refused(theirs: Theirs, tmp_path: Path) -> N
     }
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(config))
-    with theirs.unchanged():
+    named = {"metadata": {"name": "some"}}
+    with applied(theirs, role | named), applied(theirs, binding | named), theirs.unchanged():
         done = subprocess.run(
             [*COMMAND, scenario(tmp_path), f"--kubeconfig={kubeconfig}", "--context=theirs"],
             capture_output=True,
@@ -418,4 +431,4 @@ def test_an_account_that_may_not_is_refused(theirs: Theirs, tmp_path: Path) -> N
             cwd=tmp_path,
         )
         assert done.returncode == 2
-        assert "may not" in done.stderr
+        assert said in done.stderr

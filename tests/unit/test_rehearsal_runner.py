@@ -137,7 +137,7 @@ class _Borrowed:
         self.done: list[str] = []
         self.left: list[str] = []
 
-    async def check(self, crds: Any) -> None:
+    async def check(self, *_: Any) -> None:
         pass
 
     async def claim(self) -> None:
@@ -162,7 +162,7 @@ async def test_a_cluster_that_is_not_as_it_was_is_told_but_not_instead_of_why(fa
     cluster: Any = _Borrowed("")
     cluster.left = ["Node a-1"]
     with pytest.raises(SettingsError if failed else BorrowedClusterError):
-        async with borrow(cluster, [], clearing=cluster, keep=False, tell=print):
+        async with borrow(cluster, [], applied=[], clearing=cluster, keep=False, tell=print):
             if failed:
                 raise SettingsError("apply[0]: can't be applied")
 
@@ -172,7 +172,7 @@ async def test_a_claim_is_cleared_up_whenever_the_interrupt_comes(at: str) -> No
     cluster: Any = _Borrowed(at)
 
     async def play() -> None:
-        async with borrow(cluster, [], clearing=cluster, keep=False, tell=print):
+        async with borrow(cluster, [], applied=[], clearing=cluster, keep=False, tell=print):
             pass
 
     playing = asyncio.create_task(play())

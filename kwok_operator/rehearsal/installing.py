@@ -1,0 +1,147 @@
+"""What a rehearsal installs: the CRDs, and the operator's account with the rights that it needs.
+
+    sources of the scenario --read_objects--> objects --needed_rights--> components
+    base, rights of these components          --manifests-->  what is installed
+
+The operator gets what deploy/base grants, and of each component what the scenario's objects need.
+In a cluster of others the account of the rehearsal has to be allowed to grant it.
+"""
+
+import itertools
+import json
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.constants import REHEARSAL_LABEL
+from kwok_operator.core.manifests import Manifest, in_order, read_manifests
+from kwok_operator.core.rehearsal.borrowing import REHEARSAL_NAMESPACE
+from kwok_operator.core.rehearsal.rights import component_of
+from kwok_operator.kube.access import AccessRight, missing_rights
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.models.timeline import ApplySource
+from kwok_operator.rehearsal.kubectl import Kubectl
+from kwok_operator.rehearsal.surroundings import is_kustomization
+
+_MANIFESTS: Final = Path(__file__).parent.parent / "manifests"
+_INSTALLED: Final = frozenset(
+    """CustomResourceDefinition Namespace ServiceAccount ClusterRole ClusterRoleBinding Role
+    RoleBinding""".split()
+)
+_CRD: Final = "CustomResourceDefinition"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_READ_WITHIN: Final = 300.0
+
+
+def manifests(components: Collection[str]) -> list[Manifest]:
+    """In the order in which they are created."""
+    base = [m for name in ("crds", "default") for m in _packaged(name) if m["kind"] in _INSTALLED]
+    return in_order([*base, *rights_of(*components)])
+
+
+def rights_of(*components: str) -> list[Manifest]:
+    """Their roles and bindings."""
+    return [m for m in _packaged("rights") if component_of(m) in components]
+
+
+def _packaged(name: str) -> list[Manifest]:
+    path = _MANIFESTS / f"{name}.yaml"
+    return read_manifests(path.read_text(encoding="utf-8"), where=path.name)
+
+
+def crds(manifests: Iterable[Manifest]) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest["kind"] == _CRD]
+
+
+async def install(kubectl: Kubectl, manifests: Sequence[Manifest]) -> None:
+    """Into a cluster of the rehearsal's own."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
+    rest = [namespace, *(m for m in manifests if m["kind"] != _CRD)]
+    for some in (crds(manifests), rest):
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
+        await kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
+
+
+async def wait_for_crds(kubectl: Kubectl, manifests: Iterable[Manifest]) -> None:
+    names = [str(m["metadata"]["name"]) for m in crds(manifests)]
+    await kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *names)
+
+
+async def missing_grants(client: KubeClient, roles: Iterable[Manifest]) -> list[AccessRight]:
+    """What the account may not grant, of the rules of roles: nobody may give more than he has,
+    unless he may escalate.
+    """
+    wanted = [(each, _place(each)) for each in roles if each["kind"] in ("ClusterRole", "Role")]
+    freely = {
+        place: not await missing_rights(
+            client,
+            [
+                AccessRight(_RBAC, "roles" if place else "clusterroles", verb, place)
+                for verb in ("escalate", "bind")
+            ],
+        )
+        for place in {place for _, place in wanted}
+    }
+    rights = [
+        AccessRight(group, resource, verb, place, name)
+        for each, place in wanted
+        if not freely[place]
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", ("",))
+    ]
+    return await missing_rights(client, dict.fromkeys(rights))
+
+
+def _place(role: Manifest) -> str:
+    return str(role["metadata"].get("namespace", ""))
+
+
+def sources_of(scenario: Scenario) -> list[ApplySource]:
+    """All that is applied, at the beginning and by the timeline."""
+    return [
+        *scenario.apply,
+        *(each for step in scenario.timeline for each in step.apply or ()),
+    ]
+
+
+async def read_objects(
+    kubectl: Kubectl, sources: Iterable[ApplySource], *, folder: Path, label: str
+) -> list[Manifest]:
+    """Objects one by one, as kubectl reads them, with the label; it asks no cluster for it.
+
+    Raises CommandError.
+    """
+
+    async def read(flag: str, *, stdin: str = "") -> list[Manifest]:
+        text = await kubectl(
+            "label", "--local", "--overwrite", f"{REHEARSAL_LABEL}={label}", flag, "--output=json",
+            stdin=stdin, within=_READ_WITHIN, whole=True,
+        )  # fmt: skip
+        return _documents(text)
+
+    found: list[Manifest] = []
+    for inline, some in itertools.groupby(sources, lambda each: each.object is not None):
+        if inline:
+            items = [each.object for each in some]
+            text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+            found += await read("--filename=-", stdin=text)
+            continue
+        for source in some:
+            path = folder / (source.path or "")
+            flag = "--kustomize" if is_kustomization(path) else "--filename"
+            found += await read(f"{flag}={path}")
+    return found
+
+
+def _documents(text: str) -> list[Manifest]:
+    """JSON, one value after the other."""
+    decoder, found, at = json.JSONDecoder(), list[Any](), 0
+    while at < len(text):
+        value, at = decoder.raw_decode(text, at)
+        found.append(value)
+        at += len(text[at:]) - len(text[at:].lstrip())
+    return found

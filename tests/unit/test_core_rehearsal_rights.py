@@ -1,0 +1,73 @@
+"""The rights that a rehearsal's operator gets besides those of the base:
+
+- each component has what needs it, in an object that is applied or a patch of the timeline
+- what a program of the scenario applies can't be known
+"""
+
+from typing import Any
+
+from kwok_operator.core.rehearsal.rights import COMPONENTS, component_of, needed_rights
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.installing import manifests, rights_of
+from tests.fakes.rows import each_row
+
+CONFIG = "{apiVersion: v1alpha1, cluster: {secretName: other}}"
+
+
+def group(**spec: Any) -> dict[str, Any]:
+    return {"kind": "KwokNodeGroup", "metadata": {"name": "a"}, "spec": spec}
+
+
+def rights(*objects: dict[str, Any], **parts: Any) -> Any:
+    given = {"name": "a", "expect": [{"figure": "cost", "atMost": 1}], **parts}
+    return needed_rights(Scenario.model_validate(given), objects)
+
+
+def from_nodes(**source: Any) -> dict[str, Any]:
+    return group(template={"from": {"nodes": source}})
+
+
+@each_row(
+    "manifest needed",
+    [
+        (group(), ""),
+        (group(scaleDown={"pods": "Leave"}), ""),
+        (group(scaleDown={"pods": "Delete"}), "delete-pods"),
+        (group(cloud={"startupDelay": "5s"}), "hold-stage"),
+        (group(template={"companions": {"csiNode": {}}}), "companions"),
+        (group(template={"shape": {"gpu": {"dra": True}}}), "companions"),
+        (from_nodes(companions=True), "companions"),
+        (from_nodes(cluster={"secretName": "other"}), "remote-templates"),
+        ({"kind": "ConfigMap", "data": {"config": CONFIG}}, "remote-templates"),
+        ({"kind": "ConfigMap", "data": {"config": "{"}}, ""),
+        ({"kind": "KwokPodProfile", "spec": {}}, "pod-profiles"),
+        ({"kind": "Deployment", "spec": {"scaleDown": {"pods": "Delete"}}}, ""),
+        ({"kind": "KwokNodeGroup", "spec": None}, ""),
+    ],
+)
+def test_an_object_needs_the_rights_of_its_options(manifest: dict[str, Any], needed: str) -> None:
+    found = rights(group(), manifest)
+    assert (found.needed, found.possible) == ({needed} - {""}, frozenset())
+
+
+def test_a_patch_and_a_flag_need_them_too() -> None:
+    patch = {"what": "kng/a", "patch": {"spec": {"scaleDown": {"pods": "Delete"}}}}
+    assert rights(timeline=[{"at": 1, "patch": patch}]).needed == {"delete-pods"}
+    for mode in ("emulate", "mirror"):
+        cluster = {"flags": {"kwok-operator": {"clusterapi": mode}}}
+        assert f"clusterapi-{mode}" in rights(cluster=cluster).needed
+
+
+def test_what_a_program_applies_cannot_be_known() -> None:
+    step = {"at": 1, "run": {"command": ["kubectl"]}}
+    found = rights(group(scaleDown={"pods": "Delete"}), timeline=[step])
+    assert found.needed == {"delete-pods"}
+    assert {"companions", "pod-profiles"} <= found.possible
+    assert rights(processes=[{"name": "p", "command": ["p"]}]).possible
+
+
+def test_each_component_of_deploy_is_decided_upon() -> None:
+    assert {component_of(each) for each in rights_of(*COMPONENTS)} == COMPONENTS
+    base = manifests(())
+    assert not [each for each in base if component_of(each) in COMPONENTS]
+    assert len(manifests(COMPONENTS)) == len(base) + 2 * len(COMPONENTS)
