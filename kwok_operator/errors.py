@@ -188,6 +188,22 @@ class InvalidError(ApiError):
     """422: understood, and not valid. `details` names the fields."""
 
 
+class AlteredNodeError(InvalidError):
+    """A node that was posted came back without what makes it its group's."""
+
+    def __init__(self, lost: str, *, method: str, path: str) -> None:
+        super().__init__(
+            f"something alters new nodes on their way and takes away {lost}, so that nobody could"
+            " tell whose they are; exempt nodes with the label kwok-operator.io/node-group from the"
+            " mutating webhook or policy that does it (kubectl get"
+            " mutatingwebhookconfigurations,mutatingadmissionpolicies)",
+            status=422,
+            reason="Altered",
+            method=method,
+            path=path,
+        )
+
+
 class TooManyRequestsError(ApiError):
     """429: the API server asks to wait; `retry_after` says how long, if it said so."""
 

@@ -122,7 +122,7 @@ class Api:
         self._writer = NodeWriter(client=self._client, cache=cache)
 
     def check(self, body: bytes) -> None:
-        self._loop.run_until_complete(self._writer.check(body))
+        self._loop.run_until_complete(self._writer.check(body, group="g", uid="u"))
 
     def close(self) -> None:
         self._loop.run_until_complete(self._client.close())

@@ -86,6 +86,8 @@ class FakeApiServer:
         self.store.serve(GROUPS, kind="KwokNodeGroup")
         self.documents: dict[str, str] = {"/readyz": "ok", "/version": '{"gitVersion": "v1.34.0"}'}
         """Other things to GET."""
+        self.admit: Callable[[Json, bool], None] = lambda body, dry_run: None
+        """Alters what is created, as a webhook does."""
         self.tokens: set[str] | None = None
         """The bearer tokens that are known; None takes everybody."""
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -323,9 +325,9 @@ class FakeApiServer:
             case "get":
                 return self.store.get(collection, seen.name)
             case "create":
-                return self.store.create(
-                    collection, body, dry_run=seen.query.get("dryRun") == "All"
-                )
+                dry_run = seen.query.get("dryRun") == "All"
+                self.admit(body, dry_run)
+                return self.store.create(collection, body, dry_run=dry_run)
             case "delete" if seen.name:
                 wanted = body.get("preconditions") or {}
                 return self.store.delete(

@@ -9,6 +9,7 @@ Whatever goes wrong, a group ends with exactly its nodes, each asked for once, a
 - an API server that is away for a while, or comes back with what it stored some time ago; refusals
   that end some day
 - a 404 for the status of a group that is there
+- a webhook that takes away what nodes are recognised by: none stays, and a condition says so
 """
 
 import random
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.operator import STATUS, Json, World
 from tests.fakes.waiting import until
@@ -248,3 +250,37 @@ async def test_a_status_that_is_not_found_is_no_end_of_its_group(world: World) -
     await world.settled(SIZE)
     assert world.serials() == list(range(SIZE))
     assert world.server.calls["delete", "nodes"] == 0
+
+
+def lose_label(body: Json) -> None:
+    del body["metadata"]["labels"][NODE_GROUP_LABEL]
+
+
+def lose_owner(body: Json) -> None:
+    del body["metadata"]["ownerReferences"]
+
+
+@pytest.mark.parametrize("lose", [lose_label, lose_owner])
+@pytest.mark.parametrize("dry_runs", [True, False])
+async def test_nodes_that_lose_their_marks_are_not_made_without_end(
+    world: World, lose: Callable[[Json], None], dry_runs: bool
+) -> None:
+    there: list[int] = []
+
+    def admit(body: Json, dry_run: bool) -> None:
+        if body["kind"] == "Node" and (dry_runs or not dry_run):
+            there.append(len(world.server.objects(NODES)))
+            lose(body)
+
+    def stalled() -> bool:
+        conditions = {c["type"]: c for c in world.status.get("conditions", [])}
+        return "webhook" in conditions.get("Stalled", {}).get("message", "")
+
+    world.server.admit = admit
+    world.scale(6)
+    await until(stalled)
+    await until(lambda: not world.server.objects(NODES))
+    assert max(there, default=0) <= 6
+    world.server.admit = lambda body, dry_run: None
+    world.scale(7)
+    await world.settled(7)

@@ -17,6 +17,7 @@ from kwok_operator.core.cleaning import Node
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.errors import (
+    AlteredNodeError,
     ApiError,
     BadRequestError,
     ForbiddenError,
@@ -138,7 +139,12 @@ class Templates:
             name = NodeNames.of(group.name, group.uid).name(group.status.next_serial)
             body = rendered.body(name, requested_at="", now="", ready=False)
             try:
-                await self._writer.check(body)
+                await self._writer.check(body, group=group.name, uid=group.uid)
+            except AlteredNodeError as error:
+                sentence = one_line(f"No node can be made: {error.message}.")
+                return Resolution(
+                    None, "", source, sentence, reason="NodesAltered", origin=found.origin
+                )
             except (BadRequestError, ForbiddenError, InvalidError) as error:
                 sentence = f"{_in_words(error)} {REMEDY}"
                 return Resolution(None, "", source, sentence, origin=found.origin)

@@ -28,7 +28,9 @@ from kwok_operator.core.cloud.shaping import DesiredShape, Patch, after, carried
 from kwok_operator.core.inplace import make_patches
 from kwok_operator.core.times import format_exact_time
 from kwok_operator.core.usable import untaint
+from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import (
+    AlteredNodeError,
     ApiError,
     BadRequestError,
     ConflictError,
@@ -75,21 +77,27 @@ class NodeWriter:
         self._spend = spend
         self._pods = PodRemover(client=client, spend=spend, refused=pods_refused)
 
-    async def check(self, body: bytes) -> None:
+    async def check(self, body: bytes, *, group: str, uid: str) -> None:
         """A strict dry run of a POST: nothing is created.
 
-        Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it.
+        Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it,
+        AlteredNodeError where the node would not be the group's.
         """
         params = {"dryRun": "All", "fieldValidation": "Strict"}
         try:
-            await self._client.request(
+            answer = await self._client.request(
                 "POST", NODES_PATH, params=params, body=body, retries=_RETRIES
             )
         except ConflictError:
             return  # the name is taken, which is only found out after the node was found valid
+        _require_marks(NODES.one(answer), group=group, uid=uid)
 
     async def create(self, name: str, body: bytes, *, group: str, uid: str) -> Stored | None:
-        """Creates a node; None where its name is held by one that is not the group's own."""
+        """Creates a node; None where its name is held by one that is not the group's own.
+
+        Raises AlteredNodeError where what was stored would not be seen as the group's: it is
+        deleted again, or the group would ask for nodes without end.
+        """
         stored: Stored | None
         try:
             answer = await self._client.request(
@@ -103,6 +111,14 @@ class NodeWriter:
                 return None
         else:
             stored = Stored(answer, NODES.one(answer))
+            try:
+                _require_marks(stored.node, group=group, uid=uid)
+            except AlteredNodeError:
+                self._spend()
+                await self._delete(
+                    record_of(stored.node), {"uid": stored.node.uid}, retries=_RETRIES
+                )
+                raise
         self._cache.created(group, record_of(stored.node))
         return stored
 
@@ -262,13 +278,16 @@ class NodeWriter:
                 return
             version = str(stored.node.resource_version)
 
-    async def _delete(self, record: NodeRecord, preconditions: Mapping[str, str]) -> bool:
+    async def _delete(
+        self, record: NodeRecord, preconditions: Mapping[str, str], *, retries: int = 0
+    ) -> bool:
         try:
             await self._client.request(
                 "DELETE",
                 f"{NODES_PATH}/{record.name}",
                 body={"preconditions": preconditions},
                 accept=ACCEPT_METADATA,
+                retries=retries,
             )
         except NotFoundError:
             self._cache.deleted(record.name, gone=True)
@@ -290,6 +309,22 @@ class NodeWriter:
     async def _get(self, name: str, *, retries: int = 0) -> Stored:
         body = await self._client.request("GET", f"{NODES_PATH}/{name}", retries=retries)
         return Stored(body, NODES.one(body))
+
+
+def _require_marks(node: NodeView, *, group: str, uid: str) -> None:
+    """Raises AlteredNodeError where a node lacks what it is recognised by."""
+    marks = {
+        f"the label {constants.NODE_GROUP_LABEL}": node.labels.get(constants.NODE_GROUP_LABEL)
+        == group,
+        f"the annotation {constants.NODE_GROUP_UID_ANNOTATION}": node.annotations.get(
+            constants.NODE_GROUP_UID_ANNOTATION
+        )
+        == uid,
+        "the ownerReference to the KwokNodeGroup": uid in node.owner_uids,
+    }
+    lost = [mark for mark, there in marks.items() if not there]
+    if lost:
+        raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:
