@@ -49,10 +49,11 @@ class Seen:
 
 @dataclass(slots=True)
 class Fault:
-    """What goes wrong, and with which requests; an empty verb or resource means any."""
+    """What goes wrong, and with which requests; an empty verb, resource or name means any."""
 
     verb: str = ""
     resource: str = ""
+    name: str = ""
     status: int = 0
     reason: str = ""
     message: str = "injected"
@@ -65,7 +66,8 @@ class Fault:
     body: bytes | None = None
 
     def hits(self, seen: Seen) -> bool:
-        return self.verb in ("", seen.verb) and self.resource in ("", seen.resource)
+        pairs = ((self.verb, seen.verb), (self.resource, seen.resource), (self.name, seen.name))
+        return all(wanted in ("", there) for wanted, there in pairs)
 
 
 def _place(port: int) -> socket.socket:

@@ -9,6 +9,7 @@ Whatever goes wrong, a group ends with exactly its nodes, each asked for once, a
 - an API server that is away for a while, or comes back with what it stored some time ago; refusals
   that end some day
 - a 404 for the status of a group that is there
+- a policy that protects one node: the others come and go as they should
 - a webhook that takes away what nodes are recognised by: none stays, and a condition says so
 """
 
@@ -19,8 +20,8 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.operator import STATUS, Json, World
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until
 
 SIZE = 40
@@ -284,3 +285,14 @@ async def test_nodes_that_lose_their_marks_are_not_made_without_end(
     world.server.admit = lambda body, dry_run: None
     world.scale(7)
     await world.settled(7)
+
+
+async def test_a_node_that_may_not_be_deleted_holds_up_no_other(world: World) -> None:
+    await settled_at(world, 5)
+    names = sorted(world.server.objects(NODES))
+    world.server.fail(403, times=10_000, verb="delete", name=names[1])
+    world.server.patch(GROUPS, NAME, {"spec": {"scaleDown": {"nodesToDelete": names[:3]}}})
+    world.scale(8)
+    await until(lambda: world.serials() == [1, *range(3, 11)])
+    world.server.heal()
+    await world.settled(8)

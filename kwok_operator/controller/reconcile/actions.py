@@ -15,18 +15,13 @@ from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Observation
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
+from kwok_operator.controller.writers.executor import REFUSED
 from kwok_operator.controller.writers.nodewriter import Stored
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
-from kwok_operator.errors import (
-    ApiError,
-    BadRequestError,
-    ForbiddenError,
-    InvalidError,
-    KwokOperatorError,
-)
+from kwok_operator.errors import ApiError, KwokOperatorError
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods
@@ -55,22 +50,33 @@ class Actions:
     async def carry_out(
         self, found: PassResult, *, opening: Sequence[NodeRecord], stop: Stop
     ) -> None:
-        """Raises ApiError where the API server refuses a write.
+        """Raises the first ApiError where the API server refuses writes, once the others are made.
 
         `opening` are Ready nodes that are to take pods.
         """
         plan, decision, node = found.plan, found.decision, found.resolution.node
+        steps: list[Callable[[], Awaitable[None]]] = []
         if plan.delete:
-            await self._delete(found, stop)
-        if opening and not stop():
-            await self._let_pods_on(found, opening, stop)
-        if decision is not None and decision.writes and not stop():
-            await self._postpone(found, decision, stop)
-            await self._reshape(found, decision, stop)
-        if node is not None and plan.create and not stop():
-            await self._create(found, node, stop)
-        if node is not None and plan.update and not stop():
-            await self._update(found, node, stop)
+            steps.append(lambda: self._delete(found, stop))
+        if opening:
+            steps.append(lambda: self._let_pods_on(found, opening, stop))
+        if decision is not None and decision.writes:
+            steps.append(lambda: self._postpone(found, decision, stop))
+            steps.append(lambda: self._reshape(found, decision, stop))
+        if node is not None and plan.create:
+            steps.append(lambda: self._create(found, node, stop))
+        if node is not None and plan.update:
+            steps.append(lambda: self._update(found, node, stop))
+        refusal: ApiError | None = None
+        for step in steps:
+            if stop():
+                break
+            try:
+                await step()
+            except REFUSED as error:
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
 
     async def _delete(self, found: PassResult, stop: Stop) -> None:
         by_name = _by_name(found.seen)
@@ -230,7 +236,7 @@ class Actions:
 
     def _give_back(self, name: str, error: KwokOperatorError) -> None:
         """The addresses of a node whose create has failed."""
-        if isinstance(error, BadRequestError | ForbiddenError | InvalidError):
+        if isinstance(error, REFUSED):
             self._parts.cache.release(name)
         else:
             # Nobody knows whether the node is there.

@@ -22,13 +22,14 @@ from kwok_operator.controller.reconcile.announcements import announce_notice, an
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.controller.reconcile.reporting import GroupReporter, progress_interval
 from kwok_operator.controller.sources.templates import Resolution
+from kwok_operator.controller.writers.executor import REFUSED
 from kwok_operator.controller.writers.statuswriter import GroupDoubtedError
 from kwok_operator.core.autoscalable import disagreement
 from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import BadRequestError, ForbiddenError, InvalidError, TemplateError
+from kwok_operator.errors import TemplateError
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,6 @@ DOUBT_RECHECK = 1.0
 """Seconds in which a list has shown whether a group is there."""
 NO_ADDRESSES_RECHECK = 5.0
 
-_REFUSED = (BadRequestError, InvalidError, ForbiddenError)
 _VERBS = {"DELETE": "delete", "PATCH": "update"}
 
 
@@ -260,7 +260,7 @@ class Reconciler:
                 found, opening=opening, stop=lambda: self._interrupted(group)
             )
             memory.refusal = None
-        except _REFUSED as error:
+        except REFUSED as error:
             what = _VERBS.get(error.method, "create")
             memory.refusal = f"The API server refuses to {what} nodes: {error.message}"
             self._parts.templates.forget(group.name)

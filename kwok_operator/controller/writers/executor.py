@@ -25,10 +25,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kwok_operator.controller.writers.pacing import Pace
-from kwok_operator.errors import ApiError, ApiUnreachableError, TooManyRequestsError
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    TooManyRequestsError,
+)
 from kwok_operator.kube.retry import ACCIDENTS, retry_delay
 from kwok_operator.observability.metrics import Metrics
 
@@ -41,12 +48,17 @@ PATIENCE = 20
 WEIGHT_OF_WAITING = 1
 WEIGHT_OF_ACCIDENT = 4
 """Five failures are enough, but to be asked to wait is none."""
+REFUSALS = 20
+"""Jobs in a row that the API server refuses, before it is taken to refuse the others, too."""
 RETRY_TURN = 8
 """Each such turn goes to a retry that is due."""
 BEGUN_AT_ONCE = 16
 """Calls; others run before the next ones begin, as each takes half a millisecond to be sent."""
 TICK = 0.25
 """Seconds after which plans that wait are asked whether they still have to."""
+
+REFUSED: Final = (BadRequestError, InvalidError, ForbiddenError)
+"""Answers that are about one object."""
 
 _NONE_LEFT: Any = object()
 
@@ -68,6 +80,8 @@ class _Run:
     held_until: float = float("-inf")
     failures: int = 0
     """Their weight since the last success; calls that were in flight together count once."""
+    refusals: int = 0
+    """Since the last success."""
     counted: int = 0
     """The last ticket when a failure was counted."""
 
@@ -81,6 +95,12 @@ class _Run:
         self.over = True
         if self.error is None:
             self.error = error
+
+    def refuse(self, error: ApiError) -> None:
+        """Holds up one job; the plan goes on, and raises the first error once it is through."""
+        self.refusals += 1
+        self.error = self.error or error
+        self.over = self.over or self.refusals >= REFUSALS
 
     def settle(self) -> None:
         over = self.over or (self.upcoming is _NONE_LEFT and not self.waiting)
@@ -144,8 +164,10 @@ class Executor:
         """Awaits `call(job)` for each job until there are none left or `stop()` is true.
 
         A call that raises one of ACCIDENTS is made again later, a few times: it has to be one that
-        can be repeated. The first other error, or the last of these, stops the plan and is raised
-        once nothing is in flight any more. Iterating over `jobs`, and `stop`, must not raise.
+        can be repeated. One that raises one of REFUSED is not, and the others go on, unless many in
+        a row are refused. The first other error, or the last of the accidents, stops the plan. What
+        was raised first is raised once nothing is in flight any more. Iterating over `jobs`, and
+        `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
         plan = _Run(iter(jobs), call, stop, loop.create_future())
@@ -217,11 +239,14 @@ class Executor:
             await plan.call(job.job)
         except ACCIDENTS as error:
             self._put_back(job, error)
+        except REFUSED as error:
+            plan.refuse(error)
         except (Exception, asyncio.CancelledError) as error:
             plan.end(error)
             if not isinstance(error, Exception):
                 raise
         else:
+            plan.refusals = 0
             if plan.failures:
                 plan.failures, plan.held_until = 0, float("-inf")
             if self._pace.throttled and self._pace.succeeded(self._clock()):
