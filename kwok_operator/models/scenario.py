@@ -1,6 +1,7 @@
 """A scenario: what a rehearsal sets up, does, and expects. One file, which people write.
 
     cluster, apply, processes   what is there at the beginning
+    begin                       when the clock starts
     workloads, timeline         what happens
     until, expect               when it is over, and what must have come of it
 
@@ -26,6 +27,7 @@ from kwok_operator.models.workload import ScenarioWorkload
 
 DEFAULT_LONGEST = 600.0
 DEFAULT_SETTLED = 10.0
+DEFAULT_STEADY = 300.0
 
 
 KubernetesVersion = Annotated[
@@ -62,6 +64,13 @@ class ScenarioCluster(ScenarioPart):
         default_factory=dict,
         description="Flags of components, without dashes. Example: {kube-scheduler: {v: 2}}.",
     )
+
+
+class Begin(StrEnum):
+    """When processes and the clock start."""
+
+    STEADY = "steady"
+    AT_ONCE = "atOnce"
 
 
 class Until(ScenarioPart):
@@ -110,6 +119,17 @@ class Scenario(ScenarioPart):
         description="Files, folders, kustomizations, objects that are there at the beginning."
         " Example: [groups.yaml, ../rehearsal/].",
     )
+    begin: Begin = Field(
+        default=Begin.STEADY,
+        description="steady: processes and the clock start once all groups of `apply` are Ready,"
+        " and the scheduler has bound the pods of `apply` or has no place for them. atOnce: as"
+        " soon as all is applied. Default: steady.",
+    )
+    steady_within: PositiveSpan = Field(
+        default=DEFAULT_STEADY,
+        description="With begin: steady. A cluster that isn't steady after this time ends the"
+        " rehearsal before its clock starts. Default: 5m.",
+    )
     processes: tuple[ScenarioProcess, ...] = Field(
         default=(), max_length=50, description="Programs beside the cluster. Default: none."
     )
@@ -133,6 +153,12 @@ class Scenario(ScenarioPart):
         description="Two ways to play it, for compare: of each what differs, merged over the rest."
         " Example: {waste: {}, random: {until: {atMost: 20m}}}.",
     )
+
+    @model_validator(mode="after")
+    def _waits_for_steady(self) -> "Scenario":
+        if self.begin is Begin.AT_ONCE and "steady_within" in self.model_fields_set:
+            raise ValueError("steadyWithin goes with begin: steady; remove it, or change begin")
+        return self
 
     @property
     def draws_from(self) -> str:

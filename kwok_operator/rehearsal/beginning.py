@@ -1,0 +1,88 @@
+"""Waits until the cluster is steady; processes and the clock of a rehearsal start then.
+
+    groups, controllers, pods without a node --every look--> core/rehearsal/steady.py --> goes on,
+                                                             reports what it waits for, or refuses
+
+Each look lists: what it waits for comes in seconds, and the lists are short, as pods with a node
+are left out. A look at a large cluster takes longer, and the next comes later.
+"""
+
+import asyncio
+import time
+from typing import Any, Final
+
+from kwok_operator.constants import GROUPS_PATH, REHEARSAL_LABEL
+from kwok_operator.core.rehearsal.steady import (
+    UnderWay,
+    groups_under_way,
+    not_scheduled,
+    wants_nodes,
+    without_their_pods,
+)
+from kwok_operator.rehearsal.stage import Stage, StageError
+
+_LOOK_SECONDS: Final = 0.3
+_LOOKS: Final = 2
+"""So many in a row have to be steady: a controller may be about to react to the last node."""
+_REPORT_SECONDS: Final = 5.0
+_RETRIED_SECONDS: Final = 11.0
+"""The scheduler tries a pod again at most 10 s after a node has come (podMaxBackoffSeconds)."""
+_PODS_PATH: Final = "/api/v1/pods"
+_CONTROLLERS: Final = {
+    "Deployment": "/apis/apps/v1/deployments",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+    "StatefulSet": "/apis/apps/v1/statefulsets",
+    "DaemonSet": "/apis/apps/v1/daemonsets",
+    "Job": "/apis/batch/v1/jobs",
+}
+
+
+async def until_steady(stage: Stage, *, within: float) -> None:
+    """Raises StageError where it isn't after this time; what else fails, as KubeClient does."""
+    began, nodes_came, reported, steady = time.monotonic(), None, "", 0
+    reported_at = -_REPORT_SECONDS
+    while True:
+        looked = time.monotonic()
+        stage.check_cluster()
+        groups = await _objects(stage, GROUPS_PATH, ours=False)
+        not_ready = groups_under_way(groups)
+        if wants_nodes(groups) and (not_ready or nodes_came is None):
+            nodes_came = looked
+        retried = nodes_came is None or looked - nodes_came > _RETRIED_SECONDS
+        found = UnderWay(len(groups), not_ready, [], [])
+        if not not_ready:
+            found = await _look_at_pods(stage, found, retried=retried)
+        steady = steady + 1 if found.is_steady else 0
+        now = time.monotonic()
+        if steady == _LOOKS:
+            return
+        if not found.is_steady and now - began > within:
+            raise StageError(
+                f"the cluster is not steady after {within:g} s: {found}; correct that, raise"
+                " steadyWithin, or set begin: atOnce to start without waiting"
+            )
+        if not found.is_steady and str(found) != reported and now - reported_at > _REPORT_SECONDS:
+            reported, reported_at = str(found), now
+            stage.tell(f"waiting until the cluster is steady: {found}")
+        await asyncio.sleep(max(_LOOK_SECONDS, 2 * (now - looked)))
+
+
+async def _look_at_pods(stage: Stage, found: UnderWay, *, retried: bool) -> UnderWay:
+    # In this order, the pods of a controller that has created all of them are in the list.
+    bodies = {kind: await _objects(stage, path) for kind, path in _CONTROLLERS.items()}
+    unbound = await _objects(stage, _PODS_PATH, fieldSelector="spec.nodeName=")
+    missing = [
+        name for kind, some in bodies.items() for name in without_their_pods(kind, some, unbound)
+    ]
+    waiting = not_scheduled(unbound, retried=retried)
+    return found._replace(without_pods=missing, not_scheduled=waiting)
+
+
+async def _objects(
+    stage: Stage, path: str, *, ours: bool = True, **params: str
+) -> list[dict[str, Any]]:
+    """With `ours`, in a cluster that others use, those of the rehearsal alone."""
+    if ours and stage.borrowed is not None:
+        params["labelSelector"] = REHEARSAL_LABEL
+    items: list[dict[str, Any]] = (await stage.client.get_json(path, params, retries=4))["items"]
+    return items

@@ -1,0 +1,107 @@
+"""When a cluster is steady: what is still under way, by its objects as the API server has them.
+
+- a group is, once the operator has looked at its present spec and says that it is Ready
+- a controller is, once its pods are there, or can't be there yet
+- a pod is, once the scheduler has refused it, and again after nodes have come; those of other
+  schedulers, such that are leaving and such that have ended aren't waited for
+- what is waited for stays short, however much it is
+"""
+
+from typing import Any
+
+import pytest
+
+from kwok_operator.core.rehearsal.steady import (
+    UnderWay,
+    groups_under_way,
+    not_scheduled,
+    without_their_pods,
+)
+from tests.fakes.rows import each_row
+
+
+def body(generation: int = 2, **parts: Any) -> dict[str, Any]:
+    metadata = {"name": "a", "namespace": "shop", "uid": "u", "generation": generation}
+    return {"metadata": metadata, **parts}
+
+
+def condition(kind: str, status: str, **more: Any) -> dict[str, Any]:
+    return {"conditions": [{"type": kind, "status": status, **more}]}
+
+
+@each_row(
+    "status waits_for",
+    [
+        ({}, ["a (the operator has not reported on it yet)"]),
+        (
+            condition("Ready", "True", observedGeneration=1),
+            ["a (the operator has not reported on it yet)"],
+        ),
+        (
+            condition("Ready", "False", observedGeneration=2, reason="Paused", message="0 of 3."),
+            ["a (Paused: 0 of 3.)"],
+        ),
+        (condition("Ready", "True", observedGeneration=2), []),
+    ],
+)
+def test_groups(status: dict[str, Any], waits_for: list[str]) -> None:
+    assert groups_under_way([body(status=status)]) == waits_for
+
+
+SEEN = {"observedGeneration": 2}
+
+
+@each_row(
+    "kind spec status steady",
+    [
+        ("Deployment", {}, {"observedGeneration": 1, "replicas": 1}, False),
+        ("Deployment", {"replicas": 2}, {**SEEN, "replicas": 1}, False),
+        ("Deployment", {"replicas": 2}, {**SEEN, "replicas": 2}, True),
+        ("Deployment", {"replicas": 0}, SEEN, True),
+        ("Deployment", {"paused": True}, SEEN, True),
+        ("ReplicaSet", {}, {**SEEN, **condition("ReplicaFailure", "True")}, True),
+        ("StatefulSet", {"replicas": 3}, {**SEEN, "replicas": 1}, False),
+        ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 2}, False),
+        ("DaemonSet", {}, SEEN | dict.fromkeys(("desiredNumberScheduled",), 0), True),
+        ("Job", {}, {}, False),
+        ("Job", {"parallelism": 3, "completions": 2}, {"active": 1, "succeeded": 1}, True),
+        ("Job", {"suspend": True}, {}, True),
+        ("Job", {}, condition("Complete", "True"), True),
+    ],
+)
+def test_controllers(kind: str, spec: dict[str, Any], status: dict[str, Any], steady: bool) -> None:
+    found = without_their_pods(kind, [body(spec=spec, status=status)], [])
+    assert found == ([] if steady else [f"{kind} shop/a"])
+
+
+def test_a_stateful_set_waits_for_its_first_pod() -> None:
+    pod = {"metadata": {"ownerReferences": [{"uid": "u"}]}}
+    whole = body(spec={"replicas": 3}, status={**SEEN, "replicas": 1})
+    assert without_their_pods("StatefulSet", [whole], [pod]) == []
+
+
+REFUSED = condition("PodScheduled", "False", reason="Unschedulable")
+GATED = condition("PodScheduled", "False", reason="SchedulingGated")
+
+
+@each_row(
+    "pod retried steady",
+    [
+        (body(), True, False),
+        (body(status=REFUSED), False, False),
+        (body(status=REFUSED), True, True),
+        (body(status=GATED), False, True),
+        (body(spec={"schedulerName": "other"}), True, True),
+        (body(status={"phase": "Failed"}), True, True),
+    ],
+)
+def test_pods(pod: dict[str, Any], retried: bool, steady: bool) -> None:
+    assert not_scheduled([pod], retried=retried) == ([] if steady else ["shop/a"])
+
+
+@pytest.mark.parametrize("part", ["not_ready", "without_pods", "not_scheduled"])
+def test_what_is_waited_for_is_short(part: str) -> None:
+    names = [f"shop/web-{n:04}" for n in range(1_000)]
+    found = UnderWay(1_000, [], [], [])._replace(**{part: names})
+    assert not found.is_steady
+    assert "shop/web-0000" in str(found) and len(str(found)) < 200
