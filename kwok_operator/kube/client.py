@@ -93,6 +93,8 @@ class KubeClient:
         self._clock = clock
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
+        self.date = ""
+        """The Date of the last answer: what the server's clock said."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -259,6 +261,7 @@ class KubeClient:
                 ) as response:
                     answer = await response.read()
                     status = response.status
+                    self.date = response.headers.get("Date", "")
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 check(self._fence, method=method, path=path)
                 # aiohttp repeats the idempotent methods itself. PATCH isn't among them, but ours

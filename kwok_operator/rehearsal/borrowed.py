@@ -27,6 +27,7 @@ from kwok_operator.core.rehearsal.borrowing import (
     marked,
     workload_objects,
 )
+from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.untyped import as_map
 from kwok_operator.errors import ConflictError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
@@ -40,6 +41,7 @@ from kwok_operator.rehearsal.kubectl import CommandError, Kubectl
 from kwok_operator.rehearsal.refusals import (
     BorrowedClusterError,
     check_claim,
+    check_clock,
     check_crds,
     check_groups,
     check_kwok,
@@ -66,6 +68,8 @@ class BorrowedCluster:
         self._kubectl = kubectl
         self._scenario = scenario
         self._folder = folder
+        self.clock: ClockOffset | None = None
+        """Once it has been checked, and where its answers have a Date."""
 
     def marked(self, manifest: Mapping[str, Any]) -> Manifest:
         return marked(manifest, self._scenario.name)
@@ -104,6 +108,7 @@ class BorrowedCluster:
                 " leave --kubeconfig out"
             )
         await check_claim(self._client)
+        self.clock = await check_clock(self._client)
         await check_operators(self._client)
         await check_crds(self._client, crds(manifests))
         await check_groups(self._client, served)

@@ -6,6 +6,8 @@ Only whether kwok is alive has to be tried, with a node: that is the first thing
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from kwok_operator.constants import (
@@ -26,6 +28,7 @@ from kwok_operator.core.rehearsal.borrowing import (
     labels_of_pods,
     selects,
 )
+from kwok_operator.core.rehearsal.clocks import ClockOffset, DatedAnswer, offset_of
 from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.errors import KwokOperatorError, NotFoundError
 from kwok_operator.kube.access import AccessRight, missing_rights
@@ -55,6 +58,10 @@ _NEEDED: Final = tuple(
         ("rbac.authorization.k8s.io", "roles", "create delete"),
         ("rbac.authorization.k8s.io", "rolebindings", "create delete"),
         ("coordination.k8s.io", "leases", "list"),
+        ("apps", "deployments", "list"),
+        ("apps", "statefulsets", "list"),
+        ("apps", "daemonsets", "list"),
+        ("batch", "jobs", "list"),
         *((group, plural, "list") for group, _, plural in _SELECTING),
         (API_GROUP, "kwoknodegroups", "create list delete"),
     )
@@ -66,6 +73,10 @@ _OPERATOR: Final = "kwok-operator"
 _SCOUT_WITHIN: Final = 15.0
 _LONGEST_LEASE: Final = 60.0
 _LOOK_SECONDS: Final = 0.3
+_VERSION_PATH: Final = "/version"
+_DATES: Final = 10
+_DATED_WITHIN: Final = 1.0
+_MOST_OFFSET: Final = 60.0
 
 
 class BorrowedClusterError(KwokOperatorError):
@@ -86,6 +97,27 @@ async def check_claim(client: KubeClient) -> None:
         f" {REHEARSAL_NAMESPACE}); if none runs, `kwok-operator rehearse --clear` with the same"
         " --kubeconfig and --context takes them away"
     )
+
+
+async def check_clock(client: KubeClient) -> ClockOffset | None:
+    """That of the cluster. It is measured once: one that is set during the run is not seen."""
+    answers = []
+    for _ in range(_DATES):
+        sent = time.time()
+        await client.request("GET", _VERSION_PATH)
+        received = time.time()
+        with suppress(TypeError, ValueError):
+            answers.append(
+                DatedAnswer(sent, parsedate_to_datetime(client.date).timestamp(), received)
+            )
+        await asyncio.sleep(_DATED_WITHIN / _DATES)
+    offset = offset_of(answers)
+    if offset is not None and abs(offset.ahead) > _MOST_OFFSET:
+        raise BorrowedClusterError(
+            f"the cluster's clock is {offset}; a rehearsal converts its times, but by no more than"
+            f" {_MOST_OFFSET:g} s: set both clocks, with NTP or by hand"
+        )
+    return offset
 
 
 async def check_rights(

@@ -1,6 +1,6 @@
 """A rehearsal, from its scenario to its verdict.
 
-    stage (cluster, operator) -> apply -> processes ready -> the clock starts
+    stage (cluster, operator) -> apply -> steady -> processes ready -> the clock starts
       workloads arrive      \\
       timeline               }-> until: settled, a condition, at most -> waits of the end -> verdict
       processes are watched /
@@ -21,16 +21,18 @@ from typing import Final
 
 from kwok_operator import __version__
 from kwok_operator.controlplane import ControlPlaneError
+from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.recording import EndLine, RecordingHeader, WaitLine
 from kwok_operator.core.rehearsal.verdict import Judged
 from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, one_line
 from kwok_operator.models.expectation import DEFAULT_WAIT, AtTime, Expectation, ScenarioCondition
 from kwok_operator.models.process import Ends, Starts
-from kwok_operator.models.scenario import Scenario
+from kwok_operator.models.scenario import Begin, Scenario
 from kwok_operator.models.timeline import Step
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
+from kwok_operator.rehearsal.beginning import until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.kubectl import CommandError
@@ -92,6 +94,8 @@ async def rehearse(
                     tell("applying what is there at the beginning")
                     await make_namespaces(ready, scenario)
                     await apply(ready, scenario.apply)
+                    if scenario.apply and scenario.begin is Begin.STEADY:
+                        await until_steady(ready, within=scenario.steady_within)
                     for process in scenario.processes:
                         if process.starts is Starts.AT_ONCE:
                             tell(f"starting {process.name}")
@@ -131,13 +135,14 @@ class Rehearsal:
             started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             versions={"kwok-operator": __version__, **stage.versions},
             expect=tuple(each.dump() for each in scenario.expect),
+            clock=stage.borrowed.clock if stage.borrowed is not None else None,
         )
         self._course = RunCourse(path, header, conditions)
         began = time.time_ns() // 1_000_000 - round(self._course.now() * 1_000)
         self._recorder = RunRecorder(
             client=stage.client,
             write=self._course.write,
-            clock=StampClock(began),
+            clock=StampClock(began, header.clock or ClockOffset()),
             now=self._course.now,
             marked_only=stage.borrowed is not None,
         )

@@ -1,6 +1,8 @@
 """`kwok-operator rehearse`, as people run it: a scenario, a cluster of its own, a verdict.
 
 - the smoke scenario passes; its files agree, `report` says the same again, and nothing is left
+- processes and the clock start once the cluster is steady; one that never is refuses the rehearsal,
+  with the group, its reason and the remedy; begin: atOnce waits for nothing
 - what doesn't hold is told, each with its reason; steps and processes do what the scenario says
 - what an autoscaler asks for is in the recording
 - a process that dies, a cluster that dies, an interrupt: a verdict, and nothing is left
@@ -122,6 +124,65 @@ def test_a_scenario_is_played_judged_and_cleared_up(tmp_path: Path) -> None:
     for name in ("verdict.json", "junit.xml", "report.html", "summary.md"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
     assert not is_there(cluster_of(done.stderr))
+
+
+LATE: dict[str, Any] = {
+    **GROUP,
+    "spec": {**GROUP["spec"], "cloud": {"provisioningDelay": {"fixed": "3s"}}},
+}
+LOOKS = {"name": "looks", "command": ["kubectl", "get", "nodes", "--output=name"], "ends": "must"}
+
+
+def test_it_begins_once_the_cluster_is_steady(tmp_path: Path) -> None:
+    pods = {"figure": "pods.pending", "of": {"namespace": "default"}}
+    web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+    toleration = [{"operator": "Exists"}]
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "3"}}}
+    labels = {"app": "web"}
+    web["spec"] = {
+        "replicas": 4,
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [container], "tolerations": toleration},
+        },
+    }
+    path = scenario(
+        tmp_path,
+        apply=[{"object": LATE}, {"object": web}],
+        processes=[LOOKS],
+        expect=[
+            {"figure": "nodes.ready", "equals": 3, "when": "always"},
+            {"figure": "churn.created", "equals": 0},
+            {**pods, "equals": 1, "when": "always"},
+        ],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (
+        "waiting until the cluster is steady: 0 of 1 groups are Ready, but not a (" in done.stderr
+    )
+    assert (tmp_path / "out" / "logs" / "looks.log").read_text().count("node/a-") == 3
+    waits = verdict(tmp_path / "out")["figures"]["pendingSeconds.max"]
+    assert waits == pytest.approx(verdict(tmp_path / "out")["seconds"], abs=0.01)
+
+
+def test_one_that_is_never_steady_is_refused_unless_it_begins_at_once(tmp_path: Path) -> None:
+    paused = {**GROUP, "spec": {**GROUP["spec"], "paused": True}}
+    parts: dict[str, Any] = {
+        "apply": [{"object": paused}],
+        "processes": [LOOKS],
+        "expect": [{"figure": "nodes.max", "equals": 0}],
+    }
+    done = play(scenario(tmp_path, **parts, steadyWithin="3s"), tmp_path / "out")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (refused,) = [line for line in done.stderr.splitlines() if "is not steady" in line]
+    for word in ("a (Paused: 0 of 3 nodes are usable", "steadyWithin", "begin: atOnce"):
+        assert word in refused
+    assert not (tmp_path / "out" / "logs" / "looks.log").exists()
+    assert not is_there(cluster_of(done.stderr))
+    done = play(scenario(tmp_path, **parts, begin="atOnce"), tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_steps_are_done_and_what_does_not_hold_is_told(tmp_path: Path) -> None:

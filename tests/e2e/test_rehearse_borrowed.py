@@ -2,9 +2,11 @@
 
 - played, interrupted, or killed and cleared up: every object of the cluster is as before, and
   nothing is there that wasn't; nodes and pods of others aren't counted
+- a cluster whose clock is off loses no wait; one that is off by more than a minute is refused
 - what would touch something of others, and what can't be, is refused, and nothing is changed
 """
 
+import gzip
 import json
 import os
 import signal
@@ -21,6 +23,7 @@ import yaml
 
 from kwok_operator.controlplane import Cluster, revive
 from kwok_operator.models.crd import CRD_DIRECTORY
+from tests import chaos as clock_of_chaos
 from tests.e2e.api import GROUPS
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.kubectl import Kubectl, eventually
@@ -30,6 +33,7 @@ from tests.fakes.rows import each_row
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 PODS = {"containers": [{"name": "main", "image": "none"}]}
 EVERYWHERE = {"tolerations": [{"operator": "Exists"}]}
+CLOCK = Path(clock_of_chaos.__file__).parent / "clock"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kwok-operator/leases"
 
 
@@ -99,9 +103,16 @@ class Theirs:
     def command(self, *arguments: str) -> list[str]:
         return [*COMMAND, *arguments, f"--kubeconfig={self.kubeconfig}", "--context=theirs"]
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, ahead: float = 0) -> subprocess.CompletedProcess[str]:
+        """`ahead`: seconds by which our clock is ahead of the cluster's."""
+        command, environment = self.command(*arguments), dict(os.environ)
+        if ahead:
+            clock = self.kubeconfig.with_name("clock")
+            clock.write_text(f"{ahead}")
+            paths = [str(CLOCK), environment.get("PYTHONPATH", "")]
+            environment |= {"CHAOS_CLOCK": str(clock), "PYTHONPATH": os.pathsep.join(paths)}
         return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=300, check=False
+            command, capture_output=True, text=True, timeout=300, check=False, env=environment
         )
 
     def objects(self) -> dict[str, Any]:
@@ -221,6 +232,33 @@ def test_a_played_scenario_leaves_all_as_it_was(theirs: Theirs, tmp_path: Path) 
         assert done.returncode == 0, done.stdout + done.stderr
     assert verdict(tmp_path / "out")["end"]["reason"] == "settled"
     assert not list((tmp_path / "out" / "logs").glob("*kubeconfig*"))
+
+
+def test_a_clock_that_is_off_loses_no_wait(theirs: Theirs, tmp_path: Path) -> None:
+    pods = {"name": "web", "count": 20, "pods": {"cpu": "100m"}}
+    never = {"name": "never", "count": 1, "pods": {"cpu": 90}}
+    path = scenario(tmp_path, workloads=[pods, never])
+    done = theirs.run(path, f"--output={tmp_path / 'out'}", ahead=5)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = verdict(tmp_path / "out")
+    lines = [json.loads(line) for line in gzip.open(tmp_path / "out" / "recording.jsonl.gz")]
+    first = dict[str, Any]()
+    for line in lines:
+        if "pod" in line and line["is"]:
+            first.setdefault(line["pod"], line)
+    assert len(first) == 21
+    late = {name: line for name, line in first.items() if not 0 <= line["is"]["created"] < 5}
+    assert late == {}
+    assert found["workloads"]["Deployment/default/web"]["pendingSeconds.mean"] < 5
+    assert found["clock"]["ahead"] == pytest.approx(-5, abs=found["clock"]["error"] + 0.01)
+    assert found["clock"]["error"] < 0.5
+
+
+def test_a_clock_that_is_far_off_is_refused(theirs: Theirs, tmp_path: Path) -> None:
+    with theirs.unchanged():
+        done = theirs.run(scenario(tmp_path), f"--output={tmp_path / 'out'}", ahead=90)
+        assert done.returncode == 2
+        assert "clock is 90" in done.stderr and "NTP" in done.stderr
 
 
 @pytest.mark.parametrize("how", ["interrupted", "killed"])

@@ -1,6 +1,8 @@
 """What a recording says of objects, as the API server tells them.
 
 - moments of a pod: seen at once they are exact, seen late they are those of the stamps; never moved
+- a cluster's clock may be off, and not exactly known: what the first list shows was before the run,
+  and nothing else was
 - requests are those that the scheduler counts; a pod of a ReplicaSet belongs to its Deployment
 - heartbeats leave no trace; what has no such field, or odd ones, is an object all the same
 """
@@ -12,8 +14,10 @@ from hypothesis import strategies as st
 
 from kwok_operator.constants import REHEARSED_LABEL
 from kwok_operator.core.rehearsal import observed
+from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.recording import NodeState, PodState
+from kwok_operator.core.times import format_time
 
 BEGAN = StampClock(1_700_000_000_000)
 """2023-11-14T22:13:20Z."""
@@ -53,7 +57,33 @@ def test_what_is_seen_late_happened_when_its_stamp_says() -> None:
     late = seen(bound(pod(phase="Pending"), 31), 25.0)
     assert (late.created, late.bound) == (10.5, 11.5)
     before_the_run = {**pod(), "metadata": {"creationTimestamp": "2023-11-14T22:13:00Z"}}
-    assert seen(before_the_run, 0.1).created == -19.5
+    assert seen(before_the_run, -0.001).created == -19.5
+
+
+@given(
+    ahead=st.floats(-60, 60),
+    error=st.floats(0, 1),
+    wrong=st.floats(-1, 1),
+    created=st.floats(-30, 30),
+    news=st.floats(0, 0.5),
+)
+def test_a_clock_that_is_off_moves_nothing_over_the_beginning(
+    ahead: float, error: float, wrong: float, created: float, news: float
+) -> None:
+    """`created` is the truth, by our clock; the offset is known `wrong` by at most its error."""
+    clock = StampClock(BEGAN.began, ClockOffset(ahead + wrong * error, error))
+    stamp = format_time(BEGAN.began + round((created + ahead) * 1_000))
+    body = {"metadata": {"creationTimestamp": stamp}}
+    before = created < 0
+    at = -0.001 if before else created + news
+    found = observed.pod(body, before=None, seen=at, clock=clock).created
+    assert (found < 0) is before
+    if before:
+        assert found == at or abs(found - created) <= 0.51 + error
+    else:
+        assert found == at
+    late = observed.pod(body, before=None, seen=created + 40, clock=clock).created
+    assert abs(late - created) <= 0.51 + error or found < 0
 
 
 def test_requests_are_those_that_the_scheduler_counts() -> None:
@@ -106,7 +136,7 @@ def test_when_a_node_was_asked_for_and_made_is_known_also_of_one_that_was_there_
 
     fresh = seen_node(node("2023-11-14T22:13:22Z", "2023-11-14T22:13:29Z"), 9.4)
     assert (fresh.requested, fresh.created) == (2.0, 9.4)
-    old = seen_node(node("odd", "2023-11-14T22:13:10Z"), 0.2)
+    old = seen_node(node("odd", "2023-11-14T22:13:10Z"), -0.001)
     assert (old.requested, old.created) == (None, -9.5)
 
 

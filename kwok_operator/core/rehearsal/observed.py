@@ -6,13 +6,14 @@ Two objects that say the same here are the same to a recording, so heartbeats an
 trace. Amounts are whole numbers: of CPU thousandths, of everything else its unit. What can't be
 read counts as nothing; an object is never refused. When something happened to a pod is the moment
 at which it was seen, which is exact to milliseconds, unless it was seen late: then the stamp in the
-pod, which has whole seconds, is nearer.
+pod, which has whole seconds, is nearer. What the first list shows was before the run, and nothing
+else was, whatever stamps say: those of a cluster's clock are only nearly on ours.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from kwok_operator.constants import (
     ZONE_LABEL,
 )
 from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.recording import EventLine, GroupState, NodeState, PodState
 from kwok_operator.core.times import parse_time
 from kwok_operator.core.untyped import as_list, as_map
@@ -36,19 +38,30 @@ _MAX_TEXT: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class StampClock:
-    """Turns stamps into seconds since the run began; `began` is epoch milliseconds."""
+    """Turns stamps into seconds since the run began; `began` is epoch milliseconds.
+
+    `offset` is that of the clock by which the cluster stamps its objects.
+    """
 
     began: int
+    offset: ClockOffset = field(default_factory=ClockOffset)
 
     def at(self, stamp: object, *, seen: float) -> float:
-        """When something happened that a stamp tells of and that was seen at `seen`."""
+        """When something happened that a stamp of the cluster says, and that was seen at `seen`.
+
+        A negative `seen` means the list of what was there before the run.
+        """
         told = self._milliseconds(stamp)
-        if told is None or seen * 1_000 - told < LATE_MS:
+        if told is None:
             return seen
-        return round(told / 1_000 + 0.5, 3)
+        told -= round(self.offset.ahead * 1_000)
+        if seen * 1_000 - told < LATE_MS + self.offset.error * 1_000:
+            return seen
+        moment = round(told / 1_000 + 0.5, 3)
+        return moment if seen < 0 else max(moment, 0.0)
 
     def told(self, stamp: object) -> float | None:
-        """What a stamp says; None for what is none."""
+        """What a stamp says that was written on this machine; None for what is none."""
         told = self._milliseconds(stamp)
         return None if told is None else told / 1_000
 

@@ -87,6 +87,7 @@ def _run_in_words(judged: Judged) -> str:
     told += [f"seed {header.seed}"] if header.seed else []
     told += [header.started] if header.started else []
     told += [f"{what} {version}" for what, version in header.versions.items()]
+    told += [f"the cluster's clock was {header.clock}"] if header.clock else []
     return " · ".join(text(each) for each in told)
 
 

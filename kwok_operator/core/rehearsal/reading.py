@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 from kwok_operator.core.jsonlines import numbered_lines, unzipped
+from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.recording import (
     FORMAT,
     CallLine,
@@ -200,7 +201,12 @@ def _header(fields: _Fields) -> RecordingHeader:
         started=fields.text("started"),
         versions=fields.each("versions", _Fields.text),
         expect=tuple(expect),
+        clock=_clock(fields.part("clock")) if fields.told.get("clock") is not None else None,
     )
+
+
+def _clock(fields: _Fields) -> ClockOffset:
+    return ClockOffset(fields.moment("ahead") or 0.0, fields.number("error") or 0.0)
 
 
 def _line(fields: _Fields, t: float) -> RecordedLine | None:

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
+from kwok_operator.core.rehearsal.clocks import ClockOffset
+
 FORMAT: Final = 1
 OPERATOR: Final = "operator"
 SHIM: Final = "shim"
@@ -35,6 +37,8 @@ class RecordingHeader:
     versions: Mapping[str, str] = field(default_factory=dict)
     expect: tuple[Any, ...] = ()
     """As the scenario has it; `expectations` makes sense of it."""
+    clock: ClockOffset | None = None
+    """That of a cluster that isn't the rehearsal's own; all times here are by our clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,8 @@ def _told(line: RecordedLine | RecordingHeader) -> dict[str, Any]:
             told = {"format": FORMAT, "scenario": line.scenario, "teaches": line.teaches}
             told |= {"seed": line.seed, "started": line.started}
             told |= {"versions": dict(line.versions), "expect": list(line.expect)}
+            if line.clock is not None:
+                told["clock"] = {"ahead": line.clock.ahead, "error": line.clock.error}
             return {"t": 0, "header": told}
         case NodeLine():
             return _state_told(line.t, "node", line.name, line.state)

@@ -8,7 +8,7 @@ it came to its end: one that was interrupted, died, or whose recording was cut o
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
@@ -137,6 +137,7 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
         "seed": header.seed,
         "started": header.started,
         "versions": dict(header.versions),
+        "clock": None if header.clock is None else asdict(header.clock),
         "seconds": rounded(judged.t),
         "end": {"reason": judged.end.reason, "detail": judged.end.detail},
         "cut": judged.cut,

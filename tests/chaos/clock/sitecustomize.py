@@ -11,6 +11,7 @@ import time
 
 _FILE = os.environ["CHAOS_CLOCK"]
 _real_time = time.time
+_real_time_ns = time.time_ns
 _real_datetime = datetime.datetime
 
 
@@ -41,5 +42,10 @@ class _Datetime(_real_datetime, metaclass=_Kind):
         return cls.fromtimestamp(_time(), datetime.UTC).replace(tzinfo=None)
 
 
+def _time_ns() -> int:
+    return _real_time_ns() + round(_offset() * 1_000_000_000)
+
+
 time.time = _time
+time.time_ns = _time_ns
 datetime.datetime = _Datetime  # type: ignore[misc]

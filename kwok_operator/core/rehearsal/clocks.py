@@ -1,0 +1,48 @@
+"""How far the clock of a cluster is from ours: from the Date of its answers.
+
+    (sent, Date, received), ... --offset_of--> seconds that the cluster's clock is ahead, and how
+                                               far from the truth they may be
+
+A Date has whole seconds, cut off: the server's clock was between it and a second later, at a moment
+between sending and receiving. Each answer so gives a range for the offset; answers spread over a
+second leave a range that is hardly wider than the time that an answer takes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+_DATE_SECONDS: Final = 1.0
+
+
+class DatedAnswer(NamedTuple):
+    """Times in seconds since the epoch; `sent` and `received` by our clock, `date` by theirs."""
+
+    sent: float
+    date: float
+    received: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """Seconds that the cluster's clock is ahead of ours, at most `error` off."""
+
+    ahead: float = 0.0
+    error: float = 0.0
+
+    def __str__(self) -> str:
+        way = "ahead of" if self.ahead >= 0 else "behind"
+        return f"{abs(self.ahead):.1f} s {way} this machine's (give or take {self.error:.1f} s)"
+
+
+def offset_of(answers: Iterable[DatedAnswer]) -> ClockOffset | None:
+    """None for no answers. Servers whose clocks differ from each other leave a large error."""
+    ranges = [
+        (each.date - each.received, each.date + _DATE_SECONDS - each.sent) for each in answers
+    ]
+    if not ranges:
+        return None
+    low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
+    if low > high:
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    return ClockOffset(round((low + high) / 2, 3), round((high - low) / 2, 3))

@@ -1,0 +1,52 @@
+"""How far a cluster's clock is from ours, by the Date of its answers.
+
+- whatever the offset, the delay and the moments of the answers: the truth is within the error
+- ten answers over a second are precise to a fifth of a second
+- servers that disagree leave an error that is as large as what they disagree about
+"""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.core.rehearsal.clocks import DatedAnswer, offset_of
+
+MS = 0.001
+
+
+def answer(sent: float, *, ahead: float, there: float = 0.01, back: float = 0.01) -> DatedAnswer:
+    return DatedAnswer(sent, math.floor(sent + there + ahead), sent + there + back)
+
+
+@given(
+    ahead=st.floats(-100, 100),
+    answers=st.lists(
+        st.tuples(st.floats(0, 5), st.floats(0, 2), st.floats(0, 2)), min_size=1, max_size=12
+    ),
+)
+def test_the_truth_is_within_the_error(
+    ahead: float, answers: list[tuple[float, float, float]]
+) -> None:
+    found = offset_of(
+        answer(1_000 + at, ahead=ahead, there=there, back=back) for at, there, back in answers
+    )
+    assert found is not None
+    assert abs(found.ahead - ahead) <= found.error + 2 * MS
+
+
+@given(ahead=st.floats(-100, 100))
+def test_ten_answers_over_a_second_are_precise(ahead: float) -> None:
+    found = offset_of(answer(1_000 + n * 0.12, ahead=ahead) for n in range(10))
+    assert found is not None and found.error < 0.1
+
+
+def test_without_a_date_there_is_no_offset() -> None:
+    assert offset_of([]) is None
+
+
+def test_servers_that_disagree_leave_a_large_error() -> None:
+    found = offset_of(answer(1_000 + n * 0.1, ahead=5.0 * (n % 2)) for n in range(10))
+    assert found is not None
+    assert found.ahead - found.error <= 0 and 5 <= found.ahead + found.error < 7
+    assert str(found).startswith("2.5 s ahead of this machine's")
