@@ -102,6 +102,7 @@ def test_pods(pod: dict[str, Any], retried: bool, steady: bool) -> None:
 @pytest.mark.parametrize("part", ["not_ready", "without_pods", "not_scheduled"])
 def test_what_is_waited_for_is_short(part: str) -> None:
     names = [f"shop/web-{n:04}" for n in range(1_000)]
-    found = UnderWay(1_000, [], [], [])._replace(**{part: names})
+    lists: dict[str, Any] = {part: names}
+    found = UnderWay(1_000, [], [], [])._replace(**lists)
     assert not found.is_steady
     assert "shop/web-0000" in str(found) and len(str(found)) < 200

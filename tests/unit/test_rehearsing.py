@@ -78,6 +78,8 @@ def schema_refuses(value: Any) -> list[str]:
         {"apply": [{"path": "a", "object": {}}]},
         {"expect": [{"figure": "a", "when": "never"}]},
         {"cluster": {"kubernetes": 1.36}},
+        {"begin": "at once"},
+        {"steadyWithin": "0"},
     ],
 )
 def test_the_schema_refuses_what_is_wrong(parts: dict[str, Any]) -> None:

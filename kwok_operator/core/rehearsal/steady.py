@@ -107,7 +107,7 @@ def _has_pods(kind: str, body: Mapping[str, Any]) -> bool:
             return True
         wanted = spec.get("parallelism", 1)
         wanted = min(wanted, spec.get("completions") or wanted)
-        return _sum(status, "active", "succeeded", "failed") >= wanted
+        return bool(_sum(status, "active", "succeeded", "failed") >= wanted)
     if (status.get("observedGeneration") or 0) < _generation(body):
         return False
     if kind == "DaemonSet":
