@@ -15,6 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.core.cloud.states import State
+from kwok_operator.core.cloud.summary import instance_counts
+from kwok_operator.core.rehearsal import observed
 from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, reading
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
 from kwok_operator.core.rehearsal.podledger import scheduling_reasons
@@ -274,19 +277,32 @@ def test_evictions_and_restarts_are_counted_once() -> None:
     assert figure(lines, "restarts") == 3
 
 
+def reported(t: float, name: str, **states: int) -> GroupLine:
+    """A group whose status the operator has written."""
+    counts = instance_counts({State(state): count for state, count in states.items()})
+    return GroupLine(t, name, observed.group({"status": {"cloud": {"counts": counts.dump()}}}))
+
+
 def test_instances_are_counted_by_state() -> None:
     lines = run(
-        GroupLine(1, "a", GroupState(states={"Creating": 5, "Failed": 1})),
-        GroupLine(2, "b", GroupState(states={"Creating": 1})),
-        GroupLine(3, "a", GroupState(states={"Ready": 5, "Failed": 1})),
+        reported(1, "a", Creating=4, Due=1, NotReady=1),
+        reported(2, "b", Creating=1),
+        reported(3, "a", Ready=5, Failed=1),
         EventLine(4, reason="X", about="Pod/ns/p", count=3),
         EventLine(5, reason="X", about="Node//n"),
     )
     assert figure(lines, "instances.Creating.max") == 6
+    assert figure(lines, "instances.NotReady.max") == 1
     assert figure(lines, "instances.Creating", FigureScope(group="a")) == 0
     assert figure(lines, "instances.Failed", FigureScope(group="a")) == 1
     assert figure(lines, "events") == 4
     assert figure(lines, "events", FigureScope(namespace="ns")) == 3
+
+
+def test_instances_of_earlier_recordings_are_counted_too() -> None:
+    line = GroupLine(1, "a", GroupState(states={"creating": 2, "notReady": 3}))
+    figures = judge(run(line)).figures
+    assert (figures["instances.Creating"], figures["instances.NotReady"]) == (2, 3)
 
 
 @each_row(

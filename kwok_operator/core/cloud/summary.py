@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from pydantic.alias_generators import to_camel
+
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.stock import OUT_OF_STOCK, OUTAGE, POOL_EXHAUSTED, POOL_MISSING
 from kwok_operator.core.serials import format_ranges
@@ -28,6 +30,10 @@ from kwok_operator.models.status import ConditionStatus
 MAX_SERIALS_LENGTH: Final = 60
 _MAX_MESSAGE_LENGTH = 160
 _MORE = "..."
+COUNTED: Final[Mapping[str, State]] = {
+    key: State(f"{key[0].upper()}{key[1:]}") for key in map(to_camel, InstanceCounts.model_fields)
+}
+"""The states that status counts, by their keys in status.cloud.counts."""
 
 
 class InstanceState(StrEnum):
@@ -64,19 +70,9 @@ def counts(phases: Iterable[Phase]) -> dict[State, int]:
 
 def instance_counts(states: Mapping[State, int]) -> InstanceCounts:
     """For status."""
-    of = states.get
-    return InstanceCounts(
-        waiting=of(State.WAITING, 0),
-        creating=of(State.CREATING, 0) + of(State.DUE, 0),
-        failed=of(State.FAILED, 0),
-        unregistered=of(State.UNREGISTERED, 0),
-        starting=of(State.STARTING, 0),
-        initializing=of(State.INITIALIZING, 0),
-        ready=of(State.READY, 0),
-        not_ready=of(State.NOT_READY, 0),
-        interrupted=of(State.INTERRUPTED, 0),
-        deleting=of(State.DELETING, 0),
-    )
+    found = {key: states.get(state, 0) for key, state in COUNTED.items()}
+    found["creating"] += states.get(State.DUE, 0)
+    return InstanceCounts.model_validate(found)
 
 
 def failures_since(

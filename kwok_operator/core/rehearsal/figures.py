@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kwok_operator.core.cloud.states import State
+from kwok_operator.core.cloud.summary import COUNTED
 from kwok_operator.core.rehearsal.measures import HOUR, PERCENTILES, Level, Ratio, Waits
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "gone")
@@ -86,7 +86,7 @@ class Tally:
         self.priced = False
         self.pods = {name: Level() for name in POD_LEVELS}
         self.nodes = {name: Level() for name in NODE_LEVELS}
-        self.instances = {state.value: Level() for state in State}
+        self.instances = {state.value: Level() for state in COUNTED.values()}
         self.price = Level()
         self.use = {name: Ratio() for name in RESOURCES}
         self.pending = Waits()
@@ -192,7 +192,7 @@ def _figures() -> dict[str, Figure]:
     for name in NODE_LEVELS:
         found |= _level(f"nodes.{name}", _OF_NODES, _one_of_nodes(name))
     found |= {f"nodes.{which}": found[f"nodes.total.{which}"] for which in ("max", "final")}
-    for name in (state.value for state in State):
+    for name in (state.value for state in COUNTED.values()):
         found |= _level(
             f"instances.{name}",
             _OF_GROUPS,

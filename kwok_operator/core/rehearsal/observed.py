@@ -24,6 +24,7 @@ from kwok_operator.constants import (
     REQUESTED_AT_ANNOTATION,
     ZONE_LABEL,
 )
+from kwok_operator.core.cloud.summary import COUNTED
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.recording import EventLine, GroupState, NodeState, PodState
@@ -174,7 +175,9 @@ def group(body: Mapping[str, Any]) -> GroupState:
         target=_whole(spec.get("targetSize")),
         replicas=_whole(status.get("replicas")),
         ready=_whole(status.get("readyReplicas")),
-        states={key: _whole(value) for key, value in counts.items()},
+        states={
+            state.value: _whole(counts[key]) for key, state in COUNTED.items() if key in counts
+        },
         price=_number(as_map(spec.get("price")).get("hourly")),
         conditions={
             _text(each.get("type")): _text(each.get("status"))

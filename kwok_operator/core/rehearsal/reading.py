@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
+from kwok_operator.core.cloud.summary import COUNTED
 from kwok_operator.core.jsonlines import numbered_lines, unzipped
 from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.recording import (
@@ -288,7 +289,11 @@ def _group(fields: _Fields, t: float) -> GroupLine:
             target=state.count("target"),
             replicas=state.count("replicas"),
             ready=state.count("ready"),
-            states=state.each("states", _Fields.count),
+            # Earlier recordings have the keys of status.
+            states={
+                COUNTED.get(key, key): count
+                for key, count in state.each("states", _Fields.count).items()
+            },
             price=state.number("price"),
             conditions=state.each("conditions", _Fields.text),
         ),

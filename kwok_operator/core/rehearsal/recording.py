@@ -87,7 +87,7 @@ class GroupState:
     replicas: int = 0
     ready: int = 0
     states: Mapping[str, int] = field(default_factory=dict)
-    """Instances of the simulated cloud, by state."""
+    """Instances of the simulated cloud, by the names of their states, such as NotReady."""
     price: float | None = None
     conditions: Mapping[str, str] = field(default_factory=dict)
 
