@@ -40,6 +40,8 @@ EVENTS_PATH: Final = "/api/v1/events"
 BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 JOBS_PATH: Final = "/apis/batch/v1/jobs"
 _SYNCED_WITHIN: Final = 60.0
+_AFTER_PODS: Final = 0.01
+"""Seconds. What budgets allow follows the evictions of pods, and is to be written after them."""
 _BEFORE: Final = -0.001
 """When what the first list tells was seen at the latest: it was there before the run."""
 
@@ -189,9 +191,15 @@ class RunRecorder:
         self.trouble: dict[str, tuple[float, str]] = {}
         """By path: since when it can't be watched, and why."""
         self._prices: dict[str, float | None] = {}
+        """Of groups as they were last seen: nodes can outlive theirs, and come after its end."""
+        self._selectors: dict[str, object] = {}
         self._nodes = _Kind[NodeState](
             lambda body, before, seen: observed.node(
-                body, price=self._price_of(body), before=before, seen=seen, clock=clock
+                body,
+                price=self._prices.get(observed.group_of(body)),
+                before=before,
+                seen=seen,
+                clock=clock,
             ),
             lambda t, name, state: write(NodeLine(t, name, state)),
             now=now,
@@ -201,14 +209,16 @@ class RunRecorder:
             lambda body, _, __: observed.group(body), self._tell_group, now=now
         )
         pods = _Kind[PodState](
-            lambda body, before, seen: observed.pod(body, before=before, seen=seen, clock=clock),
+            lambda body, before, seen: observed.pod(
+                body, before=before, seen=seen, clock=clock, selectors=self._selectors
+            ),
             lambda t, name, state: write(PodLine(t, name, state)),
             now=now,
             counts=counts,
         )
         budgets = _Kind[Mapping[str, Any]](
-            lambda body, _, __: observed.budget(body),
-            lambda t, name, state: write(ObjectLine(t, f"PodDisruptionBudget/{name}", state)),
+            lambda body, _, __: self._budget(body),
+            self._tell_budget,
             now=now,
             counts=counts,
         )
@@ -267,16 +277,21 @@ class RunRecorder:
             decoder=DECODER,
             optional=path == GROUPS_PATH,
             on_trouble=in_trouble,
-            gather_for=self._until_all_look,
+            gather_for=lambda: self._until_all_look(_AFTER_PODS if path == BUDGETS_PATH else 0.0),
         )
 
-    def _until_all_look(self) -> float:
+    def _until_all_look(self, later: float) -> float:
         """All watches look at the same moments: to be woken for each alone costs more."""
-        return GATHER - self._now() % GATHER
+        return GATHER - (self._now() - later) % GATHER
 
-    def _price_of(self, node: Body) -> float | None:
-        group = self._groups.states.get(observed.group_of(node))
-        return None if group is None else group.price
+    def _budget(self, body: Body) -> Mapping[str, Any]:
+        self._selectors[_name(body)] = as_map(body.get("spec")).get("selector")
+        return observed.budget(body)
+
+    def _tell_budget(self, t: float, name: str, state: Mapping[str, Any] | None) -> None:
+        self._write(ObjectLine(t, f"PodDisruptionBudget/{name}", state))
+        if state is None:
+            self._selectors.pop(name, None)
 
     def _tell_group(self, t: float, name: str, state: GroupState | None) -> None:
         self._write(GroupLine(t, name, state))
@@ -284,7 +299,7 @@ class RunRecorder:
             return
         self._prices[name] = state.price
         for node, there in list(self._nodes.states.items()):
-            if there.group == name:
+            if there.group == name and state.price is not None:
                 self._nodes.set(node, replace(there, price=state.price))
 
 

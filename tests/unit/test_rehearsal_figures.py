@@ -56,7 +56,7 @@ class PlainSums:
         self.end = told[-1]["t"]
         self.nodes: dict[str, Told] = {}
         self.pods: dict[str, Told] = {}
-        self.hours = self.cost = self.used = self.covered = 0.0
+        self.hours = self.cost = self.used = self.offered = 0.0
         self.most_ready = self.most_running = 0
         self.pending: dict[str, float] = {}
         """Minus one for those that wait."""
@@ -91,9 +91,8 @@ class PlainSums:
             for p in self.pods.values()
             if p.get("node") in there and p["phase"] in ("Pending", "Running")
         )
-        if room:
-            self.used += asked / room * seconds
-            self.covered += seconds
+        self.used += asked * seconds
+        self.offered += room * seconds
 
     def wait(self, name: str, pod: Told | None, now: float) -> None:
         if pod is None:
@@ -128,7 +127,7 @@ def test_they_are_what_a_plain_sum_gives(seed: int, scope: FigureScope) -> None:
     assert read("nodeHours") == pytest.approx(plain.hours, rel=1e-3, abs=1e-12)
     assert (read("cost") or 0.0) == pytest.approx(plain.cost, rel=1e-3, abs=1e-12)
     assert read("nodes.ready.max") == plain.most_ready
-    mean = plain.used / plain.covered if plain.covered else None
+    mean = plain.used / plain.offered if plain.offered else None
     assert read("utilisation.cpu") == pytest.approx(mean, rel=1e-6)
     if scope == FigureScope():
         phases = [p["phase"] for p in plain.pods.values()]
@@ -222,45 +221,142 @@ def test_churn_tells_replacements_by_the_same_shape_from_others() -> None:
     assert figure(lines, "churn.created", FigureScope(group="b")) == 1
 
 
+def covered(t: float, name: str, *budgets: str, **state: Any) -> PodLine:
+    """A pod that a taint evicts, and the budgets that cover it."""
+    told = {"disrupted": "DeletionByTaintManager", "phase": "Running", "created": 1.0, **state}
+    return pod(t, name, budgets=budgets, **told)
+
+
+def allows(t: float, name: str, allowed: int, healthy: int = 9) -> ObjectLine:
+    state = {"allowed": allowed, "healthy": healthy, "desired": 9}
+    return ObjectLine(t, f"PodDisruptionBudget/default/{name}", state)
+
+
+def test_what_a_taint_evicts_is_beyond_a_budget_that_allows_no_more() -> None:
+    evicted = [covered(3 + n, f"web-{n}", "b") for n in range(5)]
+    lines = run(allows(1, "b", 1), *evicted)
+    assert figure(lines, "disruptions.beyondBudget") == 4
+    assert figure(lines, "disruptions.beyondBudget", FigureScope(namespace="default")) == 4
+    assert figure(lines, "disruptions.beyondBudget", FigureScope(namespace="other")) == 0
+    assert figure(run(*lines[:-1], allows(4.5, "b", 9)), "disruptions.beyondBudget") == 1
+
+
+def test_of_several_budgets_each_is_used_up_and_a_pod_counts_once() -> None:
+    lines = run(
+        allows(1, "b", 0),
+        allows(1, "c", 2),
+        covered(2, "web-1", "b", "c"),
+        covered(3, "web-1", "b", "c", deleting=True),
+        covered(4, "web-2", "c"),
+        covered(5, "web-3", "c"),
+        covered(6, "web-4", "unknown"),
+    )
+    assert figure(lines, "disruptions.beyondBudget") == 2  # web-1 by b, web-3 by c
+
+
 @each_row(
-    "states beyond",
+    "lines",
     [
-        ([(0, 3), (2, 3), (1, 3), (3, 3)], 0),  # it comes up
-        ([(3, 3), (2, 3)], 1),
-        ([(5, 3), (1, 3), (0, 3)], 3),
-        ([(3, 3), (3, 5)], 0),  # more is asked for
-        ([(3, 3), (3, 5), (2, 5)], 1),
-        ([(3, 3), (2, 2)], 0),  # less is asked for
-        ([(3, 3), (2, 3), (3, 3), (2, 3)], 2),
+        # ten replicas become five, under minAvailable 9
+        [allows(1, "b", 1, 10), *(allows(2 + n, "b", 0, 9 - n) for n in range(5))],
+        # a pod that is not ready, five times
+        [allows(1 + n, "b", 0 if n % 2 else 1, 8 if n % 2 else 9) for n in range(10)],
+        # by the eviction API, in favour of others, and with its node
+        [allows(1, "b", 0), covered(2, "web-1", "b", disrupted="EvictionByEvictionAPI")],
+        [allows(1, "b", 0), covered(2, "web-1", "b", disrupted="PreemptionByScheduler")],
+        [allows(1, "b", 0), covered(2, "web-1", "b", disrupted="DeletionByPodGC")],
+        # before the run
+        [allows(0, "b", 0), covered(0, "web-1", "b", created=-9.0)],
     ],
 )
-def test_pods_disrupted_beyond_a_budget(states: list[tuple[int, int]], beyond: int) -> None:
+def test_what_no_taint_evicted_is_not_beyond_a_budget(lines: list[RecordedLine]) -> None:
+    assert figure(run(*lines), "disruptions.beyondBudget") == 0
+
+
+def job(t: float, name: str, succeeded: int = 0, done: str = "", **state: Any) -> ObjectLine:
+    told = {"wanted": 3, "succeeded": succeeded, "done": done, **state}
+    return ObjectLine(t, f"Job/ns/{name}", told)
+
+
+def no_job(t: float, name: str) -> ObjectLine:
+    return ObjectLine(t, f"Job/ns/{name}", None)
+
+
+@each_row(
+    "lines seconds unfinished",
+    [
+        ([job(10, "a"), job(25, "a", 2), job(40, "a", 3), job(41, "a", 3, "Complete")], 30, 0),
+        # a work queue is done when it says so, not with its first success
+        ([job(0, "q", wanted=0), job(9, "q", 1, wanted=0), job(100, "q", 4, "Complete")], 100, 0),
+        ([job(0, "a"), no_job(5, "a")], None, 1),
+        (
+            [job(0, "a"), job(5, "a", 1, "Failed"), job(6, "a", 1, "Failed"), no_job(7, "a")],
+            None,
+            1,
+        ),
+        ([job(0, "a"), job(5, "a", 3), no_job(6, "a")], 5, 0),
+        # before the run: complete or failed, or only begun
+        ([job(0, "a", 3, "Complete", created=-3600.0), no_job(5, "a")], None, 0),
+        ([job(0, "a", 1, "Failed", created=-3600.0), no_job(5, "a")], None, 0),
+        ([job(0, "a", created=-3600.0), job(7, "a", 3, created=-3600.0)], 7, 0),
+        ([job(0, "a", created=-3600.0), no_job(5, "a")], None, 1),
+        # made again
+        ([job(0, "a"), job(5, "a", 3), no_job(6, "a"), job(20, "a"), job(60, "a", 3)], 40, 0),
+    ],
+)
+def test_a_gang_is_complete_when_all_of_it_has_succeeded(
+    lines: list[RecordedLine], seconds: float | None, unfinished: int
+) -> None:
+    found = run(*lines)
+    assert figure(found, "gangs.completionSeconds.max") == seconds
+    assert figure(found, "gangs.unfinished") == unfinished
+    assert figure(found, "gangs.unfinished", FigureScope(workload="b")) == 0
+
+
+@each_row(
+    "lines cost unpriced",
+    [
+        # one of ten has a price
+        ([node(0, f"n-{n}", price=None if n else 1.0) for n in range(10)], 1, 9),
+        # its group is deleted
+        ([node(0, "n", price=1.0), node(1800, "n", price=None), gone(2700, "n")], 0.75, 0),
+        # its group is made again, later
+        ([node(0, "n", price=1.0), node(2, "n", price=None), node(1800, "n", price=3.0)], 2, 0),
+        # the price comes late, in another zone
+        ([node(0, "n"), node(900, "n", zone="z"), node(1800, "n", zone="z", price=2.0)], 2, 0),
+        # it never comes
+        ([node(0, "n"), gone(900, "n"), node(1800, "n", price=2.0)], 1, 0.25),
+    ],
+)
+def test_a_node_keeps_its_last_price_and_has_its_first_one_from_the_beginning(
+    lines: list[RecordedLine], cost: float, unpriced: float
+) -> None:
+    found = run(*lines, until=3600)
+    assert figure(found, "cost") == pytest.approx(cost)
+    assert tallied(found).all.unpriced.area(3600) / 3600 == pytest.approx(unpriced)
+    parts = [figure(found, "cost", FigureScope(zone=zone)) for zone in ("", "z")]
+    assert (parts[1] or 0) <= cost
+
+
+def test_a_node_costs_where_it_was() -> None:
+    moved = node(900, "n", "b", zone="z", price=2.0)
+    lines = run(node(0, "n", zone="y"), moved, until=3600)
+    for scope in (FigureScope(group="a"), FigureScope(zone="y")):
+        assert figure(lines, "cost", scope) == 0.5
+    assert figure(lines, "cost", FigureScope(group="b", zone="z")) == 1.5
+
+
+def test_utilisation_is_what_was_used_over_what_was_offered() -> None:
+    told = {"created": 0.0, "bound": 0.0, "phase": "Running"}
     lines = run(
-        *(
-            ObjectLine(t, "PodDisruptionBudget/ns/b", {"healthy": healthy, "desired": desired})
-            for t, (healthy, desired) in enumerate(states)
-        )
+        node(0, "n-1"),
+        pod(0, "web-1", node="n-1", requests={"cpu": 4_000.0}, **told),
+        *(node(99, f"n-{n}") for n in range(2, 101)),
+        until=100,
     )
-    assert figure(lines, "disruptions.beyondBudget") == beyond
-    assert figure(lines, "disruptions.beyondBudget", FigureScope(namespace="other")) == 0
-
-
-def test_a_gang_is_complete_when_all_of_it_has_succeeded() -> None:
-    def job(t: float, name: str, succeeded: int, done: str = "") -> ObjectLine:
-        state = {"wanted": 3, "succeeded": succeeded, "done": done}
-        return ObjectLine(t, f"Job/ns/{name}", state)
-
-    lines = run(
-        job(10, "a", 0),
-        job(20, "b", 0),
-        job(25, "a", 2),
-        job(40, "a", 3),
-        job(41, "a", 3, "Complete"),
-        job(60, "b", 1, "Failed"),
-    )
-    assert figure(lines, "gangs.completionSeconds.p50") == 30
-    assert figure(lines, "gangs.completionSeconds.max") == 80  # b never is
-    assert figure(lines, "gangs.completionSeconds.max", FigureScope(workload="a")) == 30
+    assert figure(lines, "utilisation.cpu") == pytest.approx(100 / (99 + 100), abs=1e-6)
+    assert figure(lines, "utilisation.cpu.max") == 1
+    assert figure(lines, "utilisation.cpu.final") == 0.01
 
 
 def test_evictions_and_restarts_are_counted_once() -> None:

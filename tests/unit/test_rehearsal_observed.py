@@ -18,6 +18,7 @@ from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.recording import NodeState, PodState
 from kwok_operator.core.times import format_time
+from tests.fakes.rows import each_row
 
 BEGAN = StampClock(1_700_000_000_000)
 """2023-11-14T22:13:20Z."""
@@ -138,6 +139,61 @@ def test_when_a_node_was_asked_for_and_made_is_known_also_of_one_that_was_there_
     assert (fresh.requested, fresh.created) == (2.0, 9.4)
     old = seen_node(node("odd", "2023-11-14T22:13:10Z"), -0.001)
     assert (old.requested, old.created) == (None, -9.5)
+
+
+@each_row(
+    "selector covers",
+    [
+        ({}, True),
+        (None, False),
+        ({"matchLabels": {"app": "web"}}, True),
+        ({"matchLabels": {"app": "web", "tier": "a"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["a"]}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, True),
+        ({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "app"}]}, False),
+    ],
+)
+def test_a_pod_that_is_evicted_has_the_budgets_that_cover_it(selector: Any, covers: bool) -> None:
+    selectors = {"shop/b": selector, "other/c": {}}
+
+    def look(phase: str, before: PodState | None, *kinds: str, going: bool = False) -> PodState:
+        held = [
+            {"type": kind, "status": "True", "reason": "DeletionByTaintManager"} for kind in kinds
+        ]
+        body = pod(phase=phase, conditions=held)
+        body["metadata"] |= {"labels": {"app": "web"}} | (
+            {"deletionTimestamp": "x"} if going else {}
+        )
+        return observed.pod(body, before=before, seen=9, clock=BEGAN, selectors=selectors)
+
+    runs = look("Running", None)
+    evicted = look("Running", runs, "DisruptionTarget", going=True)
+    assert (runs.budgets, evicted.budgets) == ((), ("b",) if covers else ())
+    selectors.clear()
+    assert look("Failed", evicted, "DisruptionTarget").budgets == evicted.budgets
+    selectors["shop/b"] = {}
+    assert look("Succeeded", None, "DisruptionTarget").budgets == ()
+    assert look("Running", look("Running", runs, going=True), "DisruptionTarget").budgets == ()
+
+
+@each_row("spec wanted", [({}, 1), ({"completions": 3}, 3), ({"parallelism": 2}, 0)])
+def test_a_job_whose_completions_are_not_fixed_wants_none(spec: Any, wanted: int) -> None:
+    assert observed.job({"spec": spec}, before=None, seen=1, clock=BEGAN)["wanted"] == wanted
+
+
+def test_a_node_keeps_its_price_and_its_shape_without_what_comes_late() -> None:
+    def look(price: float | None, before: NodeState | None, **more: str) -> NodeState:
+        body = {"status": {"allocatable": {"cpu": "4", **more}}}
+        return observed.node(body, price=price, before=before, seen=1, clock=BEGAN)
+
+    bare = look(2.0, None)
+    whole = look(None, bare, **{"example.com/gpu": "2"})
+    assert (whole.price, whole.shape) == (2.0, bare.shape)
+    assert whole.allocatable != bare.allocatable
+    assert look(3.0, whole, memory="1Gi").shape != bare.shape
 
 
 def test_heartbeats_leave_no_trace() -> None:

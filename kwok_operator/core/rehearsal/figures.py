@@ -88,6 +88,8 @@ class Tally:
         self.nodes = {name: Level() for name in NODE_LEVELS}
         self.instances = {state.value: Level() for state in COUNTED.values()}
         self.price = Level()
+        self.unpriced = Level()
+        """Nodes of which no price is known yet."""
         self.use = {name: Ratio() for name in RESOURCES}
         self.pending = Waits()
         self.starting = Waits()
@@ -130,6 +132,7 @@ _COUNTS: Final = {
     "evictions": _OF_PODS,
     "restarts": _OF_PODS,
     "disruptions.beyondBudget": _OF_NAMESPACES,
+    "gangs.unfinished": _OF_OBJECTS,
     "events": _OF_NAMESPACES,
     "warnings": frozenset({"program"}),
 }
@@ -156,7 +159,7 @@ def _waits(name: str, of: frozenset[str], waits: Callable[[Tally], Waits]) -> di
 
 def _ratio(name: str, of: frozenset[str], ratio: Callable[[Tally], Ratio]) -> dict[str, Figure]:
     return {
-        name: Figure("share", of, lambda tally, t: ratio(tally).mean(t), drifts=True),
+        name: Figure("share", of, lambda tally, t: ratio(tally).overall(t), drifts=True),
         f"{name}.max": Figure("share", of, lambda tally, t: ratio(tally).peak(t), drifts=True),
         f"{name}.final": Figure("share", of, lambda tally, _: ratio(tally).value),
     }

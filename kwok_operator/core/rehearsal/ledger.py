@@ -9,7 +9,7 @@ what is in the cluster and how many pods have waited, not the number of lines.
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kwok_operator.core.rehearsal.figures import FigureScope, Place, Tally
@@ -22,6 +22,7 @@ from kwok_operator.core.rehearsal.recording import (
     NodeState,
     ObjectLine,
     PodLine,
+    PodState,
     RecordedLine,
     WarningLine,
 )
@@ -33,20 +34,23 @@ MOST_WORKLOADS: Final = 300
 """Of which sums are kept for the report; expectations and totals count all of them."""
 _PLACES_KEPT: Final = 50_000
 _BUDGET: Final = "PodDisruptionBudget"
+_BY_TAINT: Final = "DeletionByTaintManager"
 _NO_NODE: Final = NodeState()
-
-
-@dataclass(slots=True)
-class _Budget:
-    healthy: int = 0
-    was_met: bool = False
 
 
 @dataclass(slots=True)
 class _Gang:
     place: Place
     since: float
-    ended: bool = False
+    ended: bool
+
+
+@dataclass(slots=True)
+class _Unpriced:
+    """Where a node was, and how long, before it has had a price."""
+
+    since: float
+    spells: defaultdict[Place, float] = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass(slots=True)
@@ -83,7 +87,9 @@ class ClusterLedger:
         self.nodes: dict[str, NodeState] = {}
         self.pods = PodLedger(self.tallies)
         self._group_states: dict[str, GroupState] = {}
-        self._budgets: dict[str, _Budget] = {}
+        self._unpriced: dict[str, _Unpriced] = {}
+        self._allowed: dict[str, int] = {}
+        """Of each budget: what it allows, less the evictions since that have not asked it."""
         self._gangs: dict[str, _Gang] = {}
         self._replacements = _Replacements()
 
@@ -94,6 +100,8 @@ class ClusterLedger:
         self.now = line.t
         match line:
             case PodLine():
+                if line.state is not None and line.state.budgets:
+                    self._evicted(line.name, line.state)
                 self.pods.apply(line)
             case NodeLine():
                 self._node(line)
@@ -106,7 +114,9 @@ class ClusterLedger:
             case GroupLine():
                 self._group(line)
             case ObjectLine() if line.name.startswith(f"{_BUDGET}/"):
-                self._budget(line)
+                self._allowed[line.name] = (line.state or {}).get("allowed", 0)
+                if line.state is None:
+                    del self._allowed[line.name]
             case ObjectLine():
                 self._gang(line)
 
@@ -133,33 +143,54 @@ class ClusterLedger:
     def _node(self, line: NodeLine) -> None:
         t, after = line.t, line.state
         before = self.nodes.pop(line.name, None)
-        if after is not None:
-            self.nodes[line.name] = after
         if before is None and after is not None:
             self._came(after, t)
         elif after is None and before is not None:
             self._went(before, t)
-        place = Place(group=(after or _NO_NODE).group, zone=(after or _NO_NODE).zone)
         used = self.pods.node_used(line.name)
         if before is not None:
             self._move_node(before, used, t=t, sign=-1)
         if after is not None:
+            if after.price is None and before is not None and before.price is not None:
+                after = replace(after, price=before.price)
+            self.nodes[line.name] = after
             self._move_node(after, used, t=t, sign=1)
-            self.pods.placed(line.name, place, t)
+            self.pods.placed(line.name, _place(after), t)
         else:
             self.pods.node_gone(line.name)
+        if (before or after or _NO_NODE).price is None:
+            self._price(line.name, before, after, t)
+
+    def _price(
+        self, name: str, before: NodeState | None, after: NodeState | None, t: float
+    ) -> None:
+        """The time before a node's first price has this price, wherever the node was."""
+        unpriced = self._unpriced.setdefault(name, _Unpriced(t))
+        if before is not None:
+            unpriced.spells[_place(before)] += t - unpriced.since
+            unpriced.since = t
+        if after is not None and after.price is None:
+            return
+        del self._unpriced[name]
+        if after is None or after.price is None:
+            return
+        for place, seconds in unpriced.spells.items():
+            for tally in self.tallies(place):
+                tally.priced = True
+                tally.price.add(after.price * seconds)
+                tally.unpriced.add(-seconds)
 
     def _came(self, node: NodeState, t: float) -> None:
         if node.created is not None and node.created < 0:
             return  # it was there before the run
         replaces = self._replacements.came(node, t)
-        for tally in self.tallies(Place(group=node.group, zone=node.zone)):
+        for tally in self.tallies(_place(node)):
             tally.counts["churn.created"] += 1
             tally.counts["churn.replacedSameShape"] += replaces
 
     def _went(self, node: NodeState, t: float) -> None:
         self._replacements.went(node, t)
-        for tally in self.tallies(Place(group=node.group, zone=node.zone)):
+        for tally in self.tallies(_place(node)):
             tally.counts["churn.deleted"] += 1
 
     def _move_node(
@@ -168,10 +199,12 @@ class ClusterLedger:
         levels = ["total", "ready" if node.ready else "notReady"]
         levels += [] if node.schedulable else ["cordoned"]
         levels += ["deleting"] if node.deleting else []
-        for tally in self.tallies(Place(group=node.group, zone=node.zone)):
+        for tally in self.tallies(_place(node)):
             for level in levels:
                 tally.nodes[level].move(t, sign)
-            if node.price is not None:
+            if node.price is None:
+                tally.unpriced.move(t, sign)
+            else:
                 tally.priced = True
                 tally.price.move(t, sign * node.price)
             for name, ratio in tally.use.items():
@@ -189,45 +222,57 @@ class ClusterLedger:
                 if (level := tally.instances.get(name)) is not None:
                     level.move(line.t, new.get(name, 0) - old.get(name, 0))
 
-    def _budget(self, line: ObjectLine) -> None:
-        """Pods that were disrupted though the budget had nothing left to allow.
-
-        That it isn't met yet, or asks for more than before, is no disruption.
-        """
-        if line.state is None:
-            self._budgets.pop(line.name, None)
+    def _evicted(self, name: str, state: PodState) -> None:
+        """A taint asks no budget; the API server asks them before each eviction by its API."""
+        before = self.pods.live.get(name)
+        was_before = state.created < 0 if before is None else bool(before.state.disrupted)
+        if was_before or state.disrupted != _BY_TAINT:
             return
-        budget = self._budgets.setdefault(line.name, _Budget())
-        healthy, desired = line.state.get("healthy", 0), line.state.get("desired", 0)
-        if budget.was_met:
-            beyond = max(min(budget.healthy, desired) - healthy, 0)
-            for tally in self.tallies(Place(namespace=_namespace(line.name))):
-                tally.counts["disruptions.beyondBudget"] += beyond
-        budget.was_met = budget.was_met or healthy >= desired > 0
-        budget.healthy = healthy
+        namespace = name.partition("/")[0]
+        beyond = False
+        for budget in (f"{_BUDGET}/{namespace}/{each}" for each in state.budgets):
+            if (left := self._allowed.get(budget)) is not None:
+                beyond |= left <= 0
+                self._allowed[budget] = left - 1
+        for tally in self.tallies(Place(namespace=namespace)) if beyond else ():
+            tally.counts["disruptions.beyondBudget"] += 1
 
     def _gang(self, line: ObjectLine) -> None:
-        """A Job or PodGroup: from when it was made to when all of it has succeeded."""
-        gang, t = self._gangs.get(line.name), line.t
-        if line.state is None:
+        """A Job: from when it was made, or the run began, to when all of it has succeeded."""
+        gang, state, t = self._gangs.get(line.name), line.state, line.t
+        if state is None:
             if gang is not None:
-                self._end_gang(line.name, self._gangs.pop(line.name), t)
+                del self._gangs[line.name]
+                self._end_gang(line.name, gang, t, complete=False)
             return
+        done, wanted = state.get("done"), state.get("wanted", 0)
+        complete = done == "Complete" or 0 < wanted <= state.get("succeeded", 0)
+        finished = complete or done == "Failed"
         if gang is None:
-            rehearsed = line.state.get("rehearsed", "")
-            place = Place(line.name, _namespace(line.name), rehearsed=rehearsed)
-            gang = self._gangs[line.name] = _Gang(place, line.state.get("created", t))
+            place = Place(line.name, _namespace(line.name), rehearsed=state.get("rehearsed", ""))
+            created = state.get("created", t)
+            gang = _Gang(place, max(created, 0.0), ended=created < 0 and finished)
+            self._gangs[line.name] = gang
             for tally in self.tallies(place):
-                tally.gangs.begin(line.name, gang.since)
-        wanted = line.state.get("wanted", 0)
-        if line.state.get("done") == "Complete" or 0 < wanted <= line.state.get("succeeded", 0):
-            self._end_gang(line.name, gang, t)
+                if not gang.ended:
+                    tally.gangs.begin(line.name, gang.since)
+        if finished:
+            self._end_gang(line.name, gang, t, complete=complete)
 
-    def _end_gang(self, name: str, gang: _Gang, t: float) -> None:
-        if not gang.ended:
-            gang.ended = True
-            for tally in self.tallies(gang.place):
+    def _end_gang(self, name: str, gang: _Gang, t: float, *, complete: bool) -> None:
+        if gang.ended:
+            return
+        gang.ended = True
+        for tally in self.tallies(gang.place):
+            if complete:
                 tally.gangs.end(name, t - gang.since)
+            else:
+                tally.gangs.drop(name)
+                tally.counts["gangs.unfinished"] += 1
+
+
+def _place(node: NodeState) -> Place:
+    return Place(group=node.group, zone=node.zone)
 
 
 def _own(tallies: dict[str, Tally], name: str, scope: FigureScope, most: int) -> list[Tally]:

@@ -25,22 +25,27 @@ class Level:
         if self.value > self.most:
             self.most = self.value
 
+    def add(self, area: float) -> None:
+        """Adds what is known only now of the time before."""
+        self._area += area
+
     def area(self, t: float) -> float:
         """In units times seconds, until `t`."""
         return self._area + self.value * (t - self._since)
 
 
 class Ratio:
-    """One number over another, both changing in steps; nothing where the second one is none."""
+    """One number over another, both changing in steps: one integral over the other, so that an hour
+    with much counts for more than one with little."""
 
-    __slots__ = ("_area", "_covered", "_since", "above", "below", "most")
+    __slots__ = ("_above", "_below", "_since", "above", "below", "most")
 
     def __init__(self) -> None:
         self.above = 0.0
         self.below = 0.0
         self.most: float | None = None
-        self._area = 0.0
-        self._covered = 0.0
+        self._above = 0.0
+        self._below = 0.0
         self._since = 0.0
 
     @property
@@ -48,20 +53,21 @@ class Ratio:
         return self.above / self.below if self.below > 0 else None
 
     def move(self, t: float, *, above: float = 0.0, below: float = 0.0) -> None:
-        value = self.value
-        if value is not None and t > self._since:
-            self._area += value * (t - self._since)
-            self._covered += t - self._since
+        if (passed := t - self._since) > 0:
+            self._since = t
+            self._above += self.above * passed
+            self._below += self.below * passed
             # What holds for no time at all, between two lines of one moment, is no peak.
-            self.most = value if self.most is None else max(self.most, value)
-        self._since = t
+            value = self.value
+            if value is not None and (self.most is None or value > self.most):
+                self.most = value
         self.above += above
         self.below += below
 
-    def mean(self, t: float) -> float | None:
-        """Over the time in which there was any."""
+    def overall(self, t: float) -> float | None:
+        """Over all of the time until `t`; as it is now where there was none."""
         self.move(t)
-        return self._area / self._covered if self._covered > 0 else self.value
+        return self._above / self._below if self._below > 0 else self.value
 
     def peak(self, t: float) -> float | None:
         self.move(t)

@@ -35,6 +35,7 @@ from kwok_operator.core.usable import is_not_ready_taint, is_unreachable_taint
 LATE_MS: Final = 1_500
 """A stamp is up to a second older than its moment, and news takes some time."""
 _MAX_TEXT: Final = 300
+_NO_SELECTORS: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +82,26 @@ def node(
     seen: float,
     clock: StampClock,
 ) -> NodeState:
-    """`price`: that of its group, for an hour."""
+    """`price`: that of its group, for an hour; without one it keeps the one that it had."""
     metadata, spec, status = _parts(body)
     asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
     born = metadata.get("creationTimestamp")
     taints = _dicts(spec.get("taints"))
     kept_off = any(is_not_ready_taint(t) or is_unreachable_taint(t) for t in taints)
     allocatable = amounts(status.get("allocatable"))
+    # Devices may come late: without them a new node is like the one that it replaces.
+    shaping = tuple(sorted((k, v) for k, v in allocatable.items() if "/" not in k))
     instance_type, zone = _label(metadata, INSTANCE_TYPE_LABEL), _label(metadata, ZONE_LABEL)
     return NodeState(
         group=_label(metadata, NODE_GROUP_LABEL),
         zone=zone,
         instance_type=instance_type,
-        shape=_shape(tuple(allocatable.items()), instance_type, zone),
+        shape=_shape(shaping, instance_type, zone),
         ready=_holds(status, "Ready") and not kept_off,
         schedulable=spec.get("unschedulable") is not True,
         deleting=bool(metadata.get("deletionTimestamp")),
         allocatable=allocatable,
-        price=price,
+        price=before.price if price is None and before else price,
         created=before.created if before else clock.at(born, seen=seen),
         requested=before.requested if before else clock.told(asked),
     )
@@ -110,9 +113,17 @@ def group_of(node: Mapping[str, Any]) -> str:
 
 
 def pod(
-    body: Mapping[str, Any], *, before: PodState | None, seen: float, clock: StampClock
+    body: Mapping[str, Any],
+    *,
+    before: PodState | None,
+    seen: float,
+    clock: StampClock,
+    selectors: Mapping[str, object] = _NO_SELECTORS,
 ) -> PodState:
-    """`before`: what was said of it last; its moments are kept, and what never changes."""
+    """`before`: what was said of it last; its moments are kept, and what never changes.
+
+    `selectors` are those of the PodDisruptionBudgets that there are, by NAMESPACE/NAME.
+    """
     metadata, spec, status = _parts(body)
     scheduled = _condition(status, "PodScheduled")
     phase, node_name = _text(status.get("phase")) or "Pending", _text(spec.get("nodeName"))
@@ -125,7 +136,12 @@ def pod(
             requests=requests(spec),
             priority=_whole(spec.get("priority")),
         )
-    bound, running = before.bound, before.running
+    bound, running, budgets = before.bound, before.running, before.budgets
+    disrupted = _condition(status, "DisruptionTarget")
+    why = _text(disrupted.get("reason")) if disrupted.get("status") == "True" else ""
+    # As the API server does, which asks no budget about a pod that doesn't run, or goes anyway.
+    if why and not before.disrupted and phase == "Running" and not before.deleting:
+        budgets = _covering(metadata, selectors)
     if bound is None and node_name:
         bound = clock.at(scheduled.get("lastTransitionTime"), seen=seen)
     if running is None and phase == "Running":
@@ -141,10 +157,43 @@ def pod(
         restarts=sum(_whole(each.get("restartCount")) for each in _containers(status)),
         why="" if node_name else _text(scheduled.get("message")),
         reason=_text(status.get("reason")) or _waits_for(status),
-        disrupted=_text(_condition(status, "DisruptionTarget").get("reason"))
-        if _holds(status, "DisruptionTarget")
-        else "",
+        disrupted=why,
+        budgets=budgets,
     )
+
+
+def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> tuple[str, ...]:
+    """The budgets that cover a pod, by their names in its namespace."""
+    namespace, labels = _text(metadata.get("namespace")), as_map(metadata.get("labels"))
+    split = ((name.partition("/"), selector) for name, selector in selectors.items())
+    return tuple(
+        sorted(
+            name
+            for (where, _, name), selector in split
+            if where == namespace and _selects(selector, labels)
+        )
+    )
+
+
+def _selects(selector: object, labels: Mapping[str, Any]) -> bool:
+    """As in policy/v1: an empty selector takes all pods, and none at all takes none."""
+    if not isinstance(selector, Mapping):
+        return False
+    wanted = as_map(selector.get("matchLabels"))
+    return wanted.items() <= labels.items() and all(
+        _meets(labels.get(_text(each.get("key"))), each)
+        for each in _dicts(selector.get("matchExpressions"))
+    )
+
+
+def _meets(value: object, requirement: Mapping[str, Any]) -> bool:
+    listed = value in as_list(requirement.get("values"))
+    return {
+        "In": listed,
+        "NotIn": not listed,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }.get(_text(requirement.get("operator")), False)
 
 
 def workload(metadata: Mapping[str, Any]) -> str:
@@ -217,11 +266,13 @@ def job(
 ) -> Mapping[str, Any]:
     metadata, spec, status = _parts(body)
     created = clock.at(metadata.get("creationTimestamp"), seen=seen)
+    # Without completions it is a work queue, which is done when it says so.
+    completions = spec.get("completions", 0 if spec.get("parallelism") is not None else 1)
     whose = _rehearsed(metadata, _text(metadata.get("name")))
     return {
         **({"rehearsed": whose} if whose else {}),
         "created": before["created"] if before else created,
-        "wanted": _whole(spec.get("completions"), otherwise=1),
+        "wanted": _whole(completions),
         "succeeded": _whole(status.get("succeeded")),
         "failed": _whole(status.get("failed")),
         "done": next((kind for kind in ("Complete", "Failed") if _holds(status, kind)), ""),
@@ -323,7 +374,7 @@ def _waits_for(status: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=1_024)
 def _shape(allocatable: tuple[tuple[str, int], ...], instance_type: str, zone: str) -> str:
     # Thousands of nodes have the same few.
-    text = json.dumps([sorted(allocatable), instance_type, zone])
+    text = json.dumps([allocatable, instance_type, zone])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

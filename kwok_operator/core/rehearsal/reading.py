@@ -122,6 +122,12 @@ class _Fields:
             self.refuse(key, "is no text", "write a string")
         return value
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.told.get(key) or ()
+        if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+            self.refuse(key, "is no list of texts", "write a list of strings")
+        return tuple(value)
+
     def flag(self, key: str, *, otherwise: bool = False) -> bool:
         value = self.told.get(key, otherwise)
         if not isinstance(value, bool):
@@ -273,6 +279,7 @@ def _pod(fields: _Fields, t: float) -> PodLine:
             why=state.text("why"),
             reason=state.text("reason"),
             disrupted=state.text("disrupted"),
+            budgets=state.texts("budgets"),
             rehearsed=state.text("rehearsed"),
         ),
     )

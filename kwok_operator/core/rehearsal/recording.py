@@ -77,6 +77,8 @@ class PodState:
     reason: str = ""
     disrupted: str = ""
     """The reason of its condition DisruptionTarget."""
+    budgets: tuple[str, ...] = ()
+    """The PodDisruptionBudgets of its namespace that covered it when it was disrupted."""
     rehearsed: str = ""
     """The workload of the scenario that it is of, where its object has another name."""
 
@@ -115,7 +117,7 @@ class GroupLine:
 
 @dataclass(frozen=True, slots=True)
 class ObjectLine:
-    """Of a PodDisruptionBudget: healthy, desired; of a Job or PodGroup: wanted, succeeded, ..."""
+    """Of a PodDisruptionBudget: allowed, healthy, ...; of a Job: wanted, succeeded, ..."""
 
     t: float
     name: str
@@ -234,7 +236,7 @@ def _state_told(
         told = {
             key: value
             for name, key in _KEYS[type(state)]
-            if (value := getattr(state, name)) not in (None, "", {})
+            if (value := getattr(state, name)) not in (None, "", {}, ())
         }
     return {"t": round(t, 3), key: name, "is": told}
 
