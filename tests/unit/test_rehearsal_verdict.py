@@ -37,7 +37,7 @@ def lines(*more: RecordedLine) -> list[RecordedLine]:
     """Two nodes of group a, one of them until 60; web waits 10 and 40 seconds, job-1 for ever."""
     return run(
         node(5, "n-1", price=3.6),
-        node(5, "n-2", ready=False),
+        node(5, "n-2", ready=False, price=0.0),
         node(20, "n-2"),
         gone(60, "n-2"),
         pod(10, "web-1", created=10),

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kwok_operator.core.cloud.summary import COUNTED
-from kwok_operator.core.rehearsal.measures import HOUR, PERCENTILES, Level, Ratio, Waits
+from kwok_operator.core.rehearsal.measures import (
+    HOUR,
+    PERCENTILES,
+    SHORTEST,
+    Level,
+    Ratio,
+    Waits,
+)
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "gone")
 NODE_LEVELS: Final = ("total", "ready", "notReady", "cordoned", "deleting")
@@ -106,7 +113,7 @@ class Figure:
     of: frozenset[str]
     read: Callable[[Tally, float], float | None]
     drifts: bool = False
-    missing: Callable[[Tally, float | None], str] | None = None
+    missing: Callable[[Tally, float, float | None], str] | None = None
     """What makes such a value incomplete; nothing where it is complete."""
 
 
@@ -151,7 +158,7 @@ def _waits(name: str, of: frozenset[str], waits: Callable[[Tally], Waits]) -> di
             of,
             lambda tally, t: waits(tally).figure(which, t),
             drifts=True,
-            missing=lambda tally, value: waits(tally).missing(which, value),
+            missing=lambda tally, _, value: waits(tally).missing(which, value),
         )
 
     return {f"{name}.{which}": figure(which) for which in (*PERCENTILES, "max", "mean")}
@@ -163,6 +170,13 @@ def _ratio(name: str, of: frozenset[str], ratio: Callable[[Tally], Ratio]) -> di
         f"{name}.max": Figure("share", of, lambda tally, t: ratio(tally).peak(t), drifts=True),
         f"{name}.final": Figure("share", of, lambda tally, _: ratio(tally).value),
     }
+
+
+def _without_price(tally: Tally, t: float, _: float | None) -> str:
+    hours, unpriced = (level.area(t) / HOUR for level in (tally.nodes["total"], tally.unpriced))
+    if unpriced * HOUR < SHORTEST:
+        return ""
+    return f"{in_words(unpriced)} of {in_words(hours)} node-hours have no price"
 
 
 def _count(name: str, of: frozenset[str]) -> Figure:
@@ -209,6 +223,7 @@ def _figures() -> dict[str, Figure]:
         _OF_NODES,
         lambda tally, t: tally.price.area(t) / HOUR if tally.priced else None,
         drifts=True,
+        missing=_without_price,
     )
     for name in RESOURCES:
         found |= _ratio(f"utilisation.{name}", _OF_NODES, _one_of_uses(name))
@@ -225,7 +240,7 @@ def reading(tally: Tally, name: str, t: float) -> FigureReading:
     """A figure at `t`, rounded to what can be meant: the one number that everybody shows."""
     figure = FIGURES[name]
     value = figure.read(tally, t)
-    missing = figure.missing(tally, value) if figure.missing else ""
+    missing = figure.missing(tally, t, value) if figure.missing else ""
     return FigureReading(None if value is None else rounded(value), missing)
 
 

@@ -267,7 +267,7 @@ class ClusterLedger:
             if complete:
                 tally.gangs.end(name, t - gang.since)
             else:
-                tally.gangs.drop(name)
+                tally.gangs.give_up(name)
                 tally.counts["gangs.unfinished"] += 1
 
 

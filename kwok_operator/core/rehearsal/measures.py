@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 HOUR: Final = 3_600.0
+SHORTEST: Final = 5e-4
+"""Seconds: what is less is the rounding of sums, as times of a recording are milliseconds."""
 
 
 class Level:
