@@ -27,9 +27,13 @@ def waiting_phase(
 ) -> Phase:
     """The phase that an instance without a Node is in; before its request, the first.
 
-    The walk goes on from `after`, a phase that it has passed; that spares what comes before.
+    The walk goes on from `after`, a phase that it has passed; that spares what comes before. Tries
+    that fail for certain, at even intervals, are counted and not walked through: after a restart
+    there may be 10,000 of each instance.
     """
     start, failed = _try_after(after) or (requested_at, 0)
+    while skipped := _certain_failures(history, who, start=start, failed=failed, now=now):
+        start, failed = skipped
     for phase in phases(history, who, requested_at=start, failed=failed):
         if phase.until is None or now < phase.until:
             return phase
@@ -88,6 +92,25 @@ def _try_after(phase: Phase | None) -> tuple[int, int] | None:
     return None
 
 
+def _certain_failures(
+    history: History, who: InstanceSeed, *, start: int, failed: int, now: int
+) -> tuple[int, int] | None:
+    """When the first try begins that may not fail as all from `start` to `now` do, and how many
+    have failed by then; None where there is nothing to skip."""
+    cloud = history.at(start)
+    rule, retry = _failure(cloud, who, tries=failed), retry_span(cloud)
+    if rule is None or retry is None or (rule.after and rule.after.fixed is None):
+        return None
+    named = names_serial(rule.serials, who.serial)
+    if not named and (float(rule.probability or 0) < 1 or rule != _first_by_chance(cloud, failed)):
+        return None
+    interval = drawn(rule.after, who, what="") + retry
+    until = min(now, history.next_after(start) or now)
+    # One is left for the walk: it gives the phase.
+    tries = min((until - start) // interval, (rule.times or MAX_TRIES) - failed) - 1
+    return (start + tries * interval, failed + tries) if tries > 0 else None
+
+
 def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iterator[Phase]:
     end = start + drawn(cloud.provisioning_delay, who, what=f"provisioning/{tries}")
     if end > start:
@@ -100,7 +123,7 @@ def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iter
 
 def _failure(cloud: Cloud, who: InstanceSeed, *, tries: int) -> CreationFailure | None:
     """The failure that a try meets: the first that names the serial, else one by probability."""
-    rules = [r for r in cloud.failures.creation if r.times is None or tries < r.times]
+    rules = _rules(cloud, tries)
     for rule in rules:
         if names_serial(rule.serials, who.serial):
             return rule
@@ -113,3 +136,11 @@ def _failure(cloud: Cloud, who: InstanceSeed, *, tries: int) -> CreationFailure 
         if draw < total:
             return rule
     return None
+
+
+def _rules(cloud: Cloud, tries: int) -> list[CreationFailure]:
+    return [r for r in cloud.failures.creation if r.times is None or tries < r.times]
+
+
+def _first_by_chance(cloud: Cloud, tries: int) -> CreationFailure | None:
+    return next((rule for rule in _rules(cloud, tries) if rule.probability is not None), None)

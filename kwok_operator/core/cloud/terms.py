@@ -64,6 +64,11 @@ class History:
         place = bisect_right(self.terms, time, key=lambda terms: terms.since)
         return self.terms[place - 1].cloud if place else _PERFECT
 
+    def next_after(self, time: int) -> int | None:
+        """When the cloud that is in force at `time` is so no more."""
+        place = bisect_right(self.terms, time, key=lambda terms: terms.since)
+        return self.terms[place].since if place < len(self.terms) else None
+
     def revised(
         self, cloud: Cloud | None, *, group: str, now: int, oldest: int | None
     ) -> "History":
