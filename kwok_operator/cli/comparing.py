@@ -93,6 +93,7 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
 def run(flags: argparse.Namespace) -> int:
     """Checks or plays, and returns the exit code."""
     from kwok_operator.comparing.loading import load_arms
+    from kwok_operator.core.comparison.course import in_minutes, runs_left, time_left
     from kwok_operator.core.comparison.fairness import what_differs
 
     given = binaries(flags.binary)
@@ -112,7 +113,9 @@ def run(flags: argparse.Namespace) -> int:
     if flags.check:
         for arm in plan.arms:
             print(f"{arm.name}: {summary(arm.scenario)}")
-        print(f"{counted(2 * plan.runs, 'run')}, {counted(len(plan.compared), 'figure')}")
+        runs = [*runs_left(plan, {}, cold=plan.warm_up)]
+        takes = in_minutes(*time_left(runs, {}))
+        print(f"{counted(len(runs), 'run')}, {takes}, {counted(len(plan.compared), 'figure')}")
         for each in what_differs(plan, {}, {}):
             print(f"differs: {each.what}: {each.a}, {each.b}")
         return 0

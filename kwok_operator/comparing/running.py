@@ -124,7 +124,12 @@ class _Playing:
                     self._done |= {(number, found.arm): found for found in there}
         self._tell(f"{self._plan.in_words}, {self._left()}")
         if self._done:
-            self._tell(f"{len(self._done)} runs are there already")
+            self._tell(
+                f"{len(self._done)} runs are there already; what was registered before them is"
+                f" judged: {self._plan.judged_in_words}"
+            )
+        if later := self._plan.explored_in_words:
+            self._tell(f"named after runs had been seen, so explored without a verdict: {later}")
 
     async def play_all(self) -> bool:
         """Whether it came to the end; not if it was interrupted."""
@@ -199,6 +204,7 @@ class _Playing:
         if found is not None:
             self._took[run.arm.name].append(took)
             how = "held" if found.passed else f"FAILED: {found.failures[0]}"
+            how += ", which doesn't count" if run.pair == WARM_UP and not found.passed else ""
             busy = "; the machine was busy with something else" if facts.busy else ""
             self._tell(f"run {run.folder}: {how}, {found.seconds:g} s{busy}")
         return found

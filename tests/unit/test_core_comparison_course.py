@@ -7,6 +7,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -30,7 +31,8 @@ def first_arms(made: ComparisonPlan, pairs: int) -> str:
 
 
 def test_each_order_is_a_fair_draw_of_its_own() -> None:
-    draws = [first_arms(plan(order_seed=str(seed)), 3) for seed in range(800)]
+    plain = plan()
+    draws = [first_arms(replace(plain, order_seed=str(seed)), 3) for seed in range(800)]
     for kind in ("aaa", "aab", "aba", "abb", "baa", "bab", "bba", "bbb"):
         assert draws.count(kind) == pytest.approx(100, abs=40), kind  # four standard deviations
     made = plan(order_seed="7")
@@ -40,10 +42,11 @@ def test_each_order_is_a_fair_draw_of_its_own() -> None:
 
 def test_what_disturbs_every_fourth_run_is_no_difference() -> None:
     """With A first in odd pairs and B in even ones it is, in 19 of 100 comparisons."""
-    alarms, comparisons, pairs = 0, 400, 8
+    plain = plan()
+    alarms, comparisons, pairs = 0, 300, 12
     for seed in range(comparisons):
         noise = random.Random(seed)
-        made = plan(order_seed=str(seed))
+        made = replace(plain, order_seed=str(seed))
         values: dict[str, list[float | None]] = {"a": [], "b": []}
         for place, run in enumerate(run for n in range(1, pairs + 1) for run in made.pair(n)):
             disturbed = 0.1 if (place + seed) % 4 == 0 else 0.0
@@ -74,7 +77,7 @@ def test_the_repeats_come_last_and_end_when_they_are_in_vain() -> None:
     [
         ({}, "28 to 58 min"),
         ({"a": [60.0, 80.0]}, "about 7 min"),
-        ({"a": [60.0], "b": [1, 3]}, "about 3.1 min"),
+        ({"a": [60.0], "b": [1, 3]}, "about 3 min"),
     ],
 )
 def test_the_time_that_is_left(took: dict[str, list[float]], said: str) -> None:

@@ -105,10 +105,7 @@ def in_minutes(low: float, high: float) -> str:
     """`about 6 min`, `6 to 40 min`: nothing here is known to the second."""
     if high < _MINUTE:
         return "less than a minute"
-    unit, one = ("min", _MINUTE) if high < _LONG * _MINUTE else ("h", _MINUTE**2)
-    first, last = (f"{_few_digits(seconds / one)}" for seconds in (low, high))
+    hours = high >= _LONG * _MINUTE
+    one, unit, digits = (_MINUTE**2, "h", 1) if hours else (_MINUTE, "min", 0)
+    first, last = (f"{seconds / one:.{digits}f}" for seconds in (low, high))
     return f"about {last} {unit}" if first == last else f"{first} to {last} {unit}"
-
-
-def _few_digits(number: float) -> str:
-    return f"{number:.1f}" if number < 1 else f"{number:.2g}" if number < 10 else f"{number:.0f}"

@@ -167,9 +167,8 @@ def _as_registered(plan: ComparisonPlan, registered: Registered) -> FairnessChec
             " runs added, or left out, once others have been seen, 1 to 3 of 100 comparisons of A"
             " with A report a difference, where it would be 1"
         )
-    later = [*plan.explored, *(each.text for each in plan.explored_conditions)]
-    if later:
-        wrong.append(f"{names_in_words(later, most=3)} named later, explored without a verdict")
+    if later := plan.explored_in_words:
+        wrong.append(f"{later} named later, explored without a verdict")
     said = f"{registered.runs} runs of each arm, {len(registered.compared)} figures"
     return FairnessCheck(
         "registered before the first run", not wrong, "; ".join(wrong) or f"{said}, as compared"
@@ -193,8 +192,8 @@ def _quiet(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
         said.append(f"{in_vain(there)} repeats were as busy, so no more pairs were repeated")
     if busy:
         said.append(
-            "as the order is drawn, that makes no difference between the arms; it adds noise, so"
-            " the intervals are wider and smaller differences go unseen; times are those of a busy"
+            "which run of a pair it met was left to the draw, so it favours no arm; its noise"
+            " widens the intervals, so smaller differences go unseen, and times are those of a busy"
             " machine"
         )
     return FairnessCheck("no busy machine", not busy, "; ".join(said))

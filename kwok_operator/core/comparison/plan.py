@@ -166,6 +166,18 @@ class ComparisonPlan:
         )
 
     @property
+    def judged_in_words(self) -> str:
+        figures = f"{len(self.compared)} figures ({names_in_words(self.compared, most=3)})"
+        conditions = names_in_words([each.text for each in self.fail_if]) or "no --fail-if"
+        return f"{figures}, {conditions}"
+
+    @property
+    def explored_in_words(self) -> str:
+        """Or nothing, where nothing was named later."""
+        later = [*self.explored, *(each.text for each in self.explored_conditions)]
+        return names_in_words(later, most=3)
+
+    @property
     def compared(self) -> list[str]:
         """The figures that get a verdict, in the order in which they are shown."""
         if self.registered is not None:
