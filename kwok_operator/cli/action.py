@@ -19,7 +19,7 @@ from kwok_operator.cli.main import main as kwok_operator
 from kwok_operator.errors import SettingsError, one_line
 
 _OUTPUT: Final = "kwok-rehearsal"
-_VERDICTS: Final = {0: "passed", 1: "failed"}
+_VERDICTS: Final = {0: "passed", 1: "failed", 3: "undecided"}
 _NOT_PLAYED: Final = 2
 _MOST_TOLD: Final = 20
 

@@ -31,8 +31,9 @@ both arms, and which arm goes first is drawn. With the --output of an interrupte
 comparison continues. Figures and conditions are recorded there before the first run: those that
 are added later get no verdict.
 
-Exit code 0: both arms hold what they expect, and no --fail-if holds; 1: otherwise; 2: it can't be
-played; 130: it was interrupted.
+Exit code 0: no --fail-if holds; 1: one holds, or an arm fails, beyond chance or in most of its
+runs; 2: it can't be played; 3: a --fail-if is undecided, or it is too noisy to tell; 130: it was
+interrupted.
 """
 
 
@@ -149,14 +150,16 @@ def plan_of(
 
 def _warn(plan: ComparisonPlan) -> None:
     """What is no mistake, and may be none of what is wanted."""
-    from kwok_operator.core.comparison.statistics import could_be_seen
+    from kwok_operator.core.comparison.turning import pairs_needed
 
     one, other = plan.arms
-    if not could_be_seen(plan.runs, len(plan.compared)):
-        of = counted(len(plan.compared), "figure")
+    figures = len(plan.compared)
+    if (needed := pairs_needed(figures)) > plan.runs:
+        more = counted(needed - plan.runs, "more pair")
         complain(
-            f"kwok-operator: {plan.runs} runs of each arm may be too few to tell any difference in"
-            f" {of}; ask for more --runs, or fewer --figures"
+            f"kwok-operator: UNDECIDED, before it starts: {plan.runs} pairs of runs can show no"
+            f" difference in any of {counted(figures, 'figure')}, however large: {more} needed; ask"
+            f" for --runs={needed}, or fewer --figures"
         )
     if one.scenario.seed != other.scenario.seed:
         complain(f"kwok-operator: both arms get the seed of {one.name}, {plan.seed}")
@@ -187,7 +190,7 @@ def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
     if found.interrupted:
         complain(f"kwok-operator: interrupted; --output={folder} goes on from here")
         return 130
-    return 1 if found.fails else 0
+    return 1 if found.fails else 3 if found.undecided else 0
 
 
 def _around(path: Path, given: dict[str, Path]) -> "LocalSurroundings":

@@ -201,6 +201,8 @@ class ComparisonFolder:
                 seconds=float(verdict["seconds"]),
                 figures=as_map(verdict.get("figures")),
                 failures=(*([str(off)] if off else []), *missed),
+                died=bool(off),
+                incomplete=as_map(verdict.get("incomplete")),
             )
             read = _PLAYED.validate_json(json.dumps(asdict(found), allow_nan=False), strict=True)
             if any(value is not None and math.isinf(value) for value in read.figures.values()):

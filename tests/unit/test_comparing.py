@@ -72,7 +72,7 @@ def test_runs_are_played_in_turn(path: Path, fake: FakeRehearse) -> None:
     assert fake.order == ["1-a", "1-b", "2-b", "2-a"]
     assert fake.seeds == ["s-1", "s-1", "s-2", "s-2"]
     found = told(path)
-    assert found["complete"] and found["verdict"] == "no difference seen"
+    assert found["complete"] and found["verdict"] == "undecided: 5 more pairs are needed"
     assert all(check["held"] for check in found["fairness"][:4]), found["fairness"]
     assert {each["what"] for each in found["differs"]} == {"until", "kubernetes"}
     for name in ("comparison.html", "summary.md", "runs/2-b/report.html", "runs/2-b/verdict.json"):
@@ -91,7 +91,19 @@ def test_a_slow_down_is_found(path: Path, fake: FakeRehearse) -> None:
 def test_an_arm_that_fails(path: Path, fake: FakeRehearse) -> None:
     fake.fails_in = "b"
     assert compare(path) == 1
-    assert told(path)["verdict"].startswith("a wins")
+    assert told(path)["verdict"].startswith("b fails: a failed in 0 of 2 runs, b failed in 2 of 2")
+
+
+def test_what_can_t_be_decided_has_an_exit_code_of_its_own(
+    path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.waits = lambda seed, arm: 2.0 + int(seed[-1]) / 10 * (3 if arm == "b" else 1)
+    condition = f"--fail-if={PENDING} worse than 40%"
+    assert compare(path, condition, f"--figures={PENDING}", runs=5) == 3
+    assert "TOO NOISY TO TELL" in capsys.readouterr().out
+    assert compare(path, condition, "--check", runs=5) == 0
+    assert "UNDECIDED, before it starts" in capsys.readouterr().err
+    assert told(path)["undecided"] and not told(path)["fails"]
 
 
 def test_it_goes_on_where_it_was(
@@ -199,7 +211,7 @@ def test_what_is_judged_is_registered_first(
     before = registered.read_bytes()
 
     later = ["--figures=nodes.max", f"--fail-if={PENDING} worse than 50%"]
-    assert compare(path, *later, runs=6) == 0
+    assert compare(path, *later, runs=6) == 3  # a condition given later decides nothing
     assert registered.read_bytes() == before
     (check,) = (each for each in told(path)["fairness"] if each["what"].startswith("registered"))
     assert not check["held"]

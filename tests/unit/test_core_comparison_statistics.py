@@ -24,8 +24,15 @@ from hack.sureness import (
     power,
     recorded,
 )
+from kwok_operator.core.comparison.fisher import (
+    FALSE_ALARMS,
+    OF_FAILURES,
+    fisher_p,
+    left_for_figures,
+)
 from kwok_operator.core.comparison.statistics import Effect, EffectVerdict, compare_figures
 from kwok_operator.core.comparison.students import quantile, two_sided_p
+from kwok_operator.core.comparison.turning import could_be_seen
 
 STEADY = [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0]
 OTHERS = {EffectVerdict.BETTER: EffectVerdict.WORSE, EffectVerdict.WORSE: EffectVerdict.BETTER}
@@ -79,6 +86,42 @@ def test_any_values_have_an_answer_and_the_arms_are_alike(
     if there.verdict in TOLD:
         assert not there.low <= 0 <= there.high
         assert there.smallest is not None
+
+
+@pytest.mark.parametrize(
+    ("counts", "p"),
+    [((0, 8, 8, 8), 2 / 12870), ((0, 7, 8, 8), 16 / 11440), ((0, 6, 8, 8), 56 / 8008),
+     ((1, 0, 8, 8), 1.0), ((3, 1, 10, 12), 0.29323)],
+)  # fmt: skip
+def test_fisher_s_exact_test_is_as_in_the_tables(counts: tuple[int, ...], p: float) -> None:
+    assert fisher_p(*counts) == pytest.approx(p, rel=1e-4)
+
+
+def test_failed_runs_and_figures_share_the_false_alarms() -> None:
+    for pairs, figures in ((5, 1), (6, 3), (7, 16)):
+        assert could_be_seen(pairs, figures) and not could_be_seen(pairs, figures + 1)
+    assert left_for_figures(8) + OF_FAILURES == pytest.approx(FALSE_ALARMS)
+
+
+def test_a_verdict_says_what_to_keep_in_mind() -> None:
+    assert compare(STEADY, slower(1.3)).reason == ""
+    assert "probably smaller" in compare(STEADY, slower(1.025)).reason
+    one = compare(STEADY, slower(1.015))
+    assert one.low is not None and one.low > 0 and one.verdict is EffectVerdict.NONE_SEEN
+    assert "1 of 20 intervals" in one.reason
+    many = compare_figures(
+        {"f": STEADY, "g": STEADY}, {"f": slower(1.015), "g": STEADY[3:] + STEADY[:3]},
+        lower_is_better={},
+    )  # fmt: skip
+    assert "of 2 figures compared" in many[0].reason
+
+
+def test_what_could_be_seen_is_said_of_both_directions() -> None:
+    found = compare(STEADY, slower(1.0))
+    assert found.smallest and found.smallest_less
+    assert (1 + found.smallest) * (1 + found.smallest_less) == pytest.approx(1)
+    counts = compare([0.0, 9, 1, 3, 2, 6, 4, 3], [3.0, 2, 0, 1, 9, 3, 4, 2])
+    assert counts.smallest and counts.smallest > 1 and counts.smallest_less is None
 
 
 @pytest.mark.parametrize("scale", [1e-9, 3600, 1e50])
@@ -165,7 +208,8 @@ def test_the_interval_of_a_ratio_holds_where_there_are_zeros() -> None:
 @pytest.mark.parametrize("pairs", [2, 3, 4])
 def test_few_runs_can_show_nothing_and_say_so(pairs: int) -> None:
     found = compare(STEADY[:pairs], slower(9, pairs=pairs))
-    assert (found.verdict, found.smallest) == (EffectVerdict.NONE_SEEN, None)
+    assert (found.verdict, found.smallest) == (EffectVerdict.UNDECIDED, None)
+    assert found.reason.startswith(f"{5 - pairs} more pair")
 
 
 def test_five_runs_that_lie_apart_are_told_of_one_figure_but_not_of_one_among_many() -> None:
@@ -174,7 +218,8 @@ def test_five_runs_that_lie_apart_are_told_of_one_figure_but_not_of_one_among_ma
     many = {"f": a} | {str(number): STEADY[number : number + 5] for number in range(5)}
     found = compare_figures(many, {name: [*v[1:], 10.05] for name, v in many.items()} | {"f": b},
                             lower_is_better={"f": True})  # fmt: skip
-    assert (found[0].verdict, found[0].smallest) == (EffectVerdict.NONE_SEEN, None)
+    assert (found[0].verdict, found[0].smallest) == (EffectVerdict.UNDECIDED, None)
+    assert found[0].reason == "2 more pairs are needed"
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,22 @@
 """What fails a comparison: `--fail-if 'pendingSeconds.p95 worse than 10%'`.
 
-    text --fail_condition--> FailCondition;  with the effects --judged--> FailOutcome
+    text --fail_condition--> FailCondition;  with the effects and bounds --judged--> FailOutcome
 
-A condition holds where the difference is there beyond chance, and the measured one is larger than
-the bound. So it isn't noise that fails a job.
+A condition holds where the difference is there beyond chance, and beyond the bound by a test of its
+own: where the true change is as large as the bound, it holds in at most 1 of 100 comparisons. It
+does not hold where the 95 % interval ends before the bound. Between both it is too noisy to tell.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kwok_operator.core.comparison.statistics import Effect, EffectVerdict
-from kwok_operator.core.rehearsal.figures import FIGURES, in_words
+from kwok_operator.core.comparison import words
+from kwok_operator.core.comparison.statistics import DIFFERENCES, Effect, EffectVerdict
+from kwok_operator.core.comparison.turning import Against, Bound
+from kwok_operator.core.rehearsal.figures import FIGURES
 from kwok_operator.core.words import nearest, shown
 from kwok_operator.errors import SettingsError, one_line
 
@@ -38,6 +40,11 @@ _LOW: Final = (
     "evictions",
     "restarts",
     "disruptions.",
+)
+_UNKNOWN: Final = (
+    EffectVerdict.NOT_COMPARABLE,
+    EffectVerdict.INCOMPLETE,
+    EffectVerdict.UNDECIDED,
 )
 _HIGH: Final = ("pods.running", "pods.succeeded", "utilisation.")
 
@@ -64,11 +71,36 @@ class FailCondition:
     relative: bool = True
 
 
+class FailAnswer(StrEnum):
+    HOLDS = "holds"
+    HOLDS_NOT = "does not hold"
+    NOISY = "too noisy to tell"
+    """The change may as well be on this side of the bound as on the other."""
+    UNDECIDED = "undecided"
+    """Pairs are too few, or values lack."""
+    EXPLORED = "explored"
+    """It was chosen when runs had been seen already."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailOutcome:
     condition: FailCondition
-    holds: bool
+    answer: FailAnswer
     reason: str
+
+    @property
+    def holds(self) -> bool:
+        return self.answer is FailAnswer.HOLDS
+
+    @property
+    def said(self) -> str:
+        """In a word or two, louder where it needs eyes."""
+        known = {FailAnswer.HOLDS: "FAILS", FailAnswer.HOLDS_NOT: "not so"}
+        return known.get(self.answer, self.answer.value.upper())
+
+    @property
+    def decided(self) -> bool:
+        return self.answer in (FailAnswer.HOLDS, FailAnswer.HOLDS_NOT)
 
 
 def fail_condition(text: str) -> FailCondition:
@@ -94,69 +126,44 @@ def fail_condition(text: str) -> FailCondition:
     return FailCondition(one_line(text), figure, way, scaled, relative)
 
 
-def judged(condition: FailCondition, effects: Mapping[str, Effect]) -> FailOutcome:
-    """Whether it holds. What can't be told holds: nobody has seen that all is well."""
-    effect = effects.get(condition.figure)
-    if effect is None or effect.verdict is EffectVerdict.NOT_COMPARABLE:
-        why = effect.reason if effect else "no run has it"
-        return FailOutcome(condition, True, f"it can't be told: {why}")
-    found = _of_pairs(condition, effect)
-    if not found.holds and (unseen := _unseen(effect)):
-        return FailOutcome(condition, True, f"it can't be told: {unseen}")
-    return found
+def bound_of(condition: FailCondition) -> Bound:
+    """What the change is held against."""
+    worse = lower_is_better(condition.figure)
+    more = worse is True if condition.way is FailWay.WORSE else condition.way is FailWay.MORE
+    return Bound(condition.figure, more, condition.bound, condition.relative)
 
 
-def _of_pairs(condition: FailCondition, effect: Effect) -> FailOutcome:
-    """As the pairs say that have it on both sides."""
-    if effect.verdict is EffectVerdict.NONE_SEEN:
-        return FailOutcome(condition, False, f"no difference seen{_blind(condition, effect)}")
+def judged(
+    condition: FailCondition, effect: Effect | None, beside: Mapping[Bound, Against]
+) -> FailOutcome:
+    """Whether it holds, as far as that was shown."""
+    bound, undecided = bound_of(condition), FailAnswer.UNDECIDED
+    if effect is None:
+        return FailOutcome(condition, undecided, "no run has it")
+    lacks = f"in {effect.lacking} of {effect.lacking + effect.pairs} pairs only one run has it"
+    if bound not in beside or effect.verdict in _UNKNOWN:
+        why = lacks if effect.lacking else f"{condition.figure}: {words.verdict(effect)}"
+        return FailOutcome(condition, undecided, why)
     moved = effect.difference if effect.change is None else effect.change
-    more = (moved or 0.0) > 0
-    goes = {
-        FailWay.WORSE: effect.verdict is EffectVerdict.WORSE,
-        FailWay.MORE: more,
-        FailWay.LESS: not more,
-    }[condition.way]
-    far = _far(condition, effect, 1 if more else -1)
-    said = f"{effect.verdict.value}, {_size(condition, far)}"
-    return FailOutcome(condition, goes and far > condition.bound, said)
-
-
-def _far(condition: FailCondition, effect: Effect, sign: int) -> float:
-    """In the direction of `sign`. A few pairs that are much larger than the others can turn the
-    difference of the means round: then it is below 0."""
-    difference = (effect.difference or 0.0) * sign
-    if not condition.relative:
-        return difference
-    if effect.change is not None:
-        return abs(effect.change)
-    # Of nothing, anything is more than any share.
-    return difference / abs(effect.a) if effect.a else math.inf
-
-
-def _size(condition: FailCondition, far: float) -> str:
-    if math.isinf(far):
-        return "from nothing to something"
-    if condition.relative:
-        return f"by {far * 100:.1f} %"
-    return f"by {in_words(far, FIGURES[condition.figure].unit)}"
-
-
-def _blind(condition: FailCondition, effect: Effect) -> str:
-    """A warning, where these runs could have missed what is asked for."""
-    if not condition.relative or effect.change is None or effect.smallest is None:
-        return ""
-    if effect.smallest > max(condition.bound, 0.0) > 0:
-        return f"; one below {effect.smallest * 100:.1f} % could have been missed"
-    return ""
-
-
-def _unseen(effect: Effect) -> str:
-    """Why those pairs don't say it all."""
+    goes_there = effect.verdict in DIFFERENCES and ((moved or 0.0) > 0) is bound.more
+    said = f"{words.change(effect)} ({words.interval(effect)})"
+    if goes_there and (beside[bound].beyond or not condition.bound):
+        return FailOutcome(condition, FailAnswer.HOLDS, f"{effect.verdict.value}, {said}")
     if effect.lacking:
-        of = effect.lacking + effect.pairs
-        return f"in {effect.lacking} of {of} pairs only one of both runs has it"
-    # What is the same in all pairs needs no test.
-    if effect.smallest is None and (effect.low or effect.high):
-        return f"{effect.pairs} pairs can't show any; ask for more --runs, or fewer --figures"
-    return ""
+        return FailOutcome(condition, undecided, lacks)
+    if condition.bound and not beside[bound].within:
+        why = f"{said}; more --runs or a quieter machine would narrow that"
+        return FailOutcome(condition, FailAnswer.NOISY, why)
+    if effect.verdict in DIFFERENCES:
+        return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"{effect.verdict.value}, {said}")
+    missed = "" if condition.bound else _missed(effect, bound)
+    return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"no difference seen, {said}{missed}")
+
+
+def _missed(effect: Effect, bound: Bound) -> str:
+    """What these runs could have missed."""
+    smallest = effect.smallest if bound.more else effect.smallest_less
+    if not smallest:
+        return "" if smallest == 0 else "; any decrease could have been missed"
+    way = "an increase" if bound.more else "a decrease"
+    return f"; {way} below {words.size(effect, smallest)} could have been missed"

@@ -27,12 +27,12 @@ def _lines(found: Comparison) -> Iterator[str]:
     so_far = "" if found.complete else f", {len(found.runs)} runs so far"
     yield f"A is {_text(a)}, B is {_text(b)}; {found.plan.runs} pairs of runs{so_far}."
     for each in found.fail_if:
-        said = "**FAILS**" if each.holds else "not so"
-        yield from ("", f"{said}: {_text(each.condition.text)}: {_text(each.reason)}")
+        yield from ("", f"**{each.said}**: {_text(each.condition.text)}: {_text(each.reason)}")
     for number, arm in enumerate(found.plan.arms):
         for run in found.failed_runs(number)[:1]:
             count = len(found.failed_runs(number))
-            told = f"{_text(arm.name)} fails in {count} runs, first {_text(run.folder)}"
+            of = len(found.of_arm(number))
+            told = f"{_text(arm.name)} failed in {count} of {of} runs, first {_text(run.folder)}"
             yield from ("", f"**{told}**: {_text(run.failures[0])}")
     yield ""
     yield from table(
@@ -45,7 +45,7 @@ def _lines(found: Comparison) -> Iterator[str]:
             "Verdict",
             "Could have been seen:",
         ),
-        [_row(effect) for effect in _ordered(found)],
+        [_row(effect) for effect in (*_ordered(found), *found.explored)],
     )
     for check in found.checks:
         if not check.held:
@@ -79,19 +79,22 @@ def _ordered(found: Comparison) -> list[Effect]:
 
 def in_lines(found: Comparison) -> Iterator[str]:
     """For a terminal."""
-    for effect in _ordered(found):
-        a, b = words.amount(effect, effect.a), words.amount(effect, effect.b)
-        yield (
-            f"{effect.figure}: {a} and {b}, {words.change(effect)}"
-            f" ({words.interval(effect)}): {words.verdict(effect)}"
-        )
+    for effect in (*_ordered(found), *found.explored):
+        yield _line(effect)
     for check in found.checks:
         if not check.held:
             yield f"NOT THE SAME {check.what}: {check.said}"
     for each in found.fail_if:
-        said = "FAILS" if each.holds else "not so"
-        yield f"{said}: {each.condition.text}: {each.reason}"
+        yield f"{each.said}: {each.condition.text}: {each.reason}"
     yield found.headline
+
+
+def _line(effect: Effect) -> str:
+    a, b = words.amount(effect, effect.a), words.amount(effect, effect.b)
+    size = f", {words.change(effect)} ({words.interval(effect)})" if effect.pairs else ""
+    seen = words.smallest(effect)
+    could = f"; could have been seen: {seen}" if seen and effect.smallest is not None else ""
+    return f"{effect.figure}: {a} and {b}{size}: {words.verdict(effect)}{could}"
 
 
 def _text(text: object) -> str:

@@ -5,11 +5,18 @@
 The same runs give the same comparison. Page and summary show what stands here, and compute nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any, Final
 
-from kwok_operator.core.comparison.failing import FailOutcome, judged, lower_is_better
+from kwok_operator.core.comparison.failing import (
+    FailAnswer,
+    FailOutcome,
+    bound_of,
+    judged,
+    lower_is_better,
+)
 from kwok_operator.core.comparison.fairness import (
     FairnessCheck,
     RunFacts,
@@ -17,12 +24,23 @@ from kwok_operator.core.comparison.fairness import (
     fairness_checks,
     what_differs,
 )
+from kwok_operator.core.comparison.fisher import FailedRuns
 from kwok_operator.core.comparison.plan import ComparisonPlan
-from kwok_operator.core.comparison.statistics import Effect, EffectVerdict, compare_figures
+from kwok_operator.core.comparison.statistics import (
+    DIFFERENCES,
+    Effect,
+    EffectVerdict,
+    against_bounds,
+    compare_figures,
+)
 from kwok_operator.core.words import names_in_words
 
 FORMAT: Final = 1
-FIRST_SHOWN: Final = (EffectVerdict.WORSE, EffectVerdict.BETTER, EffectVerdict.DIFFERS)
+FIRST_SHOWN: Final = DIFFERENCES
+_LACKS: Final = (EffectVerdict.UNDECIDED, EffectVerdict.INCOMPLETE)
+_NO_EFFECT: Final = (*_LACKS, EffectVerdict.NOT_COMPARABLE)
+
+_Values = dict[str, list[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,10 @@ class PlayedRun:
     figures: Mapping[str, float | None]
     failures: tuple[str, ...]
     """What was expected and didn't hold, and why it broke off."""
+    died: bool = False
+    """Whether it broke off: its figures are those of a part of a run."""
+    incomplete: Mapping[str, str] = field(default_factory=dict)
+    """By figure: why its value is known only in part."""
 
     @property
     def passed(self) -> bool:
@@ -49,6 +71,8 @@ class Comparison:
     plan: ComparisonPlan
     runs: tuple[PlayedRun, ...]
     effects: tuple[Effect, ...]
+    explored: tuple[Effect, ...]
+    """Of figures that were named when runs had been seen already."""
     fail_if: tuple[FailOutcome, ...]
     checks: tuple[FairnessCheck, ...]
     differs: tuple[WhatDiffers, ...]
@@ -61,9 +85,27 @@ class Comparison:
         return len(self.runs) == 2 * self.plan.runs
 
     @property
+    def failures(self) -> FailedRuns:
+        failed = len(self.failed_runs(0)), len(self.failed_runs(1))
+        return FailedRuns(failed, (len(self.of_arm(0)), len(self.of_arm(1))))
+
+    @property
     def fails(self) -> bool:
-        """Whether a job should fail."""
-        return any(each.holds for each in self.fail_if) or any(self.failed_runs(n) for n in (0, 1))
+        """Whether a job should fail: for what was shown, not for a run that fails by chance."""
+        failures = self.failures
+        lost = failures.loser is not None or bool(failures.mostly)
+        return lost or any(each.holds for each in self.fail_if)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a decision was wanted, and there is none."""
+        return not self.fails and not all(each.decided for each in self.fail_if)
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether it says nothing: neither that all is well, nor that something isn't."""
+        verdicts = {effect.verdict for effect in self.effects}
+        return self.undecided or (not self.fails and verdicts.issubset(_NO_EFFECT))
 
     def of_arm(self, number: int) -> list[PlayedRun]:
         name = self.plan.arms[number].name
@@ -75,21 +117,42 @@ class Comparison:
     @property
     def headline(self) -> str:
         """The verdict in a sentence."""
-        a, b = (arm.name for arm in self.plan.arms)
-        lost = [len(self.failed_runs(number)) for number in (0, 1)]
-        if all(lost):
-            return f"both fail: {a} in {lost[0]}, {b} in {lost[1]} of {self.plan.runs} runs"
-        for number, (loser, winner) in enumerate(((a, b), (b, a))):
-            if lost[number]:
-                of = len(self.of_arm(number))
-                return f"{winner} wins: {loser} fails in {lost[number]} of {of} runs"
-        parts = [part for verdict in FIRST_SHOWN if (part := self._named(verdict))]
-        if not parts:
-            verdicts = {effect.verdict for effect in self.effects}
-            looked = verdicts - {EffectVerdict.NOT_COMPARABLE}
-            return "no difference seen" if looked else "nothing could be compared"
-        verb = "" if parts[0].startswith(EffectVerdict.DIFFERS) else "is "
-        return f"{b} {verb}{'; '.join(parts)}"
+        return "; ".join(part for part in (self.failures_in_words, self._effects_in_words) if part)
+
+    @property
+    def failures_in_words(self) -> str:
+        """How many runs of each arm failed, and whether that says something; or nothing."""
+        names, found = [arm.name for arm in self.plan.arms], self.failures
+        counts = [
+            f"{name} failed in {failed} of {runs} runs"
+            for name, failed, runs in zip(names, found.failed, found.runs, strict=True)
+        ]
+        if not any(found.failed):
+            return ""
+        if found.loser is not None:
+            return f"{names[1 - found.loser]} wins: {', '.join(counts)}"
+        chance = "(a difference not beyond chance)"
+        if not found.mostly:
+            return f"{', '.join(counts[n] for n in (0, 1) if found.failed[n])} {chance}"
+        said = ", ".join(counts)
+        if len(found.mostly) == len(names):
+            return f"both arms fail: {said}"
+        return f"{names[found.mostly[0]]} fails: {said} {chance}"
+
+    @property
+    def _effects_in_words(self) -> str:
+        named = [(verdict, self._named(verdict)) for verdict in DIFFERENCES]
+        parts = [part for _, part in named if part]
+        if parts:
+            verb = "" if parts[0].startswith(EffectVerdict.DIFFERS) else "is "
+            parts[0] = f"{self.plan.arms[1].name} {verb}{parts[0]}"
+        elif any(effect.verdict not in _NO_EFFECT for effect in self.effects):
+            parts = [EffectVerdict.NONE_SEEN.value]
+        elif undecided := [e for e in self.effects if e.verdict is EffectVerdict.UNDECIDED]:
+            return f"{EffectVerdict.UNDECIDED.value}: {undecided[0].reason}"
+        elif not any(effect.verdict is EffectVerdict.INCOMPLETE for effect in self.effects):
+            return "nothing could be compared"
+        return "; ".join([*parts, *(part for each in _LACKS if (part := self._named(each)))])
 
     def _named(self, verdict: EffectVerdict) -> str:
         names = [effect.figure for effect in self.effects if effect.verdict is verdict]
@@ -104,42 +167,112 @@ def compared(
     interrupted: bool = False,
 ) -> Comparison:
     """What the runs that there are say."""
-    effects = tuple(_effects(plan, runs))
-    by_figure = {effect.figure: effect for effect in effects}
-    by_arm = [{run.pair: run.facts for run in runs if run.arm == arm.name} for arm in plan.arms]
+    by_arm = [{run.pair: run for run in runs if run.arm == arm.name} for arm in plan.arms]
+    facts = [{pair: run.facts for pair, run in found.items()} for found in by_arm]
+    # Of a pair that is half played nothing is known yet.
+    pairs = [n for n in range(1, plan.runs + 1) if all(n in found for found in by_arm)]
+    both = _Both([found[n] for n in pairs] for found in by_arm)
+    effects = tuple(_effects(plan, both))
     return Comparison(
         plan=plan,
         runs=tuple(runs),
         effects=effects,
-        fail_if=tuple(judged(condition, by_figure) for condition in plan.fail_if),
-        checks=tuple(fairness_checks(plan, *by_arm)),
-        differs=tuple(what_differs(plan, *by_arm)),
+        explored=tuple(_explored(plan, both)),
+        fail_if=tuple(_conditions(plan, both, effects)),
+        checks=tuple(fairness_checks(plan, *facts)),
+        differs=tuple(what_differs(plan, *facts)),
         warm_ups=tuple(warm_ups),
         interrupted=interrupted,
     )
 
 
-def _effects(plan: ComparisonPlan, runs: Sequence[PlayedRun]) -> Iterator[Effect]:
-    of = {(run.arm, run.pair): run.figures for run in runs}
+class _Both:
+    """The runs of both arms, by pair."""
 
-    names = [arm.name for arm in plan.arms]
-    # Of a pair that is half played nothing is known yet.
-    pairs = [n for n in range(1, plan.runs + 1) if all((name, n) in of for name in names)]
+    def __init__(self, arms: Iterable[Sequence[PlayedRun]]) -> None:
+        self._a, self._b = arms
 
-    def values(arm: str, figure: str) -> list[float | None]:
-        return [of[arm, pair].get(figure) for pair in pairs]
+    def values(self, figures: Iterable[str]) -> tuple[_Values, _Values]:
+        """Those of A and of B, by figure. Runs that died have none."""
+        names = [*figures]
+        a, b = (
+            {name: [None if r.died else r.figures.get(name) for r in runs] for name in names}
+            for runs in (self._a, self._b)
+        )
+        return a, b
 
-    one, other = (
-        {figure: values(arm.name, figure) for figure in plan.compared} for arm in plan.arms
-    )
-    asked = {*plan.figures, *(each.figure for each in plan.fail_if)}
+    def incomplete(self, figure: str) -> str:
+        """In how many runs it is, and why in the first of them; or nothing."""
+        every = [run for run in (*self._a, *self._b) if not run.died]
+        reasons = [run.incomplete[figure] for run in every if figure in run.incomplete]
+        return f"in {len(reasons)} of {len(every)} runs: {reasons[0]}" if reasons else ""
+
+
+def _effects(plan: ComparisonPlan, both: _Both) -> Iterator[Effect]:
+    one, other = both.values(plan.compared)
+    named = {*plan.figures, *(each.figure for each in plan.fail_if)}
     for figure in plan.compared:
         nothing = all(v is None for v in (*one[figure], *other[figure]))
-        if nothing and figure not in asked:
+        if nothing and figure not in named:
             del one[figure], other[figure]  # such as the cost where nothing has a price
-    better = {figure: lower_is_better(figure) for figure in plan.compared}
-    first = {each.figure for each in plan.fail_if}
-    yield from compare_figures(one, other, lower_is_better=better, first=first)
+    known, order = {name for name in one if not both.incomplete(name)}, [*one]
+    found = {effect.figure: effect for effect in _compared(plan, one, other, known)}
+    for name in order:
+        yield found.get(name) or _of_a_part(name, one[name], other[name], both.incomplete(name))
+
+
+def _compared(
+    plan: ComparisonPlan, a: _Values, b: _Values, names: Collection[str]
+) -> Iterator[Effect]:
+    yield from compare_figures(
+        {name: values for name, values in a.items() if name in names},
+        {name: values for name, values in b.items() if name in names},
+        lower_is_better={name: lower_is_better(name) for name in names},
+        first={each.figure for each in plan.fail_if},
+    )
+
+
+def _of_a_part(name: str, a: Sequence[float | None], b: Sequence[float | None], why: str) -> Effect:
+    """Of a figure that some runs know in part: the means of what is known, and no verdict."""
+    known = [[value for value in values if value is not None] for values in (a, b)]
+    one, other = (fmean(values) if values else None for values in known)
+    return Effect(name, a=one, b=other, verdict=EffectVerdict.INCOMPLETE, reason=why)
+
+
+def _explored(plan: ComparisonPlan, both: _Both) -> Iterator[Effect]:
+    """Each figure by itself: its change and interval, and no verdict."""
+    for name in plan.explored:
+        one, other = both.values([name])
+        why = both.incomplete(name)
+        if why:
+            yield _of_a_part(name, one[name], other[name], why)
+            continue
+        for effect in _compared(plan, one, other, [name]):
+            if effect.verdict is EffectVerdict.NOT_COMPARABLE:
+                yield effect
+            else:
+                yield replace(
+                    effect,
+                    verdict=EffectVerdict.EXPLORED,
+                    smallest=None,
+                    smallest_less=None,
+                    reason="",
+                )
+
+
+def _conditions(
+    plan: ComparisonPlan, both: _Both, effects: Sequence[Effect]
+) -> Iterator[FailOutcome]:
+    by_figure = {effect.figure: effect for effect in effects}
+    bounds = {bound_of(each) for each in plan.fail_if}
+    complete = {bound for bound in bounds if not both.incomplete(bound.figure)}
+    values = both.values({bound.figure for bound in complete})
+    beside = against_bounds(*values, complete)
+    for each in plan.fail_if:
+        yield judged(each, by_figure.get(each.figure), beside)
+    for each in plan.explored_conditions:
+        why = "runs had been seen before it was given; give it with a new --output"
+        yield FailOutcome(each, FailAnswer.EXPLORED, why)
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
@@ -150,6 +283,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
         "name": plan.name,
         "verdict": found.headline,
         "fails": found.fails,
+        "undecided": found.undecided,
         "complete": found.complete,
         "pairs": plan.runs,
         "seed": plan.seed,
@@ -164,15 +298,21 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             for number, arm in enumerate(plan.arms)
         ],
         "effects": [_effect_told(effect) for effect in found.effects],
+        "explored": [_effect_told(effect) for effect in found.explored],
         "failIf": [
-            {"condition": each.condition.text, "holds": each.holds, "reason": each.reason}
+            {
+                "condition": each.condition.text,
+                "holds": each.holds,
+                "answer": each.answer.value,
+                "reason": each.reason,
+            }
             for each in found.fail_if
         ],
         "fairness": [
             {"what": each.what, "held": each.held, "said": each.said} for each in found.checks
         ],
         "differs": [{"what": each.what, "a": each.a, "b": each.b} for each in found.differs],
-        "runs": [_run_told(run, plan.compared) for run in found.runs],
+        "runs": [_run_told(run, [*plan.compared, *plan.explored]) for run in found.runs],
         "warmUps": [_run_told(run, plan.compared) for run in found.warm_ups],
     }
 
@@ -190,10 +330,12 @@ def _run_told(run: PlayedRun, figures: Sequence[str]) -> dict[str, Any]:
         "folder": run.folder,
         "seed": run.facts.seed,
         "passed": run.passed,
+        "died": run.died,
         "failures": list(run.failures),
         "seconds": run.seconds,
         "othersShare": run.facts.others,
         "busy": run.facts.busy,
         "repeated": run.facts.repeated,
         "figures": {name: run.figures.get(name) for name in figures},
+        "incomplete": {name: why for name, why in run.incomplete.items() if name in figures},
     }

@@ -9,6 +9,7 @@ from html import escape
 from typing import Final
 
 from kwok_operator.core.comparison import words
+from kwok_operator.core.comparison.failing import FailAnswer
 from kwok_operator.core.comparison.outcome import FIRST_SHOWN, Comparison, PlayedRun
 from kwok_operator.core.comparison.pictures import dots_picture, interval_picture, key, scale_of
 from kwok_operator.core.comparison.statistics import Effect, EffectVerdict
@@ -20,6 +21,17 @@ _MOST_RUNS: Final = 200
 _MOST_DIFFERENCES: Final = 60
 _SHADES: Final = {EffectVerdict.BETTER: "held", EffectVerdict.WORSE: "missed"}
 
+_HEADS: Final = (
+    "Figure",
+    "Verdict",
+    "A",
+    "B",
+    "Change",
+    "95 % interval",
+    "",
+    "Could have been seen",
+)
+
 
 def page(found: Comparison) -> str:
     a, b = (arm.name for arm in found.plan.arms)
@@ -27,16 +39,18 @@ def page(found: Comparison) -> str:
     headline = found.headline
     # Green is what is well, red what fails; a change for the worse that nobody forbids is neither.
     worse = any(effect.verdict is EffectVerdict.WORSE for effect in found.effects)
-    tag = "span" if worse and not found.fails else "b"
+    tag = "span" if found.inconclusive or (worse and not found.fails) else "b"
+    shade = "failed" if found.fails else "open" if found.inconclusive else "passed"
     return "".join(
         [
             beginning(f"{found.plan.name}: {headline}"),
-            f'<header class="{"failed" if found.fails else "passed"}">',
+            f'<header class="{shade}">',
             f"<h1>{text(found.plan.name)} <{tag}>{text(headline)}</{tag}></h1>",
             f"<p>{key(0)} A: {text(a)} · {key(1)} B: {text(b)} · {_runs_in_words(found)}</p>",
             "</header><main>",
             *section("Verdict", _verdict(found)),
             *section(f"What B does to each figure, beside A ({of})", _effects(found)),
+            *section("Explored: named once runs had been seen, without verdict", _explored(found)),
             *section("Each run", _dots(found)),
             *section("Was it fair?", _fairness(found)),
             *section("What differed", _differs(found)),
@@ -53,15 +67,18 @@ def _runs_in_words(found: Comparison) -> str:
 
 def _verdict(found: Comparison) -> Iterator[str]:
     for each in found.fail_if:
-        shade, said = ("missed", "FAILS:") if each.holds else ("held", "not so:")
+        shade = {FailAnswer.HOLDS: "missed", FailAnswer.HOLDS_NOT: "held"}.get(each.answer, "small")
         yield (
-            f'<p><span class="{shade}">{said}</span> {text(each.condition.text)}:'
+            f'<p><span class="{shade}">{each.said}:</span> {text(each.condition.text)}:'
             f" {text(each.reason)}</p>"
         )
     rows = []
     for number, arm in enumerate(found.plan.arms):
         runs, failed = found.of_arm(number), found.failed_runs(number)
-        shade, said = ("missed", "fails") if failed else ("held", "holds")
+        shade, said = ("held", "holds")
+        if failed:
+            lost = number == found.failures.loser or number in found.failures.mostly
+            shade, said = ("missed", "fails") if lost else ("small", "failed, not beyond chance")
         first = f"{failed[0].folder}: {failed[0].failures[0]}" if failed else ""
         count = f"{len(runs) - len(failed)} of {len(runs)}"
         rows.append((f'<span class="{shade}">{said}</span>', text(arm.name), count, text(first)))
@@ -74,23 +91,19 @@ def _effects(found: Comparison) -> Iterator[str]:
     effects = sorted(found.effects, key=lambda each: order.get(each.verdict, len(order)))
     scale = scale_of(effects)
     rows = [_effect_row(effect, scale) for effect in effects]
-    heads = (
-        "Figure",
-        "Verdict",
-        "A",
-        "B",
-        "Change",
-        "95 % interval",
-        "",
-        "Could have been seen",
-    )
-    yield from table(heads, rows)
+    yield from table(_HEADS, rows)
     yield (
         f'<p class="small">The pictures go from -{scale * 100:.0f} % to +{scale * 100:.0f} %.'
-        " A difference is told where chance makes one in less than 1 of 100 comparisons, over all"
-        " figures together. The last column is the smallest one that so many runs, with so much"
-        " noise, would have shown 95 times of 100.</p>"
+        " A difference is reported where chance makes one in at most 1 of 100 comparisons, over all"
+        " figures and failed runs together, if the two runs of a pair are exchangeable. The last"
+        " column has the smallest decrease and increase that so many runs, with so much noise,"
+        " would have shown 95 times of 100.</p>"
     )
+
+
+def _explored(found: Comparison) -> Iterator[str]:
+    scale = scale_of(found.explored)
+    yield from table(_HEADS, [_effect_row(effect, scale) for effect in found.explored])
 
 
 def _effect_row(effect: Effect, scale: float) -> tuple[str, ...]:
@@ -117,7 +130,7 @@ def _data(figure: str, which: str, value: float | None, shown: str) -> str:
 
 def _dots(found: Comparison) -> Iterator[str]:
     rows = []
-    for effect in found.effects:
+    for effect in (*found.effects, *found.explored):
         name, unit = effect.figure, FIGURES[effect.figure].unit
         values = [
             [v for run in found.of_arm(number) if (v := run.figures.get(name)) is not None]

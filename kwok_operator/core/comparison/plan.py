@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.core.comparison.failing import FailCondition
-from kwok_operator.core.comparison.statistics import could_be_seen
+from kwok_operator.core.comparison.turning import pairs_needed
 from kwok_operator.core.rehearsal.figures import FIGURES
 from kwok_operator.core.words import names_in_words, nearest, shown
 from kwok_operator.errors import SettingsError
@@ -219,11 +219,11 @@ def checked(plan: ComparisonPlan) -> ComparisonPlan:
         )
     if plan.runs > _MOST_RUNS:
         raise SettingsError(f"--runs: {plan.runs:,} is more than {_MOST_RUNS:,}; ask for fewer")
-    fewest = next(pairs for pairs in range(_MOST_RUNS) if could_be_seen(pairs, 1))
+    fewest = pairs_needed(1)
     if plan.fail_if and plan.runs < fewest:
         raise SettingsError(
-            f"--fail-if: {plan.runs} runs of each arm can't show any difference, so it would hold"
-            f" always; ask for --runs={fewest} or more"
+            f"--fail-if: undecided, as {plan.runs} runs of each arm can't show any difference:"
+            f" {fewest - plan.runs} more pairs are needed; ask for --runs={fewest} or more"
         )
     for name in plan.figures:
         known_figure(name, flag="--figures")

@@ -1,7 +1,15 @@
 """Effects as people read them: `+12.3 %`, `from -2.1 % to +0.4 %`. Page, summary, terminal."""
 
+from typing import Final
+
 from kwok_operator.core.comparison.statistics import Effect, EffectVerdict
 from kwok_operator.core.rehearsal.figures import FIGURES, in_words
+
+_WITHOUT: Final = (
+    EffectVerdict.NOT_COMPARABLE,
+    EffectVerdict.INCOMPLETE,
+    EffectVerdict.EXPLORED,
+)
 
 
 def amount(effect: Effect, value: float | None) -> str:
@@ -11,22 +19,28 @@ def amount(effect: Effect, value: float | None) -> str:
 
 def change(effect: Effect) -> str:
     value = effect.difference if effect.change is None else effect.change
-    return "none" if value is None else _told(effect, value)
+    return "none" if value is None else _signed(effect, value)
 
 
 def interval(effect: Effect) -> str:
     if effect.low is None or effect.high is None:
         return "none"
-    return f"{_told(effect, effect.low)} to {_told(effect, effect.high)}"
+    return f"{_signed(effect, effect.low)} to {_signed(effect, effect.high)}"
 
 
 def smallest(effect: Effect) -> str:
-    """What would have been seen, had it been there."""
-    if effect.verdict is EffectVerdict.NOT_COMPARABLE:
-        return ""
+    """What would have been seen, had it been there: a decrease, an increase."""
     if effect.smallest is None:
-        return "too few runs to see any"
-    return _told(effect, effect.smallest).lstrip("+")
+        return "" if effect.verdict in _WITHOUT else "too few runs to see any"
+    less = "no decrease"
+    if effect.smallest_less is not None:
+        less = _signed(effect, effect.smallest_less)
+    return f"{less} or {_signed(effect, effect.smallest)}" if effect.smallest else "any"
+
+
+def size(effect: Effect, value: float) -> str:
+    """Without a sign."""
+    return _signed(effect, value).lstrip("+-")
 
 
 def verdict(effect: Effect) -> str:
@@ -34,7 +48,7 @@ def verdict(effect: Effect) -> str:
     return f"{effect.verdict.value}{reason}"
 
 
-def _told(effect: Effect, value: float) -> str:
+def _signed(effect: Effect, value: float) -> str:
     """With its sign."""
     if effect.change is not None:
         percent = value * 100

@@ -12,6 +12,7 @@ body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.45 system-ui,sans
 header,main{max-width:1080px;margin:0 auto;padding:0 16px}
 header{padding-top:20px;padding-bottom:4px;border-bottom:4px solid var(--good)}
 header.failed{border-color:var(--bad)}
+header.open{border-color:var(--soft)}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}
 h1 b,.held{color:var(--good)}
 .failed h1 b,.missed,.broken{color:var(--bad)}

@@ -1,0 +1,248 @@
+"""Whether pairs move farther than chance moves them: the test behind each verdict.
+
+    pairs of values ──> moves ──> turned round in every way ──> Reach: how far, how far it has to be
+
+- From 8 pairs on the pairs are turned round in every way, in all figures at once: in at most 1 of
+  128 ways may any figure move as far as this one did (Westfall and Young, 1993, step by step).
+  Figures that move alike count for little more than one.
+- Of 5 to 7 pairs there are too few ways. All values of one arm have to be beyond all of the other,
+  which A against A brings 1 time in 126 with 5 pairs, over all figures at most 1 in 100. A figure
+  that has so few while others have more is undecided: the others keep all of the alarms.
+
+Against a bound, both hold for one direction, with all moves less the bound.
+"""
+
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import add, sub
+from statistics import fmean
+from typing import Final, TypeVar
+
+from kwok_operator.core.comparison import students
+from kwok_operator.core.comparison.fisher import BY_TURNING, left_for_figures
+
+OUTSIDE: Final = 0.05
+"""Of the intervals, those that don't have the true difference in them."""
+TURNED_FROM: Final = 8
+_BITS: Final = 10
+"""Of the ways of turning pairs round that are looked at: all, for up to 11 pairs."""
+_COLUMNS: Final = (
+    0,
+    *(1 << bit for bit in range(_BITS)),
+    *(column for n in range(1 << _BITS) if (column := n * 1237 % (1 << _BITS)).bit_count() > 1),
+)
+"""Of each pair: the bits of a way that turn it round. The first stays as it is."""
+_LIGHTER: Final = 0.9
+"""What the moves of other figures count, beside those that were asked about first."""
+_LARGEST: Final = 1e100
+"""Of values that are compared: their squares are finite."""
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """The pairs of a figure that have both values."""
+
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+    moves: tuple[float, ...]
+    """Of each pair: the log of the ratio, or the difference."""
+    places: tuple[int, ...]
+    """Which of all pairs these are."""
+    logs: bool
+    lacking: int
+    """Pairs that have it on one side only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a change is held against."""
+
+    figure: str
+    more: bool
+    """The direction."""
+    by: float
+    relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """Where a change is, beside a bound."""
+
+    beyond: bool
+    """It is larger, beyond chance."""
+    within: bool
+    """The whole interval says that it isn't."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far the pairs of a figure move together, and how far they would have to.
+
+    In root pairs, if all move alike; less, the more they move this way and that.
+    """
+
+    found: float
+    needed: float
+
+    @property
+    def enough(self) -> bool:
+        return self.found * (1 - 1e-9) > self.needed
+
+
+def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str:
+    """Or why there is nothing to compare."""
+    having = {
+        place: (float(x), float(y))
+        for place, (x, y) in enumerate(zip(a, b, strict=False))
+        if x is not None and y is not None and abs(x) < _LARGEST and abs(y) < _LARGEST
+    }
+    both = [*having.values()]
+    if len(both) < 2:
+        return f"{len(both)} of {max(len(a), len(b))} pairs of runs have it on both sides"
+    logs = all(x > 0 and y > 0 for x, y in both)
+    return Paired(
+        a=tuple(x for x, _ in both),
+        b=tuple(y for _, y in both),
+        moves=tuple(math.log(y) - math.log(x) if logs else y - x for x, y in both),
+        places=tuple(having),
+        logs=logs,
+        lacking=sum((x is None) is not (y is None) for x, y in zip(a, b, strict=False)),
+    )
+
+
+def reaches(moving: Mapping[str, Paired], *, first: Collection[str]) -> dict[str, Reach]:
+    """Of each figure that has pairs enough to be turned round."""
+    large = {name: each for name, each in moving.items() if len(each.moves) >= TURNED_FROM}
+    total = 1 + max((each.places[-1] for each in large.values()), default=0)
+    counts = {name: 1.0 if name in first else _LIGHTER for name in large}
+    ways = {
+        name: [*map(abs, _turned(each.moves, each.places, total, counts[name]))]
+        for name, each in large.items()
+    }
+    return {
+        name: Reach(ways[name][0] / counts[name], needed / counts[name])
+        for name, needed in _step_by_step(ways).items()
+    }
+
+
+def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dict[Bound, Against]:
+    """Each bound whose figure is there. All that are beyond by chance: at most 1 time in 128."""
+    moves = {
+        bound: (_beside(found, bound), found)
+        for bound in bounds
+        if isinstance(found := pairs.get(bound.figure), Paired)
+    }
+    large = {bound: each for bound, each in moves.items() if len(each[0]) >= TURNED_FROM}
+    total = 1 + max((found.places[-1] for _, found in large.values()), default=0)
+    # In one direction, all pairs turned round at once are another way.
+    ways = {
+        bound: [*sums, *(-each for each in sums)]
+        for bound, (beside, found) in large.items()
+        for sums in [_turned(beside, found.places, total, 1.0)]
+    }
+    needed = _step_by_step(ways)
+    return {
+        bound: Against(
+            beyond=Reach(ways[bound][0], max(needed[bound], 0.0)).enough
+            if bound in large
+            else _apart_beyond(found, bound),
+            within=fmean(beside) + students.quantile(OUTSIDE, len(beside) - 1) * error(beside) <= 0,
+        )
+        for bound, (beside, found) in moves.items()
+    }
+
+
+def _beside(found: Paired, bound: Bound) -> list[float]:
+    """How far each pair is beyond the bound."""
+    sign = 1 if bound.more else -1
+    if bound.relative and found.logs:
+        # Nothing is less by all of it, or more.
+        edge = math.log(max(1 + sign * bound.by, 1e-300))
+        return [sign * (move - edge) for move in found.moves]
+    edges = [abs(a) * bound.by if bound.relative else bound.by for a in found.a]
+    every = zip(found.a, found.b, edges, strict=True)
+    return [sign * (b - a) - edge for a, b, edge in every]
+
+
+def _step_by_step(ways: Mapping[_Key, Sequence[float]]) -> dict[_Key, float]:
+    """How far each has to reach: the farthest against all, the next against all but that, ..."""
+    most = [-math.inf] * len(next(iter(ways.values()), ()))
+    needed: dict[_Key, float] = {}
+    for name in sorted(ways, key=lambda each: ways[each][0]):
+        most = [*map(max, most, ways[name])]
+        rarest = int(BY_TURNING * len(most))
+        needed[name] = sorted(most[1:])[-rarest] if rarest else math.inf
+    bars: dict[_Key, float] = {}
+    bar, reached = math.inf, True
+    for name in reversed(needed):
+        bar = needed[name] if reached else bar
+        bars[name] = bar
+        reached = reached and Reach(ways[name][0], bar).enough
+    return bars
+
+
+def _turned(
+    moves: Sequence[float], places: Sequence[int], total: int, counts: float
+) -> list[float]:
+    """How far the pairs move together, in each way of turning some of them round.
+
+    The first way is as they were played. A Walsh transform: way w turns pair p round if w and the
+    column of p have an odd number of bits in common. With more pairs than bits the ways are only
+    some of all, and a group of them, which is what the test needs.
+    """
+    bits = min(total - 1, _BITS)
+    largest = max(map(abs, moves)) or 1.0
+    norm = math.sqrt(math.fsum((move / largest) ** 2 for move in moves)) * largest / counts or 1.0
+    sums = [0.0] * (1 << bits)
+    for place, move in zip(places, moves, strict=True):
+        sums[_COLUMNS[place % len(_COLUMNS)]] += move / norm
+    for _ in range(bits):
+        one, other = sums[::2], sums[1::2]
+        sums = [*map(add, one, other), *map(sub, one, other)]
+    return sums
+
+
+def apart(found: Paired) -> bool:
+    """Whether all values of one arm are beyond all of the other."""
+    return max(found.a) < min(found.b) or max(found.b) < min(found.a)
+
+
+def _apart_beyond(found: Paired, bound: Bound) -> bool:
+    """The same, with what the bound allows added to A."""
+    sign = 1 if bound.more else -1
+    a = [x + sign * (abs(x) * bound.by if bound.relative else bound.by) for x in found.a]
+    return max(a) < min(found.b) if bound.more else max(found.b) < min(a)
+
+
+def apart_counts(pairs: int, figures: int, *, played: int) -> bool:
+    """Whether it is rare enough that chance parts two arms, of which `played` pairs are there."""
+    return _by_dealing(pairs) <= left_for_figures(played) / figures
+
+
+def could_be_seen(pairs: int, figures: int) -> bool:
+    """Whether so many pairs can show any difference in one of so many figures."""
+    return pairs >= TURNED_FROM or apart_counts(pairs, figures, played=pairs)
+
+
+def pairs_needed(figures: int) -> int:
+    """The fewest pairs that can show a difference in one of so many figures."""
+    return next(pairs for pairs in range(TURNED_FROM + 1) if could_be_seen(pairs, figures))
+
+
+def _by_dealing(pairs: int) -> float:
+    """How often chance parts two arms: of all ways to deal out their values, two do."""
+    return 2 / math.comb(2 * pairs, pairs)
+
+
+def error(values: Sequence[float]) -> float:
+    """The standard error of the mean."""
+    return spread(values) / math.sqrt(len(values))
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation; that of the standard library takes ten times as long."""
+    mean = fmean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
