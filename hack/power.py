@@ -9,7 +9,6 @@ same numbers. All tables take some minutes of one core; `--quick` is for tests.
 """
 
 import argparse
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -17,70 +16,101 @@ from random import Random
 from typing import Final
 from unittest import mock
 
-from kwok_operator.core.comparison import statistics
-from kwok_operator.core.comparison.statistics import EffectVerdict, compare_figures
+from hack import matched, rules
+from hack.simulated import Values, compared, head, lognormal, noise, percent, reported, row
+from kwok_operator.core.comparison import turning
 
 PAIRS: Final = (5, 6, 8, 10, 12, 16, 20, 24)
 VARIATIONS: Final = (0.03, 0.05, 0.15, 0.4)
 CHANGES: Final[Mapping[str, float]] = {"+10 %": 1.1, "+25 %": 1.25, "2x": 2.0}
 SHARES: Final = (1.0, 0.9, 0.7)
+FIGURE: Final = "pendingSeconds.p95"
+NODES: Final = "nodes.max"
+ENOUGH: Final = 40
 OTHERS: Final = 21
 """Figures beside the one that changes."""
-REPORTED: Final = frozenset({EffectVerdict.BETTER, EffectVerdict.WORSE, EffectVerdict.DIFFERS})
 PUBLISHED: Final[Mapping[int, int]] = {3: 45, 10: 64, 20: 95}
 """Of karpenter#2997: runs of each, and how many of 100 doublings are seen at a CV of 40 to 60 %."""
 
-Values = Mapping[str, Sequence[float]]
+
+class Cell:
+    """How often a change is reported. Where the first comparisons all agree, they are enough."""
+
+    def __init__(self) -> None:
+        self._found = self._of = 0
+
+    def add(self, a: Values, b: Values, *, first: str = "") -> None:
+        if self._of == ENOUGH and self._found in (0, ENOUGH):
+            return
+        self._of += 1
+        self._found += not {FIGURE, NODES}.isdisjoint(reported(a, b, [first]))
+
+    @property
+    def share(self) -> float:
+        return self._found / self._of
 
 
-def noise(random: Random, count: int) -> list[float]:
-    """Standard normal."""
-    return [random.gauss(0, 1) for _ in range(count)]
-
-
-def lognormal(standard: Sequence[float], variation: float, times: float = 1.0) -> list[float]:
-    """Values with this coefficient of variation."""
-    sigma = math.sqrt(math.log(1 + variation**2))
-    return [times * math.exp(sigma * each) for each in standard]
-
-
-def reported(a: Values, b: Values, first: Sequence[str] = ()) -> set[str]:
-    """The figures in which a difference is reported; `first` are those of a --fail-if."""
-    better = dict.fromkeys(a, True)
-    effects = compare_figures(a, b, lower_is_better=better, first=first)
-    return {each.figure for each in effects if each.verdict in REPORTED}
-
-
-def waits(pairs: int, cases: Sequence[tuple[float, float]], times: int) -> list[list[float]]:
+def waits(pairs: int, cases: Sequence[tuple[float, float]], times: int) -> list[list[Cell]]:
     """The power by case of CV and change: of the only figure, a named one, an unnamed one."""
-    random, counts = Random(pairs), [[0, 0, 0] for _ in cases]
+    random, found = Random(pairs), [[Cell() for _ in range(3)] for _ in cases]
     for _ in range(times):
         others = _others(random, pairs)
         draws = noise(random, pairs), noise(random, pairs)
-        for count, (variation, change) in zip(counts, cases, strict=True):
-            a = {"f": lognormal(draws[0], variation)}
-            b = {"f": lognormal(draws[1], variation, change)}
-            count[0] += "f" in reported(a, b)
-            count[1] += "f" in reported(a | others[0], b | others[1], first=["f"])
-            count[2] += "f" in reported(a | others[0], b | others[1])
-    return [[each / times for each in count] for count in counts]
+        for cells, (variation, change) in zip(found, cases, strict=True):
+            a = {FIGURE: lognormal(draws[0], variation)}
+            b = {FIGURE: lognormal(draws[1], variation, change)}
+            cells[0].add(a, b)
+            cells[1].add(a | others[0], b | others[1], first=FIGURE)
+            cells[2].add(a | others[0], b | others[1])
+    return found
 
 
-def nodes(pairs: int, times: int) -> list[list[float]]:
-    """The power by share of B's runs with 11 nodes, 10 being usual: alone, named, unnamed, and
-    unnamed where a --fail-if names another figure."""
-    random, counts = Random(pairs), [[0] * 4 for _ in SHARES]
+def counts(pairs: int, times: int) -> list[list[Cell]]:
+    """The power by share of B's runs with 11 nodes, 10 being usual: of the only figure, a named
+    one, an unnamed one, and an unnamed one where another is named."""
+    random, found = Random(pairs), [[Cell() for _ in range(4)] for _ in SHARES]
     for _ in range(times):
         others = _others(random, pairs)
         draws = [random.random() for _ in range(pairs)]
-        for count, share in zip(counts, SHARES, strict=True):
-            a = {"nodes.max": [10.0] * pairs}
-            b = {"nodes.max": [11.0 if draw < share else 10.0 for draw in draws]}
-            count[0] += "nodes.max" in reported(a, b)
-            for place, first in enumerate((["nodes.max"], [], ["0"]), 1):
-                both = a | others[0], b | others[1]
-                count[place] += "nodes.max" in reported(*both, first=first)
-    return [[each / times for each in count] for count in counts]
+        for cells, share in zip(found, SHARES, strict=True):
+            a = {NODES: [10.0] * pairs}
+            b = {NODES: [11.0 if draw < share else 10.0 for draw in draws]}
+            cells[0].add(a, b)
+            for cell, first in zip(cells[1:], (NODES, "", "0"), strict=True):
+                cell.add(a | others[0], b | others[1], first=first)
+    return found
+
+
+def alarms(pairs: int, times: int) -> list[float]:
+    """Of A with A: in how many comparisons a difference is reported in any figure, without and
+    with a --fail-if; and how many intervals contain the change, of a tenth, of a count and of a
+    wait."""
+    random, found = Random(pairs), [0] * 4
+    for _ in range(times):
+        a, b = (
+            waiting | decisions
+            for waiting, decisions in zip(
+                _others(random, pairs), _decisions(random, pairs), strict=True
+            )
+        )
+        found[0] += bool(reported(a, b))
+        found[1] += bool(reported(a, b, first=["0"]))
+        count = {"f": [11.0 if random.random() < 0.9 else 10.0 for _ in range(pairs)]}
+        for place, (low, high, true) in enumerate(
+            (
+                (*_interval({"f": [10.0] * pairs}, count), 1.1**0.9 - 1),
+                (*_interval({"f": a["0"]}, {"f": [1.1 * each for each in b["0"]]}), 0.1),
+            ),
+            2,
+        ):
+            found[place] += low <= true <= high
+    return [each / times for each in found]
+
+
+def _interval(a: Values, b: Values) -> tuple[float, float]:
+    (effect,) = compared(a, b)
+    assert effect.low is not None and effect.high is not None
+    return effect.low, effect.high
 
 
 def _others(random: Random, pairs: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
@@ -92,65 +122,77 @@ def _others(random: Random, pairs: int) -> tuple[dict[str, list[float]], dict[st
     return a, b
 
 
-def tables(*, quick: bool) -> Iterator[str]:
-    yield from _table_of_waits(20 if quick else 400, PAIRS[::3] if quick else PAIRS)
-    yield from _table_of_nodes(20 if quick else 400, PAIRS[::3] if quick else PAIRS)
-    yield from _table_beside_published(100 if quick else 2_000)
+def _decisions(random: Random, pairs: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Counts that one in twenty, in five and in two runs have one more of, by chance."""
+    chances = {"nodes.final": 0.05, "churn.created": 0.2, "evictions": 0.5}
+    a, b = (
+        {
+            name: [10.0 + (random.random() < of) for _ in range(pairs)]
+            for name, of in chances.items()
+        }
+        for _ in "ab"
+    )
+    return a, b
+
+
+def tables(times: int, pairs: Sequence[int] = PAIRS) -> Iterator[str]:
+    # The same figures are turned round beside each planted change.
+    turned = lru_cache(maxsize=4 * OTHERS)(turning._turned)
+    with mock.patch.object(turning, "_turned", turned):
+        yield from _table_of_waits(times, pairs)
+        yield from _table_of_counts(times, pairs)
+    yield from _table_of_alarms(3 * times, pairs)
+    yield from _table_beside_published(10 * times)
+    yield from rules.table(20 * times)
+    yield from matched.table(2 * times)
 
 
 def _table_of_waits(times: int, pairs: Sequence[int]) -> Iterator[str]:
     cases = [(variation, change) for variation in VARIATIONS for change in CHANGES.values()]
     found = {each: waits(each, cases, times) for each in pairs}
-    names = [f"{variation:.0%} | {change}".replace("%", " %", 1)
-             for variation in VARIATIONS for change in CHANGES]  # fmt: skip
-    yield from _head("CV", "change", *(f"{each} pairs" for each in pairs))
-    for row, name in enumerate(names):
-        yield _row(name, (_shares(found[each][row]) for each in pairs))
+    names = [f"{100 * cv:.0f} % | {change}" for cv in VARIATIONS for change in CHANGES]
+    yield head("CV", "change", *(f"{each} pairs" for each in pairs))
+    for place, name in enumerate(names):
+        yield row(name, [percent(*(cell.share for cell in found[each][place])) for each in pairs])
 
 
-def _table_of_nodes(times: int, pairs: Sequence[int]) -> Iterator[str]:
-    found = {each: nodes(each, times) for each in pairs}
-    yield from _head("11 nodes in", *(f"{each} pairs" for each in pairs))
-    for row, share in enumerate(SHARES):
+def _table_of_counts(times: int, pairs: Sequence[int]) -> Iterator[str]:
+    found = {each: counts(each, times) for each in pairs}
+    yield head("11 nodes in", *(f"{each} pairs" for each in pairs))
+    for place, share in enumerate(SHARES):
         name = f"{100 * share:.0f} % of B's runs"
-        yield _row(name, (_shares(found[each][row]) for each in pairs))
+        yield row(name, [percent(*(cell.share for cell in found[each][place])) for each in pairs])
+
+
+def _table_of_alarms(times: int, pairs: Sequence[int]) -> Iterator[str]:
+    found = [alarms(each, times) for each in pairs]
+    yield head("", *(f"{each} pairs" for each in pairs))
+    names = ("alarms, nothing named", "alarms, one figure named", "intervals, a count",
+             "intervals, a wait")  # fmt: skip
+    for name, shares in zip(names, zip(*found, strict=True), strict=True):
+        yield row(name, [percent(share, digits=1) for share in shares])
 
 
 def _table_beside_published(times: int) -> Iterator[str]:
     """A doubling of the only figure."""
-    yield from _head("runs of each", "published", "CV 40 %", "CV 50 %", "CV 60 %")
+    yield head("runs of each", "published", "CV 40 %", "CV 50 %", "CV 60 %")
     for pairs, published in PUBLISHED.items():
-        random, counts = Random(pairs), [0, 0, 0]
+        random, found = Random(pairs), [0, 0, 0]
         for _ in range(times):
             a, b = noise(random, pairs), noise(random, pairs)
             for place, variation in enumerate((0.4, 0.5, 0.6)):
                 arms = [{"f": lognormal(a, variation)}, {"f": lognormal(b, variation, 2)}]
-                counts[place] += "f" in reported(*arms)
-        yield _row(str(pairs), [str(published), *(_shares([each / times]) for each in counts)])
-
-
-def _shares(shares: Sequence[float]) -> str:
-    return " / ".join(f"{100 * share:.0f}" for share in shares)
-
-
-def _head(*columns: str) -> Iterator[str]:
-    yield f"\n| {' | '.join(columns)} |"
-    yield f"|---|{'---:|' * (len(columns) - 1)}"
-
-
-def _row(name: str, cells: Iterator[str] | Sequence[str]) -> str:
-    return f"| {name} | " + " | ".join(cells) + " |"
+                found[place] += "f" in reported(*arms)
+        yield row(str(pairs), [str(published), *(percent(each / times) for each in found)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hack.power", description=__doc__)
+    parser.add_argument("--times", type=int, default=200, help="comparisons in each cell")
     parser.add_argument("--quick", action="store_true", help="few comparisons, for tests")
     options = parser.parse_args(arguments)
-    # The same figures are turned round beside each planted change.
-    turned = lru_cache(maxsize=4 * OTHERS)(statistics._turned)
-    with mock.patch.object(statistics, "_turned", turned):
-        for line in tables(quick=options.quick):
-            print(line, flush=True)
+    for line in tables(5, PAIRS[::3]) if options.quick else tables(options.times):
+        print(line, flush=True)
     return 0
 
 
