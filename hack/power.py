@@ -54,14 +54,14 @@ def waits(pairs: int, cases: Sequence[tuple[float, float]], times: int) -> list[
     """The power by case of CV and change: of the only figure, a named one, an unnamed one."""
     random, found = Random(pairs), [[Cell() for _ in range(3)] for _ in cases]
     for _ in range(times):
-        others = _others(random, pairs)
+        beside = others(random, pairs)
         draws = noise(random, pairs), noise(random, pairs)
         for cells, (variation, change) in zip(found, cases, strict=True):
             a = {FIGURE: lognormal(draws[0], variation)}
             b = {FIGURE: lognormal(draws[1], variation, change)}
             cells[0].add(a, b)
-            cells[1].add(a | others[0], b | others[1], first=FIGURE)
-            cells[2].add(a | others[0], b | others[1])
+            cells[1].add(a | beside[0], b | beside[1], first=FIGURE)
+            cells[2].add(a | beside[0], b | beside[1])
     return found
 
 
@@ -70,14 +70,14 @@ def counts(pairs: int, times: int) -> list[list[Cell]]:
     one, an unnamed one, and an unnamed one where another is named."""
     random, found = Random(pairs), [[Cell() for _ in range(4)] for _ in SHARES]
     for _ in range(times):
-        others = _others(random, pairs)
+        beside = others(random, pairs)
         draws = [random.random() for _ in range(pairs)]
         for cells, share in zip(found, SHARES, strict=True):
             a = {NODES: [10.0] * pairs}
             b = {NODES: [11.0 if draw < share else 10.0 for draw in draws]}
             cells[0].add(a, b)
             for cell, first in zip(cells[1:], (NODES, "", "0"), strict=True):
-                cell.add(a | others[0], b | others[1], first=first)
+                cell.add(a | beside[0], b | beside[1], first=first)
     return found
 
 
@@ -90,7 +90,7 @@ def alarms(pairs: int, times: int) -> list[float]:
         a, b = (
             waiting | decisions
             for waiting, decisions in zip(
-                _others(random, pairs), _decisions(random, pairs), strict=True
+                others(random, pairs), _decisions(random, pairs), strict=True
             )
         )
         found[0] += bool(reported(a, b))
@@ -113,7 +113,7 @@ def _interval(a: Values, b: Values) -> tuple[float, float]:
     return effect.low, effect.high
 
 
-def _others(random: Random, pairs: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+def others(random: Random, pairs: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Figures that do not change. How much they vary is nothing to the test."""
     a, b = (
         {str(number): lognormal(noise(random, pairs), 0.15) for number in range(OTHERS)}

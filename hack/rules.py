@@ -12,10 +12,9 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from kwok_operator.core.comparison.fisher import FailedRuns
-
 from hack.simulated import compared, head, lognormal, noise, percent, reported, row
 from kwok_operator.core.comparison.failing import FailCondition, FailWay, bound_of, judged
+from kwok_operator.core.comparison.fisher import FailedRuns
 from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan
 from kwok_operator.core.comparison.statistics import (
     EffectVerdict,

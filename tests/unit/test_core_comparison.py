@@ -37,6 +37,7 @@ RUNS = 8
 NINE = (
     "pendingSeconds.p50",
     "pendingSeconds.p95",
+    "pendingSeconds.mean",
     "pendingSeconds.max",
     "startSeconds.p95",
     "nodes.max",

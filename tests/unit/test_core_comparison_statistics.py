@@ -222,6 +222,18 @@ def test_five_runs_that_lie_apart_are_told_of_one_figure_but_not_of_one_among_ma
     assert found[0].reason == "2 more pairs are needed"
 
 
+def test_of_few_pairs_the_named_figure_comes_first() -> None:
+    """Of 5 pairs one figure can be reported: the one that was named before the first run."""
+    a = {"f": STEADY[:5]} | {str(n): STEADY[n : n + 5] for n in range(3, 6)}
+    b = {name: [1.3 * value for value in values[1:] + values[:1]] for name, values in a.items()}
+    found = compare_figures(a, b, lower_is_better=dict.fromkeys(a, True), first=["f"])
+    assert [each.verdict for each in found] == [
+        EffectVerdict.WORSE,
+        *[EffectVerdict.UNDECIDED] * 3,
+    ]
+    assert found[0].smallest is not None
+
+
 @pytest.mark.parametrize(
     ("a", "b"), [([1.0], [2.0]), ([1.0, None, 3.0], [1.0, 2.0, None]), ([1.0, 2.0], [])]
 )

@@ -41,6 +41,15 @@ _LOW: Final = (
     "restarts",
     "disruptions.",
 )
+_DECISIONS: Final = (
+    "nodes.total",
+    "nodes.max",
+    "nodes.final",
+    "churn.",
+    "evictions",
+    "preemptions",
+    "disruptions.",
+)
 _UNKNOWN: Final = (
     EffectVerdict.NOT_COMPARABLE,
     EffectVerdict.INCOMPLETE,
@@ -54,6 +63,11 @@ def lower_is_better(figure: str) -> bool | None:
     if figure.startswith(_LOW):
         return True
     return False if figure.startswith(_HIGH) else None
+
+
+def counts_decisions(figure: str) -> bool:
+    """Whether it counts what was decided, which hardly varies where nothing has changed."""
+    return figure.startswith(_DECISIONS)
 
 
 class FailWay(StrEnum):

@@ -14,6 +14,7 @@ from kwok_operator.core.comparison.failing import (
     FailAnswer,
     FailOutcome,
     bound_of,
+    counts_decisions,
     judged,
     lower_is_better,
 )
@@ -229,6 +230,7 @@ def _compared(
         {name: values for name, values in b.items() if name in names},
         lower_is_better={name: lower_is_better(name) for name in names},
         first={each.figure for each in plan.fail_if},
+        decided={name for name in names if counts_decisions(name)},
     )
 
 

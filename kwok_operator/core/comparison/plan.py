@@ -26,6 +26,7 @@ _MOST_RUNS: Final = 1_000
 USUAL: Final = (
     "pendingSeconds.p50",
     "pendingSeconds.p95",
+    "pendingSeconds.mean",
     "pendingSeconds.max",
     "nodes.max",
     "nodeHours",

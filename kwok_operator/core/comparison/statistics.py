@@ -13,8 +13,8 @@ order of the two is as likely. The simulations are in docs/decisions/024.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist, fmean
 from typing import Final
@@ -93,35 +93,43 @@ def compare_figures(
     *,
     lower_is_better: Mapping[str, bool | None],
     first: Collection[str] = (),
+    decided: Collection[str] = (),
 ) -> list[Effect]:
     """The effect on each figure, in the order of `a`; such as only `b` has are last.
 
     Value i of `a` and of `b` are a pair; None where a run has no such figure. Of the figures in
-    `first` smaller changes are reported, and of the others only somewhat larger ones.
+    `first` the smallest changes are reported, then of those in `decided`, which count decisions,
+    and of the others only somewhat larger ones.
     """
     pairs = {name: turning.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
     # A figure that is equal in every pair can't raise an alarm.
     moving = {name: found for name, found in pairs.items()
               if isinstance(found, Paired) and any(found.moves)}  # fmt: skip
     family = _Family(
-        figures=max(1, len({found.moves for found in moving.values()})),
+        figures=_ways_to_move(moving.values()),
+        first=_ways_to_move(found for name, found in moving.items() if name in first),
         named=len(pairs),
         played=max((len(values) for values in (*a.values(), *b.values())), default=0),
         turned=any(len(found.moves) >= TURNED_FROM for found in moving.values()),
     )
-    reach = turning.reaches(moving, first=first)
+    reach = turning.reaches(moving, first=first, decided=decided)
     return [
         _effect(
             name,
             found,
             reach=reach.get(name, Reach(0.0, 0.0)),
-            family=family,
+            family=family.of_first if name in first and not family.turned else family,
             lower_is_better=lower_is_better.get(name),
         )
         if isinstance(found, Paired)
         else Effect(name, reason=found)
         for name, found in pairs.items()
     ]
+
+
+def _ways_to_move(moving: Iterable[Paired]) -> int:
+    """How many figures there are, in effect: such as move in the same way are one."""
+    return max(1, len({found.moves for found in moving}))
 
 
 def against_bounds(
@@ -140,12 +148,19 @@ class _Family:
 
     figures: int
     """That move, each its own way."""
+    first: int
+    """Of these, those that were named first."""
     named: int
     """All."""
     played: int
     """Pairs, with or without values."""
     turned: bool
     """Whether any has pairs enough for that."""
+
+    @property
+    def of_first(self) -> "_Family":
+        """Of 5 to 7 pairs those that were named first share the false alarms without the others."""
+        return replace(self, figures=self.first, named=self.first)
 
     def needs(self, pairs: int) -> int:
         """How many more pairs a figure needs for any verdict."""

@@ -33,8 +33,11 @@ _COLUMNS: Final = (
     *(column for n in range(1 << _BITS) if (column := n * 1237 % (1 << _BITS)).bit_count() > 1),
 )
 """Of each pair: the bits of a way that turn it round. The first stays as it is."""
+_DECIDED: Final = 0.95
+"""What the moves of counts of decisions count, beside those of figures that were named first. Most
+of them are equal in most pairs, so they seldom reach far by chance, and cost others little."""
 _LIGHTER: Final = 0.9
-"""What the moves of other figures count, beside those that were asked about first."""
+"""What the moves of all others count."""
 _LARGEST: Final = 1e100
 """Of values that are compared: their squares are finite."""
 
@@ -113,11 +116,15 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str
     )
 
 
-def reaches(moving: Mapping[str, Paired], *, first: Collection[str]) -> dict[str, Reach]:
+def reaches(
+    moving: Mapping[str, Paired], *, first: Collection[str], decided: Collection[str]
+) -> dict[str, Reach]:
     """Of each figure that has pairs enough to be turned round."""
     large = {name: each for name, each in moving.items() if len(each.moves) >= TURNED_FROM}
     total = 1 + max((each.places[-1] for each in large.values()), default=0)
-    counts = {name: 1.0 if name in first else _LIGHTER for name in large}
+    counts = {
+        name: 1.0 if name in first else _DECIDED if name in decided else _LIGHTER for name in large
+    }
     ways = {
         name: [*map(abs, _turned(each.moves, each.places, total, counts[name]))]
         for name, each in large.items()
@@ -170,15 +177,15 @@ def _beside(found: Paired, bound: Bound) -> list[float]:
 def _step_by_step(ways: Mapping[_Key, Sequence[float]]) -> dict[_Key, float]:
     """How far each has to reach: the farthest against all, the next against all but that, ..."""
     most = [-math.inf] * len(next(iter(ways.values()), ()))
-    needed: dict[_Key, float] = {}
+    rarest = int(BY_TURNING * len(most))
+    of_so_many: dict[_Key, list[float]] = {}
     for name in sorted(ways, key=lambda each: ways[each][0]):
-        most = [*map(max, most, ways[name])]
-        rarest = int(BY_TURNING * len(most))
-        needed[name] = sorted(most[1:])[-rarest] if rarest else math.inf
+        of_so_many[name] = most = [*map(max, most, ways[name])]
     bars: dict[_Key, float] = {}
     bar, reached = math.inf, True
-    for name in reversed(needed):
-        bar = needed[name] if reached else bar
+    for name in reversed(of_so_many):
+        if reached and rarest:
+            bar = sorted(of_so_many[name][1:])[-rarest]
         bars[name] = bar
         reached = reached and Reach(ways[name][0], bar).enough
     return bars

@@ -1,0 +1,42 @@
+"""What comparisons can show, by simulation:
+
+- the tables of `python -m hack.power` are the same at each call
+- counts of decisions come before waits, and figures that were named before both
+- of A with A at most 1 of 100 comparisons reports a difference, whichever comes first
+"""
+
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from hack import power, rules
+from hack.simulated import reported
+
+
+def test_the_same_numbers_come_again() -> None:
+    assert [*power.tables(1, (8,))] == [*power.tables(1, (8,))]
+
+
+def test_a_count_of_decisions_is_reported_beside_a_named_wait() -> None:
+    """In 8 of 8 pairs there are 11 nodes, not 10. A named wait hid that in one of eight comparisons
+    where both counts and waits came second."""
+    random, found = Random(8), []
+    for _ in range(80):
+        a, b = power.others(random, 8)
+        both = a | {power.NODES: [10.0] * 8}, b | {power.NODES: [11.0] * 8}
+        found.append(power.NODES in reported(*both, ["0"]))
+    assert fmean(found) >= 0.95
+
+
+@pytest.mark.parametrize("pairs", [5, 8])
+def test_a_with_a_raises_no_alarm_whichever_figure_comes_first(pairs: int) -> None:
+    without, named, *_ = power.alarms(pairs, 300)
+    # Of 300 at 1 in 100 more than 9 come by chance less than 1 time in 1000.
+    assert without <= 9 / 300 and named <= 9 / 300
+
+
+@pytest.mark.parametrize("change", [1.08, 1.095])
+def test_a_change_below_the_bound_fails_no_job(change: float) -> None:
+    before, now = rules.condition(200, change)
+    assert before > 0.1 and now <= 7 / 200
