@@ -181,8 +181,8 @@ def _table_beside_published(times: int) -> Iterator[str]:
         for _ in range(times):
             a, b = noise(random, pairs), noise(random, pairs)
             for place, variation in enumerate((0.4, 0.5, 0.6)):
-                arms = [{"f": lognormal(a, variation)}, {"f": lognormal(b, variation, 2)}]
-                found[place] += "f" in reported(*arms)
+                both = {"f": lognormal(a, variation)}, {"f": lognormal(b, variation, 2)}
+                found[place] += "f" in reported(*both)
         yield row(str(pairs), [str(published), *(percent(each / times) for each in found)])
 
 
