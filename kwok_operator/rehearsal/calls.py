@@ -8,9 +8,8 @@ from typing import Final
 
 from kwok_operator.core.rehearsal.recording import CallLine, RecordedLine
 from kwok_operator.core.untyped import as_map
+from kwok_operator.rehearsal.following import FollowedFile
 
-_MOST_BYTES: Final = 1 << 20
-"""Read at once."""
 _MOST_TEXT: Final = 1_000
 
 
@@ -27,17 +26,12 @@ class ShimCalls:
         self._folder = folder
         self._write = write
         self._now = now
-        self._read: dict[Path, int] = {}
+        self._files: dict[Path, FollowedFile] = {}
 
     def look(self) -> None:
         """Writes what has come since, of whole lines."""
         for path in sorted(self._folder.glob(f"*{self.SUFFIX}")):
-            offset = self._read.get(path, 0)
-            with path.open("rb") as file:
-                file.seek(offset)
-                text, newline, _ = file.read(_MOST_BYTES).rpartition(b"\n")
-            self._read[path] = offset + len(text) + len(newline)
-            for line in text.splitlines():
+            for line in self._files.setdefault(path, FollowedFile(path)).lines():
                 # Of a disk that was full for a while, a line may be half of one.
                 with suppress(ValueError, KeyError):
                     self._write(_line(line, t=self._now()))

@@ -72,6 +72,10 @@ class RunCourse:
             return self._over_at
         return round(time.monotonic() - self._began, 3)
 
+    @property
+    def is_on(self) -> bool:
+        return self._over_at is None
+
     def stop(self) -> None:
         """The run is over; what is written yet is of this moment."""
         self._over_at = self.now()

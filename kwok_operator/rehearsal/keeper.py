@@ -27,7 +27,7 @@ _DEATH_SIGNAL: Final = 1
 """prctl(2): what the program gets when we end, who would have ended it."""
 MOST_BYTES: Final = 64 << 20
 """Of output."""
-_BEGINNING: Final = 0.5
+BEGINNING: Final = 0.5
 """The share of it that is kept for good; behind it is the newest."""
 _TAIL_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.05
@@ -79,7 +79,7 @@ def _bound_output() -> None:
         size = os.fstat(1).st_size
         if size > MOST_BYTES:
             newest = os.pread(1, _TAIL_BYTES, max(size - _TAIL_BYTES, 0))
-            os.ftruncate(1, int(MOST_BYTES * _BEGINNING))
+            os.ftruncate(1, int(MOST_BYTES * BEGINNING))
             said = f"\n... what stood here is gone: a log has at most {MOST_BYTES:,} bytes ...\n"
             os.write(1, said.encode() + newest)
 

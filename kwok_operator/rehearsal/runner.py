@@ -36,6 +36,7 @@ from kwok_operator.rehearsal.beginning import until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.kubectl import CommandError
+from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import ProgramError
 from kwok_operator.rehearsal.progress import Show, Tell, in_lines
 from kwok_operator.rehearsal.recorder import RunRecorder
@@ -83,14 +84,18 @@ async def rehearse(
         with outputs.writing(logs):
             for old in logs.glob(f"*{ShimCalls.SUFFIX}"):
                 old.unlink()  # of a run before, in the same folder
+            warnings = ProgramWarnings(scenario, logs, tell=tell)
         path = folder / outputs.RECORDING
         run: Rehearsal | None = None
         left: KwokOperatorError | None = None
         with cancelled_by_signals():
             try:
-                async with stage(
-                    scenario, settings, logs=logs, find_program=find_program, tell=tell
-                ) as ready:
+                async with (
+                    warnings.shown(),
+                    stage(
+                        scenario, settings, logs=logs, find_program=find_program, tell=tell
+                    ) as ready,
+                ):
                     tell("applying what is there at the beginning")
                     await make_namespaces(ready, scenario)
                     await apply(ready, scenario.apply)
@@ -101,7 +106,7 @@ async def rehearse(
                             tell(f"starting {process.name}")
                             await ready.start(process)
                     shown = show or in_lines(tell)
-                    run = Rehearsal(ready, scenario, path, tell=tell, show=shown)
+                    run = Rehearsal(ready, scenario, path, warnings, tell=tell, show=shown)
                     await run.play()
                     tell("clearing up")
             except (asyncio.CancelledError, KwokOperatorError) as error:
@@ -119,7 +124,14 @@ class Rehearsal:
     """One run, from when the clock starts to the end of the recording."""
 
     def __init__(
-        self, stage: Stage, scenario: Scenario, path: Path, *, tell: Tell, show: Show
+        self,
+        stage: Stage,
+        scenario: Scenario,
+        path: Path,
+        warnings: ProgramWarnings,
+        *,
+        tell: Tell,
+        show: Show,
     ) -> None:
         self._stage = stage
         self._scenario = scenario
@@ -147,6 +159,7 @@ class Rehearsal:
             marked_only=stage.borrowed is not None,
         )
         self._calls = ShimCalls(stage.logs, write=self._course.write, now=self._course.now)
+        self._warnings = warnings
         self._answered = self._course.now()
         """When the cluster last gave an answer."""
         self._busy = 0
@@ -161,6 +174,7 @@ class Rehearsal:
         course = self._course
         reason, detail = "interrupted", ""
         try:
+            self._warnings.begin(course.write)
             with course.beginning():
                 await self._recorder.start()
             self._tell(f"rehearsing {self._scenario.name}")
@@ -168,6 +182,7 @@ class Rehearsal:
                 over = await self._until_it_is_over()
             # What is asked now takes its time, which is none of the run.
             await self._recorder.stop()
+            self._record_logs(last=True)
             course.stop()
             await self._ask_at_the_end()
             reason, detail = over
@@ -177,8 +192,9 @@ class Rehearsal:
             reason, detail = "died", one_line(_first(group), limit=1_000)
         finally:
             await self._recorder.stop()
-            with suppress(OSError):  # told already
-                self._calls.look()
+            if course.is_on:
+                with suppress(OSError):  # told already
+                    self._record_logs(last=True)
             course.write(EndLine(course.now(), reason, detail))
             course.close()
             self.ended = True
@@ -194,7 +210,7 @@ class Rehearsal:
                 tasks.create_task(self._watch_cluster()),
                 tasks.create_task(self._watch_components()),
                 tasks.create_task(self._ask_cluster()),
-                tasks.create_task(self._follow_calls()),
+                tasks.create_task(self._follow_logs()),
                 tasks.create_task(self._show_progress()),
             ]
             works = [self._arrive]
@@ -329,10 +345,14 @@ class Rehearsal:
             except ControlPlaneError as error:
                 raise _Died(str(error)) from error
 
-    async def _follow_calls(self) -> None:
+    async def _follow_logs(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            self._calls.look()
+            self._record_logs()
+
+    def _record_logs(self, *, last: bool = False) -> None:
+        self._calls.look()
+        self._warnings.record(self._course.write, t=self._course.now(), last=last)
 
     async def _ask_at_the_end(self) -> None:
         for number, expected in enumerate(self._scenario.expect):

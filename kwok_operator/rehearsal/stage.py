@@ -47,6 +47,7 @@ from kwok_operator.rehearsal.installing import (
     wait_for_crds,
 )
 from kwok_operator.rehearsal.kubectl import Kubectl
+from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.signals import to_its_end
@@ -54,6 +55,8 @@ from kwok_operator.signals import to_its_end
 _OPERATOR: Final = "kwok-operator"
 # -P: a signal.py beside the scenario is none of Python's.
 _OURS: Final = (sys.executable, "-P", "-m", "kwok_operator")
+_LOG_FLAGS: Final = ("--log-format=json",)
+"""So that warnings in it are recognised (logs.py)."""
 _READY_WITHIN: Final = 60.0
 _AUTOSCALER_WITHIN: Final = 120.0
 _TOKEN_FOR: Final = "168h"
@@ -90,7 +93,7 @@ class Stage:
 
     async def start(self, process: ScenarioProcess) -> None:
         """Starts a process of the scenario, and returns once it is ready. Raises ProgramError."""
-        program = Program(process.name, log=self.logs / f"{process.name}.log")
+        program = Program(process.name, log=self.logs / log_of(process.name))
         wanted, ready, within = process.ready, None, _READY_WITHIN
         if process.cluster_autoscaler is not None:
             address = _free_address()
@@ -149,14 +152,14 @@ class Stage:
     async def _autoscaler(self, name: str, wanted: ClusterAutoscaler, address: str) -> list[str]:
         """Starts a shim for it, and gives its command."""
         listen, health = _free_address(), _free_address()
-        flags = [f"--listen={listen}", f"--metrics-listen={health}"]
+        flags = [*_LOG_FLAGS, f"--listen={listen}", f"--metrics-listen={health}"]
         flags.append(f"--kubeconfig={self.kubeconfig}")
         flags.append(f"--calls-log={self.logs / name}{ShimCalls.SUFFIX}")
         if wanted.api_trouble is not None:
             trouble = self.logs / f"{name}.trouble.yaml"
             trouble.write_text(json.dumps(wanted.api_trouble), encoding="utf-8")
             flags.append(f"--api-trouble={trouble}")
-        shim = Program(f"the shim of {name}", log=self.logs / f"{name}.shim.log")
+        shim = Program(f"the shim of {name}", log=self.logs / log_of_shim(name))
         self._beside.setdefault(name, []).append(shim)
         await shim.start([*_OURS, "shim", *flags], env=self.environment, cwd=self.folder)
         await shim.wait_until_ready(answers(f"http://{health}/readyz"), within=_READY_WITHIN)
@@ -313,8 +316,8 @@ async def _operator(made: Stage, flags: Mapping[str, str]) -> Program:
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     address = _free_address()
     given = [f"--{name}={value}" for name, value in flags.items()]
-    command = [*_OURS, "run", f"--kubeconfig={path}", f"--listen={address}", *given]
-    operator = Program("the operator", log=made.logs / "operator.log")
+    command = [*_OURS, "run", *_LOG_FLAGS, f"--kubeconfig={path}", f"--listen={address}", *given]
+    operator = Program("the operator", log=made.logs / OPERATOR_LOG)
     await operator.start(command, env=made.environment, cwd=made.folder)
     try:
         await operator.wait_until_ready(answers(f"http://{address}/readyz"), within=_READY_WITHIN)

@@ -48,6 +48,11 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
     "parts field said",
     [
         ({"cluster": {"kubernetes": "1.20"}}, "cluster.kubernetes", "1.35, 1.36"),
+        (
+            {"cluster": {"flags": {"kwok-operator": {"log-format": "text"}}}},
+            "cluster.flags.kwok-operator.log-format",
+            "given by the rehearsal",
+        ),
         ({"cluster": {"flags": {"etcd": {"--v": 1}}}}, "cluster.flags.etcd.--v", "without dashes"),
         ({"apply": ["nowhere.yaml"]}, "apply[0]", "isn't there"),
         ({"processes": [CA, CA]}, "processes[1].name", "rename one"),

@@ -42,6 +42,7 @@ from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal import outputs, runner
 from kwok_operator.rehearsal.arriving import TRACE
 from kwok_operator.rehearsal.borrowed import borrow
+from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import Program, says
 from kwok_operator.rehearsal.recorder import (
     BUDGETS_PATH,
@@ -231,7 +232,10 @@ async def play(stage: Stage, **fields: Any) -> Judged:
     told = {"until": {"settledFor": "1s", "atMost": "20s"}, "expect": EXPECT, **fields}
     scenario = Scenario.model_validate({"name": "it", **told})
     path = stage.folder / outputs.RECORDING
-    await runner.Rehearsal(stage, scenario, path, tell=print, show=lambda now: None).play()
+    warnings = ProgramWarnings(scenario, path.parent, tell=print)
+    await runner.Rehearsal(
+        stage, scenario, path, warnings, tell=print, show=lambda now: None
+    ).play()
     return outputs.judge(path)
 
 

@@ -34,6 +34,10 @@ GIVEN_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
     )
 )
 
+OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(("kubeconfig", "listen", "log-format"), "given by the rehearsal")
+)
+
 
 def autoscaler_flags(
     wanted: ClusterAutoscaler, *, cloud_config: str, kubeconfig: str, namespace: str, address: str

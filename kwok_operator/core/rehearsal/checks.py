@@ -13,7 +13,7 @@ from typing import Final
 from kwok_operator.core.groupcheck import FieldProblem
 from kwok_operator.core.rehearsal.applied import Known, look_at, pools_that_lack
 from kwok_operator.core.rehearsal.arrivals import last_arrival
-from kwok_operator.core.rehearsal.autoscaler import GIVEN_FLAGS
+from kwok_operator.core.rehearsal.autoscaler import GIVEN_FLAGS, OPERATOR_FLAGS
 from kwok_operator.core.rehearsal.figurechecks import figure_checks
 from kwok_operator.core.rehearsal.manifests import is_object_of
 from kwok_operator.core.rehearsal.problems import problem, unknown
@@ -24,7 +24,7 @@ from kwok_operator.core.rehearsal.waits import wait_checks
 from kwok_operator.core.words import shown
 from kwok_operator.core.yamltext import Path
 from kwok_operator.models.process import Starts
-from kwok_operator.models.scenario import Scenario
+from kwok_operator.models.scenario import Component, Scenario
 from kwok_operator.models.scenarioparts import MAX_PODS
 from kwok_operator.models.workload import ScenarioWorkload, WorkloadKind
 
@@ -85,7 +85,8 @@ def _cluster(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]
         path = ("cluster", "kubernetes")
         yield unknown(path, "version that is known", known, value=cluster.kubernetes)
     for component, flags in cluster.flags.items():
-        yield from _flags(("cluster", "flags", component.value), flags, {})
+        given = OPERATOR_FLAGS if component is Component.OPERATOR else {}
+        yield from _flags(("cluster", "flags", component.value), flags, given)
 
 
 def _flags(

@@ -9,10 +9,16 @@ from typing import Final
 from kwok_operator.core.markdown import plain, table
 from kwok_operator.core.rehearsal.figures import FIGURES, in_words
 from kwok_operator.core.rehearsal.page import GLANCE
-from kwok_operator.core.rehearsal.verdict import Judged, incomplete_in_words
+from kwok_operator.core.rehearsal.verdict import (
+    Judged,
+    incomplete_in_words,
+    verdict_in_words,
+    warnings_in_words,
+)
 
 _MOST_EXPECTATIONS: Final = 100
 _CELL: Final = 200
+_LONG: Final = 3_000
 
 
 def in_markdown(judged: Judged) -> str:
@@ -23,8 +29,7 @@ def _lines(judged: Judged) -> Iterator[str]:
     held = sum(each.held for each in judged.outcomes)
     told = [f"{held} of {len(judged.outcomes)} expectations held", f"{judged.t:g} s"]
     told += [f"{what} {version}" for what, version in judged.header.versions.items()]
-    verdict = "passed" if judged.passed else "failed"
-    yield f"### {_text(judged.header.scenario or 'rehearsal')}: {verdict}"
+    yield f"### {_text(judged.header.scenario or 'rehearsal')}: {verdict_in_words(judged)}"
     yield from ("", " · ".join(_text(each) for each in told), "")
     if judged.broken_off:
         yield from (f"**{_text(judged.broken_off)}**", "")
@@ -37,6 +42,11 @@ def _lines(judged: Judged) -> Iterator[str]:
     if more := len(judged.outcomes) - len(shown):
         yield from ("", f"and {more:,} more")
     yield ""
+    warned = [
+        (_text(program), plain(text, limit=_LONG)) for program, text in warnings_in_words(judged)
+    ]
+    if warned:
+        yield from (*table(("Warning of", ""), warned), "")
     for names, sentence in incomplete_in_words(judged.incomplete):
         yield from (f"**Incomplete: {_text(f'{names}: {sentence}')}**", "")
     figures = {name: judged.figures.get(name) for name in GLANCE}

@@ -108,7 +108,7 @@ class ClusterLedger:
             case EventLine():
                 for tally in self.tallies(Place(namespace=_namespace(line.about))):
                     tally.counts["events"] += line.count
-            case WarningLine():
+            case WarningLine() if not line.before:
                 for tally in self.tallies(Place(program=line.program)):
                     tally.counts["warnings"] += line.count
             case GroupLine():

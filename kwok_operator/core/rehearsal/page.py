@@ -14,10 +14,17 @@ from kwok_operator.core.rehearsal.figures import FIGURES, in_words
 from kwok_operator.core.rehearsal.pageparts import beginning, section, table, text, together
 from kwok_operator.core.rehearsal.plots import PlotLine, TimePlot, draw, in_time
 from kwok_operator.core.rehearsal.story import WRITES, CallsOfAKind, Sample
-from kwok_operator.core.rehearsal.verdict import Judged, held_in_words, incomplete_in_words
+from kwok_operator.core.rehearsal.verdict import (
+    Judged,
+    held_in_words,
+    incomplete_in_words,
+    verdict_in_words,
+    warnings_in_words,
+)
 
 MOST_BYTES: Final = 480_000
 MOST_ROWS: Final = 60
+_LONG: Final = 3_000
 _MOST_EXPECTATIONS: Final = 100
 _MOST_GROUPS_DRAWN: Final = 6
 _MOST_REASONS: Final = 10
@@ -52,11 +59,12 @@ def page(judged: Judged) -> str:
     name = header.scenario or "rehearsal"
     verdict = "passed" if judged.passed else "failed"
     first = [
-        beginning(f"{name}: {verdict}"),
-        f'<header class="{verdict}"><h1>{text(name)} <b>{verdict}</b></h1>',
+        beginning(f"{name}: {verdict_in_words(judged)}"),
+        f'<header class="{verdict}"><h1>{text(name)} <b>{text(verdict_in_words(judged))}</b></h1>',
         f"<p>{text(header.teaches)}</p>" if header.teaches else "",
         f"<p>{_run_in_words(judged)}</p></header><main>",
         *section("Verdict", _expectations(judged)),
+        *section("Warnings", _warnings(judged)),
         *section("At a glance", _glance(judged)),
         *section("Over time", _plots(judged)),
     ]
@@ -108,6 +116,11 @@ def _expectations(judged: Judged) -> Iterator[str]:
         yield from table(("", "Expected", "Found"), rows, more=more)
     else:
         yield "<p>Nothing was expected.</p>"
+
+
+def _warnings(judged: Judged) -> Iterator[str]:
+    rows = [(text(who), text(what, limit=_LONG)) for who, what in warnings_in_words(judged)]
+    yield from table(("Of", "When, how often, and what it logged"), rows, ends_long=True)
 
 
 def _glance(judged: Judged) -> Iterator[str]:

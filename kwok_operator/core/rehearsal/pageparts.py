@@ -53,5 +53,5 @@ def together(text: str) -> str:
     return text.replace(" ", "&nbsp;")
 
 
-def text(text: str) -> str:
-    return escape(one_line(text, limit=_CELL))
+def text(text: str, *, limit: int = _CELL) -> str:
+    return escape(one_line(text, limit=limit))

@@ -349,7 +349,8 @@ def _mark(fields: _Fields, t: float) -> MarkLine:
 def _warning(fields: _Fields, t: float) -> WarningLine:
     part = fields.part("warning")
     count = part.count("count", otherwise=1)
-    return WarningLine(t, part.text("program"), part.text("message"), count)
+    told = part.text("program"), part.text("message")
+    return WarningLine(t, *told, count, before=part.flag("before"))
 
 
 def _wait(fields: _Fields, t: float) -> WaitLine:

@@ -167,6 +167,8 @@ class WarningLine:
     message: str = ""
     count: int = 1
     """How many times it was logged since the line before with this message."""
+    before: bool = False
+    """Whether that was before the run; no figure counts it then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,9 @@ def _told(line: RecordedLine | RecordingHeader) -> dict[str, Any]:
         case MarkLine():
             return _part_told(line, "mark", {})
         case WarningLine():
-            return _part_told(line, "warning", {})
+            told = {"program": line.program, "message": line.message, "count": line.count}
+            told |= {"before": True} if line.before else {}
+            return {"t": round(line.t, 3), "warning": told}
         case WaitLine():
             return _part_told(line, "wait", {})
         case EndLine():

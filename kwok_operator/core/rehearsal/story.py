@@ -9,12 +9,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
-from kwok_operator.core.rehearsal.recording import CallLine, EventLine, MarkLine, RecordedLine
+from kwok_operator.core.rehearsal.recording import (
+    CallLine,
+    EventLine,
+    MarkLine,
+    RecordedLine,
+    WarningLine,
+)
 
 MOST_SAMPLES: Final = 480
 MOST_MARKS: Final = 100
 MOST_CALLS: Final = 200
 MOST_KINDS_OF_EVENTS: Final = 200
+MOST_WARNINGS: Final = 200
 _FIRST_STEP: Final = 0.125
 _ONE_AFTER_ANOTHER: Final = 15.0
 """Seconds between two calls that still are one row."""
@@ -54,6 +61,18 @@ class EventsOfAKind:
 
 
 @dataclass(slots=True)
+class LoggedWarning:
+    """What a program has logged with one text, in the run or before it."""
+
+    program: str
+    message: str
+    before: bool
+    first: float
+    last: float
+    count: int = 0
+
+
+@dataclass(slots=True)
 class CallsOfAKind:
     """Calls of one method for one group with one answer, none of which is long after another."""
 
@@ -90,6 +109,8 @@ class Story:
     events: dict[tuple[str, str, str], EventsOfAKind] = field(default_factory=dict)
     """By component, reason and type."""
     more_events: int = 0
+    warnings: dict[tuple[str, str, bool], LoggedWarning] = field(default_factory=dict)
+    more_warnings: int = 0
     _step: float = _FIRST_STEP
     _latest: dict[tuple[str, str, str], CallsOfAKind] = field(default_factory=dict)
 
@@ -124,6 +145,8 @@ class Story:
                 self._call(line)
             case EventLine():
                 self._event(line)
+            case WarningLine():
+                self._warning(line)
 
     def _call(self, line: CallLine) -> None:
         key = (line.method, line.group, line.code)
@@ -147,6 +170,15 @@ class Story:
             self.events[key] = EventsOfAKind(line.t, line.t, line.count, line.message)
         else:
             self.more_events += line.count
+
+    def _warning(self, line: WarningLine) -> None:
+        key = (line.program, line.message, line.before)
+        if key not in self.warnings and len(self.warnings) == MOST_WARNINGS:
+            self.more_warnings += line.count
+            return
+        found = self.warnings.setdefault(key, LoggedWarning(*key, first=line.t, last=line.t))
+        found.last = line.t
+        found.count += line.count
 
     def _thin_out(self) -> None:
         self._step *= 2

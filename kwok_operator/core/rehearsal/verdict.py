@@ -7,6 +7,7 @@ it came to its end: one that was interrupted, died, or whose recording was cut o
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -17,8 +18,9 @@ from kwok_operator.core.rehearsal.figures import FIGURES, FigureReading, Tally, 
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
 from kwok_operator.core.rehearsal.podledger import SlowPod
 from kwok_operator.core.rehearsal.reading import RecordingReader
-from kwok_operator.core.rehearsal.recording import EndLine, RecordingHeader
-from kwok_operator.core.rehearsal.story import Story
+from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM, EndLine, RecordingHeader
+from kwok_operator.core.rehearsal.story import LoggedWarning, Story
+from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import one_line
 
 _BROKEN_OFF: Final = {
@@ -28,6 +30,8 @@ _BROKEN_OFF: Final = {
     "": "the recording ends in the middle of the run",
 }
 """Reasons for an end that nobody meant."""
+_MOST_WARNINGS: Final = 30
+"""That are shown; each may be long."""
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -60,6 +64,35 @@ class Judged:
     @property
     def passed(self) -> bool:
         return not self.broken_off and all(outcome.held for outcome in self.outcomes)
+
+    @property
+    def warnings(self) -> list[LoggedWarning]:
+        """Those in the run first."""
+        return sorted(self.story.warnings.values(), key=lambda each: (each.before, each.first))
+
+    @property
+    def but(self) -> str:
+        """What a run that has passed is said to have passed with; nothing where all is well.
+
+        Warnings that an expectation counts are its to judge, except those before the run.
+        """
+        if not self.passed:
+            return ""
+        judged = {
+            each.assertion.of.program
+            for each in self.outcomes
+            if each.assertion.figure == "warnings"
+        }
+        counts = Counter[tuple[str, bool]]()
+        for each in self.warnings:
+            if each.before or not judged & {"", each.program}:
+                counts[each.program, each.before] += each.count
+        told = [
+            f"{count:,} warning{'s' if count > 1 else ''} of {program_in_words(program)}"
+            f"{' before the run' if before else ''}"
+            for (program, before), count in counts.items()
+        ]
+        return f"but with {names_in_words(told)}" if told else ""
 
 
 def judged(recording: RecordingReader, *, name: str) -> Judged:
@@ -158,6 +191,9 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
         "workloads": judged.workloads,
         "incompleteOf": judged.incomplete_of,
         "events": _events(judged.story),
+        "but": judged.but or None,
+        "warnings": [asdict(each) for each in judged.warnings],
+        "moreWarnings": judged.story.more_warnings,
     }
 
 
@@ -174,10 +210,32 @@ def summary(judged: Judged) -> Iterator[str]:
         yield f"{'held  ' if outcome.held else 'FAILED'} {outcome.name}: {outcome.reason}"
     for names, sentence in incomplete_in_words(judged.incomplete):
         yield f"incomplete: {names}: {sentence}"
+    for program, text in warnings_in_words(judged):
+        yield f"warning of {program}, {text}"
     if judged.broken_off:
         yield f"FAILED {judged.broken_off}"
     what = held_in_words(judged.outcomes)
-    yield f"{'passed' if judged.passed else 'failed'}: {what}, {judged.t:g} s"
+    yield f"{verdict_in_words(judged)}: {what}, {judged.t:g} s"
+
+
+def verdict_in_words(judged: Judged) -> str:
+    but = f", {judged.but}" if judged.but else ""
+    return f"{'passed' if judged.passed else 'failed'}{but}"
+
+
+def warnings_in_words(judged: Judged) -> Iterator[tuple[str, str]]:
+    """The program of each, and when, how often and what it was, whole; all are in verdict.json."""
+    for each in judged.warnings[:_MOST_WARNINGS]:
+        when = "before the run" if each.before else f"at {each.first:.1f} s"
+        often = f", {each.count:,} times" if each.count > 1 else ""
+        yield program_in_words(each.program), f"{when}{often}: {each.message}"
+    more = sum(each.count for each in judged.warnings[_MOST_WARNINGS:])
+    if more := more + judged.story.more_warnings:
+        yield "all programs", f"{more:,} times: other texts; see verdict.json and their logs"
+
+
+def program_in_words(program: str) -> str:
+    return f"the {program}" if program in (OPERATOR, SHIM) else program
 
 
 def held_in_words(outcomes: Sequence[AssertionOutcome]) -> str:
@@ -204,11 +262,19 @@ def junit_xml(judged: Judged) -> str:
             f"<testsuites {counts} {time}>",
             f"<testsuite name={_attribute(suite)} {counts} {time}>",
             *cases,
+            *_warned(judged),
             "</testsuite>",
             "</testsuites>",
             "",
         ]
     )
+
+
+def _warned(judged: Judged) -> Iterator[str]:
+    lines = [f"warning of {program}, {text}" for program, text in warnings_in_words(judged)]
+    if lines:
+        text = escape(_NOT_IN_XML.sub("?", "\n".join(lines)))
+        yield f"<system-err>{text}</system-err>"
 
 
 def _case(suite: str, name: str, failure: str, t: float = 0.0) -> str:

@@ -1,0 +1,37 @@
+"""A file that a program appends to, read line by line as it grows."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.rehearsal.keeper import BEGINNING, MOST_BYTES
+
+_KEPT_BYTES: Final = int(MOST_BYTES * BEGINNING)
+_MOST_BYTES: Final = 1 << 20
+"""Read at once."""
+
+
+class FollowedFile:
+    """Begun anew, it is read from its beginning; cut in its middle (keeper.py), from its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def lines(self) -> list[bytes]:
+        """Whole lines that have come since, or the first of them. Raises OSError."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            if size < self._offset:
+                self._offset = 0 if size < _KEPT_BYTES else size
+            file.seek(self._offset)
+            chunk = file.read(_MOST_BYTES)
+        text, newline, _ = chunk.rpartition(b"\n")
+        if not newline and len(chunk) == _MOST_BYTES:
+            text = chunk  # no line is that long
+        self._offset += len(text) + len(newline)
+        return text.splitlines()

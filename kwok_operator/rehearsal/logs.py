@@ -1,0 +1,92 @@
+"""What the programs of a rehearsal log as warnings and errors, from their logs to the recording.
+
+    operator.log, NAME.shim.log (JSON), NAME.log of a clusterAutoscaler (klog)
+        --look--> WarningCounts --> the terminal, before the run; the recording, in it
+
+Logs of other programs have a form that isn't known. A warning has the time at which it is seen
+here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.core.rehearsal.logged import WarningCounts, warning_in_json, warning_in_klog
+from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM, RecordedLine
+from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.following import FollowedFile
+
+_LOOK_SECONDS: Final = 0.5
+OPERATOR_LOG: Final = f"{OPERATOR}.log"
+
+Read = Callable[[bytes], str]
+
+
+def log_of(process: str) -> str:
+    return f"{process}.log"
+
+
+def log_of_shim(process: str) -> str:
+    return f"{process}.{SHIM}.log"
+
+
+class ProgramWarnings:
+    """Of one rehearsal. `folder` is where the logs are; those of a run before go."""
+
+    def __init__(self, scenario: Scenario, folder: Path, *, tell: Callable[[str], None]) -> None:
+        logs: dict[str, tuple[str, Read]] = {OPERATOR_LOG: (OPERATOR, warning_in_json)}
+        for process in scenario.processes:
+            if process.cluster_autoscaler is not None:
+                logs[log_of(process.name)] = (process.name, warning_in_klog)
+                logs[log_of_shim(process.name)] = (SHIM, warning_in_json)
+        for name in logs:
+            (folder / name).unlink(missing_ok=True)
+        self._files = [
+            (FollowedFile(folder / name), program, read) for name, (program, read) in logs.items()
+        ]
+        self._counts = WarningCounts()
+        self._tell: Callable[[str], None] | None = tell
+
+    @asynccontextmanager
+    async def shown(self) -> AsyncIterator[None]:
+        """Until the run begins, each text goes to the terminal."""
+
+        async def show() -> None:
+            while self._tell is not None:
+                await asyncio.sleep(_LOOK_SECONDS)
+                self.look()
+
+        showing = asyncio.create_task(show())
+        try:
+            yield
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+            if self._tell is not None:
+                with suppress(OSError):
+                    self.look()
+
+    def look(self) -> None:
+        """Reads what has come since. Raises OSError."""
+        for file, program, read in self._files:
+            while lines := file.lines():
+                for text in filter(None, map(read, lines)):
+                    if self._counts.add(program, text) and self._tell is not None:
+                        self._tell(f"warning of {program}: {text}")
+
+    def begin(self, write: Callable[[RecordedLine], None]) -> None:
+        """The run begins: what was logged until now was before it."""
+        self.look()
+        self._tell = None
+        for line in self._counts.due(0.0, every=True, before=True):
+            write(line)
+
+    def record(
+        self, write: Callable[[RecordedLine], None], *, t: float, last: bool = False
+    ) -> None:
+        """Looks, and writes what is due, or all that there is if it is the last time."""
+        self.look()
+        for line in self._counts.due(t, every=last):
+            write(line)
