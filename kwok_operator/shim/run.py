@@ -134,7 +134,7 @@ def _trouble(settings: ShimSettings, store: Store, metrics: ShimMetrics) -> ApiT
     plan = settings.api_trouble
     if plan is None:
         return None
-    logger.warning(
+    logger.info(
         "trouble of the cloud's API is made up for groups with spec.cloud.apiTrouble: calls=%s",
         ",".join(dict.fromkeys(rule.name for rule in plan.rpcs)),
     )

@@ -186,6 +186,8 @@ def test_one_that_is_never_steady_is_refused_unless_it_begins_at_once(tmp_path: 
 
 
 def test_steps_are_done_and_what_does_not_hold_is_told(tmp_path: Path) -> None:
+    source = {"from": {"configMap": {"name": "nowhere"}}}
+    without_template = {**GROUP, "metadata": {"name": "lost"}, "spec": {"template": source}}
     path = scenario(
         tmp_path,
         processes=[
@@ -211,6 +213,7 @@ def test_steps_are_done_and_what_does_not_hold_is_told(tmp_path: Path) -> None:
                 "cordon": {"group": "a", "count": 2},
             },
             {"at": "1s", "run": {"command": ["false"], "mayFail": True}},
+            {"at": "1s", "apply": [{"object": without_template}]},
         ],
         expect=[
             {"figure": "pods.running", "of": {"workload": "web"}, "equals": 6},
@@ -219,12 +222,15 @@ def test_steps_are_done_and_what_does_not_hold_is_told(tmp_path: Path) -> None:
             {"figure": "nodes.total", "of": {"group": "a"}, "atMost": 4, "when": "always"},
             {"wait": "kng/a --for=jsonpath={.status.replicas}=9", "within": "1s"},
             {"event": {"reason": "NoSuchReason"}, "atLeast": 1},
+            {"figure": "warnings", "of": {"program": "operator"}, "equals": 0},
         ],
     )
     done = play(path, tmp_path / "out")
     assert done.returncode == 1, done.stdout + done.stderr
     found = verdict(tmp_path / "out")
-    assert [each["held"] for each in found["expectations"]] == [True, True, True] + [False] * 3
+    assert [each["held"] for each in found["expectations"]] == [True, True, True] + [False] * 4
+    assert any("group=lost" in warning["message"] for warning in found["warnings"])
+    assert "warning of the operator, at" in done.stdout
     assert found["end"]["reason"] == "settled"
     assert "node/a-" in (tmp_path / "out" / "logs" / "watcher.log").read_text()
     assert not is_there(cluster_of(done.stderr))

@@ -63,6 +63,7 @@ def test_warnings_in_json(line: str, said: str) -> None:
         ("F1124 16:40:38.123456 1 a.go:7] over", "a.go:7] over"),
         ("I1124 16:40:38.123456 1 a.go:7] W1124 done", ""),
         ("Warning: x", ""),
+        ("W1124 16:40:38.123456 1 a.go:7] AcceptableRanges have not been populated yet. Skip", ""),
     ],
 )
 def test_warnings_in_klog(line: str, said: str) -> None:

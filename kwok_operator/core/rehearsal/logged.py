@@ -22,6 +22,11 @@ _AGAIN_SECONDS: Final = 1.0
 _LEVELS: Final = frozenset({"warning", "error", "critical"})
 _KLOG: Final = re.compile(rb"[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (.+)")
 _MOST_TEXT: Final = 2_000
+_HARMLESS: Final = {
+    b"AcceptableRanges have not been populated yet": "cluster-autoscaler logs it in every run, as"
+    " its first loop has no target sizes yet",
+}
+"""Texts of cluster-autoscaler that mean no harm, and why; anything else counts."""
 
 
 def warning_in_json(line: bytes) -> str:
@@ -40,6 +45,8 @@ def warning_in_json(line: bytes) -> str:
 def warning_in_klog(line: bytes) -> str:
     """As Kubernetes' own programs log: `W1231 23:59:59.123456   12345 file.go:67] text`."""
     found = _KLOG.match(line)
+    if found and any(text in found[1] for text in _HARMLESS):
+        return ""
     return one_line(found[1].decode("utf-8", "replace"), limit=_MOST_TEXT) if found else ""
 
 
