@@ -32,6 +32,7 @@ from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.fence import FencedBody, WriteCheck, check
 from kwok_operator.kube.gathering import GATHER, gather
 from kwok_operator.kube.retry import call_with_retries
+from kwok_operator.kube.serverclock import ServerClock
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +94,7 @@ class KubeClient:
         self._clock = clock
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
-        self.date = ""
-        """The Date of the last answer: what the server's clock said."""
+        self.server_clock = ServerClock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -259,9 +259,9 @@ class KubeClient:
                     headers=headers,
                     limits=limits,
                 ) as response:
+                    self.server_clock.heard(response.headers.get("Date", ""))
                     answer = await response.read()
                     status = response.status
-                    self.date = response.headers.get("Date", "")
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 check(self._fence, method=method, path=path)
                 # aiohttp repeats the idempotent methods itself. PATCH isn't among them, but ours

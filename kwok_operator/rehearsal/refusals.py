@@ -108,7 +108,9 @@ async def check_clock(client: KubeClient) -> ClockOffset | None:
         received = time.time()
         with suppress(TypeError, ValueError):
             answers.append(
-                DatedAnswer(sent, parsedate_to_datetime(client.date).timestamp(), received)
+                DatedAnswer(
+                    sent, parsedate_to_datetime(client.server_clock.date).timestamp(), received
+                )
             )
         await asyncio.sleep(_DATED_WITHIN / _DATES)
     offset = offset_of(answers)

@@ -15,7 +15,6 @@ import random
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from kwok_operator import constants
@@ -88,7 +87,7 @@ class Assembly:
         self.mirror: Mirror | None = None
         self.playing: Playing | None = None
         self._metrics = metrics
-        clock = Clock(time.monotonic, lambda: datetime.now(UTC))
+        clock = Clock(time.monotonic, nodes.server_clock.now)
         self.begun = False
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
         self.kwok = KwokLink(

@@ -8,7 +8,6 @@ What is started when is for run.py.
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from kwok_operator.controller.cloud.clouds import Clouds
@@ -44,7 +43,7 @@ class Playing:
         group_seen: Callable[[Mapping[str, Any], bool], None],
         sure: Callable[[], bool],
     ) -> None:
-        clock = Clock(time.monotonic, lambda: datetime.now(UTC))
+        clock = Clock(time.monotonic, client.server_clock.now)
         self._begun = False
         self.api_group = terms.keys.group
         self.consent = Consent(client=client, group=terms.keys.group)
