@@ -217,10 +217,7 @@ class RunRecorder:
             counts=counts,
         )
         budgets = _Kind[Mapping[str, Any]](
-            lambda body, _, __: self._budget(body),
-            self._tell_budget,
-            now=now,
-            counts=counts,
+            lambda body, _, __: self._budget(body), self._tell_budget, now=now, counts=counts
         )
         jobs = _Kind[Mapping[str, Any]](
             lambda body, before, seen: observed.job(body, before=before, seen=seen, clock=clock),
