@@ -1,0 +1,87 @@
+"""Waiting until a cluster is steady.
+
+- a pod without a place is waited for once more after nodes have come, and only then
+- what is waited for is reported while it lasts
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal import beginning
+from kwok_operator.rehearsal.beginning import until_steady
+from kwok_operator.rehearsal.stage import Stage
+from tests.fakes.apiserver import GROUPS, FakeApiServer
+
+PODS = "/api/v1/pods"
+REFUSED = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
+READY = {"status": {"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}}
+RETRIED = 0.5
+
+
+@pytest.fixture
+async def served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[FakeApiServer, Stage, list[str]]]:
+    """A server with an unschedulable pod, the stage, and what it has reported."""
+    monkeypatch.setattr(beginning, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(beginning, "_RETRIED_SECONDS", RETRIED)
+    unused: Any = None
+    reported: list[str] = []
+    async with FakeApiServer() as server:
+        for kind, path in beginning._CONTROLLERS.items():
+            server.serve(path, kind=kind)
+        server.serve(PODS, kind="Pod", status_on_create=True)
+        server.create(PODS, {"metadata": {"name": "p", "namespace": "x"}, "status": REFUSED})
+        async with KubeClient(connection=server.connection()) as client:
+            stage = Stage(
+                kubectl=unused,
+                client=client,
+                environment={},
+                kubeconfig=tmp_path,
+                folder=tmp_path,
+                logs=tmp_path,
+                versions={},
+                find_program=lambda name: None,
+                tell=reported.append,
+            )
+            yield server, stage, reported
+
+
+async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
+    served: tuple[FakeApiServer, Stage, list[str]],
+) -> None:
+    server, stage, reported = served
+    server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 1}})
+    clock, first = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(line: str) -> None:
+        reported.append(line)
+        first.set()
+
+    waiting = asyncio.create_task(until_steady(replace(stage, tell=tell), within=20))
+    await asyncio.wait_for(first.wait(), 10)
+    assert reported == [
+        "waiting until the cluster is steady: 0 of 1 groups are Ready, but not a (the operator"
+        " has not reported on it yet)"
+    ]
+    came = clock.time()
+    server.patch(GROUPS, "a", READY, subresource="status")
+    await waiting
+    assert clock.time() - came >= RETRIED
+
+
+async def test_where_no_node_was_to_come_nothing_is_waited_for(
+    served: tuple[FakeApiServer, Stage, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, stage, reported = served
+    monkeypatch.setattr(beginning, "_RETRIED_SECONDS", 60.0)
+    server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 0}})
+    server.patch(GROUPS, "a", READY, subresource="status")
+    await asyncio.wait_for(until_steady(stage, within=20), 10)
+    assert reported == []
