@@ -93,6 +93,7 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
 
 def run(flags: argparse.Namespace) -> int:
     """Checks or plays, and returns the exit code."""
+    from kwok_operator.comparing.folders import ComparisonFolder
     from kwok_operator.comparing.loading import load_arms
     from kwok_operator.core.comparison.course import in_minutes, runs_left, time_left
     from kwok_operator.core.comparison.fairness import what_differs
@@ -107,10 +108,14 @@ def run(flags: argparse.Namespace) -> int:
             complain(f"kwok-operator: {loaded.name}: {found}; nothing was started")
             return 2
         plan = plan_of(flags, loaded.name, (loaded.arms[0], loaded.arms[1]))
+        folder = Path(
+            flags.output or f"{loaded.name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+        )
+        registered = None if flags.check else ComparisonFolder(folder).registered(plan)
     except KwokOperatorError as error:
         complain(f"kwok-operator: {error}")
         return 2
-    _warn(plan)
+    _warn(plan.under(registered) if registered else plan)
     if flags.check:
         for arm in plan.arms:
             print(f"{arm.name}: {summary(arm.scenario)}")
@@ -120,9 +125,6 @@ def run(flags: argparse.Namespace) -> int:
         for each in what_differs(plan, {}, {}):
             print(f"differs: {each.what}: {each.a}, {each.b}")
         return 0
-    folder = Path(
-        flags.output or f"{loaded.name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    )
     return _play(plan, folder, given)
 
 

@@ -173,6 +173,7 @@ def test_a_warm_up_does_not_count(
         ("runs/warm-up-a", True),
         ("runs/warm-up-b", False),
     ]
+    assert "warm-up, doesn" in (path.parent / "out" / "comparison.html").read_text()
     marked = json.loads((path.parent / "out" / "runs" / "warm-up-b" / "run.json").read_text())
     assert marked["counts"] is False
 
@@ -213,6 +214,11 @@ def test_what_is_judged_is_registered_first(
     later = ["--figures=nodes.max", f"--fail-if={PENDING} worse than 50%"]
     assert compare(path, *later, runs=6) == 3  # a condition given later decides nothing
     assert registered.read_bytes() == before
+    assert "UNDECIDED" not in capsys.readouterr().err.rpartition("goes on from here")[2]
+    found = told(path)
+    assert [each["figure"] for each in found["effects"]] == [PENDING]
+    assert [each["figure"] for each in found["explored"]] == ["nodes.max"]
+    assert [each["answer"] for each in found["failIf"]][1:] == ["explored"]
     (check,) = (each for each in told(path)["fairness"] if each["what"].startswith("registered"))
     assert not check["held"]
     assert "5 runs of each arm were registered, 6 are" in check["said"]

@@ -65,7 +65,10 @@ def test_the_repeats_come_last_and_end_when_they_are_in_vain() -> None:
     assert len([*runs_left(made, there, cold=True)]) == 2 + 2 + 4
     there |= {2: busy}
     assert next_pair(made, there) == (1, 2)
+    assert len([*runs_left(made, there, cold=False)]) == 4
+    assert len([*runs_left(made, there | {1: WholePair(2, busy=False)}, cold=False)]) == 4
     there |= {1: WholePair(2, busy=True)}
+    assert len([*runs_left(made, there, cold=False)]) == 2
     assert next_pair(made, there) == (2, 2)
     assert next_pair(made, there | {2: WholePair(2, busy=True)}) is None
     assert next_pair(made, there | {2: WholePair(2, busy=False)}) == (3, 2)

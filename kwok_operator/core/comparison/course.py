@@ -63,9 +63,11 @@ def _to_repeat(plan: ComparisonPlan, there: Pairs) -> list[int]:
 
 
 def runs_left(plan: ComparisonPlan, there: Pairs, *, cold: bool) -> Iterator[PlannedRun]:
-    """With the repeats that are known by now; `cold`: a warm-up comes first."""
+    """With the repeats that are to be expected by now; `cold`: a warm-up comes first."""
     missing = [number for number in range(1, plan.runs + 1) if number not in there]
     again = _to_repeat(plan, there)
+    if not any(pair.attempt > 1 and not pair.busy for pair in there.values()):
+        again = again[: _IN_VAIN - in_vain(there)]  # until one helps, as if none would
     if cold and (missing or again):
         yield from plan.pair(WARM_UP)
     for number in missing:

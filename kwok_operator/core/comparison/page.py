@@ -12,6 +12,7 @@ from kwok_operator.core.comparison import words
 from kwok_operator.core.comparison.failing import FailAnswer
 from kwok_operator.core.comparison.outcome import FIRST_SHOWN, Comparison, PlayedRun
 from kwok_operator.core.comparison.pictures import dots_picture, interval_picture, key, scale_of
+from kwok_operator.core.comparison.plan import WARM_UP
 from kwok_operator.core.comparison.statistics import Effect, EffectVerdict
 from kwok_operator.core.rehearsal.figures import FIGURES, in_words
 from kwok_operator.core.rehearsal.pageparts import beginning, section, table, text, together
@@ -173,14 +174,16 @@ def _differs(found: Comparison) -> Iterator[str]:
 
 
 def _runs(found: Comparison) -> Iterator[str]:
-    rows = [_run_row(run) for run in found.runs[:_MOST_RUNS]]
+    every = [*found.warm_ups, *found.runs]
+    rows = [_run_row(run) for run in every[:_MOST_RUNS]]
     heads = ("Run", "", "Seed", "Took", "Others used", "")
-    yield from table(heads, rows, more=len(found.runs) - len(rows), ends_long=True)
+    yield from table(heads, rows, more=len(every) - len(rows), ends_long=True)
 
 
 def _run_row(run: PlayedRun) -> tuple[str, ...]:
     facts = run.facts
-    notes = ["on a busy machine"] if facts.busy else []
+    notes = ["warm-up, doesn't count"] if run.pair == WARM_UP else []
+    notes += ["on a busy machine"] if facts.busy else []
     notes += ["repeated"] if facts.repeated else []
     return (
         text(run.folder),

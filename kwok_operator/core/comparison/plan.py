@@ -168,9 +168,9 @@ class ComparisonPlan:
 
     @property
     def judged_in_words(self) -> str:
-        figures = f"{len(self.compared)} figures ({names_in_words(self.compared, most=3)})"
+        figures = names_in_words(self.compared, most=3)
         conditions = names_in_words([each.text for each in self.fail_if]) or "no --fail-if"
-        return f"{figures}, {conditions}"
+        return f"{figures}; {conditions}"
 
     @property
     def explored_in_words(self) -> str:
