@@ -21,7 +21,7 @@ from tests.fakes.apiserver import GROUPS, FakeApiServer
 PODS = "/api/v1/pods"
 REFUSED = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}}
-RETRIED = 0.5
+RETRIED = 1.0
 
 
 @pytest.fixture
@@ -73,7 +73,8 @@ async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
     came = clock.time()
     server.patch(GROUPS, "a", READY, subresource="status")
     await waiting
-    assert clock.time() - came >= RETRIED
+    # The last look that saw no node was somewhat before.
+    assert clock.time() - came >= RETRIED / 2
 
 
 async def test_where_no_node_was_to_come_nothing_is_waited_for(

@@ -58,6 +58,7 @@ class PlainSums:
         self.pods: dict[str, Told] = {}
         self.hours = self.cost = self.used = self.offered = 0.0
         self.most_ready = self.most_running = 0
+        self.gone_nodes: set[str] = set()
         self.pending: dict[str, float] = {}
         """Minus one for those that wait."""
         self.made: dict[str, float] = {}
@@ -70,16 +71,27 @@ class PlainSums:
                     there.pop(line[key], None)
                     if line["is"] is not None:
                         there[line[key]] = line["is"]
+            if "node" in line:
+                self.gone_nodes.discard(line["node"])
+                self.gone_nodes |= {line["node"]} if line["is"] is None else set()
             if "pod" in line:
                 self.wait(line["pod"], line["is"], now)
             nodes = [n for n in self.nodes.values() if holds(n)]
             self.most_ready = max(self.most_ready, sum(n["ready"] for n in nodes))
             self.most_running = max(
-                self.most_running, sum(p["phase"] == "Running" for p in self.pods.values())
+                self.most_running, sum(level == "Running" for level in self.levels())
             )
         for name in self.pods:
             if self.pending.get(name) == -1:
                 self.pending[name] = now - self.made[name]
+
+    def levels(self) -> list[str]:
+        return [
+            "Orphaned"
+            if p.get("node") in self.gone_nodes and p["phase"] in ("Pending", "Running")
+            else p["phase"]
+            for p in self.pods.values()
+        ]
 
     def pass_time(self, seconds: float, holds: Callable[[Told], bool]) -> None:
         there = {name: n for name, n in self.nodes.items() if holds(n)}
@@ -97,7 +109,7 @@ class PlainSums:
     def wait(self, name: str, pod: Told | None, now: float) -> None:
         if pod is None:
             if self.pending.get(name) == -1:
-                self.pending[name] = now - self.made[name]
+                del self.pending[name]
         elif name not in self.made and pod["created"] < 0 and "bound" in pod:
             self.made[name] = -1  # it waited before the run
         elif self.made.setdefault(name, max(pod["created"], 0)) >= 0:
@@ -130,9 +142,8 @@ def test_they_are_what_a_plain_sum_gives(seed: int, scope: FigureScope) -> None:
     mean = plain.used / plain.offered if plain.offered else None
     assert read("utilisation.cpu") == pytest.approx(mean, rel=1e-6)
     if scope == FigureScope():
-        phases = [p["phase"] for p in plain.pods.values()]
-        for level in ("pending", "running", "succeeded", "failed"):
-            assert read(f"pods.{level}") == phases.count(level.capitalize())
+        for level in ("pending", "running", "succeeded", "failed", "orphaned"):
+            assert read(f"pods.{level}") == plain.levels().count(level.capitalize())
         assert read("pods.running.max") == plain.most_running
         waits = sorted(plain.pending.values())
         assert read("pendingSeconds.max") == pytest.approx(waits[-1])
@@ -176,8 +187,9 @@ def test_what_still_waits_counts_with_what_it_has_waited() -> None:
         until=110,
     )
     assert figure(lines, "pendingSeconds.max") == 100
-    assert figure(lines, "pendingSeconds.p50") == 30  # it went without ever being bound
-    assert figure(lines, "pendingSeconds.mean") == 44
+    assert figure(lines, "pendingSeconds.p50") == 2  # web-3 went without ever being bound
+    assert figure(lines, "pendingSeconds.mean") == 51
+    assert figure(lines, "pods.unserved") == 1
 
 
 def test_what_waits_when_the_run_begins_has_waited_since_then() -> None:
@@ -369,8 +381,10 @@ def test_evictions_and_restarts_are_counted_once() -> None:
         pod(3, "web-1", **evicted, restarts=3),
         pod(4, "web-1", **evicted, restarts=3, deleting=True),
         pod(5, "web-2", **told, disrupted="PreemptionByScheduler"),
+        pod(6, "web-2", **evicted),
     )
     assert figure(lines, "evictions") == 1
+    assert figure(lines, "preemptions") == 1
     assert figure(lines, "restarts") == 3
 
 

@@ -9,7 +9,7 @@ part: its FigureReading says what is missing.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kwok_operator.core.cloud.summary import COUNTED
@@ -22,7 +22,7 @@ from kwok_operator.core.rehearsal.measures import (
     Waits,
 )
 
-POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "gone")
+POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "orphaned", "gone")
 NODE_LEVELS: Final = ("total", "ready", "notReady", "cordoned", "deleting")
 RESOURCES: Final = ("cpu", "memory")
 
@@ -59,6 +59,11 @@ class FigureScope:
         )
 
     @property
+    def wide(self) -> "FigureScope":
+        """Without group and zone."""
+        return replace(self, group="", zone="")
+
+    @property
     def by(self) -> dict[str, str]:
         """What it narrows by."""
         named = {name: getattr(self, name) for name in self.__slots__}
@@ -86,8 +91,11 @@ def is_workload(wanted: str, told: str, rehearsed: str = "") -> bool:
 class Tally:
     """The sums of one scope. The ledger moves them; `t` never goes back."""
 
-    def __init__(self, scope: FigureScope) -> None:
+    def __init__(self, scope: FigureScope, wide: "Tally | None" = None) -> None:
         self.scope = scope
+        self.wide = wide
+        """That of the same without group and zone, where it has one of them: a pod without a node
+        may have belonged here."""
         self.known = False
         """Whether anything of the scope was ever there."""
         self.priced = False
@@ -136,7 +144,10 @@ _COUNTS: Final = {
     "churn.created": _OF_NODES,
     "churn.deleted": _OF_NODES,
     "churn.replacedSameShape": _OF_NODES,
+    "pods.unserved": _OF_WAITING,
     "evictions": _OF_PODS,
+    "preemptions": _OF_PODS,
+    "losses": _OF_PODS,
     "restarts": _OF_PODS,
     "disruptions.beyondBudget": _OF_NAMESPACES,
     "gangs.unfinished": _OF_OBJECTS,
@@ -158,10 +169,19 @@ def _waits(name: str, of: frozenset[str], waits: Callable[[Tally], Waits]) -> di
             of,
             lambda tally, t: waits(tally).figure(which, t),
             drifts=True,
-            missing=lambda tally, _, value: waits(tally).missing(which, value),
+            missing=lambda tally, _, value: _missing_waits(tally, waits(tally), which, value),
         )
 
     return {f"{name}.{which}": figure(which) for which in (*PERCENTILES, "max", "mean")}
+
+
+def _missing_waits(tally: Tally, waits: Waits, which: str, value: float | None) -> str:
+    missing = waits.missing(which, value)
+    nowhere = tally.wide.pending.unended if tally.wide else 0
+    if nowhere:
+        pods = "1 pod" if nowhere == 1 else f"{nowhere:,} pods"
+        missing = f"{missing}{missing and '; '}{pods} without a node may have belonged here"
+    return missing
 
 
 def _ratio(name: str, of: frozenset[str], ratio: Callable[[Tally], Ratio]) -> dict[str, Figure]:

@@ -11,7 +11,7 @@ from kwok_operator.core.rehearsal.figures import FIGURES, in_words
 from kwok_operator.core.rehearsal.page import GLANCE
 from kwok_operator.core.rehearsal.verdict import (
     Judged,
-    incomplete_in_words,
+    notes,
     verdict_in_words,
     warnings_in_words,
 )
@@ -47,8 +47,8 @@ def _lines(judged: Judged) -> Iterator[str]:
     ]
     if warned:
         yield from (*table(("Warning of", ""), warned), "")
-    for names, sentence in incomplete_in_words(judged.incomplete):
-        yield from (f"**Incomplete: {_text(f'{names}: {sentence}')}**", "")
+    for what, sentence in notes(judged):
+        yield from (f"**{_text(f'{what}: {sentence}')}**", "")
     figures = {name: judged.figures.get(name) for name in GLANCE}
     known = {name: number for name, number in figures.items() if number is not None}
     lacks = dict.fromkeys(judged.incomplete, " (incomplete)")

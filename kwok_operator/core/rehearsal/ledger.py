@@ -4,7 +4,7 @@
                                                     workload, of the scopes of expectations
 
 A pod belongs to a group and a zone once it is bound, a node from when it is there. Memory follows
-what is in the cluster and how many pods have waited, not the number of lines.
+what is in the cluster, how many pods have waited and nodes have gone, not the number of lines.
 """
 
 from collections import defaultdict, deque
@@ -82,7 +82,12 @@ class ClusterLedger:
         self.all = Tally(FigureScope())
         self.groups: dict[str, Tally] = {}
         self.workloads: dict[str, Tally] = {}
-        self._asked = {scope: Tally(scope) for scope in scopes if scope != FigureScope()}
+        self._asked: dict[FigureScope, Tally] = {}
+        for scope in scopes:
+            for each in (scope.wide, scope):
+                if each != FigureScope() and each not in self._asked:
+                    wide = None if each == each.wide else self.tally(each.wide)
+                    self._asked[each] = Tally(each, wide)
         self._found: dict[Place, tuple[Tally, ...]] = {}
         self.nodes: dict[str, NodeState] = {}
         self.pods = PodLedger(self.tallies)
@@ -131,10 +136,9 @@ class ClusterLedger:
 
     def _look_up(self, place: Place) -> tuple[Tally, ...]:
         found = [self.all]
-        found += _own(self.groups, place.group, FigureScope(group=place.group), MOST_GROUPS)
-        found += _own(
-            self.workloads, place.workload, FigureScope(workload=place.workload), MOST_WORKLOADS
-        )
+        group, workload = FigureScope(group=place.group), FigureScope(workload=place.workload)
+        found += _own(self.groups, place.group, group, MOST_GROUPS, wide=self.all)
+        found += _own(self.workloads, place.workload, workload, MOST_WORKLOADS)
         found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
         for tally in found:
             tally.known = True
@@ -157,7 +161,7 @@ class ClusterLedger:
             self._move_node(after, used, t=t, sign=1)
             self.pods.placed(line.name, _place(after), t)
         else:
-            self.pods.node_gone(line.name)
+            self.pods.node_gone(line.name, t)
         if (before or after or _NO_NODE).price is None:
             self._price(line.name, before, after, t)
 
@@ -275,11 +279,18 @@ def _place(node: NodeState) -> Place:
     return Place(group=node.group, zone=node.zone)
 
 
-def _own(tallies: dict[str, Tally], name: str, scope: FigureScope, most: int) -> list[Tally]:
+def _own(
+    tallies: dict[str, Tally],
+    name: str,
+    scope: FigureScope,
+    most: int,
+    *,
+    wide: Tally | None = None,
+) -> list[Tally]:
     if not name:
         return []
     if name not in tallies and len(tallies) < most:
-        tallies[name] = Tally(scope)
+        tallies[name] = Tally(scope, wide)
     return [tallies[name]] if name in tallies else []
 
 

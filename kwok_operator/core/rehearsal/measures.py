@@ -1,6 +1,7 @@
 """What figures are summed up with while lines go by: levels, ratios, waits. No line is kept."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -106,8 +107,13 @@ class Waits:
         self._begun.pop(key, None)
         self.never += 1
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str, *, ended: float | None = None, never: bool = False) -> None:
+        """It is counted elsewhere from now on."""
         self._begun.pop(key, None)
+        self.never -= never
+        if ended is not None:
+            self._sort()
+            del self._done[bisect_left(self._done, ended)]
 
     def figure(self, which: str, t: float) -> float | None:
         """Of the waits that have ended, and of the others that still can, as long as they are."""

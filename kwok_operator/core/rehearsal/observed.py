@@ -144,8 +144,8 @@ def pod(
         budgets = _covering(metadata, selectors)
     if bound is None and node_name:
         bound = clock.at(scheduled.get("lastTransitionTime"), seen=seen)
-    if running is None and phase == "Running":
-        running = clock.at(_started(status), seen=seen)
+    if running is None and ((started := _started(status)) or phase == "Running"):
+        running = clock.at(started, seen=seen)
     return replace(
         before,
         phase=phase,
@@ -357,10 +357,14 @@ def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _dicts(status.get("containerStatuses"))
 
 
-def _started(status: Mapping[str, Any]) -> object:
+def _started(status: Mapping[str, Any]) -> str:
+    """When its first container began to run, also if that is over; empty if none has."""
     for each in _containers(status):
-        return as_map(as_map(each.get("state")).get("running")).get("startedAt")
-    return None
+        state = as_map(each.get("state"))
+        for kind in ("running", "terminated"):
+            if stamp := _text(as_map(state.get(kind)).get("startedAt")):
+                return stamp
+    return ""
 
 
 def _waits_for(status: Mapping[str, Any]) -> str:

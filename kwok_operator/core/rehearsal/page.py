@@ -17,7 +17,7 @@ from kwok_operator.core.rehearsal.story import WRITES, CallsOfAKind, Sample
 from kwok_operator.core.rehearsal.verdict import (
     Judged,
     held_in_words,
-    incomplete_in_words,
+    notes,
     verdict_in_words,
     warnings_in_words,
 )
@@ -124,14 +124,13 @@ def _warnings(judged: Judged) -> Iterator[str]:
 
 
 def _glance(judged: Judged) -> Iterator[str]:
-    lacks = judged.incomplete
     yield '<dl class="glance">'
     for name in GLANCE:
-        shown = _figure(name, judged.figures.get(name), whole=name not in lacks)
+        shown = _figure(name, judged.figures.get(name), whole=name not in judged.incomplete)
         yield f"<div><dt>{name}</dt><dd>{shown}</dd></div>"
     yield "</dl>"
-    rows = [(text(names), text(sentence)) for names, sentence in incomplete_in_words(lacks)]
-    yield from table(("Incomplete", "What is missing"), rows, ends_long=True)
+    rows = [(text(what), text(sentence)) for what, sentence in notes(judged)]
+    yield from table(("Besides", ""), rows, ends_long=True)
 
 
 def time_plots(judged: Judged) -> Iterator[TimePlot]:
@@ -150,7 +149,9 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
     yield plot("Nodes by group and state", *_nodes_of_groups(samples), stacked=True, counts=True)
     running = line("running", (sample.running for sample in samples), 2)
     pending = line("pending", (sample.pending for sample in samples), 1)
-    yield plot("Pods", running, pending, counts=True)
+    orphaned = line("on nodes that are gone", (sample.orphaned for sample in samples), 3)
+    some = [orphaned] if any(sample.orphaned for sample in samples) else []
+    yield plot("Pods", running, pending, *some, counts=True)
     cpu = line("CPU", (sample.cpu for sample in samples), 0)
     memory = line("memory", (sample.memory for sample in samples), 3)
     yield plot("Utilisation: requests over allocatable", cpu, memory, percent=True)

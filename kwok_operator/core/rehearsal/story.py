@@ -44,6 +44,7 @@ class Sample:
     t: float
     pending: int
     running: int
+    orphaned: int
     nodes: NodeCounts
     """Of each group that has any: all, and those that are ready."""
     price: float
@@ -206,6 +207,7 @@ def _sample(ledger: ClusterLedger, t: float) -> Sample:
         t=t,
         pending=round(every.pods["pending"].value),
         running=round(every.pods["running"].value),
+        orphaned=round(every.pods["orphaned"].value),
         nodes={**counts, "": rest} if rest[0] else counts,
         price=every.price.value,
         cost=every.price.area(t) / 3_600,

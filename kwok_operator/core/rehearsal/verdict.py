@@ -20,7 +20,7 @@ from kwok_operator.core.rehearsal.podledger import SlowPod
 from kwok_operator.core.rehearsal.reading import RecordingReader
 from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM, EndLine, RecordingHeader
 from kwok_operator.core.rehearsal.story import LoggedWarning, Story
-from kwok_operator.core.words import names_in_words
+from kwok_operator.core.words import few_names, names_in_words
 from kwok_operator.errors import one_line
 
 _BROKEN_OFF: Final = {
@@ -32,6 +32,7 @@ _BROKEN_OFF: Final = {
 """Reasons for an end that nobody meant."""
 _MOST_WARNINGS: Final = 30
 """That are shown; each may be long."""
+_MOST_ORPHANS: Final = 20
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -44,6 +45,8 @@ class Judged:
     cut: bool
     outcomes: list[AssertionOutcome]
     figures: dict[str, float | None]
+    orphans: list[str]
+    """Pods whose node is gone."""
     incomplete: dict[str, str]
     """Figures that are known in part, and what is missing."""
     groups: dict[str, dict[str, float | None]]
@@ -127,6 +130,7 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
         cut=recording.cut,
         outcomes=judge.finish(t),
         figures={name: read.value for name, read in every.items()},
+        orphans=ledger.pods.orphans(),
         incomplete=_missing(every),
         groups={name: _known(read) for name, read in groups.items()},
         workloads={name: _known(read) for name, read in workloads.items()},
@@ -151,13 +155,16 @@ def _missing(read: Mapping[str, FigureReading]) -> dict[str, str]:
     return {name: each.incomplete for name, each in read.items() if each.incomplete}
 
 
-def incomplete_in_words(incomplete: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is missing, each once, after the figures that it is missing of."""
+def notes(judged: Judged) -> Iterator[tuple[str, str]]:
+    """What figures don't say: what some of them lack, and which pods are orphans."""
     of: dict[str, list[str]] = {}
-    for name, sentence in incomplete.items():
+    for name, sentence in judged.incomplete.items():
         of.setdefault(sentence, []).append(name)
     for sentence, names in of.items():
-        yield ", ".join(names), sentence
+        yield f"incomplete: {', '.join(names)}", sentence
+    if count := len(judged.orphans):
+        what = "1 pod is" if count == 1 else f"{count:,} pods are"
+        yield "pods.orphaned", f"{what} on nodes that are gone: {few_names(judged.orphans)}"
 
 
 def verdict_json(judged: Judged) -> dict[str, Any]:
@@ -187,6 +194,7 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
         ],
         "figures": judged.figures,
         "incomplete": judged.incomplete,
+        "orphans": judged.orphans[:_MOST_ORPHANS],
         "groups": judged.groups,
         "workloads": judged.workloads,
         "incompleteOf": judged.incomplete_of,
@@ -208,8 +216,8 @@ def summary(judged: Judged) -> Iterator[str]:
     """The verdict for a terminal, a line for each assertion."""
     for outcome in judged.outcomes:
         yield f"{'held  ' if outcome.held else 'FAILED'} {outcome.name}: {outcome.reason}"
-    for names, sentence in incomplete_in_words(judged.incomplete):
-        yield f"incomplete: {names}: {sentence}"
+    for what, sentence in notes(judged):
+        yield f"{what}: {sentence}"
     for program, text in warnings_in_words(judged):
         yield f"warning of {program}, {text}"
     if judged.broken_off:
