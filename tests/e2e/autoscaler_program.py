@@ -15,7 +15,7 @@ import argparse
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def _loop(client: Autoscaler, api: Api, avoided: set[str]) -> None:
     limits = client.loop()
     groups = [group for group in api.list(GROUPS)[0] if group["metadata"]["name"] in limits]
     room: dict[str, list[int]] = {}
-    nodes: dict[str, list[Any]] = {}
+    nodes: dict[str, Sequence[Any]] = {}
     size: dict[str, int] = {}
     for group in sorted(groups, key=_price):
         name = group["metadata"]["name"]
