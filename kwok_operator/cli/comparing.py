@@ -155,7 +155,8 @@ def _warn(plan: ComparisonPlan) -> None:
     from kwok_operator.core.comparison.turning import pairs_needed
 
     one, other = plan.arms
-    figures = len(plan.compared)
+    # Of so few pairs the figures of conditions share the false alarms without the others.
+    figures = len({each.figure for each in plan.fail_if} or plan.compared)
     if (needed := pairs_needed(figures)) > plan.runs:
         more = counted(needed - plan.runs, "more pair")
         complain(

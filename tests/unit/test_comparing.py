@@ -102,6 +102,8 @@ def test_what_can_t_be_decided_has_an_exit_code_of_its_own(
     assert compare(path, condition, f"--figures={PENDING}", runs=5) == 3
     assert "TOO NOISY TO TELL" in capsys.readouterr().out
     assert compare(path, condition, "--check", runs=5) == 0
+    assert "UNDECIDED" not in capsys.readouterr().err
+    assert compare(path, "--check", runs=5) == 0
     assert "UNDECIDED, before it starts" in capsys.readouterr().err
     assert told(path)["undecided"] and not told(path)["fails"]
 
