@@ -286,3 +286,55 @@ def test_what_is_asked_of_kubectl_wait(text: str, said: str) -> None:
 @given(st.text(alphabet="ab-/='\"\\ \n", max_size=30))
 def test_any_text_can_be_asked(text: str) -> None:
     assert "\x00" not in wait_problem(text)
+
+
+CLOUD = GROUP | {"spec": {"targetSize": 3, "cloud": {"stock": 2}, "price": {"hourly": "1"}}}
+ZONED = GROUP | {"spec": {"template": {"shape": {"zone": "region-1a"}}}}
+COPIED = GROUP | {"spec": {"template": {"from": {"nodes": {"name": "n"}}}}}
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "b", "namespace": "default"},
+    "spec": {"minAvailable": 1, "selector": {}},
+}
+QUEUE = {"name": "queue", "kind": "Job", "count": 1, "pods": {"cpu": 1}}
+PATCH = {"at": 1, "patch": {"what": "kng/batch", "patch": {"spec": {"cloud": {"stock": 1}}}}}
+
+
+@each_row(
+    "figure of parts said",
+    [
+        ("instances.Failed", {}, {}, "no group that is applied has spec.cloud; give it one"),
+        ("instances.Failed", {"group": "batch"}, {}, "the group batch has no spec.cloud"),
+        ("instances.Failed", {}, {"apply": [{"object": CLOUD}]}, ""),
+        ("instances.Failed", {}, {"timeline": [PATCH]}, ""),
+        ("cost", {}, {}, "no group that is applied has spec.price; give it one"),
+        ("cost", {}, {"apply": [{"object": CLOUD}]}, ""),
+        ("cost", {}, {"processes": [TOOL]}, ""),
+        ("disruptions.beyondBudget", {}, {}, "no PodDisruptionBudget is applied; apply one"),
+        ("disruptions.beyondBudget", {}, {"apply": [{"object": BUDGET}]}, ""),
+        (
+            "disruptions.beyondBudget",
+            {"namespace": "kube-system"},
+            {"apply": [{"object": BUDGET}]},
+            "applied in the namespace kube-system",
+        ),
+        ("gangs.unfinished", {}, {}, "there is no Job; add one"),
+        ("gangs.completionSeconds.max", {}, {"workloads": [QUEUE]}, ""),
+        ("gangs.unfinished", {}, {"timeline": [{"at": 1, "run": {"command": ["tool"]}}]}, ""),
+        ("nodes.total", {"zone": "region-1b"}, {"apply": [{"object": ZONED}]}, "region-1a?"),
+        ("nodes.total", {"zone": "region-1a"}, {"apply": [{"object": ZONED}]}, ""),
+        ("nodes.total", {"zone": "region-1b"}, {"apply": [{"object": COPIED}]}, ""),
+    ],
+)
+def test_a_figure_of_which_no_line_can_be_is_refused(
+    figure: str, of: dict[str, str], parts: dict[str, Any], said: str
+) -> None:
+    expect = {"figure": figure, "of": of, "atMost": 0}
+    found = checked(scenario(**parts, expect=[expect])).findings
+    texts = [finding.message for finding in found]
+    if said:
+        (text,) = texts
+        assert said in text and text.startswith("expect[0].")
+    else:
+        assert texts == []

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kwok_operator.constants import ZONE_LABEL
 from kwok_operator.core.files import Files, Finding, FoundObject
 from kwok_operator.core.groupcheck import FieldProblem
 from kwok_operator.core.rehearsal.problems import problem
@@ -32,6 +33,9 @@ class Known:
     groups: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """By name: the spec."""
     pools: set[str] = field(default_factory=set)
+    zones: set[str] = field(default_factory=set)
+    """Of nodes, as far as they are written down: `zones_known` says whether all are."""
+    zones_known: bool = True
     objects: set[Key] = field(default_factory=set)
     pods: bool = False
     """Whether pods come of it that no workload of the scenario has."""
@@ -48,7 +52,9 @@ class AppliedObjects:
     """In what it names, and in objects that stand in it."""
 
 
-_MAKES_PODS = frozenset({"Pod", "Deployment", "StatefulSet", "ReplicaSet", "Job", "CronJob"})
+_MAKES_PODS = frozenset(
+    "Pod Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
+)
 
 
 def look_at(
@@ -102,12 +108,28 @@ def _read(files: Files, texts: Sequence[tuple[str, str]]) -> None:
 def _note(known: Known, files: Files) -> None:
     for found in files.groups:
         known.groups[found.name] = as_map(found.value.get("spec"))
+    _note_zones(known, files)
     known.pools |= {found.name for found in files.pools}
     known.objects |= {_key(found) for found in (*files.groups, *files.pools, *files.others)}
     known.pods |= any(found.value.get("kind") in _MAKES_PODS for found in files.others)
     # A provider config makes groups, and so do Cluster API's objects.
     foreign = any("cluster.x-k8s.io" in str(f.value.get("apiVersion")) for f in files.others)
     known.complete &= not files.configs and not foreign
+
+
+def _note_zones(known: Known, files: Files) -> None:
+    """Of a template that is copied from elsewhere the zone isn't known here."""
+    nodes: list[Mapping[str, Any]]
+    nodes = [found.value for found in files.others if found.value.get("kind") == "Node"]
+    for found in files.groups:
+        template = as_map(as_map(found.value.get("spec")).get("template"))
+        shape = as_map(template.get("shape"))
+        known.zones_known &= template.get("from") is None
+        nodes += [as_map(template.get("node")), {"metadata": shape}]
+        known.zones |= {str(shape["zone"])} if "zone" in shape else set()
+    for node in nodes:
+        labels = as_map(as_map(node.get("metadata")).get("labels"))
+        known.zones |= {str(labels[ZONE_LABEL])} if ZONE_LABEL in labels else set()
 
 
 def _key(found: FoundObject) -> Key:

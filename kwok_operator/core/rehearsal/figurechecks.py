@@ -5,8 +5,8 @@ never come, and the rehearsal would only end by its time.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 from kwok_operator.core.groupcheck import FieldProblem
 from kwok_operator.core.rehearsal.applied import Known
@@ -14,10 +14,12 @@ from kwok_operator.core.rehearsal.figures import FIGURES
 from kwok_operator.core.rehearsal.manifests import is_object_of
 from kwok_operator.core.rehearsal.problems import problem, unknown
 from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM
+from kwok_operator.core.untyped import as_map
 from kwok_operator.core.words import names_in_words, shown
 from kwok_operator.core.yamltext import Path
 from kwok_operator.models.expectation import Expectation, Narrowing, ScenarioCondition
 from kwok_operator.models.scenario import Scenario
+from kwok_operator.models.workload import WorkloadKind
 
 Compared = ScenarioCondition | Expectation
 
@@ -42,7 +44,51 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
             what = "program whose warnings are recorded"
             yield unknown((*path, "of", "program"), what, there, value=of.program)
         yield from _of_what_is_there((*path, "of"), of, scenario, known)
+        if known.complete and (why := _without_lines(compared.figure, of, scenario, known)):
+            sentence = f"{shown(compared.figure)} can't be measured: {why}"
+            yield problem((*path, "figure"), f"{sentence}, or take the figure out")
         yield from _never(path, compared, figure.unit, scenario, known)
+
+
+def _without_lines(figure: str, of: Narrowing, scenario: Scenario, known: Known) -> str:
+    """Why no line of a recording can say anything of it, and the remedy; nothing where one can."""
+    whose = f"the group {of.group} has" if of.group else "no group that is applied has"
+    if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
+        return f"{whose} {'no ' if of.group else ''}spec.cloud; give it one"
+    if figure == "cost" and not _any_group(known, of, scenario, "price"):
+        return f"{whose} {'no ' if of.group else ''}spec.price; give it one"
+    where = f" in the namespace {of.namespace}" if of.namespace else ""
+    if figure == "disruptions.beyondBudget" and not _any_object(
+        known, {"PodDisruptionBudget"}, of.namespace
+    ):
+        return f"no PodDisruptionBudget is applied{where}; apply one"
+    if figure.startswith("gangs.") and not (
+        _any_object(known, {"Job", "CronJob"}, of.namespace)
+        or any(
+            workload.kind is WorkloadKind.JOB and of.namespace in (None, workload.namespace)
+            for workload in scenario.workloads
+        )
+    ):
+        return f"there is no Job{where}; add one to workloads or apply"
+    return ""
+
+
+def _any_group(known: Known, of: Narrowing, scenario: Scenario, part: str) -> bool:
+    """Whether a group has this part of spec, or may get it from a patch."""
+    if any(step.patch is not None for step in scenario.timeline):
+        return True
+    groups: Collection[Mapping[str, Any]] = known.groups.values()
+    if of.group is not None:
+        # A group that is nowhere is a mistake of its own.
+        groups = [known.groups.get(of.group, {part: {}})]
+    return any(as_map(spec).get(part) is not None for spec in groups)
+
+
+def _any_object(known: Known, kinds: Collection[str], namespace: str | None) -> bool:
+    return any(
+        kind in kinds and namespace in (None, where or "default")
+        for kind, where, _ in known.objects
+    )
 
 
 def programs(scenario: Scenario) -> frozenset[str]:
@@ -68,6 +114,10 @@ def _of_what_is_there(
         return
     if of.group is not None and of.group not in known.groups:
         yield unknown((*path, "group"), "group that is applied", known.groups, value=of.group)
+    patched = any(step.patch is not None for step in scenario.timeline)
+    if of.zone is not None and known.zones_known and not patched and of.zone not in known.zones:
+        what = "zone of a group that is applied"
+        yield unknown((*path, "zone"), what, known.zones, value=of.zone)
     if of.namespace is not None:
         there = _ALWAYS_THERE | {workload.namespace for workload in scenario.workloads}
         there |= {namespace for _, namespace, _ in known.objects if namespace}
