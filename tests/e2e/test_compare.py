@@ -108,5 +108,7 @@ def test_a_planted_slow_down_is_found_and_nothing_in_a_against_a(tmp_path: Path)
         shutil.copytree(run, same / "runs" / run.name)
     shutil.copy(output / "registered.json", same)
     done = compare(scenario(tmp_path, b="6s"), same)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert told(same)["verdict"] == "no difference seen"
+    # A busy machine leaves open whether it is 10 % worse, and never says that it is.
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    (effect,) = told(same)["effects"]
+    assert effect["verdict"] == "no difference seen"
