@@ -151,14 +151,20 @@ class ClusterLedger:
             self._came(after, t)
         elif after is None and before is not None:
             self._went(before, t)
+        if after is not None and before is not None and after.price is None is not before.price:
+            after = replace(after, price=before.price)
         used = self.pods.node_used(line.name)
-        if before is not None:
-            self._move_node(before, used, t=t, sign=-1)
+        if after is not None and before is not None and _amounts(after) == _amounts(before):
+            # Most lines say that it is Ready now, or no more.
+            self._move_levels(before, t, -1)
+            self._move_levels(after, t, 1)
+        else:
+            if before is not None:
+                self._move_node(before, used, t=t, sign=-1)
+            if after is not None:
+                self._move_node(after, used, t=t, sign=1)
         if after is not None:
-            if after.price is None and before is not None and before.price is not None:
-                after = replace(after, price=before.price)
             self.nodes[line.name] = after
-            self._move_node(after, used, t=t, sign=1)
             self.pods.placed(line.name, _place(after), t)
         else:
             self.pods.node_gone(line.name, t)
@@ -200,12 +206,9 @@ class ClusterLedger:
     def _move_node(
         self, node: NodeState, used: Mapping[str, float], *, t: float, sign: int
     ) -> None:
-        levels = ["total", "ready" if node.ready else "notReady"]
-        levels += [] if node.schedulable else ["cordoned"]
-        levels += ["deleting"] if node.deleting else []
+        self._move_levels(node, t, sign)
         for tally in self.tallies(_place(node)):
-            for level in levels:
-                tally.nodes[level].move(t, sign)
+            tally.nodes["total"].move(t, sign)
             if node.price is None:
                 tally.unpriced.move(t, sign)
             else:
@@ -214,6 +217,14 @@ class ClusterLedger:
             for name, ratio in tally.use.items():
                 below = sign * node.allocatable.get(name, 0.0)
                 ratio.move(t, above=sign * used.get(name, 0.0), below=below)
+
+    def _move_levels(self, node: NodeState, t: float, sign: int) -> None:
+        levels = ["ready" if node.ready else "notReady"]
+        levels += [] if node.schedulable else ["cordoned"]
+        levels += ["deleting"] if node.deleting else []
+        for tally in self.tallies(_place(node)):
+            for level in levels:
+                tally.nodes[level].move(t, sign)
 
     def _group(self, line: GroupLine) -> None:
         before = self._group_states.pop(line.name, None)
@@ -273,6 +284,11 @@ class ClusterLedger:
             else:
                 tally.gangs.give_up(name)
                 tally.counts["gangs.unfinished"] += 1
+
+
+def _amounts(node: NodeState) -> tuple[object, ...]:
+    """What it counts for besides how many it is one of, and where."""
+    return node.group, node.zone, node.price, node.allocatable
 
 
 def _place(node: NodeState) -> Place:

@@ -1,0 +1,100 @@
+"""The figures of nodes and objects: each is what it should be in one recording, and an expectation
+that wants another value fails; with those of pods and warnings these are all that there are."""
+
+from typing import Any
+
+from kwok_operator.core.cloud.states import State
+from kwok_operator.core.cloud.summary import COUNTED, instance_counts
+from kwok_operator.core.rehearsal import observed
+from kwok_operator.core.rehearsal.figures import FIGURES
+from kwok_operator.core.rehearsal.recording import EventLine, GroupLine, ObjectLine
+from tests.fakes.rehearsed import ALLOCATABLE, gone, judge, node, pod, run
+
+OTHERS = ("pods.", "pendingSeconds", "startSeconds")
+OTHER_COUNTS = {"evictions", "preemptions", "losses", "restarts", "warnings"}
+STATES = list(COUNTED.values())
+
+
+def group(t: float, counts: dict[State, int]) -> GroupLine:
+    counted = instance_counts(counts).dump()
+    return GroupLine(t, "a", observed.group({"status": {"cloud": {"counts": counted}}}))
+
+
+def job(t: float, name: str, **state: Any) -> ObjectLine:
+    return ObjectLine(t, f"Job/default/{name}", {"wanted": 1, **state})
+
+
+def jobs() -> list[ObjectLine]:
+    """Of ten, ten seconds, twenty, and so on; one more fails."""
+    done = [job(10.0 * n, f"j-{n}", created=0, succeeded=1) for n in range(1, 11)]
+    begun = [job(0, f"j-{n}", created=0) for n in range(1, 11)]
+    return [*begun, *done]
+
+
+NODES = run(
+    # two at a time, of which one is replaced; one pod uses all of one
+    node(0, "n-1", price=2.0),
+    node(0, "n-2", price=2.0, created=-9.0, schedulable=False),
+    node(36, "n-2", price=2.0, created=-9.0, ready=False, deleting=True),
+    gone(72, "n-2"),
+    node(72, "n-3", price=2.0),
+    pod(0, "web-1", created=0, bound=0, node="n-1", requests=ALLOCATABLE, phase="Running"),
+    group(1, {state: 2 + n for n, state in enumerate(STATES)}),
+    group(2, {state: 1 + n for n, state in enumerate(STATES)}),
+    ObjectLine(1, "PodDisruptionBudget/default/b", {"allowed": 0}),
+    pod(
+        80,
+        "web-2",
+        created=70,
+        node="n-3",
+        requests={},
+        phase="Running",
+        budgets=("b",),
+        disrupted="DeletionByTaintManager",
+    ),
+    EventLine(3, "Normal", "X", "Pod/default/p", count=3),
+    *jobs(),
+    until=144,
+)
+FAILED = run(job(0, "f"), job(5, "f", done="Failed"))
+LEVELS = {"total": (2, 2), "ready": (2, 2), "notReady": (0, 1), "cordoned": (0, 1)}
+LEVELS |= {"deleting": (0, 1)}
+VALUES = {
+    **{f"nodes.{name}{end}": now for name, (now, _) in LEVELS.items() for end in ("", ".final")},
+    **{f"nodes.{name}.max": most for name, (_, most) in LEVELS.items()},
+    **{
+        f"instances.{state}{end}": 1 + n for n, state in enumerate(STATES) for end in ("", ".final")
+    },
+    **{f"instances.{state}.max": 2 + n for n, state in enumerate(STATES)},
+    "nodes.max": 2,
+    "nodes.final": 2,
+    "nodeHours": 0.08,
+    "cost": 0.16,
+    **{f"utilisation.{name}{end}": 0.5 for name in ("cpu", "memory") for end in ("", ".max")},
+    **{f"utilisation.{name}.final": 0.5 for name in ("cpu", "memory")},
+    "churn.created": 2,
+    "churn.deleted": 1,
+    "churn.replacedSameShape": 1,
+    "disruptions.beyondBudget": 1,
+    "events": 3,
+    **{f"gangs.completionSeconds.{name}": 100 for name in ("max", "p95", "p99")},
+    "gangs.completionSeconds.p50": 50,
+    "gangs.completionSeconds.mean": 55,
+}
+
+
+def unexpected(lines: list[Any], values: dict[str, float]) -> list[str]:
+    """What holds of what is one too many, or doesn't of what is right."""
+    expect = [
+        {"figure": name, "equals": value + off} for name, value in values.items() for off in (0, 1)
+    ]
+    outcomes = judge(lines, expect=expect).outcomes
+    wanted = [True, False] * len(values)
+    return [str(each) for each, held in zip(outcomes, wanted, strict=True) if each.held != held]
+
+
+def test_each_has_its_value_and_an_expectation_of_another_fails() -> None:
+    there = {name for name in FIGURES if not name.startswith(OTHERS)} - OTHER_COUNTS
+    assert VALUES.keys() | {"gangs.unfinished"} == there
+    assert unexpected(NODES, VALUES) == []
+    assert unexpected(FAILED, {"gangs.unfinished": 1}) == []
