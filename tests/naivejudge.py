@@ -1,0 +1,484 @@
+"""A second judge of recordings, which computes each figure of docs/figures.md by its definition.
+
+Data flow: all lines --histories--> a snapshot after each line, and the life of each object
+--naive--> figures. It keeps everything and is slow; the judge of the package has to agree with it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kwok_operator.core.rehearsal.figures import FigureScope
+from kwok_operator.core.rehearsal.recording import (
+    EventLine,
+    GroupLine,
+    NodeLine,
+    NodeState,
+    ObjectLine,
+    PodLine,
+    PodState,
+    RecordedLine,
+    WarningLine,
+)
+
+Figures = tuple[dict[str, float | None], set[str]]
+ENDED: Final = ("Succeeded", "Failed")
+_PODS: Final = {"workload", "namespace", "group", "zone"}
+_WAITING: Final = {"workload", "namespace"}
+_NODES: Final = {"group", "zone"}
+_OF: Final[dict[str, set[str]]] = {
+    "pods": _PODS,
+    "pods.pending": _WAITING,
+    "pods.unserved": _WAITING,
+    "pendingSeconds": _PODS,
+    "startSeconds": _PODS,
+    "gangs": _WAITING,
+    "nodes": _NODES,
+    "instances": {"group"},
+    "nodeHours": _NODES,
+    "cost": _NODES,
+    "utilisation": _NODES,
+    "churn": _NODES,
+    "evictions": _PODS,
+    "preemptions": _PODS,
+    "losses": _PODS,
+    "restarts": _PODS,
+    "disruptions": {"namespace"},
+    "events": {"namespace"},
+    "warnings": {"program"},
+}
+
+
+def narrows(name: str, scope: FigureScope) -> bool:
+    """Whether the figure can be restricted so."""
+    of = _OF.get(".".join(name.split(".")[:2])) or _OF[name.split(".")[0]]
+    return all(key in of or not getattr(scope, key) for key in scope.__slots__)
+
+
+@dataclass(eq=False)
+class Life:
+    """An object from its first line to its end."""
+
+    name: str
+    lines: list[tuple[int, float, Any]] = field(default_factory=list)
+    """Index, time and state of each line."""
+    gone: float | None = None
+
+    @property
+    def first(self) -> Any:
+        return self.lines[0][2]
+
+    @property
+    def last(self) -> Any:
+        return self.lines[-1][2]
+
+
+@dataclass
+class Snapshot:
+    """What holds after a line."""
+
+    t: float
+    nodes: dict[str, NodeState]
+    shown: dict[str, NodeState]
+    gone: set[str]
+    pods: list[tuple[Life, PodState, bool]]
+    """With whether it is still there."""
+    groups: dict[str, dict[str, int]]
+
+    def belongs(self, pod: Life, state: PodState, scope: FigureScope) -> bool:
+        node = self.shown.get(state.node) if state.node else None
+        return (
+            _of_workload(scope, state.workload, state.rehearsed)
+            and scope.namespace in ("", pod.name.split("/")[0])
+            and _at(scope, node)
+        )
+
+    def orphaned(self, state: PodState) -> bool:
+        return state.phase not in ENDED and state.node in self.gone
+
+
+@dataclass
+class History:
+    snapshots: list[Snapshot]
+    nodes: list[Life]
+    pods: list[Life]
+    jobs: list[Life]
+    lines: Sequence[RecordedLine]
+
+    @property
+    def end(self) -> float:
+        return self.snapshots[-1].t
+
+
+def history(lines: Sequence[RecordedLine]) -> History:
+    lives: dict[type, dict[str, Life]] = {NodeLine: {}, PodLine: {}, ObjectLine: {}}
+    every: dict[type, list[Life]] = {NodeLine: [], PodLine: [], ObjectLine: []}
+    now = Snapshot(0, {}, {}, set(), [], {})
+    snapshots = []
+    for index, line in enumerate(lines):
+        if isinstance(line, NodeLine | PodLine | ObjectLine):
+            there = lives[type(line)]
+            if line.state is None:
+                if line.name in there:
+                    there.pop(line.name).gone = line.t
+            else:
+                if line.name not in there:
+                    there[line.name] = Life(line.name)
+                    every[type(line)].append(there[line.name])
+                there[line.name].lines.append((index, line.t, line.state))
+        if isinstance(line, NodeLine) and line.state is None:
+            now.nodes.pop(line.name, None)
+            now.gone.add(line.name)
+        elif isinstance(line, NodeLine) and line.state is not None:
+            now.nodes[line.name] = now.shown[line.name] = line.state
+            now.gone.discard(line.name)
+        elif isinstance(line, GroupLine):
+            now.groups[line.name] = {} if line.state is None else dict(line.state.states)
+        copy = replace(now, t=line.t, nodes=dict(now.nodes), shown=dict(now.shown))
+        copy.gone, copy.groups = set(now.gone), dict(now.groups)
+        copy.pods = [(pod, pod.last, pod.gone is None) for pod in every[PodLine]]
+        snapshots.append(copy)
+    jobs = [each for each in every[ObjectLine] if each.name.startswith("Job/")]
+    return History(snapshots, every[NodeLine], every[PodLine], jobs, lines)
+
+
+def naive(all_: History, scope: FigureScope) -> Figures:
+    """All figures that the scope can restrict, and which of them are incomplete."""
+    values: dict[str, float | None] = {}
+    incomplete: set[str] = set()
+    _levels(all_, scope, values)
+    _all_waits(all_, scope, values, incomplete)
+    _node_sums(all_, scope, values, incomplete)
+    _uses(all_, scope, values)
+    _counts(all_, scope, values)
+    return (
+        {name: value for name, value in values.items() if narrows(name, scope)},
+        {name for name in incomplete if narrows(name, scope)},
+    )
+
+
+def _of_workload(scope: FigureScope, full: str, rehearsed: str) -> bool:
+    return scope.workload in ("", full, full.split("/")[-1], rehearsed or "")
+
+
+def _at(scope: FigureScope, node: NodeState | None) -> bool:
+    if node is None:
+        return not scope.group and not scope.zone
+    return scope.group in ("", node.group) and scope.zone in ("", node.zone)
+
+
+def _levels(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:
+    def level(name: str, count: Callable[[Snapshot], int]) -> None:
+        counts = [count(each) for each in all_.snapshots]
+        values[name] = values[f"{name}.final"] = counts[-1]
+        values[f"{name}.max"] = max(0, *counts)
+
+    def pods(which: Callable[[Snapshot, PodState, bool], bool]) -> Callable[[Snapshot], int]:
+        return lambda snap: sum(
+            which(snap, state, there) and snap.belongs(pod, state, scope)
+            for pod, state, there in snap.pods
+        )
+
+    def phase(named: str) -> Callable[[Snapshot], int]:
+        return pods(
+            lambda snap, state, there: there and not snap.orphaned(state) and state.phase == named
+        )
+
+    def nodes(which: Callable[[NodeState], bool]) -> Callable[[Snapshot], int]:
+        return lambda snap: sum(which(n) and _at(scope, n) for n in snap.nodes.values())
+
+    level("pods.running", phase("Running"))
+    level("pods.succeeded", phase("Succeeded"))
+    level("pods.failed", phase("Failed"))
+    level(
+        "pods.pending",
+        pods(
+            lambda snap, state, there: (
+                there and not snap.orphaned(state) and state.phase not in ("Running", *ENDED)
+            )
+        ),
+    )
+    level("pods.orphaned", pods(lambda snap, state, there: there and snap.orphaned(state)))
+    level("pods.gone", pods(lambda _, __, there: not there))
+    level("nodes.total", nodes(lambda node: True))
+    level("nodes.ready", nodes(lambda node: node.ready))
+    level("nodes.notReady", nodes(lambda node: not node.ready))
+    level("nodes.cordoned", nodes(lambda node: not node.schedulable))
+    level("nodes.deleting", nodes(lambda node: node.deleting))
+    values["nodes.max"] = values["nodes.total.max"]
+    values["nodes.final"] = values["nodes.total.final"]
+    for state in INSTANCE_STATES:
+        level(
+            f"instances.{state}",
+            lambda snap, state=state: sum(  # type: ignore[misc]
+                states.get(state, 0)
+                for name, states in snap.groups.items()
+                if scope.group in ("", name)
+            ),
+        )
+
+
+INSTANCE_STATES: Final = (
+    *("Waiting", "Creating", "Failed", "Unregistered", "Starting"),
+    *("Initializing", "Ready", "NotReady", "Interrupted", "Deleting"),
+)
+
+
+@dataclass
+class Waited:
+    """Seconds of waits that ended and that haven't, and how many can't end."""
+
+    ended: list[float] = field(default_factory=list)
+    open: list[float] = field(default_factory=list)
+    never: int = 0
+    elsewhere: bool = False
+    """Whether a pod without a node may have belonged here."""
+
+
+def _all_waits(
+    all_: History, scope: FigureScope, values: dict[str, float | None], incomplete: set[str]
+) -> None:
+    for name, waited in (
+        ("pendingSeconds", _pod_waits(all_, scope, starts=False)),
+        ("startSeconds", _pod_waits(all_, scope, starts=True)),
+        ("gangs.completionSeconds", _job_waits(all_, scope)),
+    ):
+        known = sorted(waited.ended + waited.open)
+        worst = sorted(waited.ended + [math.inf] * (len(waited.open) + waited.never))
+        for which in ("p50", "p95", "p99", "max", "mean"):
+            values[f"{name}.{which}"] = _of_waits(which, known)
+            if waited.elsewhere or _of_waits(which, known) != _of_waits(which, worst):
+                incomplete.add(f"{name}.{which}")
+
+
+def _of_waits(which: str, waits: list[float]) -> float | None:
+    if not waits:
+        return None
+    if which == "mean":
+        return sum(waits) / len(waits)
+    return waits[-1] if which == "max" else waits[-(-len(waits) * int(which[1:]) // 100) - 1]
+
+
+def _pod_waits(all_: History, scope: FigureScope, *, starts: bool) -> Waited:
+    waited, end = Waited(), all_.snapshots[-1]
+    for pod in all_.pods:
+        before, states = pod.first.created < 0, [state for _, _, state in pod.lines]
+        if before and (pod.first.phase in ENDED or _wait_end(pod.lines[0], starts) is not None):
+            continue
+        served = any(state.node for state in states)
+        over = pod.gone is not None or pod.last.phase in ENDED
+        times = [t for t in (_wait_end(line, starts) for line in pod.lines) if t is not None]
+        if (scope.group or scope.zone) and not served:
+            # It may have belonged there.
+            bare = replace(scope, group="", zone="")
+            waited.elsewhere |= end.belongs(pod, pod.last, bare)
+        if not end.belongs(pod, pod.last, scope):
+            continue
+        begin = max(0.0, pod.first.created)
+        if served and times:
+            waited.ended.append(max(0.0, times[0] - begin))
+        elif over:
+            waited.never += 1
+        else:
+            waited.open.append(max(0.0, end.t - begin))
+    return waited
+
+
+def _wait_end(line: tuple[int, float, PodState], starts: bool) -> float | None:
+    _, t, state = line
+    if starts:
+        return t if state.running is None and state.phase == "Succeeded" else state.running
+    return t if state.bound is None and state.node else state.bound
+
+
+def _complete(job: dict[str, Any]) -> bool:
+    return job["done"] == "Complete" or 0 < job["wanted"] <= job["succeeded"]
+
+
+def _jobs(all_: History, scope: FigureScope) -> Iterator[tuple[Life, float | None, bool]]:
+    """When each was complete, and whether it never will be."""
+    for job in all_.jobs:
+        _, namespace, _ = job.name.split("/")
+        if scope.namespace not in ("", namespace):
+            continue
+        if not _of_workload(scope, job.name, job.first.get("rehearsed", "")):
+            continue
+        if job.first["created"] < 0 and (_complete(job.first) or job.first["done"]):
+            continue
+        done = next((t for _, t, state in job.lines if _complete(state)), None)
+        failed = any(state["done"] == "Failed" for _, _, state in job.lines)
+        yield job, done, done is None and (failed or job.gone is not None)
+
+
+def _job_waits(all_: History, scope: FigureScope) -> Waited:
+    waited = Waited()
+    for job, done, never in _jobs(all_, scope):
+        begin = max(0.0, job.first["created"])
+        if done is not None:
+            waited.ended.append(max(0.0, done - begin))
+        elif never:
+            waited.never += 1
+        else:
+            waited.open.append(max(0.0, all_.end - begin))
+    return waited
+
+
+def _node_sums(
+    all_: History, scope: FigureScope, values: dict[str, float | None], incomplete: set[str]
+) -> None:
+    hours = cost = unpriced = 0.0
+    priced = False
+    for node in all_.nodes:
+        prices = [state.price for _, _, state in node.lines if state.price is not None]
+        price = prices[0] if prices else None
+        ends = [t for _, t, _ in node.lines[1:]] + [all_.end if node.gone is None else node.gone]
+        for (_, t, state), until in zip(node.lines, ends, strict=True):
+            price = price if state.price is None else state.price
+            if not _at(scope, state):
+                continue
+            hours += (until - t) / 3600
+            if price is None:
+                unpriced += until - t
+            else:
+                priced, cost = True, cost + price * (until - t) / 3600
+    values["nodeHours"] = hours
+    values["cost"] = cost if priced else None
+    if unpriced > 0:
+        incomplete.add("cost")
+    created = [n for n in all_.nodes if n.first.created >= 0]
+    values["churn.created"] = sum(_at(scope, n.first) for n in created)
+    values["churn.deleted"] = sum(n.gone is not None and _at(scope, n.last) for n in all_.nodes)
+    values["churn.replacedSameShape"] = _replaced(all_, created, scope)
+
+
+def _replaced(all_: History, created: Iterable[Life], scope: FigureScope) -> int:
+    replaced, count = set[Life](), 0
+    for node in created:
+        index, t, state = node.lines[0]
+        went = sorted(
+            (
+                (old.gone, old.lines[-1][0], old)
+                for old in all_.nodes
+                if old.gone is not None
+                and old not in replaced
+                and _gone_before(all_, old, index)
+                and t - old.gone <= 600
+                and (old.last.group, old.last.shape) == (state.group, state.shape)
+            ),
+            key=lambda each: each[:2],
+        )
+        if went:
+            replaced.add(went[0][2])
+            count += _at(scope, state)
+    return count
+
+
+def _gone_before(all_: History, node: Life, index: int) -> bool:
+    after = node.lines[-1][0]
+    return any(
+        isinstance(line, NodeLine) and line.name == node.name and line.state is None
+        for line in all_.lines[after + 1 : index]
+    )
+
+
+def _uses(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:
+    for resource in ("cpu", "memory"):
+        used: list[tuple[float, float, float]] = []
+        for index, snap in enumerate(all_.snapshots):
+            until = all_.snapshots[min(index + 1, len(all_.snapshots) - 1)].t
+            offered = sum(
+                node.allocatable.get(resource, 0.0)
+                for node in snap.nodes.values()
+                if _at(scope, node)
+            )
+            requested = sum(
+                state.requests.get(resource, 0.0)
+                for pod, state, there in snap.pods
+                if there
+                and state.node in snap.nodes
+                and state.phase not in ENDED
+                and snap.belongs(pod, state, scope)
+            )
+            used.append((until - snap.t, requested, offered))
+        _, requested, offered = used[-1]
+        now = None if not any(each[2] for each in used) else requested / offered if offered else 0.0
+        lasting = [each for each in used if each[0] > 0 and each[2] > 0]
+        name = f"utilisation.{resource}"
+        values[name] = values[f"{name}.max"] = values[f"{name}.final"] = now
+        if lasting:
+            values[name] = sum(s * r for s, r, _ in lasting) / sum(s * o for s, _, o in lasting)
+            values[f"{name}.max"] = max(r / o for _, r, o in lasting)
+
+
+def _counts(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:
+    reasons: dict[str, str] = {
+        "EvictionByEvictionAPI": "evictions",
+        "DeletionByTaintManager": "evictions",
+        "PreemptionByScheduler": "preemptions",
+        "DeletionByPodGC": "losses",
+    }
+    counts = dict.fromkeys(("restarts", *reasons.values()), 0)
+    for pod in all_.pods:
+        restarts = pod.first.restarts if pod.first.created < 0 else 0
+        for index, _, state in pod.lines:
+            if all_.snapshots[index].belongs(pod, state, scope):
+                counts["restarts"] += state.restarts - restarts
+            restarts = state.restarts
+        for index, state in _disrupted(pod):
+            if state.disrupted in reasons and all_.snapshots[index].belongs(pod, state, scope):
+                counts[reasons[state.disrupted]] += 1
+    values.update(counts)
+    values["pods.unserved"] = sum(
+        (pod.gone is not None or pod.last.phase in ENDED)
+        and not any(state.node for _, _, state in pod.lines)
+        and not (pod.first.created < 0 and pod.first.phase in ENDED)
+        and all_.snapshots[-1].belongs(pod, pod.last, scope)
+        for pod in all_.pods
+    )
+    values["disruptions.beyondBudget"] = _beyond(all_, scope)
+    values["gangs.unfinished"] = sum(never for _, _, never in _jobs(all_, scope))
+    values["events"] = sum(
+        line.count
+        for line in all_.lines
+        if isinstance(line, EventLine) and scope.namespace in ("", line.about.split("/")[1])
+    )
+    values["warnings"] = sum(
+        line.count
+        for line in all_.lines
+        if isinstance(line, WarningLine) and not line.before
+        if scope.program in ("", line.program)
+    )
+
+
+def _disrupted(pod: Life) -> list[tuple[int, PodState]]:
+    """The line with its first reason, if that was in the run."""
+    if pod.first.created < 0 and pod.first.disrupted:
+        return []
+    return [(index, state) for index, _, state in pod.lines if state.disrupted][:1]
+
+
+def _beyond(all_: History, scope: FigureScope) -> int:
+    evicted = {
+        index: (pod, state.budgets)
+        for pod in all_.pods
+        for index, state in _disrupted(pod)
+        if state.disrupted == "DeletionByTaintManager"
+    }
+    left: dict[str, int] = {}
+    count = 0
+    for index, line in enumerate(all_.lines):
+        if isinstance(line, ObjectLine) and line.name.startswith("PodDisruptionBudget/"):
+            left.pop(line.name, None)
+            if line.state is not None:
+                left[line.name] = line.state["allowed"]
+        if index in evicted:
+            pod, budgets = evicted[index]
+            namespace = pod.name.split("/")[0]
+            names = [f"PodDisruptionBudget/{namespace}/{name}" for name in budgets]
+            known = [name for name in names if name in left]
+            if any(left[name] <= 0 for name in known) and scope.namespace in ("", namespace):
+                count += 1
+            for name in known:
+                left[name] -= 1
+    return count
