@@ -5,6 +5,7 @@ Data flow: all lines --histories--> a snapshot after each line, and the life of 
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -64,6 +65,10 @@ class Life:
     lines: list[tuple[int, float, Any]] = field(default_factory=list)
     """Index, time and state of each line."""
     gone: float | None = None
+    gone_after: int = sys.maxsize
+    """Index of the line that says so."""
+    place: NodeState | None = None
+    """Of a pod that is gone: its node then. What is said of it later changes nothing."""
 
     @property
     def first(self) -> Any:
@@ -79,6 +84,7 @@ class Snapshot:
     """What holds after a line."""
 
     t: float
+    index: int
     nodes: dict[str, NodeState]
     shown: dict[str, NodeState]
     gone: set[str]
@@ -88,6 +94,7 @@ class Snapshot:
 
     def belongs(self, pod: Life, state: PodState, scope: FigureScope) -> bool:
         node = self.shown.get(state.node) if state.node else None
+        node = pod.place if self.index >= pod.gone_after else node
         return (
             _of_workload(scope, state.workload, state.rehearsed)
             and scope.namespace in ("", pod.name.split("/")[0])
@@ -114,14 +121,17 @@ class History:
 def history(lines: Sequence[RecordedLine]) -> History:
     lives: dict[type, dict[str, Life]] = {NodeLine: {}, PodLine: {}, ObjectLine: {}}
     every: dict[type, list[Life]] = {NodeLine: [], PodLine: [], ObjectLine: []}
-    now = Snapshot(0, {}, {}, set(), [], {})
+    now = Snapshot(0, 0, {}, {}, set(), [], {})
     snapshots = []
     for index, line in enumerate(lines):
         if isinstance(line, NodeLine | PodLine | ObjectLine):
             there = lives[type(line)]
             if line.state is None:
                 if line.name in there:
-                    there.pop(line.name).gone = line.t
+                    life = there.pop(line.name)
+                    life.gone, life.gone_after = line.t, index
+                    if isinstance(line, PodLine):
+                        life.place = now.shown.get(life.last.node)
             else:
                 if line.name not in there:
                     there[line.name] = Life(line.name)
@@ -135,7 +145,7 @@ def history(lines: Sequence[RecordedLine]) -> History:
             now.gone.discard(line.name)
         elif isinstance(line, GroupLine):
             now.groups[line.name] = {} if line.state is None else dict(line.state.states)
-        copy = replace(now, t=line.t, nodes=dict(now.nodes), shown=dict(now.shown))
+        copy = replace(now, t=line.t, index=index, nodes=dict(now.nodes), shown=dict(now.shown))
         copy.gone, copy.groups = set(now.gone), dict(now.groups)
         copy.pods = [(pod, pod.last, pod.gone is None) for pod in every[PodLine]]
         snapshots.append(copy)
@@ -159,7 +169,14 @@ def naive(all_: History, scope: FigureScope) -> Figures:
 
 
 def _of_workload(scope: FigureScope, full: str, rehearsed: str) -> bool:
-    return scope.workload in ("", full, full.split("/")[-1], rehearsed or "")
+    *kind_and_namespace, name = full.split("/")
+    *wanted, wanted_name = scope.workload.split("/")
+    if not scope.workload:
+        return True
+    return wanted_name in (name, rehearsed or name) and all(
+        each.casefold() == there.casefold()
+        for each, there in zip(wanted, kind_and_namespace, strict=False)
+    )
 
 
 def _at(scope: FigureScope, node: NodeState | None) -> bool:
@@ -402,7 +419,7 @@ def _uses(all_: History, scope: FigureScope, values: dict[str, float | None]) ->
             )
             used.append((until - snap.t, requested, offered))
         _, requested, offered = used[-1]
-        now = None if not any(each[2] for each in used) else requested / offered if offered else 0.0
+        now = requested / offered if offered else None
         lasting = [each for each in used if each[0] > 0 and each[2] > 0]
         name = f"utilisation.{resource}"
         values[name] = values[f"{name}.max"] = values[f"{name}.final"] = now

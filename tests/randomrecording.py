@@ -63,8 +63,10 @@ class _World:
         return None if name in self.nodes else self._node(name, NodeState(created=self.created()))
 
     def _node(self, name: str, node: NodeState) -> RecordedLine:
-        if not node.group or self.chance(0.1):
-            where = {"group": self.draw.choice(GROUPS), "zone": self.draw.choice(ZONES)}
+        if not node.group:
+            # A node of the name that comes again is of the same place: names aren't used twice.
+            place = _NODES.index(name)
+            where = {"group": GROUPS[place % len(GROUPS)], "zone": ZONES[place // 2 % len(ZONES)]}
             node = replace(node, **where, shape=self.draw.choice(("s", "m")))
         if not node.allocatable or self.chance(0.1):
             offer = self.draw.choice((1_000.0, 4_000.0))
