@@ -29,6 +29,8 @@ from kwok_operator.core.rehearsal.recording import (
 
 REPLACED_WITHIN: Final = 600.0
 """Seconds from a node's end to a new one that takes its place."""
+_ROUNDING: Final = 1e-6
+"""Seconds: lines have milliseconds."""
 MOST_GROUPS: Final = 500
 MOST_WORKLOADS: Final = 300
 """Of which sums are kept for the report; expectations and totals count all of them."""
@@ -66,7 +68,7 @@ class _Replacements:
 
     def came(self, node: NodeState, t: float) -> bool:
         waiting = self.gone.get((node.group, node.shape))
-        while waiting and waiting[0] < t - REPLACED_WITHIN:
+        while waiting and waiting[0] < t - REPLACED_WITHIN - _ROUNDING:
             waiting.popleft()
         if not waiting:
             return False
