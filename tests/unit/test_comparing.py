@@ -426,7 +426,8 @@ def test_two_files(tmp_path: Path, fake: FakeRehearse, capsys: pytest.CaptureFix
     assert compare(one, str(other)) == 0
     assert fake.order[0] == "1-before"
     assert fake.seeds == ["before-1"] * 2 + ["before-2"] * 2
-    strange = write(tmp_path / "restarts.yaml", scenario(expect=[{"figure": "restarts", "atMost": 1}]))
+    expect = [{"figure": "restarts", "atMost": 1}]
+    strange = write(tmp_path / "restarts.yaml", scenario(expect=expect))
     assert main(["compare", str(one), str(strange), "--check"]) == 2
     assert "nothing in common" in capsys.readouterr().err
     seeded = [write(tmp_path / f"{s}.yaml", scenario(seed=s)) for s in ("one", "other")]

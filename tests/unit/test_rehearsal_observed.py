@@ -99,17 +99,6 @@ def test_what_is_seen_ended_has_run_if_a_container_had() -> None:
     assert seen(pod(phase="Failed", reason="Evicted"), 25.0).running is None
 
 
-def test_what_is_seen_ended_has_run_if_a_container_had() -> None:
-    def ended(phase: str, **terminated: str | None) -> float | None:
-        body = pod(phase=phase, containerStatuses=[{"state": {"terminated": terminated}}])
-        return seen(body, 25.0).running
-
-    assert ended("Succeeded", startedAt=STAMP.format(31)) == 11.5
-    assert ended("Failed", startedAt=STAMP.format(31)) == 11.5
-    assert ended("Failed", startedAt=None) is None
-    assert seen(pod(phase="Failed", reason="Evicted"), 25.0).running is None
-
-
 def test_requests_are_those_that_the_scheduler_counts() -> None:
     def asks(cpu: str, **more: str) -> dict[str, Any]:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
