@@ -310,7 +310,7 @@ def _wait_end(line: tuple[int, float, PodState], starts: bool) -> float | None:
 
 
 def _complete(job: dict[str, Any]) -> bool:
-    return job["done"] == "Complete" or 0 < job["wanted"] <= job["succeeded"]
+    return bool(job["done"] == "Complete" or 0 < job["wanted"] <= job["succeeded"])
 
 
 def _jobs(all_: History, scope: FigureScope) -> Iterator[tuple[Life, float | None, bool]]:

@@ -66,8 +66,12 @@ class _World:
         if not node.group:
             # A node of the name that comes again is of the same place: names aren't used twice.
             place = _NODES.index(name)
-            where = {"group": GROUPS[place % len(GROUPS)], "zone": ZONES[place // 2 % len(ZONES)]}
-            node = replace(node, **where, shape=self.draw.choice(("s", "m")))
+            node = replace(
+                node,
+                group=GROUPS[place % len(GROUPS)],
+                zone=ZONES[place // 2 % len(ZONES)],
+                shape=self.draw.choice(("s", "m")),
+            )
         if not node.allocatable or self.chance(0.1):
             offer = self.draw.choice((1_000.0, 4_000.0))
             node = replace(node, allocatable={"cpu": offer, "memory": offer * 2**20})
