@@ -114,12 +114,12 @@ async def test_a_log_keeps_its_beginning_and_its_end_and_fills_no_disk(
     monkeypatch.setattr(programs, "KEEPER", kept)
     program = Program("talker", log=tmp_path / "log")
     await program.start(
-        ["sh", "-c", "echo first; yes again | head -c 30000000; echo last; sleep 600"],
+        ["sh", "-c", "echo first; yes again | head -c 9000000; echo last; sleep 600"],
         env=os.environ,
         cwd=tmp_path,
     )
     try:
-        await program.wait_until_ready(says(program.log, "^last$"), within=60)
+        await program.wait_until_ready(says(program.log, "^last$"), within=120)
 
         async def is_short() -> bool:
             return program.log.stat().st_size < 5 << 20
