@@ -380,7 +380,7 @@ def _replaced(all_: History, created: Iterable[Life], scope: FigureScope) -> int
                 if old.gone is not None
                 and old not in replaced
                 and _gone_before(all_, old, index)
-                and t - old.gone <= 600
+                and round(t - old.gone, 3) <= 600
                 and (old.last.group, old.last.shape) == (state.group, state.shape)
             ),
             key=lambda each: each[:2],
