@@ -19,12 +19,16 @@ from random import Random
 from statistics import fmean
 from typing import Final
 
-from kwok_operator.core.comparison.statistics import Effect, EffectVerdict, compare_figures
+from kwok_operator.core.comparison.statistics import (
+    DIFFERENCES,
+    Effect,
+    EffectVerdict,
+    compare_figures,
+)
 
 RECORDED: Final = Path(__file__).parents[1] / "tests/unit/noise.json"
 SLOWER: Final = 1.1
 """What is planted."""
-TOLD: Final = frozenset({EffectVerdict.BETTER, EffectVerdict.WORSE, EffectVerdict.DIFFERS})
 _SEEDS: Final = 0.3
 """What the seed of a pair does to both runs, as the sigma of a lognormal factor."""
 _PAIRS: Final = (3, 5, 8, 12)
@@ -132,7 +136,9 @@ def false_alarms(source: Independent | Recorded, *, pairs: int, times: int) -> f
     """The share of comparisons of A against A that tell of a difference in any figure."""
     random = Random(pairs)
     told = (
-        any(effect.verdict in TOLD for effect in compared(source, random, pairs, {}).values())
+        any(
+            effect.verdict in DIFFERENCES for effect in compared(source, random, pairs, {}).values()
+        )
         for _ in range(times)
     )
     return sum(told) / times

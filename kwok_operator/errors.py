@@ -204,6 +204,10 @@ class AlteredNodeError(InvalidError):
         )
 
 
+REFUSED: Final = (BadRequestError, ForbiddenError, InvalidError)
+"""Answers that are about one object: others may fare better, and the same again fares as badly."""
+
+
 class TooManyRequestsError(ApiError):
     """429: the API server asks to wait; `retry_after` says how long, if it said so."""
 

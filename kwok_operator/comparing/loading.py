@@ -17,7 +17,7 @@ from kwok_operator.core.rehearsal.arms import ARMS, names_of_arms
 from kwok_operator.core.rehearsal.scenariofile import ScenarioFile, read_document
 from kwok_operator.errors import SettingsError
 from kwok_operator.models.scenario import Scenario
-from kwok_operator.models.timeline import ApplySource
+from kwok_operator.rehearsal.installing import sources_of
 from kwok_operator.rehearsal.loading import load_scenario
 from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
 
@@ -80,9 +80,7 @@ def _loaded(
 
 def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
     """What it reads beside itself: what it applies, its traces, what its commands are given."""
-    sources: list[ApplySource] = [*scenario.apply]
-    sources += [source for step in scenario.timeline for source in step.apply or ()]
-    names = [source.path for source in sources]
+    names = [source.path for source in sources_of(scenario)]
     names += [workload.arrivals.trace for workload in scenario.workloads]
     commands = [process.command for process in scenario.processes]
     commands += [step.run.command for step in scenario.timeline if step.run is not None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.serials import Batch, batches_of, compact
+from kwok_operator.core.serials import Batch, compact, in_batches
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
 
 NODE_LIMIT: Final = "NodeLimit"
@@ -191,7 +191,7 @@ def make_plan(
         target = _as_far_as_addresses_go(target, missing - len(free))
         if may_create and free:
             pending += free
-            batches = (*batches, *batches_of(free, requested_at=now))
+            batches = (*batches, *in_batches(free, requested_at=now))
             next_serial = free[-1] + 1
     going = sorted(s for s in condemned if s in observed.nodes)
     patched = staying if may_create and _patches(rollout) else []

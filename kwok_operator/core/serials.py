@@ -105,7 +105,7 @@ def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tupl
     return tuple(kept)
 
 
-def batches_of(serials: Iterable[int], *, requested_at: str) -> tuple[Batch, ...]:
+def in_batches(serials: Iterable[int], *, requested_at: str) -> tuple[Batch, ...]:
     """Serials in their order as batches: one, unless there is a long gap between them."""
     parts: list[list[int]] = []
     for serial in serials:

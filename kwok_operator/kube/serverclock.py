@@ -34,17 +34,19 @@ class ServerClock:
         self._monotonic = monotonic
         self._anchor = wall() - monotonic()
         """Seconds since the epoch when the monotonic clock was 0."""
-        self.date = ""
-        """The last Date: what the server's clock said."""
+        self._date = ""
+        self.said: float | None = None
+        """The last Date, in seconds since the epoch: what the server's clock said."""
 
     def heard(self, date: str) -> None:
         """An answer with this Date has come."""
-        if not date or date == self.date:
+        if not date or date == self._date:
             return
-        self.date = date
+        self._date = date
         try:
-            said = parsedate_to_datetime(date).timestamp()
+            self.said = said = parsedate_to_datetime(date).timestamp()
         except (TypeError, ValueError, OverflowError):
+            self.said = None
             return
         ahead = self._anchor + self._monotonic() - said
         if abs(ahead) > TOLERANCE:

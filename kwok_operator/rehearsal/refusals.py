@@ -6,8 +6,6 @@ Only whether kwok is alive has to be tried, with a node: that is the first thing
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from kwok_operator.constants import (
@@ -106,12 +104,8 @@ async def check_clock(client: KubeClient) -> ClockOffset | None:
         sent = time.time()
         await client.request("GET", _VERSION_PATH)
         received = time.time()
-        with suppress(TypeError, ValueError):
-            answers.append(
-                DatedAnswer(
-                    sent, parsedate_to_datetime(client.server_clock.date).timestamp(), received
-                )
-            )
+        if (said := client.server_clock.said) is not None:
+            answers.append(DatedAnswer(sent, said, received))
         await asyncio.sleep(_DATED_WITHIN / _DATES)
     offset = offset_of(answers)
     if offset is not None and abs(offset.ahead) > _MOST_OFFSET:

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.sureness import (
-    TOLD,
     Independent,
     Recorded,
     compared,
@@ -30,7 +29,12 @@ from kwok_operator.core.comparison.fisher import (
     fisher_p,
     left_for_figures,
 )
-from kwok_operator.core.comparison.statistics import Effect, EffectVerdict, compare_figures
+from kwok_operator.core.comparison.statistics import (
+    DIFFERENCES,
+    Effect,
+    EffectVerdict,
+    compare_figures,
+)
 from kwok_operator.core.comparison.students import quantile, two_sided_p
 from kwok_operator.core.comparison.turning import could_be_seen
 
@@ -83,7 +87,7 @@ def test_any_values_have_an_answer_and_the_arms_are_alike(
     middle = there.difference if there.change is None else there.change
     assert middle is not None and there.low is not None and there.high is not None
     assert there.low <= middle <= there.high
-    if there.verdict in TOLD:
+    if there.verdict in DIFFERENCES:
         assert not there.low <= 0 <= there.high
         assert there.smallest is not None
 
@@ -310,7 +314,7 @@ def test_figures_that_lack_pairs_raise_no_alarms_beyond_those_of_all() -> None:
         arms = [{name: [random.gauss(10, 1) for _ in range(8)] for name in names} for _ in "ab"]
         lacking = {name: [None, *values[1:]] for name, values in arms[0].items() if name != "0"}
         found = compare_figures({**arms[0], **lacking}, arms[1], lower_is_better={})
-        told += any(effect.verdict in TOLD for effect in found)
+        told += any(effect.verdict in DIFFERENCES for effect in found)
     assert told / times <= 0.015
 
 
@@ -326,7 +330,7 @@ def test_what_could_be_seen_is_seen(pairs: int) -> None:
     source, random = Independent("lognormal, sigma 3 %", 2), Random(1)
     smallest = median(compared(source, random, pairs, {})["0"].smallest or 0 for _ in range(50))
     found = fmean(
-        compared(source, random, pairs, {"0": 1 + smallest})["0"].verdict in TOLD
+        compared(source, random, pairs, {"0": 1 + smallest})["0"].verdict in DIFFERENCES
         for _ in range(100)
     )
     assert found >= 0.88

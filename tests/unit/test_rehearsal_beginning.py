@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from kwok_operator.rehearsal import beginning
 from kwok_operator.rehearsal.beginning import until_steady
 from kwok_operator.rehearsal.stage import Stage
 from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.rehearsalstage import fake_stage
 
 PODS = "/api/v1/pods"
 REFUSED = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
@@ -31,7 +31,6 @@ async def served(
     """A server with an unschedulable pod, the stage, and what it has reported."""
     monkeypatch.setattr(beginning, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(beginning, "_RETRIED_SECONDS", RETRIED)
-    unused: Any = None
     reported: list[str] = []
     async with FakeApiServer() as server:
         for kind, path in beginning._CONTROLLERS.items():
@@ -39,18 +38,7 @@ async def served(
         server.serve(PODS, kind="Pod", status_on_create=True)
         server.create(PODS, {"metadata": {"name": "p", "namespace": "x"}, "status": REFUSED})
         async with KubeClient(connection=server.connection()) as client:
-            stage = Stage(
-                kubectl=unused,
-                client=client,
-                environment={},
-                kubeconfig=tmp_path,
-                folder=tmp_path,
-                logs=tmp_path,
-                versions={},
-                find_program=lambda name: None,
-                tell=reported.append,
-            )
-            yield server, stage, reported
+            yield server, fake_stage(client, tmp_path, tell=reported.append), reported
 
 
 async def test_a_refused_pod_is_tried_again_after_nodes_have_come(

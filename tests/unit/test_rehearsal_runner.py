@@ -57,6 +57,7 @@ from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.signals import cancelled_by_signals
 from tests.fakes import rehearsed
 from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.rehearsalstage import fake_stage
 
 NAMESPACES = "/api/v1/namespaces"
 KINDS = {
@@ -211,21 +212,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Stage]]:
             server.serve(path, kind=kind)
         server.create(NAMESPACES, {"metadata": {"name": "default"}})
         async with KubeClient(connection=server.connection()) as client:
-            unused: Any = None
-            yield (
-                server,
-                Stage(
-                    kubectl=unused,
-                    client=client,
-                    environment={},
-                    kubeconfig=tmp_path,
-                    folder=tmp_path,
-                    logs=tmp_path,
-                    versions={},
-                    find_program=lambda name: None,
-                    tell=print,
-                ),
-            )
+            yield server, fake_stage(client, tmp_path)
 
 
 async def play(stage: Stage, **fields: Any) -> Judged:

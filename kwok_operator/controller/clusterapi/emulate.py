@@ -60,9 +60,8 @@ from kwok_operator.core.clusterapi.scaling import (
 )
 from kwok_operator.core.naming import group_name
 from kwok_operator.errors import (
-    BadRequestError,
+    REFUSED,
     ConflictError,
-    ForbiddenError,
     InvalidError,
     NotFoundError,
 )
@@ -81,8 +80,6 @@ STATUS_INTERVAL: Final = 1.0
 """Seconds between two writes of one status."""
 LOOK_AGAIN: Final = 0.2
 TAKEN_RECHECK: Final = 5.0
-
-_REFUSED = (BadRequestError, ForbiddenError, InvalidError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +210,7 @@ class Emulation:
         known.memory.refresh(group)
         try:
             await self._pass(group, played, known)
-        except _REFUSED as error:
+        except REFUSED as error:
             sentence = f"the API server refuses what {played.scalable.id} needs: {error}"
             self._recorder.emit(group, "Warning", "EmulationRefused", sentence)
             raise

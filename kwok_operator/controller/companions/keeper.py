@@ -44,10 +44,9 @@ from kwok_operator.core.companions import (
     taken,
 )
 from kwok_operator.errors import (
+    REFUSED,
     ApiError,
-    BadRequestError,
     ForbiddenError,
-    InvalidError,
     KwokOperatorError,
     NotFoundError,
     TooManyRequestsError,
@@ -62,7 +61,7 @@ logger = logging.getLogger(__name__)
 LOOK_AGAIN_AFTER: Final = 60.0
 FIRST_LOOK: Final = 5.0
 """Seconds that nodes of a group wait at most until its companions can be made with them."""
-_REFUSED = (BadRequestError, InvalidError, ForbiddenError, NotFoundError)
+_REFUSED = (*REFUSED, NotFoundError)
 
 
 class CompanionKeeper:

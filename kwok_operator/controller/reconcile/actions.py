@@ -15,13 +15,12 @@ from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Observation
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
-from kwok_operator.controller.writers.executor import REFUSED
 from kwok_operator.controller.writers.nodewriter import Stored
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
-from kwok_operator.errors import ApiError, KwokOperatorError
+from kwok_operator.errors import REFUSED, ApiError, KwokOperatorError
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods

@@ -22,14 +22,13 @@ from kwok_operator.controller.reconcile.announcements import announce_notice, an
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.controller.reconcile.reporting import GroupReporter, progress_interval
 from kwok_operator.controller.sources.templates import Resolution
-from kwok_operator.controller.writers.executor import REFUSED
 from kwok_operator.controller.writers.statuswriter import GroupDoubtedError
 from kwok_operator.core.autoscalable import disagreement
 from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import TemplateError
+from kwok_operator.errors import REFUSED, TemplateError
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)

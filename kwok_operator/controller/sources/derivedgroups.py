@@ -17,7 +17,10 @@ from kwok_operator import constants
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.core.words import Problem
-from kwok_operator.errors import BadRequestError, ConflictError, ForbiddenError, InvalidError
+from kwok_operator.errors import (
+    REFUSED,
+    ConflictError,
+)
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -117,7 +120,7 @@ class DerivedGroups:
             logger.info("group has changed meanwhile: group=%s error=%s", name, error)
             self._changed()
             return []
-        except (BadRequestError, ForbiddenError, InvalidError) as error:
+        except REFUSED as error:
             message = f"group {name}: the API server refuses it: {error.message}"
             return [Problem("GroupRefused", message)]
         if uid is None:

@@ -17,11 +17,9 @@ from kwok_operator.core.cleaning import Node
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.errors import (
+    REFUSED,
     AlteredNodeError,
     ApiError,
-    BadRequestError,
-    ForbiddenError,
-    InvalidError,
     TemplateError,
     one_line,
 )
@@ -145,7 +143,7 @@ class Templates:
                 return Resolution(
                     None, "", source, sentence, reason="NodesAltered", origin=found.origin
                 )
-            except (BadRequestError, ForbiddenError, InvalidError) as error:
+            except REFUSED as error:
                 sentence = f"{_in_words(error)} {REMEDY}"
                 return Resolution(None, "", source, sentence, origin=found.origin)
         return Resolution(node, node_hash, source, origin=found.origin)

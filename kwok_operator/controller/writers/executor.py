@@ -25,17 +25,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from kwok_operator.controller.writers.pacing import Pace
-from kwok_operator.errors import (
-    ApiError,
-    ApiUnreachableError,
-    BadRequestError,
-    ForbiddenError,
-    InvalidError,
-    TooManyRequestsError,
-)
+from kwok_operator.errors import REFUSED, ApiError, ApiUnreachableError, TooManyRequestsError
 from kwok_operator.kube.retry import ACCIDENTS, retry_delay
 from kwok_operator.observability.metrics import Metrics
 
@@ -56,9 +49,6 @@ BEGUN_AT_ONCE = 16
 """Calls; others run before the next ones begin, as each takes half a millisecond to be sent."""
 TICK = 0.25
 """Seconds after which plans that wait are asked whether they still have to."""
-
-REFUSED: Final = (BadRequestError, InvalidError, ForbiddenError)
-"""Answers that are about one object."""
 
 _NONE_LEFT: Any = object()
 

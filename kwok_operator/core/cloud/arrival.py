@@ -7,7 +7,7 @@ depends on others, a place in stock and pools, was granted before (`stock`), and
 all tries.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kwok_operator.core.cloud.draws import SECOND, InstanceSeed, drawn, milliseconds
@@ -98,11 +98,8 @@ def _certain_failures(
     """When the first try begins that may not fail as all from `start` to `now` do, and how many
     have failed by then; None where there is nothing to skip."""
     cloud = history.at(start)
-    rule, retry = _failure(cloud, who, tries=failed), retry_span(cloud)
+    rule, retry = _certain(_rules(cloud, failed), who), retry_span(cloud)
     if rule is None or retry is None or (rule.after and rule.after.fixed is None):
-        return None
-    named = names_serial(rule.serials, who.serial)
-    if not named and (float(rule.probability or 0) < 1 or rule != _first_by_chance(cloud, failed)):
         return None
     interval = drawn(rule.after, who, what="") + retry
     until = min(now, history.next_after(start) or now)
@@ -124,12 +121,10 @@ def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iter
 def _failure(cloud: Cloud, who: InstanceSeed, *, tries: int) -> CreationFailure | None:
     """The failure that a try meets: the first that names the serial, else one by probability."""
     rules = _rules(cloud, tries)
-    for rule in rules:
-        if names_serial(rule.serials, who.serial):
-            return rule
     by_chance = [rule for rule in rules if rule.probability is not None]
-    if not by_chance:
-        return None
+    certain = _certain(rules, who)
+    if certain is not None or not by_chance:
+        return certain
     draw, total = who.draw(f"creation-failure/{tries}"), 0.0
     for rule in by_chance:
         total += float(rule.probability or 0)
@@ -142,5 +137,9 @@ def _rules(cloud: Cloud, tries: int) -> list[CreationFailure]:
     return [r for r in cloud.failures.creation if r.times is None or tries < r.times]
 
 
-def _first_by_chance(cloud: Cloud, tries: int) -> CreationFailure | None:
-    return next((rule for rule in _rules(cloud, tries) if rule.probability is not None), None)
+def _certain(rules: Sequence[CreationFailure], who: InstanceSeed) -> CreationFailure | None:
+    """The failure that nothing is drawn for: it names the serial, or no draw misses it."""
+    named = (rule for rule in rules if names_serial(rule.serials, who.serial))
+    by_chance = next((rule for rule in rules if rule.probability is not None), None)
+    sure = by_chance is not None and float(by_chance.probability or 0) >= 1
+    return next(named, by_chance if sure else None)

@@ -11,6 +11,7 @@ processes of the scenario, which start once it is steady.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from kwok_operator.core.manifests import condition_is_true
 from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import one_line
@@ -103,7 +104,11 @@ def not_scheduled(unbound: Iterable[Mapping[str, Any]], *, retried: bool) -> lis
 def _has_pods(kind: str, body: Mapping[str, Any]) -> bool:
     spec, status = as_map(body.get("spec")), as_map(body.get("status"))
     if kind == "Job":
-        if spec.get("suspend") or _holds(body, "Complete") or _holds(body, "Failed"):
+        if (
+            spec.get("suspend")
+            or condition_is_true(body, "Complete")
+            or condition_is_true(body, "Failed")
+        ):
             return True
         wanted = spec.get("parallelism", 1)
         wanted = min(wanted, spec.get("completions") or wanted)
@@ -112,16 +117,12 @@ def _has_pods(kind: str, body: Mapping[str, Any]) -> bool:
         return False
     if kind == "DaemonSet":
         return _sum(status, "currentNumberScheduled") >= _sum(status, "desiredNumberScheduled")
-    refused = spec.get("paused") or _holds(body, "ReplicaFailure")
+    refused = spec.get("paused") or condition_is_true(body, "ReplicaFailure")
     return bool(refused) or _sum(status, "replicas") >= spec.get("replicas", 1)
 
 
 def _sum(status: Mapping[str, Any], *keys: str) -> int:
     return sum(status.get(key) or 0 for key in keys)
-
-
-def _holds(body: Mapping[str, Any], kind: str) -> bool:
-    return _condition(body, kind).get("status") == "True"
 
 
 def _condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
