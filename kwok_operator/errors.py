@@ -149,6 +149,11 @@ class ApiError(KwokOperatorError):
         self.path = path
         super().__init__(message)
 
+    @property
+    def by_policy(self) -> bool:
+        """Whether an admission webhook or policy says so, whatever rights there are."""
+        return " denied " in self.message
+
     def __str__(self) -> str:
         asked = f"requesting {self.method} {self.path}: " if self.method else ""
         answer = f"{self.status} {self.reason}".strip()
@@ -165,11 +170,6 @@ class UnauthorizedError(ApiError):
 
 class ForbiddenError(ApiError):
     """403: the API server knows who asks, and says no."""
-
-    @property
-    def by_policy(self) -> bool:
-        """Whether an admission webhook or policy says so, whatever rights there are."""
-        return " denied " in self.message
 
 
 class NotFoundError(ApiError):

@@ -7,6 +7,7 @@
 - stopped, a plan begins nothing new and returns when what is in flight has ended
 - the first error stops its own plan only, and is raised once nothing of it is in flight
 - slots come back, whatever happens
+- calls that hang keep no other group waiting, and are never too many
 """
 
 import asyncio
@@ -18,6 +19,7 @@ import pytest
 from kwok_operator.controller.writers.executor import BEGUN_AT_ONCE, Executor
 from kwok_operator.controller.writers.pacing import Pace
 from kwok_operator.observability.metrics import Metrics
+from tests.fakes.waiting import until
 
 JOBS = list(range(50))
 
@@ -59,7 +61,7 @@ async def test_every_job_is_done_once_begun_in_order_and_all_slots_are_used(
     concurrency: int,
 ) -> None:
     calls = Calls(turns=20)
-    await executor_of(concurrency).run(JOBS, calls, stop=never)
+    await executor_of(concurrency).run(JOBS, calls, group="web", stop=never)
     assert calls.begun == JOBS
     assert sorted(calls.ended) == JOBS
     assert calls.most == concurrency
@@ -67,7 +69,7 @@ async def test_every_job_is_done_once_begun_in_order_and_all_slots_are_used(
 
 async def test_only_a_few_are_begun_before_others_run() -> None:
     calls, begun = Calls(turns=100), [0]
-    plan = asyncio.create_task(executor_of(32).run(JOBS, calls, stop=never))
+    plan = asyncio.create_task(executor_of(32).run(JOBS, calls, group="web", stop=never))
     while len(calls.begun) < 32 and len(begun) < 100:
         await asyncio.sleep(0)
         begun.append(len(calls.begun))
@@ -78,24 +80,24 @@ async def test_only_a_few_are_begun_before_others_run() -> None:
 
 async def test_all_plans_share_the_slots() -> None:
     executor, calls = executor_of(4), Calls()
-    await asyncio.gather(*(executor.run(JOBS, calls, stop=never) for _ in range(5)))
+    await asyncio.gather(*(executor.run(JOBS, calls, group="web", stop=never) for _ in range(5)))
     assert calls.most == 4
     assert sorted(calls.ended) == sorted(JOBS * 5)
 
 
 async def test_no_jobs_are_no_work_and_no_wait() -> None:
     executor, busy, calls = executor_of(1), Calls(), Calls()
-    plan = asyncio.create_task(executor.run(JOBS, busy, stop=never))
+    plan = asyncio.create_task(executor.run(JOBS, busy, group="web", stop=never))
     await asyncio.sleep(0)
-    await executor.run([], calls, stop=never)
+    await executor.run([], calls, group="web", stop=never)
     assert (calls.begun, len(busy.begun)) == ([], 0)
     await plan
 
 
 async def test_a_plan_ends_with_its_last_call() -> None:
     executor, long, short = executor_of(1), Calls(), Calls()
-    plan = asyncio.create_task(executor.run(JOBS, long, stop=never))
-    await executor.run([0], short, stop=never)
+    plan = asyncio.create_task(executor.run(JOBS, long, group="web", stop=never))
+    await executor.run([0], short, group="web", stop=never)
     assert len(long.begun) <= 2
     await plan
 
@@ -109,18 +111,18 @@ async def test_jobs_are_taken_one_by_one() -> None:
             taken.append(job)
             yield job
 
-    await executor_of(2).run(jobs(), calls, stop=lambda: len(calls.begun) >= 4)
+    await executor_of(2).run(jobs(), calls, group="web", stop=lambda: len(calls.begun) >= 4)
     assert len(taken) < 10
 
 
 async def test_a_short_plan_gets_its_turn_between_the_calls_of_a_long_one() -> None:
     executor, long, short = executor_of(4), Calls(), Calls()
-    plan = asyncio.create_task(executor.run(range(10_000), long, stop=never))
+    plan = asyncio.create_task(executor.run(range(10_000), long, group="web", stop=never))
     for _ in range(40):
         await asyncio.sleep(0)
     assert long.ended
     before = len(long.begun)
-    await executor.run(range(10), short, stop=never)
+    await executor.run(range(10), short, group="web", stop=never)
     # Turn by turn: for each call of the short plan one of the long one, and those in flight.
     assert len(long.begun) - before <= 10 + 2 * 4
     await plan
@@ -130,22 +132,22 @@ async def test_a_short_plan_gets_its_turn_between_the_calls_of_a_long_one() -> N
 async def test_stopped_a_plan_begins_nothing_new_and_what_is_in_flight_ends() -> None:
     executor, stopped, other = executor_of(4), Calls(), Calls()
     await asyncio.gather(
-        executor.run(JOBS, stopped, stop=lambda: len(stopped.begun) >= 10),
-        executor.run(JOBS, other, stop=never),
+        executor.run(JOBS, stopped, group="web", stop=lambda: len(stopped.begun) >= 10),
+        executor.run(JOBS, other, group="web", stop=never),
     )
     assert 10 <= len(stopped.begun) < 14
     assert sorted(stopped.ended) == stopped.begun
     assert sorted(other.ended) == JOBS, "another one goes on"
     never_begun = Calls()
-    await executor.run(JOBS, never_begun, stop=lambda: True)
+    await executor.run(JOBS, never_begun, group="web", stop=lambda: True)
     assert never_begun.begun == []
 
 
 async def test_the_first_error_is_raised_once_nothing_of_its_plan_is_in_flight() -> None:
     executor, bad, good = executor_of(4), Calls(fails=[5, 6, 7]), Calls()
     error, _ = await asyncio.gather(
-        executor.run(JOBS, bad, stop=never),
-        executor.run(JOBS, good, stop=never),
+        executor.run(JOBS, bad, group="web", stop=never),
+        executor.run(JOBS, good, group="web", stop=never),
         return_exceptions=True,
     )
     assert isinstance(error, ValueError) and error.args == (5,)
@@ -153,7 +155,7 @@ async def test_the_first_error_is_raised_once_nothing_of_its_plan_is_in_flight()
     assert len(bad.begun) <= 5 + 4
     assert sorted(good.ended) == JOBS, "another plan goes on"
     after = Calls()
-    await executor.run(JOBS, after, stop=never)
+    await executor.run(JOBS, after, group="web", stop=never)
     assert after.most == 4, "slots come back"
 
 
@@ -163,10 +165,32 @@ async def test_a_cancelled_plan_gives_its_slots_back() -> None:
     async def hang(_: int) -> None:
         await asyncio.Event().wait()
 
-    plan = asyncio.create_task(executor.run(JOBS, hang, stop=never))
+    plan = asyncio.create_task(executor.run(JOBS, hang, group="web", stop=never))
     await asyncio.sleep(0)
     plan.cancel()
     with pytest.raises(asyncio.CancelledError):
         await plan
-    await executor.run(JOBS, calls, stop=never)
+    await executor.run(JOBS, calls, group="web", stop=never)
     assert calls.most == 2
+
+
+async def test_calls_that_hang_keep_no_other_group_waiting() -> None:
+    executor, end, hanging = executor_of(64), asyncio.Event(), Calls()
+
+    async def hang(job: int) -> None:
+        hanging.begun.append(job)
+        await end.wait()
+
+    def run(group: str) -> asyncio.Task[None]:
+        return asyncio.create_task(executor.run(range(200), hang, group=group, stop=end.is_set))
+
+    plans = [run("slow")]
+    await until(lambda: len(hanging.begun) == 64)
+    plans += [run(f"slow-{i}") for i in range(20)]
+    good = Calls()
+    async with asyncio.timeout(5):  # they would hang for ever
+        await executor.run(range(100), good, group="good", stop=never)
+    assert good.most >= 2
+    assert len(hanging.begun) <= 128
+    end.set()
+    await asyncio.gather(*plans)

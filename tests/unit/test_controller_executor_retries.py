@@ -2,7 +2,7 @@
 
 - 429 and Retry-After stop all plans for as long as asked, and halve what may be in flight
 - a job that failed holds no slot; it comes after fresh work, but is not starved by it
-- other failures hold up their own plan, until something of it succeeds
+- other failures hold up their own plan, until something of it succeeds, and slow down their group
 - what fails too often is the plan's error; to be asked to wait is no failure
 - a plan that waits can be stopped, or cancelled
 - a rate is kept over all plans
@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import pytest
 
-from kwok_operator.controller.writers.executor import Executor
+from kwok_operator.controller.writers.executor import REMEMBERED, Executor
 from kwok_operator.controller.writers.pacing import Pace
 from kwok_operator.errors import ApiUnreachableError, ServerError, TooManyRequestsError
 from kwok_operator.observability.metrics import Metrics
@@ -57,7 +57,7 @@ class Scene:
         return Calls(self, fails)
 
     async def run(self, calls: "Calls", jobs: Iterable[int] = JOBS) -> None:
-        await self.executor.run(jobs, calls, stop=never)
+        await self.executor.run(jobs, calls, group="web", stop=never)
 
     def sample(self, name: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"kwok_operator_node_write{name}")
@@ -202,7 +202,44 @@ class TestFailures:
     async def test_lower_what_may_be_in_flight_gently(self) -> None:
         scene = Scene(most=8)
         await scene.run(scene.calls(once(AWAY, [0])))
-        assert scene.pace.limit == 6
+        after = scene.calls()
+        await scene.run(after)
+        assert after.most == 6
+        assert scene.executor.throttled("web")
+
+    async def test_are_their_groups_affair(self) -> None:
+        scene = Scene(most=64)
+        bad = [
+            scene.executor.run(JOBS, scene.calls(always(BROKEN)), group=f"bad-{i}", stop=never)
+            for i in range(20)
+        ]
+        await asyncio.gather(*bad, return_exceptions=True)
+        calls = scene.calls()
+        await scene.executor.run(range(200), calls, group="good", stop=never)
+        assert calls.most == scene.pace.limit == 64
+        assert not scene.executor.throttled("good")
+        assert scene.executor.throttled("bad-1")
+
+    async def test_of_a_policy_are_their_groups_affair_whatever_it_asks_for(self) -> None:
+        scene = Scene(most=8)
+        denied = TooManyRequestsError(
+            'admission webhook "quota" denied the request', status=429, retry_after=30.0
+        )
+        bad, calls = scene.calls(once(denied, [0])), scene.calls()
+        await asyncio.gather(
+            scene.executor.run(JOBS[:8], bad, group="bad", stop=never),
+            scene.executor.run(JOBS, calls, group="good", stop=never),
+        )
+        assert max(calls.times) < 30.0 <= max(bad.times)
+
+    async def test_are_forgotten_some_day(self) -> None:
+        scene = Scene()
+        with pytest.raises(ServerError):
+            await scene.run(scene.calls(always(BROKEN)))
+        assert scene.executor.throttled("web")
+        scene.now += REMEMBERED + 1
+        await scene.executor.run(JOBS, scene.calls(), group="other", stop=never)
+        assert not scene.executor.throttled("web")
 
 
 class TestThePlanThatWaits:
@@ -210,7 +247,7 @@ class TestThePlanThatWaits:
     async def test_can_be_stopped(self, error: Exception) -> None:
         scene = Scene()
         calls = scene.calls(always(error))
-        await scene.executor.run(JOBS, calls, stop=lambda: scene.now >= 0.2)
+        await scene.executor.run(JOBS, calls, group="web", stop=lambda: scene.now >= 0.2)
         assert scene.now < 1.0
         assert len(calls.begun) <= 4
 
@@ -254,7 +291,7 @@ async def test_a_worker_that_somebody_cancels_is_its_plans_error() -> None:
         await asyncio.sleep(0)
 
     with pytest.raises(asyncio.CancelledError):
-        await scene.executor.run(JOBS, call, stop=never)
+        await scene.executor.run(JOBS, call, group="web", stop=never)
     calls = scene.calls()
     await scene.run(calls)
     assert calls.most == 4
@@ -275,7 +312,7 @@ async def test_requests_on_top_of_a_call_count_for_the_rate() -> None:
     async def call(_: int) -> None:
         scene.executor.spend()
 
-    await scene.executor.run(JOBS, call, stop=never)
+    await scene.executor.run(JOBS, call, group="web", stop=never)
     assert scene.now == pytest.approx(10.0, abs=0.3)
 
 

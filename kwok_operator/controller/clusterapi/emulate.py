@@ -260,7 +260,7 @@ class Emulation:
         ]
         if group is None or group.deleting:
             self._deleted.pop(name, None)
-        await self._executor.run(left, self._writer.delete, stop=lambda: self._closing)
+        await self._executor.run(left, self._writer.delete, group=name, stop=lambda: self._closing)
 
     async def _default(self, group: Group, played: Played) -> bool:
         """Writes what Cluster API's webhook would; whether there was something to write."""
@@ -386,6 +386,7 @@ class Emulation:
         await self._executor.run(
             calls[:WRITES_PER_PASS],
             _make,
+            group=group.name,
             stop=lambda: self._is_another(group, played, lost),
         )
         if calls:

@@ -259,7 +259,8 @@ class CompanionKeeper:
             state.trouble = None
             try:
                 over = partial(self._over, group)
-                await self._executor.run(found.work, partial(self._do, group, state), stop=over)
+                do = partial(self._do, group, state)
+                await self._executor.run(found.work, do, group=group.name, stop=over)
             except _REFUSED:
                 return state.trouble
             if any(work.beyond(state.taken) for work in found.work):

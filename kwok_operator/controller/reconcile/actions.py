@@ -85,7 +85,7 @@ class Actions:
             await self._writer.delete(by_name[name], pods=pods)
             self._metrics.node_deleted(found.group.name)
 
-        await self._executor.run(found.plan.delete, delete, stop=stop)
+        await self._executor.run(found.plan.delete, delete, group=found.group.name, stop=stop)
 
     async def _let_pods_on(
         self, found: PassResult, opening: Sequence[NodeRecord], stop: Stop
@@ -104,7 +104,9 @@ class Actions:
             if refusal is not None:
                 refusals.append(refusal)
 
-        await self._executor.run(opening[:WRITES_PER_PASS], let_pods_on, stop=stop)
+        await self._executor.run(
+            opening[:WRITES_PER_PASS], let_pods_on, group=found.group.name, stop=stop
+        )
         if refusals:
             logger.warning(
                 "pods are kept off new nodes: group=%s nodes=%d error=%s",
@@ -119,7 +121,9 @@ class Actions:
         async def postpone(name: str) -> None:
             await self._writer.postpone(by_name[name], decision.postpone[name])
 
-        await self._executor.run(list(decision.postpone), postpone, stop=stop)
+        await self._executor.run(
+            list(decision.postpone), postpone, group=found.group.name, stop=stop
+        )
 
     async def _reshape(self, found: PassResult, decision: CloudDecision, stop: Stop) -> None:
         nodes, interruptions = decision.observed.nodes, decision.observed.cloud.interruptions
@@ -137,7 +141,7 @@ class Actions:
             )
             await self._writer.reshape(record, shape, uid=found.group.uid)
 
-        await self._executor.run(decision.reshape, reshape, stop=stop)
+        await self._executor.run(decision.reshape, reshape, group=found.group.name, stop=stop)
 
     async def _create(self, found: PassResult, node: Node, stop: Stop) -> None:
         group, plan, names = found.group, found.plan, found.seen.names
@@ -192,7 +196,9 @@ class Actions:
         if endpoint is None and first is not None and self._kwok.wants_scout():
             await self._scout(found, first, create, stop)
         else:
-            await self._executor.run(plan.create[:WRITES_PER_PASS], create, stop=stop)
+            await self._executor.run(
+                plan.create[:WRITES_PER_PASS], create, group=found.group.name, stop=stop
+            )
 
     async def _scout(
         self, found: PassResult, first: int, create: Callable[[int], Awaitable[None]], stop: Stop
@@ -201,7 +207,7 @@ class Actions:
         answered."""
 
         async def post() -> bool:
-            await self._executor.run([first], create, stop=stop)
+            await self._executor.run([first], create, group=found.group.name, stop=stop)
             return first in found.memory.seen
 
         async with self._kwok.scouting:
@@ -219,7 +225,9 @@ class Actions:
             if await self._writer.update(record, wanted, uid=group.uid, missing=missing):
                 self._metrics.node_updated(group.name)
 
-        await self._executor.run(found.plan.update[:WRITES_PER_PASS], update, stop=stop)
+        await self._executor.run(
+            found.plan.update[:WRITES_PER_PASS], update, group=found.group.name, stop=stop
+        )
 
     def _render(self, group: Group, node: Node, endpoint: KubeletEndpoint | None) -> NodeTemplate:
         return render(

@@ -287,7 +287,7 @@ class Reconciler:
                 return
             except TimeoutError:
                 pass
-            if self._parts.executor.throttled and not throttled:
+            if self._parts.executor.throttled(group.name) and not throttled:
                 throttled = True
                 announce_slowness(self._parts.recorder, group)
             if self._interrupted(group):
@@ -314,7 +314,7 @@ class Reconciler:
         async def delete(record: NodeRecord) -> None:
             await self._parts.writer.delete_owned(record, owner=uid, pods=pods)
 
-        await self._parts.executor.run(left, delete, stop=lambda: self._closing)
+        await self._parts.executor.run(left, delete, group=name, stop=lambda: self._closing)
         if left and not self._closing:
             self._wake(name, LEFTOVER_RECHECK)
 

@@ -1,16 +1,18 @@
 """Runs many small API calls at once, no more and no faster than the API server likes.
 
-    run(jobs, call) ──> plans ──> whose turn is it? ──> at most `limit` workers ──> call(job)
+    run(jobs, call) ──> plans ──> whose turn is it? ──> as many workers as may be ──> call(job)
                           ^                                                            │
                           └──── retries, each when it is due <──── 429, 5xx, no answer ┘
 
-All groups share the workers. Plans take turns, one call each, so a group of ten nodes is done after
+All groups share one ceiling. Plans take turns, one call each, so a group of ten nodes is done after
 about ten calls of a group of ten thousand. What failed is put back and holds no worker while it
 waits. Retries rank below fresh work, of whatever plan; one turn in eight is theirs, or a few nodes
 would wait for as long as there is something new elsewhere.
 
-An API server that asks to slow down is obeyed by all (pacing.py). What fails in another way may be
-the fault of one group: it holds up its own plan only, until something of it succeeds.
+An API server that asks to slow down is obeyed by all (pacing.py). What fails or hangs in another
+way, such as a webhook, may be the affair of one group: failures lower its own pace, and hold up the
+plan until something of it succeeds. Calls that hang don't keep others waiting: beyond the ceiling,
+but never beyond twice as many, each group may have its even share of it in flight.
 
 A plan can be stopped between two calls: then nothing new is started and what is in flight is
 awaited, so that afterwards nobody has to guess what is still under way.
@@ -25,6 +27,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from kwok_operator.controller.writers.pacing import Pace
@@ -45,6 +48,11 @@ REFUSALS = 20
 """Jobs in a row that the API server refuses, before it is taken to refuse the others, too."""
 RETRY_TURN = 8
 """Each such turn goes to a retry that is due."""
+SLOW = 0.25
+"""Seconds after which a call hangs, so that others needn't wait for its end."""
+REMEMBERED = 120.0
+"""Seconds for which the lowered pace of a group is known that does nothing: failed passes of it
+are tried again after a minute at most."""
 BEGUN_AT_ONCE = 16
 """Calls; others run before the next ones begin, as each takes half a millisecond to be sent."""
 TICK = 0.25
@@ -54,7 +62,19 @@ _NONE_LEFT: Any = object()
 
 
 @dataclass(eq=False, slots=True)
+class _Group:
+    """Whose plans share a pace of their own, below that of all."""
+
+    name: str
+    pace: Pace
+    plans: int = 0
+    in_flight: int = 0
+    idle_since: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
 class _Run:
+    group: _Group
     jobs: Iterator[Any]
     call: Callable[[Any], Awaitable[None]]
     stop: Callable[[], bool]
@@ -63,8 +83,8 @@ class _Run:
     """Those with a call of this plan in flight."""
     upcoming: Any = None
     """The next fresh job, so that a plan is over as soon as its last call is."""
-    waiting: int = 0
-    """Retries."""
+    retries: list[tuple[float, int, "_Job"]] = field(default_factory=list)
+    """When each is due."""
     over: bool = False
     error: BaseException | None = None
     held_until: float = float("-inf")
@@ -93,7 +113,7 @@ class _Run:
         self.over = self.over or self.refusals >= REFUSALS
 
     def settle(self) -> None:
-        over = self.over or (self.upcoming is _NONE_LEFT and not self.waiting)
+        over = self.over or (self.upcoming is _NONE_LEFT and not self.retries)
         if over and not self.workers and not self.done.done():
             self.done.set_result(None)
 
@@ -104,6 +124,8 @@ class _Job:
     job: Any
     failures: int = 0
     ticket: int = 0
+    """In the order in which calls of all groups began."""
+    group_ticket: int = 0
 
 
 class Executor:
@@ -123,22 +145,25 @@ class Executor:
         self._clock = clock
         self._sleep = sleep
         self._draw = draw
+        self._groups: dict[str, _Group] = {}
         self._plans: set[_Run] = set()
         self._turns: deque[_Run] = deque()
         """Plans with fresh jobs."""
-        self._retries: list[tuple[float, int, _Job]] = []
+        self._retrying: set[_Run] = set()
+        """Plans with jobs that are to be done again."""
         self._turn = 0
         self._queued = 0
-        self._working = 0
+        self._calls: dict[_Job, float] = {}
+        """Those in flight, and when they began: the oldest comes first."""
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = float("inf")
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.watch_write_limit(lambda: pace.limit)
 
-    @property
-    def throttled(self) -> bool:
-        """Whether fewer calls are made at once than might be, because of the API server."""
-        return self._pace.throttled
+    def throttled(self, group: str) -> bool:
+        """Whether a group has fewer calls at once than it might, because of the API server."""
+        known = self._groups.get(group)
+        return self._pace.throttled or (known is not None and known.pace.throttled)
 
     def spend(self) -> None:
         """Counts one more request of a call that is under way against the rate."""
@@ -149,9 +174,12 @@ class Executor:
         jobs: Iterable[T],
         call: Callable[[T], Awaitable[None]],
         *,
+        group: str,
         stop: Callable[[], bool],
     ) -> None:
         """Awaits `call(job)` for each job until there are none left or `stop()` is true.
+
+        All plans of a `group` share its pace.
 
         A call that raises one of ACCIDENTS is made again later, a few times: it has to be one that
         can be repeated. One that raises one of REFUSED is not, and the others go on, unless many in
@@ -160,11 +188,12 @@ class Executor:
         `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
-        plan = _Run(iter(jobs), call, stop, loop.create_future())
+        plan = _Run(self._group(group), iter(jobs), call, stop, loop.create_future())
         plan.advance()
         if plan.upcoming is _NONE_LEFT:
             return
         self._plans.add(plan)
+        plan.group.plans += 1
         self._turns.append(plan)
         self._pump()
         try:
@@ -179,26 +208,36 @@ class Executor:
             raise
         finally:
             self._plans.discard(plan)
+            self._retrying.discard(plan)
+            plan.group.plans -= 1
+            plan.group.idle_since = self._clock()
             if not self._plans:
                 self._drop_alarm()
         if plan.error is not None:
             raise plan.error
 
+    def _group(self, name: str) -> _Group:
+        """Forgets those of which there is nothing to know any more."""
+        oldest = self._clock() - REMEMBERED
+        self._groups = {
+            each.name: each
+            for each in self._groups.values()
+            if each.plans or (each.pace.throttled and each.idle_since > oldest)
+        }
+        return self._groups.setdefault(name, _Group(name, Pace(most=self._pace.most)))
+
     def _pump(self) -> None:
         """Has as many workers as there is work for, now and when the wait is over."""
         now = self._clock()
         for _ in range(BEGUN_AT_ONCE):
-            if self._working >= self._pace.limit:
-                return
             job = self._take(now)
             if job is None:
                 self._set_alarm(now)
                 return
-            self._working += 1
             worker = asyncio.create_task(self._work(job))
             job.plan.workers.add(worker)
             self._tasks.add(worker)
-            worker.add_done_callback(partial(self._worker_ended, job.plan))
+            worker.add_done_callback(partial(self._worker_ended, job))
         asyncio.get_running_loop().call_soon(self._pump)
 
     async def _work(self, job: _Job | None) -> None:
@@ -210,17 +249,21 @@ class Executor:
             try:
                 await self._make(job)
             finally:
+                self._ended(job)
                 plan.workers.discard(worker)
                 plan.settle()
-            # A limit that was lowered is kept to as calls end.
-            job = self._take(self._clock()) if self._working <= self._pace.limit else None
+            job = self._take(self._clock())
 
-    def _worker_ended(self, first: _Run, worker: asyncio.Task[None]) -> None:
+    def _ended(self, job: _Job) -> None:
+        if self._calls.pop(job, None) is not None:
+            job.plan.group.in_flight -= 1
+
+    def _worker_ended(self, first: _Job, worker: asyncio.Task[None]) -> None:
         # Not at the end of _work, of which a worker that is cancelled at once sees nothing.
-        first.workers.discard(worker)
-        first.settle()
+        self._ended(first)
+        first.plan.workers.discard(worker)
+        first.plan.settle()
         self._tasks.discard(worker)
-        self._working -= 1
         self._pump()
 
     async def _make(self, job: _Job) -> None:
@@ -239,59 +282,101 @@ class Executor:
             plan.refusals = 0
             if plan.failures:
                 plan.failures, plan.held_until = 0, float("-inf")
-            if self._pace.throttled and self._pace.succeeded(self._clock()):
-                if not self._pace.throttled:
-                    logger.info("node writes are back at full: limit=%d", self._pace.limit)
-                self._pump()
+            for pace, whose in ((self._pace, ""), (plan.group.pace, f" group={plan.group.name}")):
+                if pace.throttled and pace.succeeded(self._clock()):
+                    if not pace.throttled:
+                        logger.info("node writes are back at full:%s limit=%d", whose, pace.limit)
+                    self._pump()
 
     def _put_back(self, job: _Job, error: ApiError | ApiUnreachableError) -> None:
         """Has a job done again when it is due, unless that was tried often enough."""
-        plan, pace, now = job.plan, self._pace, self._clock()
+        plan, now = job.plan, self._clock()
         retry_after = None if isinstance(error, ApiUnreachableError) else error.retry_after
         asked = isinstance(error, TooManyRequestsError) or retry_after is not None
         weight = WEIGHT_OF_WAITING if asked else WEIGHT_OF_ACCIDENT
         job.failures += weight
         if job.ticket > plan.counted:
-            plan.counted = pace.begun
+            plan.counted = self._pace.begun
             plan.failures += weight
         failures = max(job.failures, plan.failures)
         delay = retry_delay(failures // weight - 1, error, draw=self._draw)
-        level = logging.DEBUG if pace.throttled else logging.INFO
         if asked:
             self._metrics.node_writes_throttled.inc()
-            lowered = pace.asked_to_wait(now, ticket=job.ticket, delay=delay)
-            what = "the API server asks to slow down"
         else:
             plan.held_until = max(plan.held_until, now + delay)
-            lowered = pace.failed(now, ticket=job.ticket)
-            what = "node writes fail, and are tried again"
-        if lowered:
-            logger.log(level, "%s: limit=%d pause=%.1fs error=%s", what, pace.limit, delay, error)
+        self._slow_down(job, error, delay=delay, asked=asked)
         if failures >= PATIENCE:
             plan.end(error)
         elif not plan.over:
             self._metrics.node_write_retries.inc()
             self._queued += 1
-            plan.waiting += 1
-            heapq.heappush(self._retries, (now + delay, self._queued, job))
+            heapq.heappush(plan.retries, (now + delay, self._queued, job))
+            self._retrying.add(plan)
+
+    def _slow_down(
+        self, job: _Job, error: ApiError | ApiUnreachableError, *, delay: float, asked: bool
+    ) -> None:
+        """All groups where the API server asks for it, else the one whose writes fail."""
+        now, group = self._clock(), job.plan.group
+        by_policy = isinstance(error, ApiError) and error.by_policy
+        pace, ticket, whose = self._pace, job.ticket, ""
+        if by_policy or not asked:
+            pace, ticket, whose = group.pace, job.group_ticket, f" group={group.name}"
+        level = logging.DEBUG if pace.throttled else logging.INFO
+        if asked:
+            lowered = pace.asked_to_wait(now, ticket=ticket, delay=delay)
+            what = "the API server asks to slow down"
+        else:
+            lowered = pace.failed(now, ticket=ticket)
+            what = "node writes fail, and are tried again"
+        if lowered:
+            text = "%s:%s limit=%d pause=%.1fs error=%s"
+            logger.log(level, text, what, whose, pace.limit, delay, error)
 
     def _take(self, now: float) -> _Job | None:
         """The job whose turn it is; None where there is none to be begun now."""
         if self._pace.wait(now) > 0:
             return None
+        most = self._most_of_a_group(now)
+        if not most:
+            return None
         self._turn += 1
         first, second = self._fresh, self._retry
-        if self._retries and self._turn % RETRY_TURN == 0:
+        if self._retrying and self._turn % RETRY_TURN == 0:
             first, second = second, first
-        job = first(now) or second(now)
+        job = first(now, most) or second(now, most)
         if job is not None:
-            job.ticket = self._pace.begin(now)
+            group = job.plan.group
+            group.in_flight += 1
+            job.ticket, job.group_ticket = self._pace.begin(now), group.pace.begin(now)
+            self._calls[job] = now
         return job
 
-    def _fresh(self, now: float) -> _Job | None:
+    def _most_of_a_group(self, now: float) -> int:
+        """How many calls a group may have in flight to begin another one."""
+        ceiling, in_flight = self._pace.limit, len(self._calls)
+        if in_flight < ceiling:
+            return ceiling
+        hanging = sum(1 for _ in takewhile(lambda began: began <= now - SLOW, self._calls.values()))
+        room = in_flight < 2 * ceiling and in_flight - hanging < ceiling
+        return self._even_share() if room else 0
+
+    def _even_share(self) -> int:
+        """Of the ceiling, for each group at work."""
+        return max(1, self._pace.limit // sum(1 for group in self._groups.values() if group.plans))
+
+    def _may_begin(self, plan: _Run, now: float, most: int) -> bool:
+        group = plan.group
+        return (
+            plan.held_until <= now
+            and group.in_flight < min(most, group.pace.limit)
+            and group.pace.wait(now) <= 0
+        )
+
+    def _fresh(self, now: float, most: int) -> _Job | None:
         for _ in range(len(self._turns)):
             plan = self._turns.popleft()
-            if plan.held_until > now:
+            if not plan.over and not self._may_begin(plan, now, most):
                 self._turns.append(plan)
                 continue
             if plan.over or plan.stop():
@@ -304,27 +389,39 @@ class Executor:
             plan.settle()
         return None
 
-    def _retry(self, now: float) -> _Job | None:
-        while self._retries and self._retries[0][0] <= now:
-            _, order, job = heapq.heappop(self._retries)
-            plan = job.plan
-            if plan.held_until > now and not plan.over:
-                heapq.heappush(self._retries, (plan.held_until, order, job))
+    def _retry(self, now: float, most: int) -> _Job | None:
+        """The one that has been due for the longest time."""
+        due = [plan for plan in self._retrying if plan.retries[0][0] <= now]
+        for plan in sorted(due, key=lambda plan: plan.retries[0]):
+            if not plan.over and not self._may_begin(plan, now, most):
                 continue
-            plan.waiting -= 1
-            if not plan.over and not plan.stop():
+            if plan.over or plan.stop():
+                plan.end()
+                self._retrying.discard(plan)
+                plan.settle()
+            else:
+                _, _, job = heapq.heappop(plan.retries)
+                if not plan.retries:
+                    self._retrying.discard(plan)
                 return job
-            plan.end()
-            plan.settle()
         return None
 
     def _set_alarm(self, now: float) -> None:
-        """There is a worker to be had, and perhaps something that waits: for a while at most."""
-        if not self._plans or not (self._turns or self._retries):
+        """Something waits, perhaps: for a while at most."""
+        earliest, most = now + self._pace.wait(now), self._pace.limit
+        if len(self._calls) >= self._pace.limit:
+            earliest = max(earliest, next(iter(self._calls.values())) + SLOW)
+            most = self._even_share()
+        waiting = [(plan, now) for plan in self._turns]
+        waiting += [(plan, plan.retries[0][0]) for plan in self._retrying]
+        dues = [
+            max(due, plan.held_until, now + plan.group.pace.wait(now))
+            for plan, due in waiting
+            if plan.group.in_flight < min(most, plan.group.pace.limit)
+        ]
+        if not dues:
             return
-        held = min((plan.held_until for plan in self._turns), default=float("inf"))
-        due = self._retries[0][0] if self._retries else float("inf")
-        wait = min(max(self._pace.wait(now), min(held, due) - now, 0.0), TICK)
+        wait = min(max(earliest - now, min(dues) - now, 0.0), TICK)
         if now + wait < self._alarm_at:
             self._drop_alarm()
             self._alarm_at = now + wait
