@@ -3,6 +3,7 @@
 - references between its parts, and to what it applies: processes, groups, pools, workloads, figures
 - what can never be, or only after the end: steps, arrivals, conditions, expectations
 - objects are looked at as `kwok-operator validate` does, in files and in the scenario itself
+- bounds that hold for each value of a figure, or for none: exactly those
 - where other objects may come, of a program or in a cluster that is there, nothing is missing
 """
 
@@ -13,9 +14,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.core.rehearsal.expectations import Assertion, assertions
+from kwok_operator.core.rehearsal.figures import EVENT_COUNT, FIGURES, reading
+from kwok_operator.core.rehearsal.ledger import ClusterLedger
 from kwok_operator.core.rehearsal.waits import wait_problem
 from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, scenario
+from tests.randomrecording import random_recording
 
 CA = {"name": "ca", "clusterAutoscaler": {"binary": "ca"}}
 TOOL = {"name": "tool", "command": ["tool"]}
@@ -173,7 +178,16 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "expect[0].atLeast",
             "write 0.8",
         ),
-        ({"expect": [{"figure": "nodes.total", "equals": 0.5}]}, "expect[0].equals", "whole"),
+        (
+            {"expect": [{"figure": "pods.pending", "atLeast": 0}]},
+            "expect[0].atLeast",
+            "0 can't fail: pods.pending is never below 0; write more, or take it out",
+        ),
+        (
+            {"expect": [{"event": {"type": "Warning"}, "atLeast": 0}]},
+            "expect[0].atLeast",
+            "0 can't fail: the number of Events",
+        ),
         (
             {"timeline": [SCALE | {"at": None, "after": RUNNING | {"atLeast": 71}}]},
             "timeline[0].after.atLeast",
@@ -338,3 +352,51 @@ def test_a_figure_of_which_no_line_can_be_is_refused(
         assert said in text and text.startswith("expect[0].")
     else:
         assert texts == []
+
+
+BOUNDS = st.integers(0, 12).map(lambda quarters: quarters / 4)
+BOUNDED = st.one_of(
+    BOUNDS.map(lambda n: {"equals": n}),
+    BOUNDS.map(lambda n: {"atLeast": n}),
+    BOUNDS.map(lambda n: {"atMost": n}),
+    st.tuples(BOUNDS, BOUNDS).map(sorted).map(lambda n: {"atLeast": n[0], "atMost": n[1]}),
+)
+
+
+@given(
+    name=st.sampled_from([*FIGURES, "Events"]),
+    bounds=BOUNDED,
+    when=st.sampled_from(["end", "always", {"at": "1s"}]),
+)
+def test_each_expectation_can_hold_and_can_fail(
+    name: str, bounds: dict[str, float], when: Any
+) -> None:
+    """Refused are those that no value can break, or none can meet, and no others."""
+    figure = FIGURES.get(name, EVENT_COUNT)
+    what = {"figure": name} if name in FIGURES else {"event": {"type": "Warning"}}
+    about = {"apply": [{"object": each} for each in (CLOUD, BUDGET)], "workloads": [WEB, QUEUE]}
+    refused = checked(scenario(**about, expect=[what | bounds | {"when": when}])).findings
+    (judged,) = assertions([{"figure": name, **bounds}], where="") if name in FIGURES else (None,)
+    judged = judged or Assertion(event={"type": "Warning"}, bounds=bounds)
+    values = range(6) if figure.whole else [n / 8 for n in range(40)]
+    can_hold = any(map(judged.holds, [0] if figure.grows and when == "always" else values))
+    can_fail = not all(map(judged.holds, values))
+    percent = figure.unit == "share" and max(bounds.values()) > 1
+    assert bool(refused) is (percent or not (can_hold and can_fail)), (judged, refused)
+    assert len(refused) <= 1
+
+
+def test_figures_keep_to_their_range() -> None:
+    fractions, shrink = set[str](), set[str]()
+    for seed in range(40):
+        ledger, before = ClusterLedger(), dict.fromkeys(FIGURES, 0.0)
+        for line in random_recording(seed):
+            ledger.apply(line)
+            for name in FIGURES:
+                value = reading(ledger.all, name, line.t).value or 0
+                assert value >= 0, name
+                fractions |= {name} if value != int(value) else set()
+                shrink |= {name} if value < before[name] else set()
+                before[name] = value
+    assert fractions == {name for name, figure in FIGURES.items() if not figure.whole}
+    assert shrink.isdisjoint(name for name, figure in FIGURES.items() if figure.grows)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kwok_operator.core.groupcheck import FieldProblem
 from kwok_operator.core.rehearsal.applied import Known
-from kwok_operator.core.rehearsal.figures import FIGURES
+from kwok_operator.core.rehearsal.figures import EVENT_COUNT, FIGURES, Figure
 from kwok_operator.core.rehearsal.manifests import is_object_of
 from kwok_operator.core.rehearsal.problems import problem, unknown
 from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM
@@ -30,6 +30,8 @@ _ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
 def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
     """All that is wrong with figures, and with what they are held against."""
     for path, compared in _all(scenario):
+        if compared.event is not None:
+            yield from _says_nothing(path, compared, EVENT_COUNT)
         if compared.figure is None:
             continue
         figure = FIGURES.get(compared.figure)
@@ -47,7 +49,8 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
         if known.complete and (why := _without_lines(compared.figure, of, scenario, known)):
             sentence = f"{shown(compared.figure)} can't be measured: {why}"
             yield problem((*path, "figure"), f"{sentence}, or take the figure out")
-        yield from _never(path, compared, figure.unit, scenario, known)
+        found = [*_says_nothing(path, compared, figure)]
+        yield from found or _too_many_pods(path, compared, scenario, known)
 
 
 def _without_lines(figure: str, of: Narrowing, scenario: Scenario, known: Known) -> str:
@@ -134,20 +137,36 @@ def _of_what_is_there(
         yield unknown((*path, "workload"), what, names, value=of.workload)
 
 
-def _never(
-    path: Path, compared: Compared, unit: str, scenario: Scenario, known: Known
+def _says_nothing(path: Path, compared: Compared, figure: Figure) -> Iterator[FieldProblem]:
+    """Bounds that hold for each value that there can be, or for none."""
+    keys = {"equals": compared.equals, "atLeast": compared.at_least, "atMost": compared.at_most}
+    bounds = {key: number for key, number in keys.items() if number is not None}
+    low = bounds.get("equals", bounds.get("atLeast", 0))
+    high = bounds.get("equals", bounds.get("atMost", math.inf))
+    name = compared.figure or "the number of Events"
+    field, said = next(iter(bounds)), f"{low:g}"
+    if figure.unit == "share" and (over := [key for key in bounds if bounds[key] > 1]):
+        field, bound = over[0], bounds[over[0]]
+        hint = f"; write {bound / 100:g}" if bound <= 100 else ""
+        said = f"{bound:g} is no share: {name} is from 0 to 1{hint}"
+    elif figure.whole and math.ceil(low) > high:
+        said += f" can never be: {name} is a whole number; write one"
+    elif figure.grows and low > 0 and getattr(compared, "when", "") == "always":
+        said += f" can't always be: {name} begins at 0; take out when: always"
+    elif low == 0 and high == math.inf:
+        said += f" can't fail: {name} is never below 0; write more, or take it out"
+    else:
+        return
+    yield problem((*path, field), said)
+
+
+def _too_many_pods(
+    path: Path, compared: Compared, scenario: Scenario, known: Known
 ) -> Iterator[FieldProblem]:
     least = compared.equals if compared.equals is not None else compared.at_least
     field = "equals" if compared.equals is not None else "atLeast"
     if least is None or compared.figure is None:
         return
-    if unit == "share" and least > 1:
-        hint = f"; write {least / 100:g}" if least <= 100 else ""
-        sentence = f"{least:g} can never be: {compared.figure} is a share from 0 to 1"
-        yield problem((*path, field), sentence + hint)
-    is_count = compared.figure.startswith(("pods.", "nodes.", "instances."))
-    if is_count and compared.equals is not None and not float(least).is_integer():
-        yield problem((*path, field), f"{least:g} can never be: it is a whole number")
     most = _most_pods(compared.of or Narrowing(), scenario, known)
     level = compared.figure.removesuffix(".max").removesuffix(".final")
     # Pods that failed or went are replaced, so there may be more of those than places for pods.

@@ -115,12 +115,16 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class Figure:
     """`of`: what it may be narrowed by. `drifts`: it changes while nothing happens, or is much work
-    to find, and so isn't asked for at every line."""
+    to find, and so isn't asked for at every line. No figure is ever below 0."""
 
     unit: str
     of: frozenset[str]
     read: Callable[[Tally, float], float | None]
     drifts: bool = False
+    whole: bool = False
+    """Whether it is always a whole number."""
+    grows: bool = False
+    """Whether it is 0 when the run begins, and only grows."""
     missing: Callable[[Tally, float, float | None], str] | None = None
     """What makes such a value incomplete; nothing where it is complete."""
 
@@ -157,8 +161,8 @@ _COUNTS: Final = {
 
 
 def _level(name: str, of: frozenset[str], level: Callable[[Tally], Level]) -> dict[str, Figure]:
-    now = Figure("", of, lambda tally, _: level(tally).value)
-    most = Figure("", of, lambda tally, _: level(tally).most)
+    now = Figure("", of, lambda tally, _: level(tally).value, whole=True)
+    most = Figure("", of, lambda tally, _: level(tally).most, whole=True)
     return {name: now, f"{name}.max": most, f"{name}.final": now}
 
 
@@ -200,7 +204,7 @@ def _without_price(tally: Tally, t: float, _: float | None) -> str:
 
 
 def _count(name: str, of: frozenset[str]) -> Figure:
-    return Figure("", of, lambda tally, _: tally.counts[name])
+    return Figure("", of, lambda tally, _: tally.counts[name], whole=True, grows=True)
 
 
 def _one_of_pods(name: str) -> Callable[[Tally], Level]:
@@ -254,6 +258,8 @@ def _figures() -> dict[str, Figure]:
 
 
 FIGURES: Final[Mapping[str, Figure]] = _figures()
+EVENT_COUNT: Final = _count("events", frozenset())
+"""What an expectation of Events counts, by its unit and range."""
 
 
 def reading(tally: Tally, name: str, t: float) -> FigureReading:
