@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from kwok_operator.constants import GROUPS_PATH, REHEARSAL_LABEL
 from kwok_operator.core.rehearsal.steady import (
+    MOST_GROUPS,
     UnderWay,
     groups_under_way,
+    held_back,
     not_scheduled,
     wants_nodes,
     without_their_pods,
@@ -46,6 +48,11 @@ async def until_steady(stage: Stage, *, within: float) -> None:
         stage.check_cluster()
         groups = await _objects(stage, GROUPS_PATH, ours=False)
         not_ready = groups_under_way(groups)
+        if held := held_back(groups):
+            raise StageError(
+                f"the cluster can never be steady: {', '.join(held[:MOST_GROUPS])}; set spec.paused"
+                " to false, or begin: atOnce to start without waiting"
+            )
         if wants_nodes(groups) and (not_ready or nodes_came is None):
             nodes_came = looked
         retried = nodes_came is None or looked - nodes_came > _RETRIED_SECONDS

@@ -1,7 +1,8 @@
 """Waiting until a cluster is steady.
 
 - a pod without a place is waited for once more after nodes have come, and only then
-- what is waited for is reported while it lasts
+- what is waited for is reported while it lasts, and refused when its time is over, or at once where
+  nothing will come
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import pytest
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal import beginning
 from kwok_operator.rehearsal.beginning import until_steady
-from kwok_operator.rehearsal.stage import Stage
+from kwok_operator.rehearsal.stage import Stage, StageError
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.rehearsalstage import fake_stage
 
@@ -74,3 +75,23 @@ async def test_where_no_node_was_to_come_nothing_is_waited_for(
     server.patch(GROUPS, "a", READY, subresource="status")
     await asyncio.wait_for(until_steady(stage, within=20), 10)
     assert reported == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "within", "said"),
+    [
+        ("Paused", 600, "can never be steady: a (Paused: 0 of 1.); set spec.paused to false, or"),
+        ("Outage", 0.1, "not steady after 0.1 s: 0 of 1 groups are Ready, but not a (Outage: 0 of"),
+    ],
+)
+async def test_what_never_comes_is_refused(
+    served: tuple[FakeApiServer, Stage, list[str]], reason: str, within: float, said: str
+) -> None:
+    server, stage, _ = served
+    server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 1}})
+    ready = {"type": "Ready", "status": "False", "observedGeneration": 1}
+    conditions = [ready | {"reason": reason, "message": "0 of 1."}]
+    server.patch(GROUPS, "a", {"status": {"conditions": conditions}}, subresource="status")
+    with pytest.raises(StageError) as refused:
+        await asyncio.wait_for(until_steady(stage, within=within), 10)
+    assert said in str(refused.value) and "begin: atOnce" in str(refused.value)

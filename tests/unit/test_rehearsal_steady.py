@@ -14,6 +14,7 @@ import pytest
 from kwok_operator.core.rehearsal.steady import (
     UnderWay,
     groups_under_way,
+    held_back,
     not_scheduled,
     without_their_pods,
 )
@@ -30,22 +31,30 @@ def condition(kind: str, status: str, **more: Any) -> dict[str, Any]:
 
 
 @each_row(
-    "status waits_for",
+    "status waits_for held",
     [
-        ({}, ["a (the operator has not reported on it yet)"]),
+        ({}, ["a (the operator has not reported on it yet)"], False),
         (
-            condition("Ready", "True", observedGeneration=1),
+            condition("Ready", "False", observedGeneration=1, reason="Paused"),
             ["a (the operator has not reported on it yet)"],
+            False,
         ),
         (
             condition("Ready", "False", observedGeneration=2, reason="Paused", message="0 of 3."),
             ["a (Paused: 0 of 3.)"],
+            True,
         ),
-        (condition("Ready", "True", observedGeneration=2), []),
+        (
+            condition("Ready", "False", observedGeneration=2, reason="Outage", message="0 of 3."),
+            ["a (Outage: 0 of 3.)"],
+            False,
+        ),
+        (condition("Ready", "True", observedGeneration=2), [], False),
     ],
 )
-def test_groups(status: dict[str, Any], waits_for: list[str]) -> None:
+def test_groups(status: dict[str, Any], waits_for: list[str], held: bool) -> None:
     assert groups_under_way([body(status=status)]) == waits_for
+    assert held_back([body(status=status)]) == (waits_for if held else [])
 
 
 SEEN = {"observedGeneration": 2}
@@ -58,12 +67,13 @@ SEEN = {"observedGeneration": 2}
         ("Deployment", {"replicas": 2}, {**SEEN, "replicas": 1}, False),
         ("Deployment", {"replicas": 2}, {**SEEN, "replicas": 2}, True),
         ("Deployment", {"replicas": 0}, SEEN, True),
+        ("Deployment", {"replicas": None}, SEEN, False),
         ("Deployment", {"paused": True}, SEEN, True),
         ("ReplicaSet", {}, {**SEEN, **condition("ReplicaFailure", "True")}, True),
         ("StatefulSet", {"replicas": 3}, {**SEEN, "replicas": 1}, False),
         ("DaemonSet", {}, {**SEEN, "desiredNumberScheduled": 2}, False),
         ("DaemonSet", {}, SEEN | dict.fromkeys(("desiredNumberScheduled",), 0), True),
-        ("Job", {}, {}, False),
+        ("Job", {"parallelism": None}, {}, False),
         ("Job", {"parallelism": 3, "completions": 2}, {"active": 1, "succeeded": 1}, True),
         ("Job", {"suspend": True}, {}, True),
         ("Job", {}, condition("Complete", "True"), True),

@@ -8,7 +8,7 @@ Objects are as the API server has them. Pods of other schedulers are left out: t
 processes of the scenario, which start once it is steady.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from kwok_operator.core.manifests import condition_is_true
@@ -19,7 +19,7 @@ from kwok_operator.errors import one_line
 _SCHEDULER: Final = "default-scheduler"
 _GATED: Final = "SchedulingGated"
 _ENDED: Final = ("Succeeded", "Failed")
-_MOST_GROUPS: Final = 3
+MOST_GROUPS: Final = 3
 _MOST_TEXT: Final = 500
 """Of the reason and the message of one group."""
 
@@ -39,8 +39,8 @@ class UnderWay(NamedTuple):
 
     def __str__(self) -> str:
         if self.not_ready:
-            ready, more = self.groups - len(self.not_ready), len(self.not_ready) - _MOST_GROUPS
-            named = ", ".join(self.not_ready[:_MOST_GROUPS])
+            ready, more = self.groups - len(self.not_ready), len(self.not_ready) - MOST_GROUPS
+            named = ", ".join(self.not_ready[:MOST_GROUPS])
             rest = f" and {more} more" if more > 0 else ""
             return f"{ready} of {self.groups} groups are Ready, but not {named}{rest}"
         if self.without_pods:
@@ -50,16 +50,24 @@ class UnderWay(NamedTuple):
 
 def groups_under_way(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     """Each with the reason and the message of its condition Ready."""
-    found = []
+    return [text for text, _ in _not_ready(groups)]
+
+
+def held_back(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Of these, such as are paused: nothing that they lack will come."""
+    return [text for text, reason in _not_ready(groups) if reason == "Paused"]
+
+
+def _not_ready(groups: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, object]]:
     for body in groups:
         name = as_map(body.get("metadata")).get("name")
         ready = _condition(body, "Ready")
+        reason = ready.get("reason")
         if ready.get("observedGeneration") != _generation(body):
-            found.append(f"{name} (the operator has not reported on it yet)")
+            yield f"{name} (the operator has not reported on it yet)", ""
         elif ready.get("status") != "True":
-            why = one_line(f"{ready.get('reason')}: {ready.get('message')}", limit=_MOST_TEXT)
-            found.append(f"{name} ({why})")
-    return found
+            why = one_line(f"{reason}: {ready.get('message')}", limit=_MOST_TEXT)
+            yield f"{name} ({why})", reason
 
 
 def wants_nodes(groups: Iterable[Mapping[str, Any]]) -> bool:
@@ -110,7 +118,7 @@ def _has_pods(kind: str, body: Mapping[str, Any]) -> bool:
             or condition_is_true(body, "Failed")
         ):
             return True
-        wanted = spec.get("parallelism", 1)
+        wanted = _or_one(spec.get("parallelism"))
         wanted = min(wanted, spec.get("completions") or wanted)
         return bool(_sum(status, "active", "succeeded", "failed") >= wanted)
     if (status.get("observedGeneration") or 0) < _generation(body):
@@ -118,7 +126,11 @@ def _has_pods(kind: str, body: Mapping[str, Any]) -> bool:
     if kind == "DaemonSet":
         return _sum(status, "currentNumberScheduled") >= _sum(status, "desiredNumberScheduled")
     refused = spec.get("paused") or condition_is_true(body, "ReplicaFailure")
-    return bool(refused) or _sum(status, "replicas") >= spec.get("replicas", 1)
+    return bool(refused) or _sum(status, "replicas") >= _or_one(spec.get("replicas"))
+
+
+def _or_one(number: Any) -> int:
+    return 1 if number is None else number
 
 
 def _sum(status: Mapping[str, Any], *keys: str) -> int:
