@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from kwok_operator.rehearsal.stage import FindProgram
     from kwok_operator.rehearsal.surroundings import LocalSurroundings
 
+EXIT_CODES: Final = {
+    0: "no condition holds, and no arm fails beyond chance or in most of its runs",
+    1: "a condition holds, or an arm fails, beyond chance or in most of its runs",
+    2: "the comparison can't be played: a mistake in a file or a flag, no control plane",
+    3: "neither, but a condition has no answer, or no figure could be compared",
+    130: "it was interrupted",
+}
 _HELP: Final = """\
 Says whether B is better than A: plays both several times in turn, each run on a cluster of its own,
 and compares their figures.
@@ -31,10 +38,10 @@ both arms, and which arm goes first is drawn. With the --output of an interrupte
 comparison continues. Figures and conditions are recorded there before the first run: those that
 are added later get no verdict.
 
-Exit code 0: no --fail-if holds; 1: one holds, or an arm fails, beyond chance or in most of its
-runs; 2: it can't be played; 3: a --fail-if is undecided, or it is too noisy to tell; 130: it was
-interrupted.
-"""
+A condition is a --fail-if. It has no answer if it is undecided, explored or too noisy to tell.
+
+Exit codes:
+""" + "".join(f"  {code:3}  {meaning}\n" for code, meaning in EXIT_CODES.items())
 
 
 def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:

@@ -108,6 +108,11 @@ def test_what_can_t_be_decided_has_an_exit_code_of_its_own(
     assert told(path)["undecided"] and not told(path)["fails"]
 
 
+def test_what_compares_nothing_is_no_success(path: Path, fake: FakeRehearse) -> None:
+    assert compare(path, "--figures=gangs.completionSeconds.p50", runs=5) == 3
+    assert told(path)["verdict"] == "nothing could be compared"
+
+
 def test_it_goes_on_where_it_was(
     path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -254,6 +254,34 @@ def test_runs_that_died_give_no_figures() -> None:
     assert found.failures.failed == (0, 6)
 
 
+@each_row(
+    "dead_a dead_b slower answer reason",
+    [
+        (0, 3, 1.0, "undecided", "in 3 of 12 pairs a run lacks it"),
+        (3, 3, 1.0, "undecided", "in 3 of 12 pairs a run lacks it"),
+        (0, 3, 1.5, "holds", "in 3 of 12 pairs a run lacks it"),
+        (0, 3, 0.5, "undecided", "in 3 of 12 pairs a run lacks it"),
+        (0, 0, 1.0, "does not hold", "no difference seen"),
+    ],
+)
+def test_no_condition_is_green_on_the_runs_that_survived(
+    dead_a: int, dead_b: int, slower: float, answer: str, reason: str
+) -> None:
+    runs = []
+    for n in range(1, 13):
+        for name, dead, times in (("a", dead_a, 1.0), ("b", dead_b, slower)):
+            value = (10 + (n * 7 + len(runs)) % 5 / 100) * times
+            run = played(n, name, {PENDING: value}, failures=("it died",) * (n <= dead))
+            runs.append(replace(run, died=n <= dead))
+    made = plan(runs=12, figures=(PENDING,), fail_if=[f"{PENDING} worse than 10%"])
+    found = compared(made, runs)
+    (outcome,) = found.fail_if
+    assert (outcome.answer.value, reason in outcome.reason) == (answer, True), outcome
+    assert found.undecided is (answer == "undecided")
+    (effect,) = found.effects
+    assert (f"{dead_a + dead_b} of 12" in effect.reason) is (dead_a != dead_b)
+
+
 def test_an_incomplete_figure_is_neither_better_nor_worse() -> None:
     runs = []
     for n in range(1, RUNS + 1):
@@ -313,8 +341,9 @@ def test_nothing_is_better_than_a_claim() -> None:
     assert compare(plan(runs=RUNS), slower=0.5).headline == f"b is better in {PENDING}"
     assert compare(plan(runs=RUNS)).headline == "no difference seen"
     assert not compare(plan(runs=RUNS)).fails
-    assert compare(plan(runs=RUNS, figures=("cost",))).headline == "nothing could be compared"
-    assert compared(plan(), []).headline == "nothing could be compared"
+    for nothing in (compare(plan(runs=RUNS, figures=("cost",))), compared(plan(), [])):
+        assert nothing.headline == "nothing could be compared"
+        assert nothing.undecided and not nothing.fails
 
 
 def test_which_figures_are_compared() -> None:

@@ -4,6 +4,7 @@
 - every page can be reached from README
 - code in them names make targets, paths of this repository and flags of `kwok-operator` that exist
 - what is for kustomize is applied with -k
+- exit codes of a comparison are those of `compare --help`
 - YAML blocks are YAML, and whole groups in them are such that the API server takes
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kwok_operator.cli.comparing import EXIT_CODES
 from kwok_operator.cli.main import main
 from kwok_operator.constants import KIND, POOL_KIND
 from kwok_operator.core.groupcheck import check_group, check_pool
@@ -177,3 +179,8 @@ def _without_dots(document: Any) -> Any:
     if isinstance(document, dict):
         return {key: _without_dots(value) for key, value in document.items() if value != "..."}
     return document
+
+
+def test_exit_codes_of_a_comparison_are_those_of_its_help() -> None:
+    rows = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    assert f"| Exit code | Meaning |\n|---|---|\n{rows}\n" in text_of(ROOT / "docs/compare.md")

@@ -5,6 +5,8 @@
 A condition holds where the difference is there beyond chance, and beyond the bound by a test of its
 own: where the true change is as large as the bound, it holds in at most 1 of 100 comparisons. It
 does not hold where the 95 % interval ends before the bound. Between both it is too noisy to tell.
+Where a run of a pair lacks the figure, as one that died does, the other pairs can fail a job, and
+can't pass it.
 """
 
 import re
@@ -148,22 +150,28 @@ def bound_of(condition: FailCondition) -> Bound:
 
 
 def judged(
-    condition: FailCondition, effect: Effect | None, beside: Mapping[Bound, Against]
+    condition: FailCondition,
+    effect: Effect | None,
+    beside: Mapping[Bound, Against],
+    *,
+    both_died: int = 0,
 ) -> FailOutcome:
-    """Whether it holds, as far as that was shown."""
+    """Whether it holds, as far as that was shown. `both_died`: pairs without a run."""
     bound, undecided = bound_of(condition), FailAnswer.UNDECIDED
     if effect is None:
         return FailOutcome(condition, undecided, "no run has it")
-    lacks = f"in {effect.lacking} of {effect.lacking + effect.pairs} pairs only one run has it"
+    lacking = effect.lacking + both_died
+    lacks = f"in {lacking} of {lacking + effect.pairs} pairs a run lacks it"
     if bound not in beside or effect.verdict in _UNKNOWN:
-        why = lacks if effect.lacking else f"{condition.figure}: {words.verdict(effect)}"
+        why = lacks if lacking else f"{condition.figure}: {words.verdict(effect)}"
         return FailOutcome(condition, undecided, why)
     moved = effect.difference if effect.change is None else effect.change
     goes_there = effect.verdict in DIFFERENCES and ((moved or 0.0) > 0) is bound.more
     said = f"{words.change(effect)} ({words.interval(effect)})"
     if goes_there and (beside[bound].beyond or not condition.bound):
+        said += f"; {lacks}" if lacking else ""
         return FailOutcome(condition, FailAnswer.HOLDS, f"{effect.verdict.value}, {said}")
-    if effect.lacking:
+    if lacking:
         return FailOutcome(condition, undecided, lacks)
     if condition.bound and not beside[bound].within:
         why = f"{said}; more --runs or a quieter machine would narrow that"

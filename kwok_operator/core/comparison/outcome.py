@@ -99,8 +99,9 @@ class Comparison:
 
     @property
     def undecided(self) -> bool:
-        """Whether a decision was wanted, and there is none."""
-        return not self.fails and not all(each.decided for each in self.fail_if)
+        """Whether a decision was wanted, and there is none; or whether nothing was compared."""
+        nothing = not any(effect.pairs for effect in self.effects)
+        return not self.fails and (nothing or not all(each.decided for each in self.fail_if))
 
     @property
     def inconclusive(self) -> bool:
@@ -202,6 +203,11 @@ class _Both:
         )
         return a, b
 
+    @property
+    def died(self) -> int:
+        """In how many pairs both runs did."""
+        return sum(a.died and b.died for a, b in zip(self._a, self._b, strict=True))
+
     def incomplete(self, figure: str) -> str:
         """In how many runs it is, and why in the first of them; or nothing."""
         every = [run for run in (*self._a, *self._b) if not run.died]
@@ -271,7 +277,7 @@ def _conditions(
     values = both.values({bound.figure for bound in complete})
     beside = against_bounds(*values, complete)
     for each in plan.fail_if:
-        yield judged(each, by_figure.get(each.figure), beside)
+        yield judged(each, by_figure.get(each.figure), beside, both_died=both.died)
     for each in plan.explored_conditions:
         why = "runs had been seen before it was given; give it with a new --output"
         yield FailOutcome(each, FailAnswer.EXPLORED, why)

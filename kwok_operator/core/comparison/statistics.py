@@ -13,7 +13,7 @@ order of the two is as likely. The simulations are in docs/decisions/024.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist, fmean
@@ -213,30 +213,36 @@ def _effect(
         verdict=verdict,
         smallest=None if smallest is None else as_change(smallest),
         smallest_less=None if less is None or (relative and less <= -1) else less,
-        reason=_reason(
-            verdict,
-            family=family,
-            pairs=pairs,
-            outside=outside,
-            weak=smallest is not None and smallest > _NEAR * abs(mean),
+        reason="; ".join(
+            _reasons(
+                verdict,
+                family=family,
+                found=found,
+                outside=outside,
+                weak=smallest is not None and smallest > _NEAR * abs(mean),
+            )
         ),
     )
 
 
-def _reason(
-    verdict: EffectVerdict, *, family: _Family, pairs: int, outside: bool, weak: bool
-) -> str:
+def _reasons(
+    verdict: EffectVerdict, *, family: _Family, found: Paired, outside: bool, weak: bool
+) -> Iterator[str]:
+    pairs = len(found.moves)
     if verdict is EffectVerdict.UNDECIDED:
         more = family.needs(pairs)
         of = f" that have it, as {pairs} of {family.played} do" if pairs < family.played else ""
-        return f"{more} more {'pair is' if more == 1 else 'pairs are'} needed{of}"
+        yield f"{more} more {'pair is' if more == 1 else 'pairs are'} needed{of}"
+        return
+    if found.lacking:
+        yield f"in {found.lacking} of {found.lacking + pairs} pairs only one run has it"
     if verdict is EffectVerdict.NONE_SEEN and outside:
         if family.figures > 1:
-            return f"of {family.figures} figures compared, chance moves one so far"
-        return "its interval leaves 0 out, but 1 of 20 intervals does that by chance"
+            yield f"of {family.figures} figures compared, chance moves one so far"
+        else:
+            yield "its interval leaves 0 out, but 1 of 20 intervals does that by chance"
     if verdict in DIFFERENCES and weak:
-        return "the true change is probably smaller, as these pairs would often miss one like it"
-    return ""
+        yield "the true change is probably smaller, as these pairs would often miss one like it"
 
 
 def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, float] | None:
