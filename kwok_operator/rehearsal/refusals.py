@@ -98,7 +98,7 @@ async def check_claim(client: KubeClient) -> None:
 
 
 async def check_clock(client: KubeClient) -> ClockOffset | None:
-    """That of the cluster. It is measured once: one that is set during the run is not seen."""
+    """That of the cluster."""
     answers = []
     for _ in range(_DATES):
         sent = time.time()

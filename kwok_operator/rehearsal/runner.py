@@ -21,7 +21,7 @@ from typing import Final
 
 from kwok_operator import __version__
 from kwok_operator.controlplane import ControlPlaneError
-from kwok_operator.core.rehearsal.clocks import ClockOffset
+from kwok_operator.core.rehearsal.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.recording import EndLine, RecordingHeader, WaitLine
 from kwok_operator.core.rehearsal.verdict import Judged
@@ -50,8 +50,12 @@ _PROGRESS_SECONDS: Final = 0.5
 _BLIND_SECONDS: Final = 20.0
 _COMPONENTS_SECONDS: Final = 3.0
 _ASKED_PATH: Final = "/api/v1/namespaces/default"
-_ASK_SECONDS: Final = 1.0
-"""Between two questions of a condition that only the cluster can answer."""
+_ASK_SECONDS: Final = 10.0
+"""That kubectl waits at a time for a condition: a busy API server takes some to list."""
+_MOST_MOVED: Final = 1.0
+"""Seconds that the cluster's clock may be set by during a run."""
+_MOVED_ANSWERS: Final = 3
+"""So many in a row have to say that it was: one may have been read late."""
 
 
 class LeftBehindError(KwokOperatorError):
@@ -151,10 +155,11 @@ class Rehearsal:
         )
         self._course = RunCourse(path, header, conditions)
         began = time.time_ns() // 1_000_000 - round(self._course.now() * 1_000)
+        self._clock = StampClock(began, header.clock or ClockOffset())
         self._recorder = RunRecorder(
             client=stage.client,
             write=self._course.write,
-            clock=StampClock(began, header.clock or ClockOffset()),
+            clock=self._clock,
             now=self._course.now,
             marked_only=stage.borrowed is not None,
         )
@@ -258,7 +263,8 @@ class Rehearsal:
     async def _holds(self, condition: ScenarioCondition) -> bool:
         if condition.wait is None:
             return self._course.holds(condition)
-        held, _ = await self._ask(condition.wait, within=_ASK_SECONDS)
+        left = self._scenario.until.at_most - self._course.now()
+        held, _ = await self._ask(condition.wait, within=max(min(_ASK_SECONDS, left), 1.0))
         return held
 
     async def _step(self, number: int, step: Step) -> None:
@@ -325,8 +331,11 @@ class Rehearsal:
         return self._course.now() - self._answered < 2 * _COMPONENTS_SECONDS
 
     async def _ask_cluster(self) -> None:
-        """A server that stands still breaks no watch for a long time."""
+        """A server that stands still breaks no watch for a long time. Stamps are only converted
+        with the offset of the beginning, so a clock must not be set meanwhile."""
+        moved = 0
         while True:
+            sent = self._course.now()
             try:
                 await self._stage.client.request("GET", _ASKED_PATH, timeout=_BLIND_SECONDS)
             except ApiUnreachableError as error:
@@ -334,7 +343,22 @@ class Rehearsal:
                     raise _Died(f"no answer for {_BLIND_SECONDS:g} s: {error}") from error
             else:
                 self._answered = self._course.now()
+                by = self._clock_moved_by(sent)
+                moved = moved + 1 if abs(by) > _MOST_MOVED else 0
+                if moved == _MOVED_ANSWERS:
+                    raise _Died(
+                        f"the cluster's clock was set by {by:+.0f} s during the run, so its times"
+                        " are wrong; play it again once the clock keeps its time (NTP)"
+                    )
             await asyncio.sleep(_COMPONENTS_SECONDS)
+
+    def _clock_moved_by(self, sent: float) -> float:
+        if (date := self._stage.client.server_clock.said) is None:
+            return 0.0
+        # What is set of our clock, too, shows: this one began with it, and is monotonic since.
+        began = self._clock.began / 1_000
+        answer = DatedAnswer(began + sent, date, began + self._course.now())
+        return moved_by(self._clock.offset, answer)
 
     async def _watch_components(self) -> None:
         """Without its scheduler a cluster looks as if nothing were left to do."""

@@ -22,7 +22,12 @@ import pytest
 from kwok_operator.core.comparison.failing import fail_condition
 from kwok_operator.core.comparison.fairness import planned_arrivals
 from kwok_operator.core.comparison.inmarkdown import in_lines, in_markdown
-from kwok_operator.core.comparison.outcome import Comparison, compared, comparison_json
+from kwok_operator.core.comparison.outcome import (
+    Comparison,
+    PlayedRun,
+    compared,
+    comparison_json,
+)
 from kwok_operator.core.comparison.page import page
 from kwok_operator.core.comparison.plan import ComparisonPlan, checked
 from kwok_operator.core.comparison.statistics import DIFFERENCES, EffectVerdict
@@ -267,7 +272,7 @@ def test_runs_that_died_give_no_figures() -> None:
 def test_no_condition_is_green_on_the_runs_that_survived(
     dead_a: int, dead_b: int, slower: float, answer: str, reason: str
 ) -> None:
-    runs = []
+    runs: list[PlayedRun] = []
     for n in range(1, 13):
         for name, dead, times in (("a", dead_a, 1.0), ("b", dead_b, slower)):
             value = (10 + (n * 7 + len(runs)) % 5 / 100) * times

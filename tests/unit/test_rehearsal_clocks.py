@@ -2,6 +2,7 @@
 
 - whatever the offset, the delay and the moments of the answers: the truth is within the error
 - ten answers over a second are precise to a fifth of a second
+- a clock that was set since is seen, and one that wasn't never is
 - servers that disagree leave an error that is as large as what they disagree about
 """
 
@@ -10,7 +11,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.rehearsal.clocks import DatedAnswer, offset_of
+from kwok_operator.core.rehearsal.clocks import ClockOffset, DatedAnswer, moved_by, offset_of
 
 MS = 0.001
 
@@ -39,6 +40,23 @@ def test_the_truth_is_within_the_error(
 def test_ten_answers_over_a_second_are_precise(ahead: float) -> None:
     found = offset_of(answer(1_000 + n * 0.12, ahead=ahead) for n in range(10))
     assert found is not None and found.error < 0.1
+
+
+@given(
+    ahead=st.floats(-60, 60),
+    error=st.floats(0, 1),
+    step=st.floats(-60, 60),
+    there=st.floats(0, 3),
+    back=st.floats(0, 3),
+)
+def test_a_clock_that_was_set_is_seen(
+    ahead: float, error: float, step: float, there: float, back: float
+) -> None:
+    late = answer(1_000, ahead=ahead + step, there=there, back=back)
+    found = moved_by(ClockOffset(ahead, error), late)
+    slack = error + 1 + there + back
+    assert abs(step) - slack - 2 * MS <= abs(found) <= max(abs(step) - error, 0) + 2 * MS
+    assert found * step >= -MS
 
 
 def test_without_a_date_there_is_no_offset() -> None:

@@ -238,3 +238,14 @@ def test_odd_objects_are_objects(body: dict[str, Any]) -> None:
     observed.event(body)
     observed.budget(body)
     observed.job(body, before=None, seen=1.0, clock=BEGAN)
+
+
+def test_sidecars_restart_too_and_other_init_containers_do_not_count() -> None:
+    inits = [{"name": "proxy", "restartPolicy": "Always"}, {"name": "setup"}]
+    counts = [{"name": "proxy", "restartCount": 2}, {"name": "setup", "restartCount": 4}]
+    main = [{"name": "main", "restartCount": 1}]
+    body = {
+        "spec": {"initContainers": inits},
+        "status": {"containerStatuses": main, "initContainerStatuses": counts},
+    }
+    assert observed.pod(body, before=None, seen=1.0, clock=StampClock(0)).restarts == 3

@@ -3,6 +3,8 @@
 - an output folder of a run before says nothing about this one; two at once are refused, and so is
   one in which somebody else has such files
 - a recorder that has failed, as on a full disk, says so; it isn't taken for a quiet cluster
+- a clock that is set during the run ends it: its times would be wrong
+- kubectl has some seconds to see whether a condition holds, and waits in one go
 - a server that stands still is no quiet cluster; a trace that has been played is no dead process
 - what is there before the run is there at its beginning, for what must hold always, and is none of
   what came in it
@@ -26,6 +28,7 @@ import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +41,12 @@ from kwok_operator.core.rehearsal.verdict import Judged
 from kwok_operator.core.times import format_time
 from kwok_operator.errors import SettingsError
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.serverclock import ServerClock
 from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal import outputs, runner
 from kwok_operator.rehearsal.arriving import TRACE
 from kwok_operator.rehearsal.borrowed import borrow
+from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import Program, says
 from kwok_operator.rehearsal.recorder import (
@@ -329,6 +334,46 @@ async def test_a_server_that_stands_still_is_no_quiet_cluster(
     server, place = stage
     server.hold(verb="get", resource="namespaces")
     assert await end_of(place) == "died"
+
+
+@pytest.mark.parametrize(("step", "reason"), [(0.0, "settled"), (5.0, "died"), (-5.0, "died")])
+async def test_a_clock_that_is_set_during_the_run_ends_it(
+    stage: tuple[FakeApiServer, Stage], monkeypatch: pytest.MonkeyPatch, step: float, reason: str
+) -> None:
+    monkeypatch.setattr(runner, "_COMPONENTS_SECONDS", 0.1)
+    clock = ServerClock()
+    monkeypatch.setattr(stage[1].client, "server_clock", clock)
+    began = time.time()
+
+    def stepped(date: str) -> None:
+        said = parsedate_to_datetime(date).timestamp()
+        clock.said = said + (step if time.time() - began > 0.5 else 0)
+
+    monkeypatch.setattr(clock, "heard", stepped)
+    found = await play(stage[1], until={"settledFor": "3s", "atMost": "20s"})
+    assert found.end.reason == reason
+    assert ("clock was set" in found.end.detail) is (reason == "died")
+
+
+async def test_kubectl_waits_for_a_condition_in_one_go(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    """With a second each, an API server that takes two to list would never answer in time."""
+    asked: list[float] = []
+
+    async def kubectl(*arguments: str, **_: Any) -> str:
+        within = float(arguments[-1].removeprefix("--timeout=").removesuffix("s"))
+        asked.append(within)
+        await asyncio.sleep(min(within, 2))
+        if within < 2:
+            raise CommandError("timed out waiting for the condition")
+        return "condition met"
+
+    asking: Any = kubectl
+    until = {"condition": {"wait": "kng/a --for=condition=Ready"}, "atMost": "8s"}
+    found = await play(replace(stage[1], kubectl=asking), until=until)
+    assert (found.end.reason, len(asked)) == ("condition", 1)
+    assert asked[0] <= 8  # not beyond the end of the run
 
 
 async def test_a_trace_that_was_played_is_no_dead_process(

@@ -2,6 +2,7 @@
 
     (sent, Date, received), ... --offset_of--> seconds that the cluster's clock is ahead, and how
                                                far from the truth they may be
+    that, a later answer   --moved_by---> seconds by which either clock was set since
 
 A Date has whole seconds, cut off: the server's clock was between it and a second later, at a moment
 between sending and receiving. Each answer so gives a range for the offset; answers spread over a
@@ -37,12 +38,21 @@ class ClockOffset:
 
 def offset_of(answers: Iterable[DatedAnswer]) -> ClockOffset | None:
     """None for no answers. Servers whose clocks differ from each other leave a large error."""
-    ranges = [
-        (each.date - each.received, each.date + _DATE_SECONDS - each.sent) for each in answers
-    ]
+    ranges = [_range_of(each) for each in answers]
     if not ranges:
         return None
     low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
     if low > high:
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
     return ClockOffset(round((low + high) / 2, 3), round((high - low) / 2, 3))
+
+
+def moved_by(offset: ClockOffset, answer: DatedAnswer) -> float:
+    """At least by so much, and ahead if positive; 0 where the answer agrees with the offset."""
+    low, high = _range_of(answer)
+    behind = min(high - offset.ahead + offset.error, 0.0)
+    return behind or max(low - offset.ahead - offset.error, 0.0)
+
+
+def _range_of(answer: DatedAnswer) -> tuple[float, float]:
+    return answer.date - answer.received, answer.date + _DATE_SECONDS - answer.sent

@@ -154,7 +154,7 @@ def pod(
         running=running,
         ready=_holds(status, "Ready"),
         deleting=bool(metadata.get("deletionTimestamp")),
-        restarts=sum(_whole(each.get("restartCount")) for each in _containers(status)),
+        restarts=sum(_whole(each.get("restartCount")) for each in _kept_running(spec, status)),
         why="" if node_name else _text(scheduled.get("message")),
         reason=_text(status.get("reason")) or _waits_for(status),
         disrupted=why,
@@ -310,7 +310,7 @@ def requests(spec: Mapping[str, Any]) -> dict[str, int]:
     sidecars: dict[str, int] = {}
     for container in _dicts(spec.get("initContainers")):
         asked = _asked(container)
-        if container.get("restartPolicy") == "Always":
+        if _is_sidecar(container):
             sidecars = _sum(sidecars, asked)
             peak = _most(peak, sidecars)
         else:
@@ -355,6 +355,18 @@ def _holds(status: Mapping[str, Any], condition: str) -> bool:
 
 def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _dicts(status.get("containerStatuses"))
+
+
+def _kept_running(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Its containers and its sidecars, which are init containers that don't end."""
+    inits = _dicts(spec.get("initContainers"))
+    sidecars = {_text(each.get("name")) for each in inits if _is_sidecar(each)}
+    of_inits = _dicts(status.get("initContainerStatuses"))
+    return [*_containers(status), *(e for e in of_inits if _text(e.get("name")) in sidecars)]
+
+
+def _is_sidecar(container: Mapping[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
 
 
 def _started(status: Mapping[str, Any]) -> str:
