@@ -251,8 +251,12 @@ def _patches(rollout: Rollout | None) -> bool:
 def _replaced(
     observed: ObservedGroup, staying: list[int], rollout: Rollout | None, *, target: int
 ) -> list[int]:
-    """The outdated serials to replace now: those that aren't Ready, then the oldest of the others,
-    as many as may be missing besides those that are missing or not usable anyway.
+    """The outdated serials to replace now: those that aren't Ready, then those that aren't usable,
+    then the oldest of the others.
+
+    Of the last, as many as may be missing besides those that are missing or not usable anyway. An
+    outdated node that isn't usable costs nothing, but waits while so many new ones are on their
+    way, as with a Deployment: what shut the old ones may shut the new ones, too.
     """
     if rollout is None or rollout.max_unavailable is None or rollout.held:
         return []
@@ -260,7 +264,10 @@ def _replaced(
     unavailable = target - sum(s in observed.usable for s in staying)
     budget = max(0, rollout.max_unavailable - unavailable)
     not_ready = [s for s in outdated if s not in observed.ready]
-    return not_ready + _without(outdated, not_ready)[:budget]
+    shut = [s for s in outdated if s in observed.ready and s not in observed.usable]
+    on_their_way = unavailable - len(shut)
+    cleared = shut[: max(0, rollout.max_unavailable - on_their_way)]
+    return not_ready + cleared + _without(outdated, not_ready + shut)[:budget]
 
 
 def _without(serials: list[int], others: list[int]) -> list[int]:

@@ -52,6 +52,11 @@ class Group:
         """What an Event about the group refers to."""
         return _reference(self.name, self.uid)
 
+    @property
+    def wish(self) -> tuple[str, int, bool]:
+        """What changes whenever users want something else of the group."""
+        return self.uid, self.generation, self.deleting
+
     def condition(self, kind: ConditionType) -> Condition | None:
         """What the operator says about it, if it has said something yet."""
         return next((c for c in self.status.conditions if c.type == kind), None)

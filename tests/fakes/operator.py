@@ -150,7 +150,9 @@ class World:
             monotonic=clock.monotonic,
             wall=lambda: clock.wall().timestamp(),
         )
-        self._companion_queue = WorkQueue(self._companions.look_at, draw=lambda: -0.98)
+        self._companion_queue = WorkQueue(
+            self._companions.look_at, draw=lambda: -0.98, wish=store.wish
+        )
         parts = self._parts = Parts(
             store=store,
             cache=cache,
@@ -172,7 +174,7 @@ class World:
         )
         # The draw makes a hundredth of the waits before a failed pass is tried again.
         self._reconciler = Reconciler(parts, wake=self._wake, doubt=self._doubt)
-        self._queue = WorkQueue(self._reconcile, draw=lambda: -0.98)
+        self._queue = WorkQueue(self._reconcile, draw=lambda: -0.98, wish=store.wish)
         options: Json = {"client": client, "sleep": self.naps, "draw": lambda: 0.5}
         nodes: Reflector[Any] = Reflector(
             path=NODES,

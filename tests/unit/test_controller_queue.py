@@ -3,7 +3,8 @@
 - a key is handled when it is due, once, however often it was added; sooner wins over later
 - keys don't wait for each other; a key added while it is handled is handled again afterwards
 - after an error: again with a delay that doubles up to a minute, jittered; success forgets it
-- a new reason does not wait for the back-off
+- a back-off holds whatever happens meanwhile, as a failing pass brings events of its own; only
+  another wish of the user is tried at once
 - closing starts nothing any more, waits for what runs, and cancels it when the grace is over
 - errors are logged in one line, with a traceback only where nobody expected them
 
@@ -208,28 +209,33 @@ class TestErrors:
         assert [key for key, _ in work.begun] == ["bad", "good", "bad", "bad"]
 
     @virtual
-    async def test_a_new_reason_does_not_wait_for_the_back_off(self) -> None:
-        # The user may just have mended what was wrong.
-        outcomes = iter([True, True, True, True, True, False])
-        work = Work(fails=lambda: next(outcomes))
+    async def test_what_happens_meanwhile_does_not_shorten_the_back_off(self) -> None:
+        # As where each pass writes some nodes, and each of those is an event.
+        work, times = Work(lasts=1.0, fails=lambda: True), list[float]()
         queue = queue_of(work)
-        queue.add("a")
-        await asyncio.sleep(8.0)
-        assert len(work.begun) == 5
-        queue.add("a")
-        await asyncio.sleep(FOREVER)
-        assert [at for _, at in work.begun][5:] == [8.0]
+        for _ in range(6_000):
+            queue.add("a", delay=0.05)
+            await asyncio.sleep(0.1)
+        times = [at for _, at in work.begun]
+        assert len(times) <= 16, "ten minutes"
+        assert max(b - a for a, b in itertools.pairwise(times)) <= LAST_RETRY + 1.0
 
+    @pytest.mark.parametrize("mended_at", [0.5, 8.5], ids=["while it runs", "while it waits"])
     @virtual
-    async def test_a_reason_that_came_while_it_ran_does_not_wait_either(self) -> None:
-        outcomes = iter([True, False])
-        work = Work(lasts=10.0, fails=lambda: next(outcomes))
-        queue = queue_of(work)
+    async def test_another_wish_is_tried_at_once_and_once(self, mended_at: float) -> None:
+        wish = 1
+        work = Work(lasts=1.0, fails=lambda: True)
+        queue = WorkQueue(work, draw=lambda: 1.0, wish=lambda _: wish)
         queue.add("a")
-        await asyncio.sleep(4.0)
+        await asyncio.sleep(mended_at)
+        wish = 2
         queue.add("a")
-        await asyncio.sleep(FOREVER)
-        assert work.begun == [("a", 0.0), ("a", 10.0)]
+        before = len(work.begun)
+        await asyncio.sleep(1.1)
+        assert len(work.begun) == before + 1
+        queue.add("a")
+        await asyncio.sleep(1.9)
+        assert len(work.begun) <= before + 2, "the back-off goes on"
 
     @pytest.mark.parametrize(
         ("error", "traceback"),

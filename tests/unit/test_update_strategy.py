@@ -3,7 +3,8 @@
 - OnDelete: nothing
 - InPlace: all of them are patched, but for those that go anyway
 - RollingUpdate: so many are replaced that no more than maxUnavailable are missing or not Ready;
-  first those that aren't Ready, then the oldest; replacements are asked for in the same plan
+  first those that aren't Ready, then those that take no pods, then the oldest; replacements are
+  asked for in the same plan
 - a surplus takes outdated nodes first under RollingUpdate, in scaleDown.order otherwise
 - paused, an unusable template: nothing, but that there is something to do is told
 - over the operator's limit nothing is replaced: the replacement would have to wait
@@ -151,9 +152,15 @@ class TestRollingUpdate:
         assert todo.delete == named(2, 4, 0)
         assert plan(rolling(1), not_ready=[2, 4, 5]).delete == named(2, 4, 5)
 
-    def test_outdated_ones_that_are_ready_and_take_no_pods_cost_as_others_do(self) -> None:
-        assert plan(rolling(1), shut=[2, 4, 5]).delete == ()
-        assert plan(rolling(4), shut=[2, 4, 5]).delete == named(0)
+    def test_outdated_ones_that_take_no_pods_are_next_as_many_as_may_be_on_their_way(self) -> None:
+        assert plan(rolling(1), shut=[2, 4, 5]).delete == named(2)
+        assert plan(rolling(4), shut=[2, 4, 5]).delete == named(2, 4, 5, 0)
+        assert plan(rolling(2), shut=[2, 4, 5], not_ready=[0]).delete == named(0, 2)
+        on_its_way = (Batch(6, 6, NOW),)
+        assert plan(rolling(1), shut=[2, 4], nodes=range(5), batches=on_its_way).delete == ()
+
+    def test_up_to_date_ones_that_take_no_pods_stop_it(self) -> None:
+        assert plan(rolling(2), outdated=[0, 1, 2], shut=[2, 4, 5]).delete == ()
 
     def test_up_to_date_ones_stay_ready_or_not(self) -> None:
         todo = plan(rolling(6), outdated=[3], not_ready=[0, 1])
@@ -213,6 +220,7 @@ class Group(RuleBasedStateMachine):
         self.paused = False
         self.nodes: dict[int, int] = {}
         self.ready: set[int] = set()
+        self.shut: set[int] = set()
         self.batches: tuple[Batch, ...] = ()
         self.next_serial = 0
         self.left_alone_it_ends_with_all_nodes_up_to_date()
@@ -241,6 +249,10 @@ class Group(RuleBasedStateMachine):
     def fail(self, serials: set[int]) -> None:
         self.ready -= serials
 
+    @rule()
+    def shut_for_good(self) -> None:
+        self.shut |= {s for s, hash_ in self.nodes.items() if hash_ != self.template}
+
     @rule(serials=st.sets(st.integers(0, 40), max_size=2))
     def vanish(self, serials: set[int]) -> None:
         self._delete(serials)
@@ -256,6 +268,7 @@ class Group(RuleBasedStateMachine):
             nodes=before,
             outdated=[s for s in before if usable and before[s] != self.template],
             not_ready=before.keys() - self.ready,
+            shut=self.shut,
             target=self.target,
             batches=self.batches,
             next_serial=self.next_serial,
@@ -287,10 +300,11 @@ class Group(RuleBasedStateMachine):
         if kind != "RollingUpdate" or self.paused:
             assert not replaced
         else:
-            before = len(self.ready - (set(going) - replaced))
+            usable = self.ready - self.shut
+            before = len(usable - (set(going) - replaced))
             limit = str(self.strategy["rollingUpdate"]["maxUnavailable"])
             fewest = self.target - max_unavailable(limit, target=self.target)
-            assert len(self.ready - set(going)) >= min(before, fewest)
+            assert len(usable - set(going)) >= min(before, fewest)
         if kind != "InPlace" or self.paused:
             assert not todo.update
         if self.paused:
@@ -299,6 +313,8 @@ class Group(RuleBasedStateMachine):
     @rule()
     def left_alone_it_ends_with_all_nodes_up_to_date(self) -> None:
         self.paused = False
+        # An update stops at new nodes that take no pods, which are up to somebody else.
+        self.shut -= {s for s, hash_ in self.nodes.items() if hash_ == self.template}
         for _ in range(3 * 8 + 2):
             todo = self._pass(writes=100, usable=True)
             self.ready |= self.nodes.keys()

@@ -52,6 +52,11 @@ class GroupStore:
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)
 
+    def wish(self, name: str) -> tuple[str, int, bool] | None:
+        """Of the group that is known by this name, if one is."""
+        group = self._groups.get(name)
+        return None if group is None else group.wish
+
     def names(self) -> list[str]:
         return list(self._groups)
 

@@ -8,12 +8,13 @@ afterwards. Keys don't wait for each other: there is a task for each that is due
 of 10,000 nodes takes half a minute; what bounds the load on the API server is the executor.
 
 A handler that raises is tried again with a growing delay, and no sooner than the API server asked
-for; the first success forgets it.
+for; the first success forgets it. What happens meanwhile brings that no nearer: a failing pass
+writes, and each write is an event. Only another wish for the key is tried at once.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.retry import patient_delay
@@ -25,28 +26,35 @@ LAST_RETRY = 60.0
 
 
 class WorkQueue:
-    """Runs `handle(key)` for keys that are due. Belongs to one event loop."""
+    """Runs `handle(key)` for keys that are due. Belongs to one event loop.
+
+    `wish` returns what users want of a key: while that is as it was, a failed key waits.
+    """
 
     def __init__(
         self,
         handle: Callable[[str], Awaitable[None]],
         *,
         draw: Callable[[], float],
+        wish: Callable[[str], Hashable] = lambda _: None,
     ) -> None:
         self._handle = handle
         self._draw = draw
+        self._wish = wish
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
+        self._rests: dict[str, tuple[float, Hashable]] = {}
+        """Until when a failed key waits, and which wish failed."""
         self._closed = False
 
     def add(self, key: str, *, delay: float = 0.0) -> None:
-        """Handle `key` in `delay` seconds, or sooner if it was due sooner already."""
+        """Handle `key` in `delay` seconds, or sooner if it is due already; later after an error."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
-        due = loop.time() + delay
+        due = max(loop.time() + delay, self._rest_until(key))
         timer = self._timers.get(key)
         if timer is not None:
             if timer.when() <= due:
@@ -88,20 +96,26 @@ class WorkQueue:
         else:
             self._running[key] = asyncio.create_task(self._run(key), name=f"reconcile {key}")
 
+    def _rest_until(self, key: str) -> float:
+        until, wish = self._rests.get(key, (0.0, None))
+        return until if until and wish == self._wish(key) else 0.0
+
     async def _run(self, key: str) -> None:
+        wish = self._wish(key)
         try:
             await self._handle(key)
         except Exception as error:
-            self._retry(key, error)
+            self._retry(key, error, wish)
         else:
             self._failures.pop(key, None)
+            self._rests.pop(key, None)
         finally:
             del self._running[key]
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)
 
-    def _retry(self, key: str, error: Exception) -> None:
+    def _retry(self, key: str, error: Exception, wish: Hashable) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         half_drawn = 0.5 + self._draw() / 2
         delay = patient_delay(
@@ -116,4 +130,9 @@ class WorkQueue:
             error if expected else repr(error),
             exc_info=None if expected else error,
         )
-        self.add(key, delay=delay)
+        self._rests[key] = (asyncio.get_running_loop().time() + delay, wish)
+        # What the failing pass itself planned for soon waits, too.
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self.add(key)

@@ -270,13 +270,7 @@ class Reconciler:
             await progress
 
     def _interrupted(self, group: Group) -> bool:
-        now = self._parts.store.get(group.name)
-        return (
-            self._closing
-            or now is None
-            or (now.uid, now.generation, now.deleting)
-            != (group.uid, group.generation, group.deleting)
-        )
+        return self._closing or self._parts.store.wish(group.name) != group.wish
 
     async def _report_progress(self, found: PassResult, done: asyncio.Event) -> None:
         """Writes the counts now and then until `done`, without asking for anything new."""

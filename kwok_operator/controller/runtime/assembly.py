@@ -128,7 +128,7 @@ class Assembly:
         self.intake = Intake(
             store=self.store, status=self.status, cache=self.cache, budget=self.budget
         )
-        self.queue = WorkQueue(self._reconcile, draw=random.random)
+        self.queue = WorkQueue(self._reconcile, draw=random.random, wish=self.store.wish)
         self.node_reflector = self._node_reflector(nodes)
         self._tell(metrics)
 
@@ -259,7 +259,7 @@ class Assembly:
     def _set_up_companions(self, client: KubeClient, *, clock: Clock) -> None:
         """Where the nodes are, and by the same executor."""
         self.companion_queue = WorkQueue(
-            lambda name: self.companions.look_at(name), draw=random.random
+            lambda name: self.companions.look_at(name), draw=random.random, wish=self.store.wish
         )
         self.companions = CompanionKeeper(
             client=client,

@@ -61,7 +61,7 @@ class Playing:
             monotonic=clock.monotonic,
             now=clock.now,
         )
-        self._queue = WorkQueue(self._emulation.reconcile, draw=random.random)
+        self._queue = WorkQueue(self._emulation.reconcile, draw=random.random, wish=store.wish)
 
     @property
     def watches(self) -> list[Part]:
