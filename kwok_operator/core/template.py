@@ -368,17 +368,20 @@ def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix:
     taints = ",".join(f"{t.get('key')}:{t.get('effect')}" for t in node["spec"]["taints"])
     if taints:
         metadata["annotations"][constants.TEMPLATE_TAINTS_ANNOTATION] = taints
-    metadata["ownerReferences"] = [
-        {
-            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
-            "kind": constants.KIND,
-            "name": group,
-            "uid": uid,
-            "controller": True,
-        }
-    ]
+    metadata["ownerReferences"] = [owner_reference(group, uid=uid)]
     node["spec"]["providerID"] = f"{prefix}{name}"
     return node
+
+
+def owner_reference(group: str, *, uid: str) -> dict[str, object]:
+    """By which Kubernetes deletes a group's nodes with it."""
+    return {
+        "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+        "kind": constants.KIND,
+        "name": group,
+        "uid": uid,
+        "controller": True,
+    }
 
 
 def _born_ready(endpoint: KubeletEndpoint, *, now: str) -> dict[str, Any]:

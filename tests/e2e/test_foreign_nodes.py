@@ -1,11 +1,12 @@
 """Nodes that look like a group's and aren't: told about, never touched, never counted.
 
 - our label without all the rest: the uid in the annotation, and the ownerReference with that uid
-- a node of another group, relabelled; a node as a real kubelet registers it
+- a node as a real kubelet registers it; one of another group, relabelled, goes back to its own
 - a node that somebody else made under the name that the group would use next: the serial is spent
 - the condition names them and goes when they go; one Event tells of them, a restart tells no other
 """
 
+import json
 from typing import Any
 
 import pytest
@@ -171,7 +172,7 @@ def test_a_restart_keeps_the_report_and_tells_it_no_second_time(
     wait_not_reported(kubectl, group_name)
 
 
-def test_node_of_another_group_is_foreign_when_it_is_relabelled(
+def test_node_of_another_group_goes_back_when_it_is_relabelled(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     other = f"{group_name}-other"
@@ -181,15 +182,41 @@ def test_node_of_another_group_is_foreign_when_it_is_relabelled(
     moved = names_of(kubectl, other)[0]
     kubectl("label", "node", moved, f"{NODE_GROUP_LABEL}={group_name}", "--overwrite")
 
-    # The group that lost it makes another one, the one that got it counts none.
-    wait_reported(kubectl, group_name, moved)
+    # It stays with the group that made it.
     eventually(
-        lambda: len(names_of(kubectl, other)), lambda n: n == 2, describe="the other has two again"
+        lambda: moved in names_of(kubectl, other), describe="its own group has put the label back"
     )
-    assert status_of(kubectl, group_name)["replicas"] == 2
     scale(kubectl, group_name, 0)
     wait_ready(kubectl, group_name)
-    assert names_of(kubectl, group_name) == [moved]
+    assert not names_of(kubectl, group_name)
+    assert len(names_of(kubectl, other)) == 2
+
+
+def test_whoever_takes_labels_off_in_a_loop_gets_no_more_nodes(
+    kubectl: Kubectl, operator: Process, group_name: str
+) -> None:
+    apply_group(kubectl, group_name, targetSize=6)
+    wait_ready(kubectl, group_name)
+    uid = group_of(kubectl, group_name)["metadata"]["uid"]
+    prefix = NodeNames.of(group_name, uid).prefix
+
+    def there() -> dict[str, str]:
+        found = (item["metadata"] for item in kubectl.json("get", "nodes")["items"])
+        return {meta["name"]: meta["uid"] for meta in found if meta["name"].startswith(prefix)}
+
+    made = there()
+    patch = json.dumps({"metadata": {"labels": {NODE_GROUP_LABEL: None}}})
+
+    def strip() -> tuple[int, str]:
+        kubectl("patch", "nodes", *there(), "--type=merge", f"--patch={patch}")
+        return len(there()), condition(kubectl, group_name, "Stalled")["reason"]
+
+    eventually(strip, lambda seen: seen[1] == "NodesAltered", describe="the group is stopped")
+    assert all(strip()[0] == 6 for _ in range(5))
+    scale(kubectl, group_name, 8)
+    wait_ready(kubectl, group_name)
+    assert len(there()) == 8
+    assert made.items() <= there().items()
 
 
 def test_names_that_are_taken_cost_their_serials_and_no_node(

@@ -11,15 +11,17 @@ Whatever goes wrong, a group ends with exactly its nodes, each asked for once, a
 - a 404 for the status of a group that is there
 - a policy that protects one node: the others come and go as they should
 - a webhook that takes away what nodes are recognised by: none stays, and a condition says so
+- somebody who takes it away later: it is put back, and no node is made until it stays
 """
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until
@@ -285,6 +287,85 @@ async def test_nodes_that_lose_their_marks_are_not_made_without_end(
     world.server.admit = lambda body, dry_run: None
     world.scale(7)
     await world.settled(7)
+
+
+TAKEN_OFF: dict[str, Json] = {
+    "label": {"labels": {NODE_GROUP_LABEL: None}},
+    "another group's label": {"labels": {NODE_GROUP_LABEL: "other"}},
+    "owner": {"ownerReferences": None},
+    "annotation": {"annotations": {NODE_GROUP_UID_ANNOTATION: None}},
+}
+
+
+def altered(world: World) -> bool:
+    conditions = {c["type"]: c for c in world.status.get("conditions", [])}
+    return bool(conditions.get("Stalled", {}).get("reason") == "NodesAltered")
+
+
+@pytest.mark.parametrize("mark", TAKEN_OFF)
+async def test_marks_that_are_taken_off_later_are_put_back_and_no_node_is_made_meanwhile(
+    world: World, mark: str
+) -> None:
+    there, rounds = 0, 0
+
+    async def strip() -> None:
+        nonlocal there, rounds
+        while True:
+            nodes = world.server.objects(NODES)
+            there, rounds = max(there, len(nodes)), rounds + 1
+            for name in list(nodes):
+                world.server.patch(NODES, name, {"metadata": TAKEN_OFF[mark]})
+            await asyncio.sleep(0.005)
+
+    stripping = asyncio.create_task(strip())
+    world.scale(6)
+    await until(lambda: altered(world))
+    before = rounds
+    await until(lambda: rounds > before + 50)
+    assert there <= 6
+    stripping.cancel()
+    uids = {n["metadata"]["uid"] for n in world.server.objects(NODES).values()}
+    world.later += 100  # seconds after which it is tried again
+    world.scale(7)
+    await world.settled(7)
+    now = {n["metadata"]["uid"] for n in world.server.objects(NODES).values()}
+    assert uids < now, "the nodes are the same"
+
+
+async def test_altered_nodes_that_can_not_be_deleted_are_counted(world: World) -> None:
+    def admit(body: Json, dry_run: bool) -> None:
+        if body["kind"] == "Node" and not dry_run:
+            lose_label(body)
+
+    world.server.admit = admit
+    world.server.fail(403, times=10_000, verb="delete", resource="nodes")
+    world.server.fail(403, times=10_000, verb="patch", resource="nodes")
+    for size in range(5, 10):
+        world.scale(size)
+        await world.heard()
+        await until(lambda: altered(world))
+    assert len(world.server.objects(NODES)) <= 5
+    world.server.heal()
+    world.server.admit = lambda body, dry_run: None
+    world.later += 100
+    world.scale(7)
+    await world.settled(7)
+
+
+async def test_an_owner_that_goes_takes_its_mark_off_and_it_is_not_put_back(world: World) -> None:
+    """`--cascade=orphan`, of which the operator hears late."""
+    await settled_at(world, 3)
+    name, node = next(iter(world.server.objects(NODES).items()))
+    uid = node["metadata"]["uid"]
+    released = world.server.hold(verb="get", resource="nodes", name=name)
+    world.server.patch(NODES, name, {"metadata": TAKEN_OFF["owner"]})
+    await until(lambda: any(s.verb == "get" and s.name == name for s in world.server.seen))
+    world.server.delete(GROUPS, NAME)
+    released.set()
+    await until(lambda: len(world.server.objects(NODES)) == 1)
+    [left] = world.server.objects(NODES).values()
+    assert left["metadata"]["uid"] == uid
+    assert not left["metadata"].get("ownerReferences")
 
 
 async def test_a_node_that_may_not_be_deleted_holds_up_no_other(world: World) -> None:

@@ -2,12 +2,14 @@
 
 - together they never ask for more nodes than the limit, with or without a simulated cloud
 - who has to wait gets what becomes free
+- nodes of which somebody has taken the label count as well
 """
 
 from typing import Any
 
 import pytest
 
+from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import World
 from tests.fakes.waiting import until
@@ -37,3 +39,19 @@ async def test_groups_that_ask_at_once_share_the_limit(cloud: dict[str, Any] | N
         server.patch(GROUPS, largest, {"spec": {"targetSize": 0}})
         await until(lambda: sorted(targets(server)) == [0, 5, 15])
         assert len(server.objects(NODES)) == LIMIT
+
+
+async def test_nodes_that_are_not_seen_as_their_groups_any_more_count() -> None:
+    async with World(limit=8).running() as world:
+        server, lost = world.server, {"metadata": {"labels": {NODE_GROUP_LABEL: None}}}
+        world.scale(6)
+        await world.settled(6)
+        server.fail(403, times=1_000, verb="patch", resource="nodes")
+        for name in list(server.objects(NODES)):
+            server.patch(NODES, name, lost)
+        await until(lambda: "NodesAltered" in str(world.status["conditions"]))
+        world.scale(0)
+        server.create(GROUPS, {"metadata": {"name": "other"}, "spec": {"targetSize": 6}})
+        await until(lambda: len(server.objects(NODES)) == 8)
+        await until(lambda: "NodeLimit" in str(server.objects(GROUPS)["other"]["status"]))
+        assert targets(server) == [0, 2]

@@ -10,6 +10,9 @@ a pass asks of each node, ready to be counted: passes are many, and each looks a
 What we wrote is entered as soon as the API server has answered, not when the watch tells, so a plan
 never counts on something that is merely late. That needs no time-outs, because names are never used
 twice: a name that is gone stays gone.
+
+A watch by label says of a node that has lost its label what it says of one that is deleted. So one
+of ours that leaves without our doing is a *stray* until somebody has looked whether it is there.
 """
 
 from collections import OrderedDict
@@ -145,12 +148,32 @@ class NodeCache:
         self._removed: OrderedDict[str, int] = OrderedDict()
         self.addresses = HeldAddresses()
         """Those of the nodes, and of those that are being made."""
+        self._strays: dict[str, dict[str, NodeRecord]] = {}
         self._unheard_of: dict[str, float] = {}
         """Nodes that may have been made, and since when nobody knows."""
 
     def group(self, name: str) -> Mapping[str, NodeRecord]:
         """The nodes labelled with a group's name, whoever made them."""
         return self._groups.get(name, {})
+
+    def strays(self, group: str) -> Mapping[str, NodeRecord]:
+        """The nodes of a group that it lost sight of, as they were, by name."""
+        return self._strays.get(group, {})
+
+    def lost(self, record: NodeRecord) -> None:
+        """A node of a group is not seen as its own any more, and may be there."""
+        if record.owner and record.serial is not None and not record.deleting:
+            self._strays.setdefault(record.group, {})[record.name] = record
+
+    def settle_stray(self, group: str, name: str) -> None:
+        """The node is gone, or seen as the group's again."""
+        strays = self._strays.get(group, {})
+        if strays.pop(name, None) is not None and not strays:
+            del self._strays[group]
+
+    def forget_strays(self, group: str) -> None:
+        """The group is gone."""
+        self._strays.pop(group, None)
 
     def count(self, name: str) -> int:
         """The nodes of a group that are not on their way out."""
@@ -172,6 +195,7 @@ class NodeCache:
         listed = {item.name for item in items}
         for record in list(self._nodes.values()):
             if record.name not in listed and record.resource_version <= resource_version:
+                self.lost(record)
                 self._remove(record.name)
         for item in items:
             known = self._nodes.get(item.name)
@@ -193,6 +217,8 @@ class NodeCache:
             # Versions are the cluster's: an older one is late, of another node of that name, too.
             if old.resource_version > new.resource_version:
                 return
+            if old.uid == new.uid and not new.deleting and _kin(old) != _kin(new):
+                self.lost(old)
             if old.group != new.group:
                 self._remove(old.name)
                 old = None
@@ -202,6 +228,8 @@ class NodeCache:
     def remove(self, item: NodeRecord) -> None:
         known = self._nodes.get(item.name)
         if known is None or known.uid == item.uid or known.resource_version < item.resource_version:
+            if known is not None:
+                self.lost(known)
             self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, new: NodeRecord) -> None:
@@ -244,6 +272,8 @@ class NodeCache:
 
     def deleted(self, name: str, *, gone: bool = False) -> None:
         """The API server took our DELETE; `gone` where it did not know the node any more."""
+        for group in [g for g, strays in self._strays.items() if name in strays]:
+            self.settle_stray(group, name)
         if gone:
             self._remove(name)
         elif name in self._nodes:
@@ -271,6 +301,8 @@ class NodeCache:
     def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
         self._groups.setdefault(new.group, {})[new.name] = new
         self._nodes[new.name] = new
+        if new.owner:
+            self.settle_stray(new.group, new.name)
         if new.pod_cidr:
             self.addresses.put(new.name, new.pod_cidr, new.address)
         if old is not None and old.uid == new.uid:
@@ -297,6 +329,10 @@ class NodeCache:
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
         self._changed(record.group)
+
+
+def _kin(record: NodeRecord) -> tuple[str, str]:
+    return record.group, record.owner
 
 
 def _forget_version(record: NodeRecord) -> None:

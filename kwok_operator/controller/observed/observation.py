@@ -9,6 +9,7 @@ Losing it in a crash costs nothing but that distinction.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
@@ -22,13 +23,13 @@ from kwok_operator.models.status import KwokNodeGroupStatus
 class Openings:
     """When a node may be opened to pods again; somebody may refuse it, or shut it each time.
 
-    At once, then after `FIRST` seconds, doubled up to `LONGEST`, for which a try is remembered.
+    At once, then after `FIRST` seconds, doubled up to `longest`, for which a try is remembered.
     """
 
     FIRST: Final = 5.0
-    LONGEST: Final = 300.0
 
-    def __init__(self) -> None:
+    def __init__(self, *, longest: float = 300.0) -> None:
+        self._longest = longest
         self._tried: dict[str, tuple[float, float]] = {}
         """When, and for how long nobody tries again."""
 
@@ -38,9 +39,9 @@ class Openings:
 
     def tried(self, name: str, *, now: float) -> None:
         _, pause = self._tried.pop(name, (now, self.FIRST / 2))
-        self._tried[name] = (now, min(pause * 2, self.LONGEST))
+        self._tried[name] = (now, min(pause * 2, self._longest))
         # The oldest come first.
-        while now - next(iter(self._tried.values()))[0] > self.LONGEST:
+        while now - next(iter(self._tried.values()))[0] > self._longest:
             del self._tried[next(iter(self._tried))]
 
 
@@ -70,6 +71,11 @@ class Memory:
     doubted: bool = False
     """Whether the last status could not be written since the group was not found."""
     openings: Openings = field(default_factory=Openings)
+    regains: Openings = field(default_factory=partial(Openings, longest=60.0))
+    altered: tuple[str, ...] = ()
+    """Nodes that are there and not seen as the group's, and what the last of them
+    had lost."""
+    lost_marks: str = ""
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
         """Of the names that name nothing now, those that never did: the others have been deleted.
@@ -131,12 +137,12 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     stuck: dict[int, NodeRecord] = {}
     marked: dict[int, NodeRecord] = {}
     held: list[str] = []
-    foreign = list(memory.taken.values())
+    foreign, strays = list(memory.taken.values()), cache.strays(group.name)
     for record in cache.group(group.name).values():
         serial = record.serial
         if record.owner != group.uid or serial is None:
             # Those of a former group of this name are the garbage collector's.
-            if not record.deleting and serial is None:
+            if not record.deleting and serial is None and record.name not in strays:
                 foreign.append(record.name)
         elif record.deleting:
             terminating[serial] = record

@@ -21,6 +21,7 @@ from kwok_operator.controller.reconcile.actions import Actions, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.controller.reconcile.reporting import GroupReporter, progress_interval
+from kwok_operator.controller.reconcile.strays import Strays, without_altered
 from kwok_operator.controller.sources.templates import Resolution
 from kwok_operator.controller.writers.statuswriter import GroupDoubtedError
 from kwok_operator.core.autoscalable import disagreement
@@ -60,6 +61,7 @@ class Reconciler:
         """How many groups have nodes created, deleted or patched."""
         self._actions = Actions(parts)
         self._reporter = GroupReporter(parts)
+        self._strays = Strays(parts)
 
     def close(self) -> None:
         """Start no write any more; what is in flight ends."""
@@ -77,6 +79,7 @@ class Reconciler:
         group = parts.store.get(name)
         if group is None:
             self._forget(name)
+            self._parts.cache.forget_strays(name)
         elif group.deleting:
             if not group.orphaning:
                 await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
@@ -118,6 +121,9 @@ class Reconciler:
     async def _pass(self, group: Group, memory: Memory) -> None:
         parts = self._parts
         resolution = await parts.templates.resolve(group)
+        if memory.altered or parts.cache.strays(group.name):
+            await self._strays.look(group, memory, stop=lambda: self._interrupted(group))
+            resolution = without_altered(resolution, memory)
         hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
         found = await self._find(group, memory, resolution, hold)
         plan, seen, decision = found.plan, found.seen, found.decision
@@ -137,7 +143,7 @@ class Reconciler:
             self._wake(group.name, 0.0)
         elif postponed is not None:
             self._wake(group.name, postponed)
-        elif status.ready_replicas < status.replicas:
+        elif memory.altered or status.ready_replicas < status.replicas:
             self._wake(group.name, NOT_READY_RECHECK)
 
     def _opening(self, found: PassResult) -> list[NodeRecord]:
@@ -199,6 +205,8 @@ class Reconciler:
             now=now,
             may_create=may_create,
         )
+        strays = len(parts.cache.strays(group.name))
+        plan = replace(plan, create=plan.create[: max(0, len(plan.create) - strays)])
         if not reporting:
             self._book(group, plan, seen, may_create=may_create)
         named = group.spec.scale_down.nodes_to_delete
@@ -236,6 +244,7 @@ class Reconciler:
     def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
         """With the plan, before others make theirs: they have the room that it leaves."""
         active = may_create and not group.spec.paused
+        strays = len(self._parts.cache.strays(group.name))
         nodes = len(seen.records) + len(plan.pending)
         limit, rollout = plan.target.limit, plan.rollout
         waits = limit is not None and limit.reason == NODE_LIMIT
@@ -244,7 +253,7 @@ class Reconciler:
             self._wake(group.name, NO_ADDRESSES_RECHECK)
         self._parts.budget.grant(
             group.name,
-            max(nodes, plan.target.value) if active else nodes,
+            strays + (max(nodes, plan.target.value) if active else nodes),
             wants_more=waits or (rollout is not None and rollout.held),
         )
 

@@ -4,6 +4,7 @@
     let_pods_on(name)      ──> PATCH that takes the taint of new nodes off: core/usable.py
     update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
     reshape(record, shape) ──> the same ──> as the simulated cloud has it
+    regain(record)         ──> GET, PATCH of what the group's nodes are recognised by
     postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
     delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
 
@@ -17,6 +18,7 @@ second POST only finds the first's node, as the name tells; a second DELETE find
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kwok_operator import constants
@@ -26,12 +28,16 @@ from kwok_operator.controller.writers.podwriter import PodRemover
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import DesiredShape, Patch, after, carried_over, changes
 from kwok_operator.core.inplace import make_patches
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.template import owner_reference
 from kwok_operator.core.times import format_exact_time
 from kwok_operator.core.usable import untaint
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import (
+    REFUSED,
     AlteredNodeError,
     ApiError,
+    ApiUnreachableError,
     BadRequestError,
     ConflictError,
     ForbiddenError,
@@ -115,12 +121,70 @@ class NodeWriter:
                 _require_marks(stored.node, group=group, uid=uid)
             except AlteredNodeError:
                 self._spend()
-                await self._delete(
-                    record_of(stored.node), {"uid": stored.node.uid}, retries=_RETRIES
-                )
+                await self._take_back(stored.node, group=group, uid=uid)
                 raise
         self._cache.created(group, record_of(stored.node))
         return stored
+
+    async def _take_back(self, node: NodeView, *, group: str, uid: str) -> None:
+        record = record_of(node)
+        try:
+            await self._delete(record, {"uid": node.uid}, retries=_RETRIES)
+        except (ApiError, ApiUnreachableError) as error:
+            serial = NodeNames.of(group, uid).serial(node.name)
+            self._cache.lost(replace(record, group=group, owner=uid, serial=serial))
+            logger.warning("not deleted: group=%s node=%s error=%s", group, node.name, error)
+
+    async def regain(self, stray: NodeRecord, *, group: str, uid: str) -> str:
+        """Puts back what a node of the group has lost of what it is recognised by.
+
+        Returns what that is, in words; "" where it is nothing, or the node is gone.
+        """
+        stored = await self._read(stray.name)
+        if stored is None or stored.node.uid != stray.uid or stored.node.deleting:
+            self._cache.settle_stray(group, stray.name)
+            return ""
+        lost = _lost_marks(stored.node, group=group, uid=uid)
+        if lost and await self._is_alive(group, uid=uid):
+            self._spend()
+            try:
+                stored = await self._put_marks(stored, group=group, uid=uid)
+            except (ConflictError, *REFUSED) as error:
+                logger.debug("not put back: group=%s node=%s error=%s", group, stray.name, error)
+        if not _lost_marks(stored.node, group=group, uid=uid):
+            self._cache.upsert(record_of(stored.node))
+        return names_in_words(lost) if lost else ""
+
+    async def _is_alive(self, group: str, *, uid: str) -> bool:
+        """Asked for after the node was read: what was orphaned by its group's end stays so."""
+        self._spend()
+        try:
+            answer = await self._client.request(
+                "GET", f"{constants.GROUPS_PATH}/{group}", accept=ACCEPT_METADATA
+            )
+        except NotFoundError:
+            return False
+        metadata = decode_dict(answer)["metadata"]
+        return metadata["uid"] == uid and not metadata.get("deletionTimestamp")
+
+    async def _put_marks(self, stored: Stored, *, group: str, uid: str) -> Stored:
+        owners = decode_dict(stored.body)["metadata"].get("ownerReferences") or []
+        metadata: dict[str, Any] = {
+            "uid": stored.node.uid,
+            "resourceVersion": str(stored.node.resource_version),
+            "labels": {constants.NODE_GROUP_LABEL: group},
+            "annotations": {constants.NODE_GROUP_UID_ANNOTATION: uid},
+        }
+        if uid not in stored.node.owner_uids:
+            metadata["ownerReferences"] = [*owners, owner_reference(group, uid=uid)]
+        answer = await self._client.request(
+            "PATCH",
+            f"{NODES_PATH}/{stored.node.name}",
+            params={"fieldManager": FIELD_MANAGER},
+            body={"metadata": metadata},
+            content_type=MERGE_PATCH,
+        )
+        return Stored(answer, NODES.one(answer))
 
     async def let_pods_on(
         self, name: str, *, uid: str, stored: Stored | None = None
@@ -313,6 +377,12 @@ class NodeWriter:
 
 def _require_marks(node: NodeView, *, group: str, uid: str) -> None:
     """Raises AlteredNodeError where a node lacks what it is recognised by."""
+    lost = _lost_marks(node, group=group, uid=uid)
+    if lost:
+        raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
+
+
+def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
     marks = {
         f"the label {constants.NODE_GROUP_LABEL}": node.labels.get(constants.NODE_GROUP_LABEL)
         == group,
@@ -322,9 +392,7 @@ def _require_marks(node: NodeView, *, group: str, uid: str) -> None:
         == uid,
         "the ownerReference to the KwokNodeGroup": uid in node.owner_uids,
     }
-    lost = [mark for mark, there in marks.items() if not there]
-    if lost:
-        raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
+    return [mark for mark, there in marks.items() if not there]
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:
