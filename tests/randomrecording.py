@@ -72,6 +72,9 @@ class _World:
                 zone=ZONES[place // 2 % len(ZONES)],
                 shape=self.draw.choice(("s", "m")),
             )
+        elif self.chance(0.15):
+            labels = replace(node, zone=self.draw.choice(ZONES))
+            node = labels if self.chance(0.5) else replace(node, group=self.draw.choice(GROUPS))
         if not node.allocatable or self.chance(0.1):
             offer = self.draw.choice((1_000.0, 4_000.0))
             node = replace(node, allocatable={"cpu": offer, "memory": offer * 2**20})
