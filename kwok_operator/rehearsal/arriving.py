@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections import Counter
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from kwok_operator.core.rehearsal.arrivals import arrivals_of
@@ -24,13 +26,25 @@ _PATHS: Final = {
 }
 
 
-async def arrive(stage: Stage, course: RunCourse, scenario: Scenario) -> None:
-    """Returns once all have been created. Raises KwokOperatorError for the first that can't be."""
+async def arrive(
+    stage: Stage, course: RunCourse, scenario: Scenario, to_come: Counter[str]
+) -> None:
+    """Returns once all have been created. Raises KwokOperatorError for the first that can't be.
+
+    `to_come` has the objects of each workload, a trace being one; those that have come are taken
+    from it.
+    """
     traces = [each for each in scenario.workloads if each.arrivals.trace is not None]
     async with asyncio.TaskGroup() as tasks:
         for workload in traces:
-            tasks.create_task(_play(stage, course, workload, seed=scenario.draws_from))
-        tasks.create_task(_create_all(stage, course, scenario))
+            played = _play(stage, course, workload, seed=scenario.draws_from)
+            tasks.create_task(_counted(played, workload.name, to_come))
+        tasks.create_task(_create_all(stage, course, scenario, to_come))
+
+
+async def _counted(coming: Awaitable[None], name: str, to_come: Counter[str]) -> None:
+    await coming
+    to_come[name] -= 1
 
 
 async def make_namespaces(stage: Stage, scenario: Scenario) -> None:
@@ -42,7 +56,9 @@ async def make_namespaces(stage: Stage, scenario: Scenario) -> None:
             continue
 
 
-async def _create_all(stage: Stage, course: RunCourse, scenario: Scenario) -> None:
+async def _create_all(
+    stage: Stage, course: RunCourse, scenario: Scenario, to_come: Counter[str]
+) -> None:
     workloads = {each.name: each for each in scenario.workloads}
     slots = asyncio.Semaphore(_MOST_AT_ONCE)
     async with asyncio.TaskGroup() as tasks:
@@ -51,9 +67,9 @@ async def _create_all(stage: Stage, course: RunCourse, scenario: Scenario) -> No
             if wait > 0:
                 await asyncio.sleep(wait)
             await slots.acquire()
-            task = tasks.create_task(
-                _create(stage, stage.marked(manifest(workloads[arrival.workload], arrival.number)))
-            )
+            body = stage.marked(manifest(workloads[arrival.workload], arrival.number))
+            created = _create(stage, body)
+            task = tasks.create_task(_counted(created, arrival.workload, to_come))
             task.add_done_callback(lambda _: slots.release())
 
 

@@ -12,6 +12,7 @@ happens, the recording gets its end, and what was started is ended.
 import asyncio
 import shlex
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -52,6 +53,8 @@ _COMPONENTS_SECONDS: Final = 3.0
 _ASKED_PATH: Final = "/api/v1/namespaces/default"
 _ASK_SECONDS: Final = 10.0
 """That kubectl waits at a time for a condition: a busy API server takes some to list."""
+_ANSWER_SECONDS: Final = 5.0
+"""For creations under way when a condition ends the run: pods can run before a call is answered."""
 _MOST_MOVED: Final = 1.0
 """Seconds that the cluster's clock may be set by during a run."""
 _MOVED_ANSWERS: Final = 3
@@ -173,6 +176,9 @@ class Rehearsal:
         """Whether the recording is whole."""
         self._unplayed = {n: step.action for n, step in enumerate(scenario.timeline)}
         """Steps that haven't begun."""
+        self._to_come = Counter({each.name: each.objects or 1 for each in scenario.workloads})
+        """Objects of each workload that aren't created yet; a trace is one."""
+        self._arrived = asyncio.Event()
 
     async def play(self) -> None:
         """Plays it to its end. What goes wrong from now on is in the recording."""
@@ -240,7 +246,8 @@ class Rehearsal:
             self._busy -= 1
 
     async def _arrive(self) -> None:
-        await arrive(self._stage, self._course, self._scenario)
+        await arrive(self._stage, self._course, self._scenario, self._to_come)
+        self._arrived.set()
         self._course.mark("all workloads have arrived")
 
     async def _until_it_is_over(self) -> tuple[str, str]:
@@ -249,16 +256,28 @@ class Rehearsal:
             await asyncio.sleep(_LOOK_SECONDS)
             if until.condition is not None:
                 if await self._holds(until.condition):
-                    return "condition", ""
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._arrived.wait(), _ANSWER_SECONDS)
+                    return self._end_of("condition", "")
             elif until.settled is not None and not self._busy:
                 quiet = course.now() - course.changed_at >= until.settled
                 if quiet and not self._recorder.trouble and self._is_answered:
                     return "settled", ""
-        after = f"after {until.at_most:g} s"
+        return self._end_of("atMost", f"after {until.at_most:g} s")
+
+    def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
+        """Reason and detail; other ones where not all was played by now."""
+        after = f"after {self._course.now():.1f} s"
         if self._unplayed:
             number, action = min(self._unplayed.items())
             return "unplayed", f"timeline[{number}], {action}, had not begun {after}"
-        return "atMost", after
+        for each in self._scenario.workloads:
+            if left := self._to_come[each.name]:
+                what = f"{left:,} of {each.objects:,} objects of {each.name} had not come"
+                if each.arrivals.trace is not None:
+                    what = f"the trace of {each.name} had not been played to its end"
+                return "unplayed", f"{what} {after}"
+        return reason, detail
 
     async def _holds(self, condition: ScenarioCondition) -> bool:
         if condition.wait is None:

@@ -240,6 +240,11 @@ def test_odd_objects_are_objects(body: dict[str, Any]) -> None:
     observed.job(body, before=None, seen=1.0, clock=BEGAN)
 
 
+def test_an_event_has_its_whole_message() -> None:
+    message = f"0/900 nodes are available: {'1 node(s) had a taint, ' * 40}30 Insufficient cpu."
+    assert observed.event({"message": message}).message == message
+
+
 def test_sidecars_restart_too_and_other_init_containers_do_not_count() -> None:
     inits = [{"name": "proxy", "restartPolicy": "Always"}, {"name": "setup"}]
     counts = [{"name": "proxy", "restartCount": 2}, {"name": "setup", "restartCount": 4}]

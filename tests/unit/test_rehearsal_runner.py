@@ -8,7 +8,8 @@
 - a server that stands still is no quiet cluster; a trace that has been played is no dead process
 - what is there before the run is there at its beginning, for what must hold always, and is none of
   what came in it
-- a run whose time is over before a step's condition has held proves nothing, and fails
+- a run that ends before all steps have begun and all workloads have come proves nothing, and fails,
+  also if a condition ends it; what is created when that holds, is given time to come
 - what the cluster is asked for long ends with us, even if we are killed
 - a terminal that is closed is an interrupt, unless nohup is before it
 - nobody who reads standard error is no reason to leave work undone
@@ -70,6 +71,7 @@ KINDS = {
     EVENTS_PATH: "Event",
     BUDGETS_PATH: "PodDisruptionBudget",
     JOBS_PATH: "Job",
+    f"{NAMESPACES}/default/pods": "Pod",
     NAMESPACES: "Namespace",
 }
 MEETS = """
@@ -231,8 +233,8 @@ async def play(stage: Stage, **fields: Any) -> Judged:
     return outputs.judge(path)
 
 
-async def end_of(stage: Stage) -> str:
-    return (await play(stage)).end.reason
+async def end_of(stage: Stage, **fields: Any) -> str:
+    return (await play(stage, **fields)).end.reason
 
 
 async def test_what_could_not_be_taken_away_costs_no_verdict(
@@ -293,12 +295,42 @@ async def test_a_run_that_is_over_before_anything_began_leaves_nothing_unawaited
     assert [each for each in told if "never awaited" in str(each.message)] == []
 
 
-async def test_a_timeline_that_was_not_played_is_no_reason_to_pass(
+NODE_THERE = {"figure": "nodes.total", "atLeast": 1}
+NO_NODE = {"figure": "nodes.total", "atMost": 0}
+WAITS = {"after": NODE_THERE, "cordon": {"group": "a"}}
+PODS = {"name": "web", "kind": "Pods", "count": 9, "pods": {"cpu": 1}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"timeline": [WAITS], "until": {"atMost": "1s"}},
+        {"timeline": [WAITS], "until": {"atMost": "20s", "condition": NO_NODE}},
+        {"workloads": [PODS], "until": {"atMost": "1s"}},
+        {"workloads": [PODS], "until": {"atMost": "20s", "condition": NO_NODE}},
+    ],
+)
+async def test_what_was_not_played_is_no_reason_to_pass(
+    stage: tuple[FakeApiServer, Stage], monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(runner, "_ANSWER_SECONDS", 0.2)
+    stage[0].hold(verb="create", resource="pods")
+    expect = [{"figure": "nodes.total", "equals": 0}]
+    found = await play(stage[1], **fields, expect=expect)
+    assert (found.end.reason, found.passed) == ("unplayed", False)
+    assert (
+        "timeline[0], cordon" if "timeline" in fields else "1 of 9 objects of web"
+    ) in found.end.detail
+
+
+async def test_a_condition_that_holds_before_the_last_creation_is_answered_ends_a_whole_run(
     stage: tuple[FakeApiServer, Stage],
 ) -> None:
-    step = {"after": {"figure": "nodes.total", "atLeast": 1}, "cordon": {"group": "a"}}
-    found = await play(stage[1], timeline=[step], until={"atMost": "1s"})
-    assert (found.end.reason, found.passed) == ("unplayed", False)
+    server, place = stage
+    held = server.hold(verb="create", resource="pods")
+    asyncio.get_running_loop().call_later(1, held.set)
+    until = {"atMost": "20s", "condition": NO_NODE}
+    assert await end_of(place, workloads=[PODS], until=until) == "condition"
 
 
 async def test_what_is_asked_at_the_end_is_kept_and_is_no_part_of_the_run(

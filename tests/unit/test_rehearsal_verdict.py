@@ -202,7 +202,10 @@ def test_what_cannot_be_judged_is_refused_by_name(expect: Any, field: str) -> No
 
 @each_row(
     "reason passed",
-    [("settled", 1), ("atMost", 1), ("unplayed", 0), ("interrupted", 0), ("died", 0)],
+    [
+        *[(meant, True) for meant in ("settled", "condition", "atMost")],
+        *[(other, False) for other in ("unplayed", "interrupted", "died", "", "whatever")],
+    ],
 )
 def test_a_run_that_did_not_come_to_its_end_has_failed(reason: str, passed: bool) -> None:
     found = judge([*lines()[:-1], EndLine(100, reason, "why")])

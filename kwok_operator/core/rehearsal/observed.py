@@ -246,7 +246,7 @@ def event(body: Mapping[str, Any]) -> EventLine:
         reason=_text(body.get("reason")),
         about="/".join(_text(about.get(key)) for key in ("kind", "namespace", "name")),
         component=source or _text(body.get("reportingComponent")),
-        message=_text(body.get("message")),
+        message=_text(body.get("message"), limit=None),  # a part of it may be looked for
         count=count or 1,
     )
 
@@ -398,8 +398,8 @@ def _dicts(value: object) -> list[dict[str, Any]]:
     return [each for each in as_list(value) if isinstance(each, dict)]
 
 
-def _text(value: object) -> str:
-    return value[:_MAX_TEXT] if isinstance(value, str) else ""
+def _text(value: object, *, limit: int | None = _MAX_TEXT) -> str:
+    return value[:limit] if isinstance(value, str) else ""
 
 
 def _number(value: object) -> float | None:

@@ -26,10 +26,11 @@ from kwok_operator.errors import one_line
 _BROKEN_OFF: Final = {
     "interrupted": "the run was interrupted",
     "died": "the run died",
-    "unplayed": "the run ended before all of the timeline had begun",
+    "unplayed": "the run ended before all of the scenario was played",
     "": "the recording ends in the middle of the run",
 }
 """Reasons for an end that nobody meant."""
+_MEANT: Final = frozenset({"settled", "condition", "atMost"})
 _MOST_WARNINGS: Final = 30
 """That are shown; each may be long."""
 _MOST_ORPHANS: Final = 20
@@ -61,7 +62,8 @@ class Judged:
     @property
     def broken_off(self) -> str:
         """Why the run has failed, whatever was expected; nothing if it came to its end."""
-        why = _BROKEN_OFF.get(self.end.reason, "")
+        reason = self.end.reason
+        why = "" if reason in _MEANT else _BROKEN_OFF.get(reason, f"the end {reason} is not known")
         return one_line(f"{why}: {self.end.detail}" if why and self.end.detail else why)
 
     @property
