@@ -7,7 +7,14 @@ expectations are as `ScenarioPart.dump` gives them.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from kwok_operator.models.scenarioparts import (
     Bound,
@@ -21,6 +28,19 @@ from kwok_operator.models.scenarioparts import (
 DEFAULT_WAIT = 30.0
 
 FigureName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.]+$", max_length=60)]
+
+
+def _about(value: str) -> str:
+    kind, *where = value.split("/")
+    if not kind[:1].isupper() or not kind.isalnum():
+        raise ValueError("begins with no kind; write it as in KwokNodeGroup or Pod/default")
+    if len(where) > 2:
+        raise ValueError("has more than Kind/NAMESPACE/NAME; take the rest out")
+    return value
+
+
+About = Annotated[Line, AfterValidator(_about)]
+"""Which objects Events are about: kinds are written as the API server writes them."""
 
 
 class Narrowing(ScenarioPart):
@@ -42,8 +62,10 @@ class ExpectedEvent(ScenarioPart):
 
     reason: Line | None = Field(default=None, description="Example: ScaleUpTimedOut.")
     type: Literal["Normal", "Warning"] | None = Field(default=None, description="Normal, Warning.")
-    about: Line | None = Field(
-        default=None, description="Kind, Kind/NAMESPACE or Kind/NAMESPACE/NAME. Example: Pod."
+    about: About | None = Field(
+        default=None,
+        description="Kind, Kind/NAMESPACE or Kind/NAMESPACE/NAME; Kind/NAME of what has no"
+        " namespace. Example: Pod.",
     )
     source: Line | None = Field(
         default=None, alias="from", description="The component. Example: cluster-autoscaler."

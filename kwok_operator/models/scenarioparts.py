@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     StringConstraints,
     WithJsonSchema,
     model_validator,
@@ -95,6 +96,10 @@ def _positive(value: float) -> float:
     return value
 
 
+class _Time(float):
+    """Seconds that were written as a time such as 30s."""
+
+
 def _bound(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("is not a number, nor a time such as 30s")
@@ -102,10 +107,15 @@ def _bound(value: Any) -> Any:
         try:
             value = float(value)
         except ValueError:
-            return _seconds(value)
+            return _Time(_seconds(value))
     if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError("is not a number from 0 on, nor a time such as 30s")
-    return float(value)
+    return value if is_time(value) else float(value)
+
+
+def is_time(bound: float) -> bool:
+    """Whether a Bound was written as a time."""
+    return isinstance(bound, _Time)
 
 
 def _rate(value: Any) -> Any:
@@ -124,7 +134,7 @@ Span = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_SPAN)]
 PositiveSpan = Annotated[Span, Field(), BeforeValidator(lambda v: _positive(_seconds(v)))]
 """The same, and more than none."""
 
-Bound = Annotated[float, BeforeValidator(_bound), WithJsonSchema(_SPAN)]
+Bound = Annotated[float, PlainValidator(_bound), WithJsonSchema(_SPAN)]
 """What a figure is held against: a number, or a time, which counts in seconds."""
 
 Rate = Annotated[

@@ -59,6 +59,21 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "given by the rehearsal",
         ),
         ({"cluster": {"flags": {"etcd": {"--v": 1}}}}, "cluster.flags.etcd.--v", "without dashes"),
+        (
+            {"cluster": {"flags": {"kwok-operator": {"log-level": "error"}}}},
+            "cluster.flags.kwok-operator.log-level",
+            "reads warnings in the log",
+        ),
+        (
+            {
+                "processes": [
+                    CA
+                    | {"clusterAutoscaler": {"binary": "ca", "flags": {"logging_format": "json"}}}
+                ]
+            },
+            "processes[0].clusterAutoscaler.flags.logging_format",
+            "reads warnings in the log",
+        ),
         ({"apply": ["nowhere.yaml"]}, "apply[0]", "isn't there"),
         ({"processes": [CA, CA]}, "processes[1].name", "rename one"),
         ({"processes": [CA | {"name": "operator"}]}, "processes[0].name", "rename it"),
@@ -179,6 +194,34 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "write 0.8",
         ),
         (
+            {"expect": [{"figure": "utilisation.cpu", "atMost": "500m"}]},
+            "expect[0].atMost",
+            "is a time, which utilisation.cpu is not",
+        ),
+        (
+            {"expect": [RUNNING | {"of": {"workload": "web", "namespace": "kube-system"}}]},
+            "expect[0].of.namespace",
+            "namespace of web",
+        ),
+        (
+            {
+                "workloads": [WEB, WEB | {"name": "j", "kind": "Job"}],
+                "expect": [{"figure": "gangs.unfinished", "equals": 0, "of": {"workload": "web"}}],
+            },
+            "expect[0].figure",
+            "there is no Job called web",
+        ),
+        (
+            {"expect": [{"wait": "kng/bacht --for=delete"}]},
+            "expect[0].wait",
+            "there is never a bacht; did you mean batch?",
+        ),
+        (
+            {"expect": [{"wait": "pods --selector=app=typo --for=delete"}]},
+            "expect[0].wait",
+            "what selects nothing is deleted",
+        ),
+        (
             {"expect": [{"figure": "pods.pending", "atLeast": 0}]},
             "expect[0].atLeast",
             "0 can't fail: pods.pending is never below 0; write more, or take it out",
@@ -288,6 +331,7 @@ def test_a_step_may_bring_what_is_named() -> None:
         ("pods --for=condition=Ready", "--all or --selector"),
         ("kubectl wait kng/a --for=create", "begins with the command"),
         ("kng/a --for=create --timeout=5s", "write within"),
+        ("kng/a --for=create --help", "waits for nothing"),
         ("kng/a --for=create --kubeconfig x", "given by the rehearsal"),
         ("kng/a '--for=create", "close the quotes"),
     ],

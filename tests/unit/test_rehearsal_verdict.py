@@ -46,6 +46,7 @@ def lines(*more: RecordedLine) -> list[RecordedLine]:
         pod(50, "web-2", created=10, bound=50, running=50, node="n-1", phase="Running"),
         pod(30, "job-1", created=30),
         EventLine(40, "Warning", "Late", "Pod/default/web-1", "ca", "it is late", 2),
+        EventLine(40, "Normal", "Scaled", "KwokNodeGroup//a", "operator", "from 1 to 2"),
         ObjectLine(0, "Job/default/j", {"wanted": 1, "done": ""}),
         WarningLine(30, "operator", "pods is forbidden", 2),
         WarningLine(50, "ca", "it is late"),
@@ -75,6 +76,8 @@ def outcome(expect: Any, *more: RecordedLine) -> Any:
         ({"event": {"from": "ca", "message": "late"}, "equals": 2}, True, 2, 100),
         ({"event": {"about": "Pod/default"}, "equals": 2}, True, 2, 100),
         ({"event": {"about": "Pod/other"}, "equals": 2}, False, 0, 100),
+        ({"event": {"about": "KwokNodeGroup/a"}, "atMost": 0}, False, 1, 100),
+        ({"event": {"about": "KwokNodeGroup//a"}, "atMost": 0}, False, 1, 100),
         ({"figure": "warnings", "equals": 0}, False, 3, 100),
         ({"figure": "warnings", "of": {"program": "operator"}, "equals": 2}, True, 2, 100),
         ({"figure": "warnings", "of": {"program": "shim"}, "equals": 0}, True, 0, 100),
@@ -163,6 +166,9 @@ def test_a_wait_is_answered_by_the_recording() -> None:
         {"figure": "nodes.total", "of": {"group": "b"}, "atMost": 9},
         {"figure": "nodes.total", "of": {"group": "b"}, "atMost": 9, "when": "always"},
         {"figure": "pods.failed", "of": {"workload": "wbe"}, "atMost": 0},
+        {"figure": "pods.failed", "of": WEB | {"namespace": "kube-system"}, "atMost": 0},
+        {"figure": "pods.failed", "of": {"namespace": "typo"}, "atMost": 0},
+        {"figure": "nodes.notReady", "of": {"zone": "typo"}, "atMost": 0},
         {"figure": "gangs.completionSeconds.max", "of": WEB, "atMost": 99},
         {"figure": "cost", "of": {"zone": "x"}, "atMost": 9, "when": "always"},
         {"figure": "nodes.total", "atMost": 9, "when": {"at": 101}},
@@ -174,6 +180,8 @@ def test_nothing_seen_is_no_reason_to_pass(expect: dict[str, Any]) -> None:
 
 def test_a_group_or_job_that_has_nothing_yet_may_be_expected_to_have_nothing() -> None:
     assert outcome({"figure": "pods.running", "of": {"workload": "j"}, "equals": 0}).held
+    elsewhere = {"workload": "job", "group": "a"}
+    assert outcome({"figure": "pods.running", "of": elsewhere, "equals": 0}).held
 
 
 @each_row(

@@ -139,7 +139,13 @@ def fail_condition(text: str) -> FailCondition:
     if not relative and unit is not None and FIGURES[figure].unit != "s":
         raise SettingsError(f"{flag}: {shown(text)}: {figure} is no time; write a number or a %")
     scaled = bound / 100 if relative else bound * _UNITS.get(unit or "", 1.0)
-    return FailCondition(one_line(text), figure, way, scaled, relative)
+    condition = FailCondition(one_line(text), figure, way, scaled, relative)
+    most = "a share changes by less than 1" if FIGURES[figure].unit == "share" else ""
+    if relative:
+        most = "" if bound_of(condition).more else "nothing becomes less by 100 % or more"
+    if most and scaled >= 1:
+        raise SettingsError(f"{flag}: {shown(text)} can't come true: {most}; lower the bound")
+    return condition
 
 
 def bound_of(condition: FailCondition) -> Bound:

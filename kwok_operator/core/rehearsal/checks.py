@@ -60,7 +60,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *_process_steps(scenario),
         *_references(scenario, known),
         *_traces(scenario, around),
-        *wait_checks(scenario),
+        *wait_checks(scenario, known),
         *figure_checks(scenario, known),
     ]
     return read.with_findings(problems, applied.findings)
@@ -97,8 +97,8 @@ def _flags(
             yield problem((*path, name), f"is written without dashes: {name.lstrip('-')}")
         elif not name or "=" in name or " " in name:
             yield problem((*path, name), "is not the name of a flag")
-        elif name in given:
-            yield problem((*path, name), f"is {given[name]}; take it out")
+        elif (reason := given.get(name.replace("_", "-"))) is not None:
+            yield problem((*path, name), f"is {reason}; take it out")
 
 
 def _names(scenario: Scenario) -> Iterator[FieldProblem]:

@@ -111,8 +111,10 @@ class Assertion:
                 if wanted not in event.message:
                     return False
             elif key == "about":
-                parts = wanted.split("/")
-                if event.about.split("/")[: len(parts)] != parts:
+                about, parts = event.about.split("/"), wanted.split("/")
+                if about[1:2] == [""] and len(parts) == 2:
+                    del about[1]  # Kind/name, as the kind has no namespaces
+                if about[: len(parts)] != parts:
                     return False
             elif told[key] != wanted:
                 return False
@@ -203,8 +205,19 @@ def scopes(asserted: Sequence[Assertion]) -> set[FigureScope]:
     """All that a ledger has to sum up for these."""
     found = {each.of for each in asserted}
     for of in list(found):
-        found |= {FigureScope(workload=of.workload), FigureScope(group=of.group)}
+        found |= {scope for _, scope in _parts(of)}
     return found - {FigureScope()}
+
+
+def _parts(of: FigureScope) -> list[tuple[str, FigureScope]]:
+    """What must have been there, each by itself: the pods of a workload need not have come to a
+    group, but a workload that isn't in the namespace is a mistake."""
+    return [
+        ("group", FigureScope(group=of.group)),
+        ("zone", FigureScope(zone=of.zone)),
+        ("namespace", FigureScope(namespace=of.namespace)),
+        ("workload", FigureScope(workload=of.workload, namespace=of.namespace)),
+    ]
 
 
 @dataclass(slots=True)
@@ -330,18 +343,12 @@ class Judge:
 
     def _unknown(self, told: Assertion) -> str:
         """Where something is named that the recording has never seen."""
-        for what, name, scope, there in (
-            ("group", told.of.group, FigureScope(group=told.of.group), self._ledger.groups),
-            (
-                "workload",
-                told.of.workload,
-                FigureScope(workload=told.of.workload),
-                self._ledger.workloads,
-            ),
-        ):
-            if name and not self._ledger.tally(scope).known:
-                known = few_names(there) or "none"
-                return one_line(f"the recording has no {what} {name}; it has {known}")
+        there = {"group": self._ledger.groups, "workload": self._ledger.workloads}
+        for what, scope in _parts(told.of):
+            if getattr(scope, what) and not self._ledger.tally(scope).known:
+                has = f"; it has {few_names(there[what]) or 'none'}" if what in there else ""
+                named = ", ".join(f"{part} {name}" for part, name in scope.by.items())
+                return one_line(f"the recording has no {named}{has}")
         return ""
 
 

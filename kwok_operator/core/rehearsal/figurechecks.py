@@ -19,7 +19,8 @@ from kwok_operator.core.words import names_in_words, shown
 from kwok_operator.core.yamltext import Path
 from kwok_operator.models.expectation import Expectation, Narrowing, ScenarioCondition
 from kwok_operator.models.scenario import Scenario
-from kwok_operator.models.workload import WorkloadKind
+from kwok_operator.models.scenarioparts import is_time
+from kwok_operator.models.workload import ScenarioWorkload, WorkloadKind
 
 Compared = ScenarioCondition | Expectation
 
@@ -66,13 +67,16 @@ def _without_lines(figure: str, of: Narrowing, scenario: Scenario, known: Known)
     ):
         return f"no PodDisruptionBudget is applied{where}; apply one"
     if figure.startswith("gangs.") and not (
-        _any_object(known, {"Job", "CronJob"}, of.namespace)
+        _any_object(known, {"Job", "CronJob"}, of.namespace, of.workload)
         or any(
-            workload.kind is WorkloadKind.JOB and of.namespace in (None, workload.namespace)
+            workload.kind is WorkloadKind.JOB
+            and of.namespace in (None, workload.namespace)
+            and (of.workload is None or _is_called(workload, of.workload))
             for workload in scenario.workloads
         )
     ):
-        return f"there is no Job{where}; add one to workloads or apply"
+        called = f" called {of.workload}" if of.workload else ""
+        return f"there is no Job{called}{where}; add one to workloads or apply"
     return ""
 
 
@@ -87,11 +91,21 @@ def _any_group(known: Known, of: Narrowing, scenario: Scenario, part: str) -> bo
     return any(as_map(spec).get(part) is not None for spec in groups)
 
 
-def _any_object(known: Known, kinds: Collection[str], namespace: str | None) -> bool:
+def _any_object(
+    known: Known, kinds: Collection[str], namespace: str | None, called: str | None = None
+) -> bool:
+    """`called`: or what such an object makes, as a CronJob makes Jobs."""
     return any(
-        kind in kinds and namespace in (None, where or "default")
-        for kind, where, _ in known.objects
+        kind in kinds
+        and namespace in (None, where or "default")
+        and (called is None or called.rpartition("/")[2].startswith(name))
+        for kind, where, name in known.objects
     )
+
+
+def _is_called(workload: ScenarioWorkload, wanted: str) -> bool:
+    name = wanted.rpartition("/")[2]
+    return workload.name == name or is_object_of(workload, name)
 
 
 def programs(scenario: Scenario) -> frozenset[str]:
@@ -131,10 +145,13 @@ def _of_what_is_there(
     if of.workload is None or known.pods:
         return
     names = {workload.name for workload in scenario.workloads}
-    name = of.workload.rpartition("/")[2]
-    if name not in names and not any(is_object_of(each, name) for each in scenario.workloads):
+    meant = [each for each in scenario.workloads if _is_called(each, of.workload)]
+    if not meant:
         what = "workload of this scenario"
         yield unknown((*path, "workload"), what, names, value=of.workload)
+    elif of.namespace not in (None, *(own := {each.namespace for each in meant})):
+        what = f"namespace of {of.workload}"
+        yield unknown((*path, "namespace"), what, own, value=of.namespace)
 
 
 def _says_nothing(path: Path, compared: Compared, figure: Figure) -> Iterator[FieldProblem]:
@@ -145,7 +162,9 @@ def _says_nothing(path: Path, compared: Compared, figure: Figure) -> Iterator[Fi
     high = bounds.get("equals", bounds.get("atMost", math.inf))
     name = compared.figure or "the number of Events"
     field, said = next(iter(bounds)), f"{low:g}"
-    if figure.unit == "share" and (over := [key for key in bounds if bounds[key] > 1]):
+    if figure.unit != "s" and (times := [key for key in bounds if is_time(bounds[key])]):
+        field, said = times[0], f"is a time, which {name} is not; write a number"
+    elif figure.unit == "share" and (over := [key for key in bounds if bounds[key] > 1]):
         field, bound = over[0], bounds[over[0]]
         hint = f"; write {bound / 100:g}" if bound <= 100 else ""
         said = f"{bound:g} is no share: {name} is from 0 to 1{hint}"

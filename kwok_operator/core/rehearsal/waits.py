@@ -4,20 +4,22 @@
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from kwok_operator.core.groupcheck import FieldProblem
+from kwok_operator.core.rehearsal.applied import Known
 from kwok_operator.core.rehearsal.problems import problem
-from kwok_operator.core.words import names_in_words, shown
+from kwok_operator.core.words import names_in_words, nearest, shown
 from kwok_operator.core.yamltext import Path
 from kwok_operator.models.scenario import Scenario
 
 _TAKES_NO_VALUE: Final = frozenset({"--all", "--all-namespaces", "-A", "--local", "--recursive"})
+_NO_WAIT: Final = ("--help", "-h")
 _OURS: Final = ("--kubeconfig", "--context", "--server", "-s", "--timeout", "--output", "-o")
 
 
-def wait_checks(scenario: Scenario) -> Iterator[FieldProblem]:
+def wait_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
     asked: list[tuple[Path, str | None]] = [
         (("expect", number, "wait"), each.wait) for number, each in enumerate(scenario.expect)
     ]
@@ -28,6 +30,8 @@ def wait_checks(scenario: Scenario) -> Iterator[FieldProblem]:
         asked.append((("until", "condition", "wait"), scenario.until.condition.wait))
     for path, text in asked:
         sentence = wait_problem(text) if text is not None else ""
+        if text is not None and not sentence and known.complete:
+            sentence = _deletes_nothing(shlex.split(text), _names(scenario, known))
         if sentence:
             yield problem(path, f"{shown(text)} {sentence}")
 
@@ -39,6 +43,8 @@ def wait_problem(text: str) -> str:
     except ValueError as error:
         return f"can't be split into words ({error}); close the quotes"
     flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    if wrong := [flag for flag in flags if flag in _NO_WAIT]:
+        return f"has {wrong[0]}, with which kubectl waits for nothing; take it out"
     if wrong := [flag for flag in flags if flag in _OURS]:
         own = "write within instead" if wrong[0] == "--timeout" else "it is given by the rehearsal"
         return f"has {wrong[0]}; {own}"
@@ -46,6 +52,16 @@ def wait_problem(text: str) -> str:
         return "has no --for; write what to wait for, as in kng/batch --for=condition=Ready"
     if words and words[0] in ("kubectl", "wait"):
         return "begins with the command; leave it away, as in kng/batch --for=condition=Ready"
+    plain = _plain(words)
+    if not plain:
+        return "names no object; write which, as in kng/batch --for=condition=Ready"
+    if "/" not in plain[0] and len(plain) == 1 and not _selects(flags):
+        return f"names all {names_in_words(plain)} or none; add a name, --all or --selector"
+    return ""
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """Those that are neither flags nor their values."""
     plain, takes_value = [], False
     for word in words:
         if takes_value:
@@ -54,11 +70,26 @@ def wait_problem(text: str) -> str:
             takes_value = "=" not in word and word not in _TAKES_NO_VALUE
         else:
             plain.append(word)
-    if not plain:
-        return "names no object; write which, as in kng/batch --for=condition=Ready"
-    if "/" not in plain[0] and len(plain) == 1 and not _selects(flags):
-        return f"names all {names_in_words(plain)} or none; add a name, --all or --selector"
-    return ""
+    return plain
+
+
+def _deletes_nothing(words: Sequence[str], names: Collection[str]) -> str:
+    """kubectl takes what was never there as deleted. Pods and nodes are called after their owner,
+    so a name that begins as one of `names` may be one."""
+    if not any(word in ("--for=delete", "delete") for word in words):
+        return ""
+    plain = _plain(words)
+    wanted = [name for word in plain if (name := word.partition("/")[2])] or plain[1:]
+    for name in wanted:
+        if not any(name == each or name.startswith(f"{each}-") for each in names):
+            near = nearest(name, names)
+            hint = f"did you mean {near}?" if near else "write one that is applied"
+            return f"can't fail: there is never a {name}; {hint}"
+    return "" if wanted else "can't fail, as what selects nothing is deleted; write names"
+
+
+def _names(scenario: Scenario, known: Known) -> set[str]:
+    return {name for _, _, name in known.objects} | {each.name for each in scenario.workloads}
 
 
 def _selects(flags: list[str]) -> bool:
