@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -104,21 +103,22 @@ def run(flags: argparse.Namespace) -> int:
     from kwok_operator.comparing.loading import load_arms
     from kwok_operator.core.comparison.course import in_minutes, runs_left, time_left
     from kwok_operator.core.comparison.fairness import what_differs
+    from kwok_operator.rehearsal.outputs import ignored_folder
 
     given = binaries(flags.binary)
     paths = [Path(each) for each in flags.scenarios]
     try:
-        loaded = load_arms(paths, lambda path: _around(path, given))
+        loaded = load_arms(paths, lambda path: _around(path, given, flags.check))
         tell(loaded.findings)
         if loaded.findings or len(loaded.arms) != 2:
             found = counted(len(loaded.findings), "problem")
             complain(f"kwok-operator: {loaded.name}: {found}; nothing was started")
             return 2
         plan = plan_of(flags, loaded.name, (loaded.arms[0], loaded.arms[1]))
-        folder = Path(
-            flags.output or f"{loaded.name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-        )
-        registered = None if flags.check else ComparisonFolder(folder).registered(plan)
+        registered = None
+        if not flags.check:
+            folder = Path(flags.output) if flags.output else ignored_folder(loaded.name)
+            registered = ComparisonFolder(folder).registered(plan)
     except KwokOperatorError as error:
         complain(f"kwok-operator: {error}")
         return 2
@@ -203,5 +203,5 @@ def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
     return 1 if found.fails else 3 if found.undecided else 0
 
 
-def _around(path: Path, given: dict[str, Path]) -> "LocalSurroundings":
-    return surroundings(RehearseSettings(scenario=path, binaries=given))
+def _around(path: Path, given: dict[str, Path], check: bool = False) -> "LocalSurroundings":
+    return surroundings(RehearseSettings(scenario=path, binaries=given), programs_later=check)

@@ -5,7 +5,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,7 +42,7 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--output",
         metavar="DIR",
-        help="folder for verdict, recording and report (default: a new one)",
+        help="folder for verdict, recording and report (default: a new one, which Git ignores)",
     )
     parser.add_argument(
         "--binary",
@@ -94,7 +93,7 @@ def run(flags: argparse.Namespace) -> int:
         return _clear(flags)
     settings = rehearse_settings(flags)
     try:
-        read = checked(settings)
+        read = checked(settings, programs_later=flags.check)
     except KwokOperatorError as error:
         complain(f"kwok-operator: {error}")
         return 2
@@ -126,12 +125,13 @@ def _clear(flags: argparse.Namespace) -> int:
 
 def _play(scenario: Scenario, settings: RehearseSettings) -> int:
     from kwok_operator.core.rehearsal.verdict import summary as judgement
+    from kwok_operator.rehearsal.outputs import ignored_folder
     from kwok_operator.rehearsal.progress import screen
     from kwok_operator.rehearsal.runner import LeftBehindError, rehearse
 
     left = None
-    folder = settings.output or Path(f"{scenario.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
+        folder = settings.output or ignored_folder(scenario.name)
         with screen(sys.stderr, complain, environ=os.environ) as (tell, show):
             found = asyncio.run(
                 rehearse(
@@ -166,14 +166,17 @@ def _complain_of(error: Exception) -> None:
         complain(line)
 
 
-def checked(settings: RehearseSettings) -> ScenarioFile:
+def checked(settings: RehearseSettings, *, programs_later: bool = False) -> ScenarioFile:
     """The scenario with all that is wrong with it. Raises SettingsError if it can't be read."""
     from kwok_operator.rehearsal.loading import load_scenario
 
-    return load_scenario(settings.scenario, surroundings(settings), arm=settings.arm)
+    around = surroundings(settings, programs_later=programs_later)
+    return load_scenario(settings.scenario, around, arm=settings.arm)
 
 
-def surroundings(settings: RehearseSettings) -> "LocalSurroundings":
+def surroundings(
+    settings: RehearseSettings, *, programs_later: bool = False
+) -> "LocalSurroundings":
     from kwok_operator.controlplane import known_versions
     from kwok_operator.rehearsal.surroundings import LocalSurroundings
     from kwok_operator.shim.troublefile import parse_plan
@@ -184,6 +187,7 @@ def surroundings(settings: RehearseSettings) -> "LocalSurroundings":
         kubernetes=known_versions(),
         binaries=settings.binaries,
         check_trouble=parse_plan,
+        programs_later=programs_later,
     )
 
 

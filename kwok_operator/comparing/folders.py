@@ -53,13 +53,12 @@ class ComparisonFolder:
         digests = {arm.name: arm.digest for arm in plan.arms}
         self.registered(plan)
         try:
-            found = [*self.path.iterdir()] if self.path.is_dir() else []
+            found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise SettingsError(f"--output: {self.path}: {error.strerror or error}") from error
         if self.path.exists() and not self.path.is_dir():
             raise SettingsError(f"--output: {self.path} is no folder; name another")
-        ours = any(entry.name == RUNS for entry in found)
-        if found and not ours:
+        if RUNS not in found and found - {outputs.GITIGNORE}:
             raise SettingsError(
                 f"--output: {self.path} has files that are no comparison's; name another folder,"
                 " or empty it"

@@ -8,6 +8,7 @@ A recording is read while it goes through memory once; the files are put in plac
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from kwok_operator.errors import SettingsError
 
 RECORDING: Final = "recording.jsonl.gz"
 VERDICT: Final = "verdict.json"
+GITIGNORE: Final = ".gitignore"
 JUNIT: Final = "junit.xml"
 REPORT: Final = "report.html"
 SUMMARY: Final = "summary.md"
@@ -91,6 +93,14 @@ def writing(folder: Path) -> Iterator[None]:
         raise SettingsError(
             f"{folder}: {error.strerror or error}; give --output a folder that can be written"
         ) from error
+
+
+def ignored_folder(name: str) -> Path:
+    """Makes a new folder here whose own .gitignore hides all of it. Raises SettingsError."""
+    folder = Path(f"{name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}")
+    with writing(folder):
+        put(folder / GITIGNORE, "*\n")
+    return folder
 
 
 def write(found: Judged, folder: Path) -> list[Path]:

@@ -35,7 +35,10 @@ CheckTrouble = Callable[[object], object]
 
 
 class LocalSurroundings:
-    """As the scenario's file sees them; `binaries` says where programs are by name."""
+    """As the scenario's file sees them; `binaries` says where programs are by name.
+
+    With `programs_later`, a name that is nowhere on PATH is no problem: a check needs no program.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class LocalSurroundings:
         binaries: Mapping[str, Path] | None = None,
         search_path: str | None = None,
         check_trouble: CheckTrouble = lambda plan: plan,
+        programs_later: bool = False,
     ) -> None:
         self.own_cluster = own_cluster
         self.kubernetes = tuple(kubernetes)
@@ -53,6 +57,7 @@ class LocalSurroundings:
         self._binaries = dict(binaries or {})
         self._search_path = search_path
         self._check_trouble = check_trouble
+        self._programs_later = programs_later
         self._left = MAX_BYTES
         self._seen: set[Path] = set()
 
@@ -78,7 +83,8 @@ class LocalSurroundings:
         return sorted(self._seen)
 
     def check_program(self, name: str) -> None:
-        if self.program(name) is None:
+        later = self._programs_later and "/" not in name and name not in self._binaries
+        if self.program(name) is None and not later:
             raise UnusableReferenceError(
                 f"is no program on PATH; install it, or say --binary {name}=PATH"
                 if "/" not in name

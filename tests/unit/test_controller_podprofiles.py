@@ -274,6 +274,21 @@ async def test_without_the_right_it_is_told_once(world: World) -> None:
     assert about_slow == ["NotAllowed"]
 
 
+async def test_rights_that_were_granted_are_noticed_without_other_news(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module.LOOK_FOR_RIGHTS_AFTER == 5
+    monkeypatch.setattr(module, "LOOK_FOR_RIGHTS_AFTER", 0.05)
+    world.server.fail(403, reason="Forbidden", times=3, resource="stages")
+    world.apply(**SLOW)
+    await world.settled(present="False")
+    assert world.condition("StagesPresent") == ("False", "NotAllowed")
+    await world.settled()
+    lists = world.server.calls["list", "stages"]
+    await asyncio.sleep(0.2)
+    assert world.server.calls["list", "stages"] <= lists + 1
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [

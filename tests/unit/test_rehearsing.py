@@ -9,6 +9,7 @@
 """
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ import pytest
 import yaml
 
 from kwok_operator.cli.main import main
+from kwok_operator.comparing.folders import ComparisonFolder
+from kwok_operator.core.comparison.plan import ComparisonPlan
 from kwok_operator.core.rehearsal.autoscaler import FAST, autoscaler_flags
 from kwok_operator.core.rehearsal.surroundings import UnusableReferenceError
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.models.process import ClusterAutoscaler
 from kwok_operator.rehearsal import runner
+from kwok_operator.rehearsal.outputs import ignored_folder
 from kwok_operator.rehearsal.surroundings import LocalSurroundings
 from tests.fakes.jsonschema import refusals
 from tests.fakes.rehearsed import judge, run
@@ -48,12 +52,13 @@ def test_there_are_ten_a_smoke_test_and_two_comparisons() -> None:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_those_that_come_along_are_right(
-    path: Path, programs: list[str], capsys: pytest.CaptureFixture[str]
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("PATH", "")
     text = path.read_text()
     value = yaml.safe_load(text)
     command = "compare" if "arms" in value else "rehearse"
-    assert main([command, "--check", *programs, str(path)]) == 0, capsys.readouterr().err
+    assert main([command, "--check", str(path)]) == 0, capsys.readouterr().err
     assert path.stem in capsys.readouterr().out
     assert len(text.splitlines()) <= 60
     assert len(value["teaches"]) > 30
@@ -176,6 +181,30 @@ def test_a_scenario_s_flags_win() -> None:
     assert not [flag for flag in same if "scan-interval" in flag]
 
 
+def test_no_default_folder_is_an_untracked_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = ignored_folder("two arms")
+    no_arms: Any = ()
+    # A comparison may go into it: it is as good as an empty one.
+    ComparisonFolder(folder).check(ComparisonPlan(name="two arms", arms=no_arms))
+    git = ("git", "-C", str(tmp_path))
+    subprocess.run([*git, "init", "-q"], check=True)
+    (folder / "verdict.json").write_text("{}")
+    assert subprocess.check_output([*git, "status", "--porcelain"]) == b""
+
+
+def test_what_is_empty_names_a_remedy_that_helps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "s.yaml", {**scenario(), "expect": []})
+    assert main(["rehearse", "--check", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "expect: is empty; give at least one entry" in said
+    assert "leave it out" not in said
+
+
 class TestSurroundings:
     def around(self, folder: Path, **given: Any) -> LocalSurroundings:
         write(folder / "scenario.yaml", scenario())
@@ -253,6 +282,14 @@ class TestSurroundings:
             around.check_program(name)
         assert around.program("bin/own") == tmp_path / "bin/own"
         for name in ("no", "own", "bin/plain", "bin/gone", "gone", "", "a\0b"):
+            with pytest.raises(UnusableReferenceError):
+                around.check_program(name)
+
+    def test_a_check_needs_no_program_that_is_only_named(self, tmp_path: Path) -> None:
+        gone = {"given": tmp_path / "gone"}
+        around = self.around(tmp_path, programs_later=True, binaries=gone, search_path="")
+        around.check_program("cluster-autoscaler")
+        for name in ("given", "bin/gone"):
             with pytest.raises(UnusableReferenceError):
                 around.check_program(name)
 

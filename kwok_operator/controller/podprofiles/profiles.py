@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 GATHER_FOR: Final = 0.2
 """Seconds in which several changes make one pass."""
 LOOK_AGAIN_AFTER: Final = 60.0
+LOOK_FOR_RIGHTS_AFTER: Final = 5.0
+"""While rights are missing: nothing reports that they were granted."""
 TRY_AGAIN_AFTER: Final = 10.0
 _REFUSALS: Final = (400, 403, 409, 413, 422)
 """Answers that are about the object alone, and cost no other profile anything."""
@@ -124,6 +126,7 @@ class Profiles:
         self._leftovers = False
         """Whether something of profiles that are gone may be there."""
         self._news = asyncio.Event()
+        self._look_again_after = LOOK_AGAIN_AFTER
 
     def replace(self, items: Sequence[StoredProfile], resource_version: int) -> None:
         """A full listing."""
@@ -152,7 +155,7 @@ class Profiles:
         try:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_AGAIN_AFTER if self._stored else None):
+                    async with asyncio.timeout(self._look_again_after if self._stored else None):
                         await self._news.wait()
                 await asyncio.sleep(GATHER_FOR)
                 self._news.clear()
@@ -177,6 +180,8 @@ class Profiles:
             compiled[each.name] = compile_profile(each, above=ranked[:place])
             await asyncio.sleep(0)  # a hundred profiles take a second, and others run in between
         lacking = await self._keep(stored, ranked, compiled)
+        refused = any(NOT_ALLOWED in each for each in lacking.values())
+        self._look_again_after = LOOK_FOR_RIGHTS_AFTER if refused else LOOK_AGAIN_AFTER
         self._leftovers = bool(stored)
         for profile in stored.values():
             await self._write_status(profile, ranked, compiled, lacking.get(profile.name, []))

@@ -114,8 +114,10 @@ def _sentence(found: Any, path: Path) -> str:
     if kind in ("too_long", "string_too_long"):
         unit = "entries" if kind == "too_long" else "characters"
         return f"has too many {unit}; at most {context['max_length']:,} are allowed"
-    if kind in ("too_short", "string_too_short"):
-        return "is empty; write something, or leave it out"
+    if kind == "too_short":
+        return "is empty; give at least one entry"
+    if kind == "string_too_short":
+        return "is empty; give at least one character"
     return _PROBLEMS.get(kind, str(found["msg"]))
 
 
