@@ -58,6 +58,9 @@ MIN_WATCH: Final = 1.0
 RELIST_AFTER: Final = 3
 """After so many useless streams in a row the version is given up, and all is listed anew."""
 
+RIGHTS_WITHIN: Final = 5.0
+"""Seconds, at most, until a refusal is tried again: nothing reports that rights were granted."""
+
 _IN_STREAM: Final = "stream"
 
 
@@ -218,6 +221,8 @@ class Reflector(Generic[T]):
             self._failures = 0
         # After any 4xx, too: somebody may yet grant the permission, or install the CRD.
         delay = retry_delay(self._failures, error, draw=self._draw)
+        if isinstance(error, ForbiddenError):
+            delay = min(delay, RIGHTS_WITHIN)
         self._failures += 1
         await self._sleep(delay)
 

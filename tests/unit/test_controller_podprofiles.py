@@ -278,15 +278,24 @@ async def test_rights_that_were_granted_are_noticed_without_other_news(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert module.LOOK_FOR_RIGHTS_AFTER == 5
-    monkeypatch.setattr(module, "LOOK_FOR_RIGHTS_AFTER", 0.05)
-    world.server.fail(403, reason="Forbidden", times=3, resource="stages")
-    world.apply(**SLOW)
+    soon, pauses, timeout = 0.05, list[float | None](), asyncio.timeout
+
+    def noted(seconds: float | None) -> asyncio.Timeout:
+        pauses.extend({seconds} & {soon, module.LOOK_AGAIN_AFTER})
+        return timeout(seconds)
+
+    monkeypatch.setattr(module, "LOOK_FOR_RIGHTS_AFTER", soon)
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    no_right = 'stages is forbidden: User "u" cannot patch resource "stages"'
+    world.server.fail(403, verb="patch", resource="stages", message=no_right, times=3)
+    world.apply(**SLOW, failures=[{"type": "CrashLoopBackOff", "after": {"fixed": "1s"}}])
     await world.settled(present="False")
     assert world.condition("StagesPresent") == ("False", "NotAllowed")
     await world.settled()
-    lists = world.server.calls["list", "stages"]
-    await asyncio.sleep(0.2)
-    assert world.server.calls["list", "stages"] <= lists + 1
+    # However many Stages there are, each of three passes tried one.
+    assert len(world.stages()) > 1
+    assert world.server.calls["list", "stages"] > 3
+    await until(lambda: pauses[-1] == module.LOOK_AGAIN_AFTER)
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,16 @@ async def test_refused_watch_does_not_list_anew(
     assert caplog.text.count("watching failed") == 1
 
 
+async def test_rights_are_noticed_within_five_seconds(
+    server: FakeApiServer, start: Start, sink: Names, naps: Naps
+) -> None:
+    server.fail(403, times=9, verb="list")
+    start()
+    await until(lambda: sink.replaced)
+    assert naps.slept[:4] == [0.25, 0.5, 1.0, 2.0]
+    assert max(naps.slept) == 5
+
+
 async def test_another_trouble_is_another_line(
     server: FakeApiServer, start: Start, sink: Names, caplog: pytest.LogCaptureFixture
 ) -> None:

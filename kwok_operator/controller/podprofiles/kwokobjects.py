@@ -19,7 +19,7 @@ from kwok_operator.core.podprofile.compile import (
     Manifest,
 )
 from kwok_operator.core.podprofile.usage import USAGE_KIND
-from kwok_operator.errors import NotFoundError
+from kwok_operator.errors import ForbiddenError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, APPLY, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
 
@@ -60,12 +60,15 @@ class KwokObjects:
         self._client = client
         self._written: dict[tuple[str, str], tuple[str, int]] = {}
         """The uid and generation that our last write left behind: another was somebody's edit."""
+        self._refused: dict[str, ForbiddenError] = {}
+        """By kind, since it was listed last: without the right, one try is enough."""
 
     async def list(self, kind: str) -> Present:
         """Raises NotFoundError where the kind isn't served, ForbiddenError without the right."""
         ours: dict[str, Owned] = {}
         foreign = set[str]()
         others, params = False, {"limit": _PAGE}
+        self._refused.pop(kind, None)
         while True:
             page = decode_dict(await self._client.request("GET", _PATHS[kind], params=params))
             for body in page.get("items") or ():
@@ -104,16 +107,23 @@ class KwokObjects:
             if as_written or known.spec == body["spec"]:
                 self._written[kind, name] = (known.uid, known.generation)
                 return False
-        answer = await self._client.request(
-            "PATCH",
-            f"{_PATHS[kind]}/{name}",
-            # Not forced: somebody may have made one of that name since we looked.
-            params={"fieldManager": _MANAGER} if known is None else {},
-            body=body if known is None else _replacing(known, body),
-            content_type=APPLY if known is None else JSON_PATCH,
-            accept=ACCEPT_METADATA,
-            retries=4,
-        )
+        if kind in self._refused:
+            raise self._refused[kind]
+        try:
+            answer = await self._client.request(
+                "PATCH",
+                f"{_PATHS[kind]}/{name}",
+                # Not forced: somebody may have made one of that name since we looked.
+                params={"fieldManager": _MANAGER} if known is None else {},
+                body=body if known is None else _replacing(known, body),
+                content_type=APPLY if known is None else JSON_PATCH,
+                accept=ACCEPT_METADATA,
+                retries=4,
+            )
+        except ForbiddenError as error:
+            if not error.by_policy:
+                self._refused[kind] = error
+            raise
         metadata = decode_dict(answer)["metadata"]
         self._written[kind, name] = (metadata["uid"], metadata.get("generation") or 0)
         return True
