@@ -141,7 +141,7 @@ class NodeWriter:
         Returns what that is, in words; "" where it is nothing, or the node is gone.
         """
         stored = await self._read(stray.name)
-        if stored is None or stored.node.uid != stray.uid or stored.node.deleting:
+        if stored is None or stored.node.deleting or not _may_be(stored.node, stray, uid=uid):
             self._cache.settle_stray(group, stray.name)
             return ""
         lost = _lost_marks(stored.node, group=group, uid=uid)
@@ -380,6 +380,12 @@ def _require_marks(node: NodeView, *, group: str, uid: str) -> None:
     lost = _lost_marks(node, group=group, uid=uid)
     if lost:
         raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
+
+
+def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
+    """Whether a node is the one that was lost, and nobody has given it to another group."""
+    claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, uid)
+    return node.uid == stray.uid and claimed == uid
 
 
 def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
