@@ -37,8 +37,25 @@ def _node(name: str, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
 
 
+def bystanders(group: str) -> dict[str, dict[str, Any]]:
+    """By path, objects that nobody writes to; no scheduler looks at the pod."""
+    metadata = {"name": f"bystander-of-{group}", "labels": {NODE_GROUP_LABEL: group}}
+    container = {"name": "c", "image": "c"}
+    return {
+        "/api/v1/namespaces/default/configmaps": {"metadata": metadata, "data": {"a": "b"}},
+        "/api/v1/namespaces/default/pods": {
+            "metadata": metadata,
+            "spec": {"schedulerName": "nobody", "containers": [container]},
+        },
+        "/apis/coordination.k8s.io/v1/namespaces/default/leases": {
+            "metadata": metadata,
+            "spec": {"holderIdentity": group},
+        },
+    }
+
+
 class Foreigners:
-    """Some nodes of other people in a cluster."""
+    """Some nodes of other people in a cluster, and objects of other kinds."""
 
     def __init__(self, api: Api, group: str) -> None:
         self._api = api
@@ -46,6 +63,14 @@ class Foreigners:
             made["metadata"]["name"]: _content(made)
             for made in (api.create(NODES, node) for node in impostors(group))
         }
+        self._bystanders = {
+            f"{path}/{made['metadata']['name']}": made["metadata"]
+            for path, made in ((path, api.create(path, b)) for path, b in bystanders(group).items())
+        }
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._before)
 
     def touched(self) -> list[str]:
         """In sentences, what has been done to them."""
@@ -57,9 +82,15 @@ class Foreigners:
                 found.append(f"the operator has written to {name}")
             if _content(node) != before:
                 found.append(f"{name} was {before} and is {_content(node)}")
+        for path, meta in self._bystanders.items():
+            now = self._api.get(path)["metadata"]
+            if (now["uid"], now["resourceVersion"]) != (meta["uid"], meta["resourceVersion"]):
+                found.append(f"{path} was {meta} and is {now}")
         return found
 
     def remove(self) -> None:
+        for path in self._bystanders:
+            self._api.delete(path)
         for name in self._before:
             self._api.delete(f"{NODES}/{name}")
 

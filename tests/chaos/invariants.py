@@ -57,6 +57,10 @@ class Ledger:
         self.violations: list[str] = []
         self.most: dict[str, int] = defaultdict(int)
         """The most nodes that each group had at a time."""
+        self.slack = 0
+        """Nodes that a group may have beyond, where answers lie: a 404 for a node that is there has
+        the operator replace it, until it sees it.
+        """
         self._asked: dict[str, _Asked] = {}
         self._crashes = 0
         self._uids: dict[str, str] = {}
@@ -89,12 +93,17 @@ class Ledger:
         """An operator was killed or frozen, or its answers were lost."""
         self._crashes += 1
 
+    def restored(self) -> None:
+        """The cluster has forgotten names; an operator that dies then can't know them either."""
+        self._uids.clear()
+        self.crashed()
+
     def bound(self, group: str) -> int:
         """As many nodes as the group may have now."""
         asked = self._asked.get(group)
         if asked is None:
             return 0
-        return asked.highest + (IN_FLIGHT if asked.wavered and self._crashes else 0)
+        return asked.highest + max(self.slack, IN_FLIGHT if asked.wavered and self._crashes else 0)
 
     def count(self, group: str) -> int:
         """How many nodes there are under the group's name that are not terminating."""
@@ -148,6 +157,44 @@ class Ledger:
         owner = self._owner.pop(name, None)
         if owner is not None:
             self._live[owner].discard(name)
+
+
+class Census:
+    """How many nodes there are at a time whose names begin so, whatever else they carry."""
+
+    def __init__(self, prefix: str, *, but: Iterable[str]) -> None:
+        self.most = self.made = self.lost = 0
+        self._prefix = prefix
+        self._but = frozenset(but)
+        self._live: set[str] = set()
+
+    @property
+    def live(self) -> int:
+        return len(self._live)
+
+    def listed(self, nodes: Iterable[Mapping[str, Any]]) -> None:
+        """Exactly these nodes exist."""
+        gone = set(self._live)
+        for node in nodes:
+            self.seen("ADDED", node)
+            gone.discard(node["metadata"]["name"])
+        self._lose(gone)
+
+    def seen(self, event: str, node: Mapping[str, Any]) -> None:
+        meta = node["metadata"]
+        name = meta["name"]
+        if not name.startswith(self._prefix) or name in self._but:
+            return
+        if event == "DELETED" or "deletionTimestamp" in meta:
+            self._lose(self._live & {name})
+            return
+        self.made += name not in self._live
+        self._live.add(name)
+        self.most = max(self.most, len(self._live))
+
+    def _lose(self, names: set[str]) -> None:
+        self.lost += len(names)
+        self._live -= names
 
 
 def _owner(meta: Mapping[str, Any]) -> Owner | None:

@@ -7,7 +7,7 @@ the blow falls, no seed repeats.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -133,3 +133,54 @@ def effective(spec: Mapping[str, Any], *, held: int) -> int:
     value: int = max(held if size is None else size, bounds.get("minSize") or 0)
     most = bounds.get("maxSize")
     return value if most is None else min(value, most)
+
+
+ROUGH: Final = {
+    "kill": 4,
+    "kill-all": 1,
+    "freeze": 1,
+    "unplug": 1,
+    "stick": 1,
+    "kill-api-server": 1,
+    "freeze-etcd": 1,
+    "restore": 1,
+}
+"""Blows that may cost an operator its Lease or its life."""
+GENTLE: Final = {
+    "scale": 4,
+    "template": 1,
+    "lose": 2,
+    "victims": 2,
+    "hostile": 6,
+    "greedy": 1,
+    "webhook": 2,
+    "jump": 2,
+    "cut": 2,
+    "cut-watches": 2,
+    "freeze-kwok": 1,
+}
+BLOWS_OF_A_ROUND: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """What is done next after a pause, for so many seconds; `which` is drawn for it, 0 to 1."""
+
+    pause: float
+    kind: str
+    seconds: float
+    which: float
+
+
+def rounds(draw: random.Random) -> Iterator[list[Blow]]:
+    """Blows without an end; each kind comes as often as any other of its weight."""
+    deck: list[str] = []
+    while True:
+        dealt = []
+        for _ in range(BLOWS_OF_A_ROUND):
+            if not deck:
+                deck = [kind for kind, n in (ROUGH | GENTLE).items() for _ in range(n)]
+                draw.shuffle(deck)
+            pause, seconds = min(6.0, draw.expovariate(1 / 1.5)), draw.uniform(1, 6)
+            dealt.append(Blow(pause, deck.pop(), seconds, draw.random()))
+        yield dealt

@@ -22,6 +22,8 @@ from tests.fakes.wire import line, status_of
 CHUNK: Final = 2**16
 HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 
+REASONS: Final = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests"}
+
 Kind = Literal["late", "refused", "lost", "half", "history-gone"]
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 READS: Final = frozenset({"GET"})
@@ -31,7 +33,8 @@ ALL: Final = WRITES | READS | WATCHES
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to a `share` of the requests with these verbs.
+    """What happens to a `share` of the requests with these verbs whose path ends so, and is not
+    below what is spared.
 
     late: the answer comes `seconds` later. refused: `status` is the answer, with Retry-After where
     `retry_after` says so. lost: the API server does what it is asked, and its answer never comes.
@@ -44,6 +47,14 @@ class Fault:
     seconds: float = 0.0
     status: int = 0
     retry_after: int | None = None
+    path: str = ""
+    spared: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is counted under."""
+        wait = "" if self.retry_after is None else " with Retry-After"
+        return f"{self.status}{self.path}{wait}" if self.kind == "refused" else self.kind
 
 
 class Proxy:
@@ -97,9 +108,9 @@ class Proxy:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         verb = "WATCH" if request.query.get("watch") in ("true", "1") else request.method
         self.requests[verb] += 1
-        fault = self._drawn(verb)
+        fault = self._drawn(verb, request.path)
         if fault is not None:
-            self.hits[fault.kind] += 1
+            self.hits[fault.name] += 1
             if fault.kind == "late":
                 await asyncio.sleep(fault.seconds)
             elif fault.kind == "refused":
@@ -115,9 +126,12 @@ class Proxy:
             _abort(request)
             return web.Response()
 
-    def _drawn(self, verb: str) -> Fault | None:
+    def _drawn(self, verb: str, path: str) -> Fault | None:
         for fault in self.faults:
-            if verb in fault.verbs and self._draw.random() < fault.share:
+            hits = verb in fault.verbs and path.endswith(fault.path)
+            if fault.spared is not None and path.startswith(fault.spared):
+                continue
+            if hits and self._draw.random() < fault.share:
                 return fault
         return None
 
@@ -164,7 +178,7 @@ class Proxy:
 
 def _refusal(fault: Fault) -> web.Response:
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-    reason = {410: "Expired", 429: "TooManyRequests"}.get(fault.status, "InternalError")
+    reason = REASONS.get(fault.status, "InternalError")
     body = status_of(fault.status, reason, "a fault of the test")
     return web.json_response(body, status=fault.status, headers=headers)
 

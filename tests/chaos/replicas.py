@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,43 +16,67 @@ FLAGS = ("--leader-elect", "--max-qps=150")
 COUNT = 2
 
 
-class Replicas:
-    """The replicas of one Deployment."""
+def off_by(clock: Path) -> dict[str, str]:
+    """The environment of a process whose wall clock is off by the seconds in a file."""
+    path = os.pathsep.join([str(Path(__file__).parent / "clock"), os.environ.get("PYTHONPATH", "")])
+    return {"CHAOS_CLOCK": str(clock), "PYTHONPATH": path}
 
-    def __init__(self, *, kubeconfig: Path, directory: Path, ledger: Ledger) -> None:
+
+class Replicas:
+    """The replicas of one Deployment; the clock of the first is off where `clock` is given."""
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path,
+        directory: Path,
+        ledger: Ledger,
+        flags: Sequence[str] = (),
+        clock: Path | None = None,
+    ) -> None:
         self._kubeconfig = kubeconfig
         self._directory = directory
         self._ledger = ledger
+        self._flags = (*FLAGS, *flags)
+        self._clock = clock
         self._number = 0
         self.past: list[Process] = []
-        self.processes = [self._start() for _ in range(COUNT)]
+        self.processes = [self._start(place) for place in range(COUNT)]
 
     def leader(self, *, but: Process | None = None) -> Process:
         """Waits for one; `but` is not asked."""
         return eventually(lambda: self._leading(but), describe="somebody leads", timeout=60)[0]
 
     def kill_leader(self) -> None:
-        leader = self.leader()
+        self.kill(self.processes.index(self.leader()))
+
+    def kill(self, place: int) -> None:
+        """The replica in this place, whether it leads or not."""
         self._ledger.crashed()
-        leader.kill()
+        self.processes[place].kill()
         self.restart_ended()
 
     @contextmanager
     def leader_frozen(self) -> Iterator[Process]:
-        """It stands still, and goes on after the block as if nothing had been."""
-        leader = self.leader()
-        self._ledger.crashed()
-        os.kill(leader.pid, signal.SIGSTOP)
-        try:
+        with self.frozen(self.processes.index(self.leader())) as leader:
             yield leader
+
+    @contextmanager
+    def frozen(self, place: int) -> Iterator[Process]:
+        """It stands still, and goes on after the block as if nothing had been."""
+        process = self.processes[place]
+        self._ledger.crashed()
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            yield process
         finally:
-            os.kill(leader.pid, signal.SIGCONT)
+            os.kill(process.pid, signal.SIGCONT)
 
     def restart_ended(self) -> None:
         for place, process in enumerate(self.processes):
             if not process.running:
                 self.past.append(process)
-                self.processes[place] = self._start()
+                self.processes[place] = self._start(place)
 
     def logs(self) -> list[str]:
         """Of all that ever ran."""
@@ -67,10 +91,14 @@ class Replicas:
         self.restart_ended()
         return [p for p in self.processes if p is not but and LEADS in p.get("/metrics")[1]]
 
-    def _start(self) -> Process:
+    def _start(self, place: int) -> Process:
         self._number += 1
-        log = self._directory / f"replica-{self._number}.log"
-        return Process(kubeconfig=self._kubeconfig, log=log, flags=FLAGS)
+        return Process(
+            kubeconfig=self._kubeconfig,
+            log=self._directory / f"replica-{self._number}.log",
+            flags=self._flags,
+            environ=off_by(self._clock) if self._clock is not None and place == 0 else None,
+        )
 
 
 def wait_for_another(replicas: Replicas, former: Process) -> float:

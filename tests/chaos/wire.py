@@ -39,8 +39,8 @@ class Wire:
             tls=self._certificates.server_context(),
             draw=draw,
         )
-        self._do(self.proxy.start())
-        self.cutter = self._do(self._make_cutter())
+        self.run(self.proxy.start())
+        self.cutter = self.run(self._make_cutter())
 
     def kubeconfig(self, original: Path, changed: Path) -> Path:
         """Writes a kubeconfig with the same user whose cluster is here."""
@@ -76,34 +76,34 @@ class Wire:
 
     def cut(self) -> None:
         """All connections end with a reset."""
-        self._do(self.cutter.cut())
+        self.run(self.cutter.cut())
 
     def cut_watches(self) -> int:
         """All watches end with a reset, and nothing else does."""
-        return self._do(self.proxy.cut_watches())
+        return self.run(self.proxy.cut_watches())
 
     @contextmanager
     def unplugged(self) -> Iterator[None]:
         """Connections are refused."""
-        self._do(self.cutter.unplug())
+        self.run(self.cutter.unplug())
         try:
             yield
         finally:
-            self._do(self.cutter.start())
+            self.run(self.cutter.start())
 
     @contextmanager
     def stuck(self) -> Iterator[None]:
         """Connections are there, and nothing goes through."""
-        self._do(self.cutter.block())
+        self.run(self.cutter.block())
         try:
             yield
         finally:
-            self._do(self.cutter.flow())
+            self.run(self.cutter.flow())
 
     def close(self) -> None:
-        self._do(self.cutter.unplug())
-        self._do(self.proxy.stop())
-        self._do(self._end_tasks())
+        self.run(self.cutter.unplug())
+        self.run(self.proxy.stop())
+        self.run(self._end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -120,5 +120,6 @@ class Wire:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0.3)  # for TLS to say good-bye, which nobody can wait for
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of a coroutine, on the wire's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)

@@ -57,7 +57,7 @@ class World:
         self.scope, self.draw, self.name = scope, draw, name
         self.groups: set[str] = {name}
         self._harness = harness
-        self._foreigners = Foreigners(api, name)
+        self.foreigners = Foreigners(api, name)
         self._operator: Process | None = None
 
     @property
@@ -152,21 +152,25 @@ class World:
 
     def converges(self, *, timeout: float | None = None) -> None:
         """Returns once everything is as it was asked for; see above."""
-        timeout = timeout or self.scope.patience
-        started = time.monotonic()
-        for group in sorted(self.groups):
-            left = max(5.0, timeout - (time.monotonic() - started))
-            self._group_converges(group, left)
+        self.groups_converge(timeout=timeout)
         assert self.operator.running, f"the operator has ended:\n{self.operator.log()}"
         self.holds()
         for group in self.groups:
             self.ledger.rest(group)
 
+    def groups_converge(self, *, timeout: float | None = None) -> None:
+        """Returns once all groups are right, whichever operator saw to it."""
+        timeout = timeout or self.scope.patience
+        started = time.monotonic()
+        for group in sorted(self.groups):
+            left = max(5.0, timeout - (time.monotonic() - started))
+            self._group_converges(group, left)
+
     def holds(self) -> None:
         """What must be so at any time."""
         log = self.operator.log()
         assert "Traceback" not in log, log
-        assert not self._foreigners.touched()
+        assert not self.foreigners.touched()
         assert not self.ledger.violations
 
     def _group_converges(self, group: str, timeout: float) -> None:
@@ -234,7 +238,7 @@ class World:
         """
         for group in self.groups:
             self.api.delete(f"{GROUPS}/{group}")
-        self._foreigners.remove()
+        self.foreigners.remove()
         if self.scope.nodes >= MANY:
             eventually(
                 lambda: sum(map(self.ledger.count, self.groups)),
