@@ -8,14 +8,16 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from kwok_operator.controlplane import revive
+from kwok_operator.controlplane import Reporter, Settings, revive
+from kwok_operator.controlplane.lock import exclusive
 from tests.e2e.api import NODES, Api
 from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster
@@ -45,12 +47,13 @@ class Faults:
     @contextmanager
     def killed(self, component: str) -> Iterator[None]:
         """It is gone, and comes back with nothing in its memory."""
-        os.kill(self._own.cluster.pid(component), signal.SIGKILL)
-        try:
-            eventually(lambda: component in self._own.cluster.dead(), describe="it is gone")
-            yield
-        finally:
-            self.heal()
+        with _nobody_else_makes_clusters():
+            os.kill(self._own.cluster.pid(component), signal.SIGKILL)
+            try:
+                eventually(lambda: component in self._own.cluster.dead(), describe="it is gone")
+                yield
+            finally:
+                self.heal()
 
     @contextmanager
     def kwok_killed(self) -> Iterator[None]:
@@ -98,19 +101,26 @@ class Faults:
     def restored(self, snapshot: Path) -> Iterator[None]:
         """The cluster is stopped, all of it; afterwards it runs on what a snapshot has."""
         data, cluster = Path(self._etcd_flag("data-dir")), self._own.cluster
-        self._own.kill_kwok()
-        for component in (API_SERVER, *CONTROLLERS, ETCD):
-            os.kill(cluster.pid(component), signal.SIGKILL)
-        try:
-            down = {API_SERVER, *CONTROLLERS, ETCD}
-            eventually(lambda: down <= set(cluster.dead()), describe="all of it is gone")
-            shutil.rmtree(data)
-            shutil.copytree(snapshot, data)
-            yield
-        finally:
-            revive(cluster)
+        down = {API_SERVER, *CONTROLLERS, ETCD}
+        with _nobody_else_makes_clusters():
+            self._own.kill_kwok()
+            for component in down - set(cluster.dead()):
+                os.kill(cluster.pid(component), signal.SIGKILL)
+            try:
+                eventually(lambda: down <= set(cluster.dead()), describe="all of it is gone")
+                shutil.rmtree(data)
+                shutil.copytree(snapshot, data)
+                yield
+            finally:
+                revive(cluster)
 
     def _etcd_flag(self, name: str) -> str:
         with open(f"/proc/{self._own.cluster.pid(ETCD)}/cmdline") as file:
             flags = file.read().split("\0")
         return next(f.removeprefix(f"--{name}=") for f in flags if f.startswith(f"--{name}="))
+
+
+def _nobody_else_makes_clusters() -> AbstractContextManager[None]:
+    """As one that is made would take the ports of what is down."""
+    lock = Settings.from_environ(os.environ).cache / "clusters.lock"
+    return exclusive(lock, purpose="which has killed its own", reporter=Reporter(sys.stderr))

@@ -97,9 +97,10 @@ class Everything:
             self._create(kind)
 
     def end(self) -> None:
-        """Leaves no webhook, and all groups to those who clean up."""
+        """No webhook, and no hostile group."""
         self.webhook.withdraw(self.world.api)
-        self.world.groups |= {self.name_of(kind) for kind in self.hostile}
+        for kind in self.hostile:
+            self.world.api.delete(f"{GROUPS}/{self.name_of(kind)}")
 
     def storm(self, draw: random.Random, *, gentle: bool) -> tuple[Fault, ...]:
         """Some of all faults, and much of one; a gentle one costs nobody the Lease."""
@@ -296,6 +297,13 @@ def everything(
 def test_good_groups_are_exact_after_everything_at_once(
     world: World, everything: Everything, census: tuple[Census, Watch]
 ) -> None:
+    try:
+        _go_on(world, everything, census[0])
+    finally:
+        _report(world, everything, census[0])
+
+
+def _go_on(world: World, everything: Everything, census: Census) -> None:
     plan = rounds(random.Random(world.draw.random()))
     started, seconds = time.monotonic(), world.scope.minutes * 60
     memory: list[tuple[int, float, float]] = []
@@ -310,13 +318,20 @@ def test_good_groups_are_exact_after_everything_at_once(
             for blow in blows:
                 everything.strike(blow)
                 assert not world.ledger.violations
-                assert census[0].most <= CEILING + SLACK
+                assert census.most <= CEILING + SLACK
         everything.calm()
         elapsed = time.monotonic() - started
         memory.append((world.operator.pid, elapsed, world.memory()))
         print(f"{elapsed:.0f} s: {memory[-1]}, {dict(everything.blows)}", flush=True)
+    everything.end()
+    good = sum(map(world.ledger.count, everything.good))
+    eventually(
+        lambda: census.live,
+        lambda live: live == good,
+        describe=f"there are {good} nodes and no others",
+        timeout=world.scope.patience,
+    )
     world.is_quiet()
-    _report(world, everything, census[0])
     of_last = [mb for pid, _, mb in memory if pid == memory[-1][0]]
     third = len(of_last) // 3
     if third:

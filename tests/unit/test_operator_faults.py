@@ -255,6 +255,24 @@ async def test_a_status_that_is_not_found_is_no_end_of_its_group(world: World) -
     assert world.server.calls["delete", "nodes"] == 0
 
 
+@pytest.mark.parametrize("verb", ["delete", "patch"])
+async def test_a_node_that_is_not_found_is_there_until_its_end_is_seen(
+    world: World, verb: str
+) -> None:
+    """A proxy answers 404, too: the node would be forgotten, and another one made for it."""
+    await settled_at(world, 20)
+    if verb == "delete":
+        world.server.fail(404, times=3, verb=verb, resource="nodes")
+        world.scale(10)
+    else:
+        world.server.patch(GROUPS, NAME, {"spec": {"updateStrategy": {"type": "InPlace"}}})
+        world.server.fail(404, times=3, verb=verb, resource="nodes")
+        world.server.patch(GROUPS, NAME, {"spec": {"template": {"shape": {"cpu": 3}}}})
+    size = 10 if verb == "delete" else 20
+    await world.settled(size)
+    assert world.serials() == list(range(size))
+
+
 def lose_label(body: Json) -> None:
     del body["metadata"]["labels"][NODE_GROUP_LABEL]
 

@@ -182,6 +182,9 @@ class NodeCache:
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
     def page(self, items: Sequence[NodeRecord]) -> None:
         """A part of a listing: these nodes are there, of others it says nothing."""
         for item in items:

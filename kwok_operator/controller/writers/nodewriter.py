@@ -43,8 +43,15 @@ from kwok_operator.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    ServerError,
 )
-from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, MERGE_PATCH, KubeClient
+from kwok_operator.kube.client import (
+    ACCEPT_METADATA,
+    ACCEPT_METADATA_LIST,
+    JSON_PATCH,
+    MERGE_PATCH,
+    KubeClient,
+)
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
 
 logger = logging.getLogger(__name__)
@@ -213,8 +220,8 @@ class NodeWriter:
                 else:
                     self._cache.updated(record_of(patched), ready=True, tainted=False)
                     return None
-        except NotFoundError:
-            self._cache.deleted(name, gone=True)
+        except NotFoundError as error:
+            await self._forget(name, error)
             return None
         except (BadRequestError, ForbiddenError) as error:
             refusal = error
@@ -252,8 +259,8 @@ class NodeWriter:
         body = {"metadata": {"uid": record.uid, "annotations": annotations}}
         try:
             self._cache.updated(record_of(await self._send_patch(record.name, "", body)))
-        except NotFoundError:
-            self._cache.deleted(record.name, gone=True)
+        except NotFoundError as error:
+            await self._forget(record.name, error)
         except (ConflictError, InvalidError):
             # A uid can't be patched: that is how the API server refuses another node of this name.
             self._spend()
@@ -285,8 +292,8 @@ class NodeWriter:
                     ready, tainted = after(patches, ready=node.ready, tainted=node.not_ready_taint)
                     self._cache.updated(record_of(patched), ready=ready, tainted=tainted)
                     return True
-        except NotFoundError:
-            self._cache.deleted(record.name, gone=True)
+        except NotFoundError as error:
+            await self._forget(record.name, error)
         return False
 
     async def _patch(self, node: NodeView, patches: Iterable[Patch]) -> NodeView:
@@ -353,13 +360,38 @@ class NodeWriter:
                 accept=ACCEPT_METADATA,
                 retries=retries,
             )
-        except NotFoundError:
-            self._cache.deleted(record.name, gone=True)
+        except NotFoundError as error:
+            await self._forget(record.name, error)
         except ConflictError:
             return False
         else:
             self._cache.deleted(record.name)
         return True
+
+    async def _forget(self, name: str, error: NotFoundError) -> None:
+        """The node is gone, if a list says so as well: a proxy answers 404, too.
+
+        Raises ServerError where the node is there.
+        """
+        if name not in self._cache:
+            return
+        self._spend()
+        answer = await self._client.request(
+            "GET",
+            NODES_PATH,
+            params={"fieldSelector": f"metadata.name={name}"},
+            accept=ACCEPT_METADATA_LIST,
+            retries=_RETRIES,
+        )
+        if NODES.page(answer).items:
+            raise ServerError(
+                f"not found, though it is in the list of nodes ({error.message}): does a proxy"
+                " answer in place of the API server?",
+                status=error.status,
+                method=error.method,
+                path=error.path,
+            ) from error
+        self._cache.deleted(name, gone=True)
 
     async def exists(self, name: str) -> bool:
         return await self._read(name, retries=_RETRIES) is not None
