@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
-from tests.chaos.invariants import IN_FLIGHT, Ledger
+from tests.chaos.invariants import IN_FLIGHT, Census, Ledger
 
 pytestmark = pytest.mark.core
 
@@ -123,3 +123,24 @@ def test_a_list_after_a_gap_is_the_whole_truth(ledger: Ledger) -> None:
     ledger.replace([node(1), node(2)])
     assert ledger.names_of("g") == ["g-1", "g-2"]
     assert ledger.names == 3
+
+
+def test_a_census_counts_what_carries_no_mark_as_well() -> None:
+    census = Census("g-", but=["g-9"])
+    for number in (0, 1, 9):
+        bare = node(number)
+        del bare["metadata"]["labels"]
+        census.seen("ADDED", bare)
+    assert (census.live, census.most) == (2, 2)
+    census.seen("MODIFIED", going(0))
+    census.seen("DELETED", node(1))
+    census.seen("ADDED", node(2))
+    census.listed([node(3)])
+    assert (census.live, census.most, census.made, census.lost) == (1, 2, 4, 3)
+
+
+def test_names_that_a_restored_cluster_has_forgotten_may_come_again(ledger: Ledger) -> None:
+    ledger.seen(node(0))
+    ledger.restored()
+    ledger.replace([node(0, uid="another")])
+    assert not ledger.violations

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.chaos.plans import chance, effective, kills, steps
+from tests.chaos.plans import GENTLE, ROUGH, Blow, chance, effective, kills, rounds, steps
 
 pytestmark = pytest.mark.core
 
@@ -61,3 +61,12 @@ def test_bounds_of_a_plan_are_never_the_wrong_way_round() -> None:
 )
 def test_effective_target(spec: dict[str, object], held: int, nodes: int) -> None:
     assert effective(spec, held=held) == nodes
+
+
+def test_rounds_of_one_seed_are_equal_and_leave_nothing_out() -> None:
+    def dealt(seed: int) -> list[Blow]:
+        plan = rounds(random.Random(seed))
+        return [blow for _ in range(6) for blow in next(plan)]
+
+    assert dealt(1) == dealt(1) != dealt(2)
+    assert {blow.kind for blow in dealt(1)} == {*ROUGH, *GENTLE}
