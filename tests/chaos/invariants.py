@@ -169,8 +169,9 @@ class Census:
         self._live: set[str] = set()
 
     @property
-    def live(self) -> int:
-        return len(self._live)
+    def names(self) -> set[str]:
+        """Of those that are there now."""
+        return set(self._live)
 
     def listed(self, nodes: Iterable[Mapping[str, Any]]) -> None:
         """Exactly these nodes exist."""

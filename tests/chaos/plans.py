@@ -26,13 +26,15 @@ class Scope:
     """Seconds for which something is away."""
     groups: int
     minutes: float
-    """How long clients are at work."""
+    """How long clients are at work, and everything happens at once."""
+    blows: int
+    """In one round of that."""
     patience: float
     """Seconds for everything to be as it should."""
 
 
-SMALL: Final = Scope(nodes=200, kills=6, outage=4, groups=8, minutes=0.25, patience=150)
-FULL: Final = Scope(nodes=2000, kills=100, outage=60, groups=100, minutes=5, patience=600)
+SMALL: Final = Scope(nodes=200, kills=6, outage=4, groups=8, minutes=0.25, blows=9, patience=150)
+FULL: Final = Scope(nodes=2000, kills=100, outage=60, groups=100, minutes=5, blows=16, patience=600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,6 @@ GENTLE: Final = {
     "cut-watches": 2,
     "freeze-kwok": 1,
 }
-BLOWS_OF_A_ROUND: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +173,12 @@ class Blow:
     which: float
 
 
-def rounds(draw: random.Random) -> Iterator[list[Blow]]:
+def rounds(draw: random.Random, *, blows: int) -> Iterator[list[Blow]]:
     """Blows without an end; each kind comes as often as any other of its weight."""
     deck: list[str] = []
     while True:
         dealt = []
-        for _ in range(BLOWS_OF_A_ROUND):
+        for _ in range(blows):
             if not deck:
                 deck = [kind for kind, n in (ROUGH | GENTLE).items() for _ in range(n)]
                 draw.shuffle(deck)

@@ -329,6 +329,9 @@ class FakeApiServer:
             case "create":
                 dry_run = seen.query.get("dryRun") == "All"
                 self.admit(body, dry_run)
+                if manager := seen.query.get("fieldManager"):
+                    written = {"manager": manager, "operation": "Update"}
+                    body["metadata"]["managedFields"] = [written]
                 return self.store.create(collection, body, dry_run=dry_run)
             case "delete" if seen.name:
                 wanted = body.get("preconditions") or {}

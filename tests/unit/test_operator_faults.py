@@ -386,6 +386,27 @@ async def test_an_owner_that_goes_takes_its_mark_off_and_it_is_not_put_back(worl
     assert not left["metadata"].get("ownerReferences")
 
 
+@pytest.mark.parametrize("lose", [lose_label, lose_owner])
+async def test_a_node_without_its_marks_does_not_stay_where_the_answer_was_lost(
+    world: World, lose: Callable[[Json], None]
+) -> None:
+    """The second POST finds the name taken, by a node that only its manager's name gives away."""
+
+    def admit(body: Json, dry_run: bool) -> None:
+        if body["kind"] == "Node" and not dry_run:
+            lose(body)
+
+    await settled_at(world, 0)
+    world.server.admit = admit
+    world.server.cut(times=3, verb="create", resource="nodes", carried_out=True)
+    world.scale(3)
+    await until(lambda: world.server.calls["create", "nodes"] > 6)
+    world.server.admit = lambda body, dry_run: None
+    world.scale(4)
+    await world.settled(4)
+    assert len(world.server.objects(NODES)) == 4
+
+
 async def test_a_node_that_may_not_be_deleted_holds_up_no_other(world: World) -> None:
     await settled_at(world, 5)
     names = sorted(world.server.objects(NODES))

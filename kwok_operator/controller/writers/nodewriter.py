@@ -119,17 +119,17 @@ class NodeWriter:
         except ConflictError:
             self._spend()
             stored = await self._read(name)
-            if stored is None or not _belongs(stored.node, uid=uid):
+            if stored is None or stored.node.deleting or not _is_made_by_us(stored.body):
                 logger.info("name is taken: group=%s node=%s", group, name)
                 return None
         else:
             stored = Stored(answer, NODES.one(answer))
-            try:
-                _require_marks(stored.node, group=group, uid=uid)
-            except AlteredNodeError:
-                self._spend()
-                await self._take_back(stored.node, group=group, uid=uid)
-                raise
+        try:
+            _require_marks(stored.node, group=group, uid=uid)
+        except AlteredNodeError:
+            self._spend()
+            await self._take_back(stored.node, group=group, uid=uid)
+            raise
         self._cache.created(group, record_of(stored.node))
         return stored
 
@@ -431,6 +431,12 @@ def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
         "the ownerReference to the KwokNodeGroup": uid in node.owner_uids,
     }
     return [mark for mark, there in marks.items() if not there]
+
+
+def _is_made_by_us(body: bytes) -> bool:
+    """By the name that the API server keeps of who wrote what, which no webhook takes away."""
+    written = decode_dict(body)["metadata"].get("managedFields") or ()
+    return any(entry.get("manager") == FIELD_MANAGER for entry in written)
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:
