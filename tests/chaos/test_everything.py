@@ -25,7 +25,7 @@ from tests.chaos.plans import ROUGH, SIZES, Blow, rounds
 from tests.chaos.proxy import ALL, WATCHES, WRITES, Fault
 from tests.chaos.replicas import Replicas
 from tests.chaos.watcher import Watcher
-from tests.chaos.webhook import STRIPPED, Webhook
+from tests.chaos.webhook import Webhook
 from tests.chaos.world import MORE_MEMORY, World, manifest
 from tests.e2e.api import GROUPS, NODES, Refused
 from tests.e2e.kubectl import eventually
@@ -101,14 +101,6 @@ class Everything:
         self.webhook.withdraw(self.world.api)
         for kind in self.hostile:
             self.world.api.delete(f"{GROUPS}/{self.name_of(kind)}")
-
-    def left(self, census: Census) -> list[str]:
-        """Nodes of no good group; without those that a webhook took from the operator as they were
-        made, of which it can't know where the answer was lost, or it died: nobody owns them.
-        """
-        good = {name for group in self.good for name in self.world.ledger.names_of(group)}
-        strays = tuple(self.name_of(kind) for kind, mode in MODES.items() if mode in STRIPPED)
-        return [name for name in census.names - good if not name.startswith(strays)]
 
     def storm(self, draw: random.Random, *, gentle: bool) -> tuple[Fault, ...]:
         """Some of all faults, and much of one; a gentle one costs nobody the Lease."""
@@ -334,8 +326,9 @@ def _go_on(world: World, everything: Everything, census: Census) -> None:
         memory.append((world.operator.pid, elapsed, world.memory()))
         print(f"{elapsed:.0f} s: {memory[-1]}, {dict(everything.blows)}", flush=True)
     everything.end()
+    good = {name for group in everything.good for name in world.ledger.names_of(group)}
     eventually(
-        lambda: everything.left(census),
+        lambda: census.names - good,
         lambda names: not names,
         describe="no node is left of groups that are gone",
         timeout=world.scope.patience,
