@@ -2,13 +2,24 @@
 
 - it asks soon at first, at least every ten seconds later, and never gives up
 - its end is not the program's
+- of its requests, those whose errors it leaves to nobody make no traceback, and all else does
 """
 
+import asyncio
+import gc
+import logging
 from itertools import islice
 
 import kopf
+import pytest
+from kopf._cogs.clients.errors import APIConflictError
 
-from kwok_operator.controller.runtime.handlers import FIRST_BACKOFFS, LAST_BACKOFF, make_settings
+from kwok_operator.controller.runtime.handlers import (
+    FIRST_BACKOFFS,
+    LAST_BACKOFF,
+    log_forgotten,
+    make_settings,
+)
 
 
 def backoffs(settings: kopf.OperatorSettings) -> list[float]:
@@ -32,3 +43,27 @@ def test_each_request_begins_with_the_short_ones() -> None:
 def test_the_program_outlives_it() -> None:
     assert kopf.OperatorSettings().process.ultimate_exiting_timeout, "else there is nothing to say"
     assert make_settings().process.ultimate_exiting_timeout is None
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (APIConflictError("no", status=409, headers={}), logging.DEBUG),
+        (ConnectionResetError(), logging.DEBUG),
+        (KeyError("a defect"), logging.ERROR),
+    ],
+)
+async def test_requests_that_kopf_forgets_make_no_traceback(
+    error: Exception, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask() -> None:
+        raise error
+
+    caplog.set_level(logging.DEBUG)
+    asyncio.get_running_loop().set_exception_handler(log_forgotten)
+    task = asyncio.create_task(ask())
+    await asyncio.wait({task})
+    del task
+    gc.collect()
+    assert [r.levelno for r in caplog.records] == [level]
+    assert (caplog.records[0].exc_info is None) == (level == logging.DEBUG)

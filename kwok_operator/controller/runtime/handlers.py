@@ -57,6 +57,7 @@ async def watch_groups(
     `begun` is called once kopf has taken the signals; `watching` says whether it lists or watches
     groups at this moment.
     """
+    asyncio.get_running_loop().set_exception_handler(log_forgotten)
     # Not kopf.operator(), which in the end cancels every task that is younger than kopf.
     tasks = {
         *await kopf.spawn_tasks(
@@ -105,6 +106,19 @@ async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
     for task in late:
         logger.warning("a part of kopf does not end: %s", task.get_name())
         task.cancel()
+
+
+def log_forgotten(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs what no task was left to hear of; without a traceback where it is a failed request.
+
+    kopf asks for several things at once, ends with the first error, and forgets the others.
+    """
+    error = context.get("exception")
+    of_request = type(error).__module__.startswith(("kopf.", "aiohttp."))
+    if of_request or isinstance(error, OSError):
+        logger.debug("a request of kopf's failed: error=%s", one_line(repr(error), limit=300))
+    else:
+        loop.default_exception_handler(context)
 
 
 def make_registry(*, seen: Seen, login: Login) -> kopf.OperatorRegistry:
