@@ -20,7 +20,7 @@ from hack import matched, rules
 from hack.simulated import Values, compared, head, lognormal, noise, percent, reported, row
 from kwok_operator.core.comparison import turning
 
-PAIRS: Final = (5, 6, 8, 10, 12, 16, 20, 24)
+PAIRS: Final = (8, 10, 12, 16, 20, 24)
 VARIATIONS: Final = (0.03, 0.05, 0.15, 0.4)
 CHANGES: Final[Mapping[str, float]] = {"+10 %": 1.1, "+25 %": 1.25, "2x": 2.0}
 SHARES: Final = (1.0, 0.9, 0.7)

@@ -159,17 +159,14 @@ def plan_of(
 
 def _warn(plan: ComparisonPlan) -> None:
     """What is no mistake, and may be none of what is wanted."""
-    from kwok_operator.core.comparison.turning import pairs_needed
+    from kwok_operator.core.comparison.turning import FEWEST_PAIRS
 
     one, other = plan.arms
-    # Of so few pairs the figures of conditions share the false alarms without the others.
-    figures = len({each.figure for each in plan.fail_if} or plan.compared)
-    if (needed := pairs_needed(figures)) > plan.runs:
-        more = counted(needed - plan.runs, "more pair")
+    if plan.runs < FEWEST_PAIRS:
+        more = counted(FEWEST_PAIRS - plan.runs, "more pair")
         complain(
             f"kwok-operator: UNDECIDED, before it starts: {plan.runs} pairs of runs can show no"
-            f" difference in any of {counted(figures, 'figure')}, however large: {more} needed; ask"
-            f" for --runs={needed}, or fewer --figures"
+            f" difference, however large: {more} needed; ask for --runs={FEWEST_PAIRS} or more"
         )
     if one.scenario.seed != other.scenario.seed:
         complain(f"kwok-operator: both arms get the seed of {one.name}, {plan.seed}")

@@ -20,7 +20,7 @@ from tests.e2e.test_rehearse import cluster_of, is_there
 FIGURE = "pendingSeconds.p50"
 COMMAND = [
     *(sys.executable, "-m", "kwok_operator", "compare"),
-    *("--no-repeat", "--no-warm-up", "--runs=5", "--order-seed=10"),  # a comes first
+    *("--no-repeat", "--no-warm-up", "--runs=8", "--order-seed=10"),  # a comes first
     *(f"--figures={FIGURE}", f"--fail-if={FIGURE} worse than 10%"),
 ]
 PATIENCE = 900.0

@@ -72,7 +72,7 @@ def test_runs_are_played_in_turn(path: Path, fake: FakeRehearse) -> None:
     assert fake.order == ["1-a", "1-b", "2-b", "2-a"]
     assert fake.seeds == ["s-1", "s-1", "s-2", "s-2"]
     found = told(path)
-    assert found["complete"] and found["verdict"] == "undecided: 5 more pairs are needed"
+    assert found["complete"] and found["verdict"] == "undecided: 6 more pairs are needed"
     assert all(check["held"] for check in found["fairness"][:4]), found["fairness"]
     assert {each["what"] for each in found["differs"]} == {"until", "kubernetes"}
     for name in ("comparison.html", "summary.md", "runs/2-b/report.html", "runs/2-b/verdict.json"):
@@ -99,17 +99,17 @@ def test_what_can_t_be_decided_has_an_exit_code_of_its_own(
 ) -> None:
     fake.waits = lambda seed, arm: 2.0 + int(seed[-1]) / 10 * (3 if arm == "b" else 1)
     condition = f"--fail-if={PENDING} worse than 40%"
-    assert compare(path, condition, f"--figures={PENDING}", runs=5) == 3
+    assert compare(path, condition, f"--figures={PENDING}", runs=8) == 3
     assert "TOO NOISY TO TELL" in capsys.readouterr().out
-    assert compare(path, condition, "--check", runs=5) == 0
+    assert compare(path, condition, "--check", runs=8) == 0
     assert "UNDECIDED" not in capsys.readouterr().err
-    assert compare(path, "--check", runs=5) == 0
+    assert compare(path, "--check", runs=7) == 0
     assert "UNDECIDED, before it starts" in capsys.readouterr().err
     assert told(path)["undecided"] and not told(path)["fails"]
 
 
 def test_what_compares_nothing_is_no_success(path: Path, fake: FakeRehearse) -> None:
-    assert compare(path, "--figures=gangs.completionSeconds.p50", runs=5) == 3
+    assert compare(path, "--figures=gangs.completionSeconds.p50", runs=8) == 3
     assert told(path)["verdict"] == "nothing could be compared"
 
 
@@ -214,14 +214,14 @@ def test_what_is_judged_is_registered_first(
     fake.breaks_at = 3
     assert compare(path, "--figures=cost", warm_up=True) == 130
     # Nothing has been seen yet, so one may think again.
-    assert compare(path, *flags, runs=5) == 0
+    assert compare(path, *flags, runs=8) == 0
     read = json.loads(registered.read_text())
-    assert (read["figures"], read["runs"], read["orderSeed"]) == ([PENDING], 5, ORDER)
+    assert (read["figures"], read["runs"], read["orderSeed"]) == ([PENDING], 8, ORDER)
     assert read["order"][:3] == [["a", "b"], ["b", "a"], ["a", "b"]]
     before = registered.read_bytes()
 
     later = ["--figures=nodes.max", f"--fail-if={PENDING} worse than 50%"]
-    assert compare(path, *later, runs=6) == 3  # a condition given later decides nothing
+    assert compare(path, *later, runs=9) == 3  # a condition given later decides nothing
     assert registered.read_bytes() == before
     assert "UNDECIDED" not in capsys.readouterr().err.rpartition("goes on from here")[2]
     found = told(path)
@@ -230,10 +230,10 @@ def test_what_is_judged_is_registered_first(
     assert [each["answer"] for each in found["failIf"]][1:] == ["explored"]
     (check,) = (each for each in told(path)["fairness"] if each["what"].startswith("registered"))
     assert not check["held"]
-    assert "5 runs of each arm were registered, 6 are" in check["said"]
+    assert "8 runs of each arm were registered, 9 are" in check["said"]
     assert "nodes.max" in check["said"] and "50%" in check["said"]
     assert compare(path, runs=2) == 0  # what was played isn't left out
-    assert told(path)["pairs"] == 6
+    assert told(path)["pairs"] == 9
 
     assert compare(path, "--order-seed=other") == 2
     assert "--order-seed: other" in capsys.readouterr().err

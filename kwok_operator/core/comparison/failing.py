@@ -31,10 +31,12 @@ _REMEDY: Final = "write FIGURE worse than 10%, or with more or less, or with a n
 _LOW: Final = (
     "pendingSeconds.",
     "startSeconds.",
-    "gangs.completionSeconds.",
+    "gangs.",
     "pods.pending",
     "pods.failed",
     "pods.gone",
+    "pods.orphaned",
+    "pods.unserved",
     "nodes.notReady",
     "nodeHours",
     "cost",
@@ -42,6 +44,8 @@ _LOW: Final = (
     "evictions",
     "restarts",
     "disruptions.",
+    "losses",
+    "warnings",
 )
 _DECISIONS: Final = (
     "nodes.total",
@@ -191,7 +195,7 @@ def judged(
 def _missed(effect: Effect, bound: Bound) -> str:
     """What these runs could have missed."""
     smallest = effect.smallest if bound.more else effect.smallest_less
+    way = "increase" if bound.more else "decrease"
     if not smallest:
-        return "" if smallest == 0 else "; any decrease could have been missed"
-    way = "an increase" if bound.more else "a decrease"
-    return f"; {way} below {words.size(effect, smallest)} could have been missed"
+        return "" if smallest == 0 else f"; any {way} could have been missed"
+    return f"; {way}s below {words.size(effect, smallest)} could have been missed"

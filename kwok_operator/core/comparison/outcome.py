@@ -25,7 +25,6 @@ from kwok_operator.core.comparison.fairness import (
     fairness_checks,
     what_differs,
 )
-from kwok_operator.core.comparison.fisher import FailedRuns
 from kwok_operator.core.comparison.plan import ComparisonPlan
 from kwok_operator.core.comparison.statistics import (
     DIFFERENCES,
@@ -38,8 +37,12 @@ from kwok_operator.core.words import names_in_words
 
 FORMAT: Final = 1
 FIRST_SHOWN: Final = DIFFERENCES
+_LOSERS: Final = {EffectVerdict.WORSE: 1, EffectVerdict.BETTER: 0}
 _LACKS: Final = (EffectVerdict.UNDECIDED, EffectVerdict.INCOMPLETE)
 _NO_EFFECT: Final = (*_LACKS, EffectVerdict.NOT_COMPARABLE)
+
+_FAILED: Final = "failed runs"
+"""Beside the names of figures: of each run 1 if it failed. It shares the false alarms with them."""
 
 _Values = dict[str, list[float | None]]
 
@@ -80,21 +83,22 @@ class Comparison:
     warm_ups: tuple[PlayedRun, ...] = ()
     """They don't count."""
     interrupted: bool = False
+    loser: int | None = None
+    """The number of the arm whose runs fail more often, beyond chance."""
 
     @property
     def complete(self) -> bool:
         return len(self.runs) == 2 * self.plan.runs
 
     @property
-    def failures(self) -> FailedRuns:
-        failed = len(self.failed_runs(0)), len(self.failed_runs(1))
-        return FailedRuns(failed, (len(self.of_arm(0)), len(self.of_arm(1))))
+    def mostly(self) -> tuple[int, ...]:
+        """The arms that fail in more than half of their runs."""
+        return tuple(n for n in (0, 1) if 2 * len(self.failed_runs(n)) > len(self.of_arm(n)))
 
     @property
     def fails(self) -> bool:
         """Whether a job should fail: for what was shown, not for a run that fails by chance."""
-        failures = self.failures
-        lost = failures.loser is not None or bool(failures.mostly)
+        lost = self.loser is not None or bool(self.mostly)
         return lost or any(each.holds for each in self.fail_if)
 
     @property
@@ -124,22 +128,22 @@ class Comparison:
     @property
     def failures_in_words(self) -> str:
         """How many runs of each arm failed, and whether that says something; or nothing."""
-        names, found = [arm.name for arm in self.plan.arms], self.failures
+        names, failed = [arm.name for arm in self.plan.arms], [*map(self.failed_runs, (0, 1))]
         counts = [
-            f"{name} failed in {failed} of {runs} runs"
-            for name, failed, runs in zip(names, found.failed, found.runs, strict=True)
+            f"{name} failed in {len(failed[n])} of {len(self.of_arm(n))} runs"
+            for n, name in enumerate(names)
         ]
-        if not any(found.failed):
+        if not any(failed):
             return ""
-        if found.loser is not None:
-            return f"{names[1 - found.loser]} wins: {', '.join(counts)}"
+        if self.loser is not None:
+            return f"{names[1 - self.loser]} wins: {', '.join(counts)}"
         chance = "(a difference not beyond chance)"
-        if not found.mostly:
-            return f"{', '.join(counts[n] for n in (0, 1) if found.failed[n])} {chance}"
+        if not self.mostly:
+            return f"{', '.join(counts[n] for n in (0, 1) if failed[n])} {chance}"
         said = ", ".join(counts)
-        if len(found.mostly) == len(names):
+        if len(self.mostly) == len(names):
             return f"both arms fail: {said}"
-        return f"{names[found.mostly[0]]} fails: {said} {chance}"
+        return f"{names[self.mostly[0]]} fails: {said} {chance}"
 
     @property
     def _effects_in_words(self) -> str:
@@ -174,17 +178,18 @@ def compared(
     # Of a pair that is half played nothing is known yet.
     pairs = [n for n in range(1, plan.runs + 1) if all(n in found for found in by_arm)]
     both = _Both([found[n] for n in pairs] for found in by_arm)
-    effects = tuple(_effects(plan, both))
+    *effects, failed = _effects(plan, both)
     return Comparison(
         plan=plan,
         runs=tuple(runs),
-        effects=effects,
+        effects=tuple(effects),
         explored=tuple(_explored(plan, both)),
         fail_if=tuple(_conditions(plan, both, effects)),
         checks=tuple(fairness_checks(plan, *facts)),
         differs=tuple(what_differs(plan, *facts)),
         warm_ups=tuple(warm_ups),
         interrupted=interrupted,
+        loser=_LOSERS.get(failed.verdict),
     )
 
 
@@ -195,10 +200,11 @@ class _Both:
         self._a, self._b = arms
 
     def values(self, figures: Iterable[str]) -> tuple[_Values, _Values]:
-        """Those of A and of B, by figure. Runs that died have none."""
+        """Those of A and of B, by figure. Runs that died have none, but have failed."""
         names = [*figures]
         a, b = (
             {name: [None if r.died else r.figures.get(name) for r in runs] for name in names}
+            | {_FAILED: [float(not r.passed) for r in runs]}
             for runs in (self._a, self._b)
         )
         return a, b
@@ -216,6 +222,7 @@ class _Both:
 
 
 def _effects(plan: ComparisonPlan, both: _Both) -> Iterator[Effect]:
+    """That on each figure, and on how many runs fail."""
     one, other = both.values(plan.compared)
     named = {*plan.figures, *(each.figure for each in plan.fail_if)}
     for figure in plan.compared:
@@ -234,9 +241,9 @@ def _compared(
     yield from compare_figures(
         {name: values for name, values in a.items() if name in names},
         {name: values for name, values in b.items() if name in names},
-        lower_is_better={name: lower_is_better(name) for name in names},
+        lower_is_better={name: name == _FAILED or lower_is_better(name) for name in names},
         first={each.figure for each in plan.fail_if},
-        decided={name for name in names if counts_decisions(name)},
+        decided={name for name in names if name == _FAILED or counts_decisions(name)},
     )
 
 

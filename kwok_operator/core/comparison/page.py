@@ -78,7 +78,7 @@ def _verdict(found: Comparison) -> Iterator[str]:
         runs, failed = found.of_arm(number), found.failed_runs(number)
         shade, said = ("held", "holds")
         if failed:
-            lost = number == found.failures.loser or number in found.failures.mostly
+            lost = number == found.loser or number in found.mostly
             shade, said = ("missed", "fails") if lost else ("small", "failed, not beyond chance")
         first = f"{failed[0].folder}: {failed[0].failures[0]}" if failed else ""
         count = f"{len(runs) - len(failed)} of {len(runs)}"

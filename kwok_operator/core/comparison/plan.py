@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.core.comparison.failing import FailCondition
-from kwok_operator.core.comparison.turning import pairs_needed
+from kwok_operator.core.comparison.turning import FEWEST_PAIRS
 from kwok_operator.core.rehearsal.figures import FIGURES
 from kwok_operator.core.words import names_in_words, nearest, shown
 from kwok_operator.errors import SettingsError
@@ -28,6 +28,7 @@ USUAL: Final = (
     "pendingSeconds.p95",
     "pendingSeconds.mean",
     "pendingSeconds.max",
+    "pods.unserved",
     "nodes.max",
     "nodeHours",
     "cost",
@@ -220,11 +221,10 @@ def checked(plan: ComparisonPlan) -> ComparisonPlan:
         )
     if plan.runs > _MOST_RUNS:
         raise SettingsError(f"--runs: {plan.runs:,} is more than {_MOST_RUNS:,}; ask for fewer")
-    fewest = pairs_needed(1)
-    if plan.fail_if and plan.runs < fewest:
+    if plan.fail_if and plan.runs < FEWEST_PAIRS:
         raise SettingsError(
             f"--fail-if: undecided, as {plan.runs} runs of each arm can't show any difference:"
-            f" {fewest - plan.runs} more pairs are needed; ask for --runs={fewest} or more"
+            f" {FEWEST_PAIRS} pairs are needed; ask for --runs={FEWEST_PAIRS} or more"
         )
     for name in plan.figures:
         known_figure(name, flag="--figures")

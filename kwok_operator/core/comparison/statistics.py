@@ -7,23 +7,23 @@ The two values of a pair are of one seed, so what the seed does to both is not n
 is not positive, differences take the place of ratios. A difference is only reported where A against
 A would not bring it (`turning`), and where its interval says so, too.
 
-So at most 1 comparison of A against A in 100 reports a difference in any figure, or in how often
-runs fail (`fisher`), whatever the distribution, if the two runs of a pair are exchangeable: either
-order of the two is as likely. The simulations are in docs/decisions/024.
+So at most 1 comparison of A against A in 100 reports a difference in any figure, whatever the
+distribution, if the two runs of a pair are exchangeable: either order of the two is as likely. The
+simulations are in docs/decisions/024.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist, fmean
 from typing import Final
 
 from kwok_operator.core.comparison import students, turning
-from kwok_operator.core.comparison.fisher import BY_TURNING
 from kwok_operator.core.comparison.turning import (
+    BY_CHANCE,
+    FEWEST_PAIRS,
     OUTSIDE,
-    TURNED_FROM,
     Against,
     Bound,
     Paired,
@@ -33,8 +33,8 @@ from kwok_operator.core.comparison.turning import (
 
 MISSED: Final = 0.05
 """Of differences as large as `smallest`."""
-_FAR_APART: Final = 4.5
-"""Standard deviations between two arms of 5 to 7 runs, for all of one to lie beyond the other."""
+_HUNDREDFOLD: Final = 100.0
+"""Where no smaller change can be seen, none can."""
 _NEAR: Final = 0.8
 """Of a change: a smallest one above this share of it is near it."""
 
@@ -46,7 +46,7 @@ class EffectVerdict(StrEnum):
     """In a figure of which neither more nor less is better."""
     NONE_SEEN = "no difference seen"
     UNDECIDED = "undecided"
-    """So few pairs can show no difference, however large."""
+    """None was seen, and these pairs could show none, however large."""
     INCOMPLETE = "incomplete"
     """Some runs know it only in part."""
     EXPLORED = "explored"
@@ -102,34 +102,19 @@ def compare_figures(
     and of the others only somewhat larger ones.
     """
     pairs = {name: turning.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
-    # A figure that is equal in every pair can't raise an alarm.
-    moving = {name: found for name, found in pairs.items()
-              if isinstance(found, Paired) and any(found.moves)}  # fmt: skip
+    there = {name: found for name, found in pairs.items() if isinstance(found, Paired)}
+    reach = turning.reaches(there, first=first, decided=decided)
     family = _Family(
-        figures=_ways_to_move(moving.values()),
-        first=_ways_to_move(found for name, found in moving.items() if name in first),
-        named=len(pairs),
+        # Such as move in the same way are one; such as are equal in every pair can't raise alarms.
+        figures=len({found.moves for found in there.values() if any(found.moves)}),
         played=max((len(values) for values in (*a.values(), *b.values())), default=0),
-        turned=any(len(found.moves) >= TURNED_FROM for found in moving.values()),
     )
-    reach = turning.reaches(moving, first=first, decided=decided)
     return [
-        _effect(
-            name,
-            found,
-            reach=reach.get(name, Reach(0.0, 0.0)),
-            family=family.of_first if name in first and not family.turned else family,
-            lower_is_better=lower_is_better.get(name),
-        )
+        _effect(name, found, reach.get(name), family, lower_is_better=lower_is_better.get(name))
         if isinstance(found, Paired)
         else Effect(name, reason=found)
         for name, found in pairs.items()
     ]
-
-
-def _ways_to_move(moving: Iterable[Paired]) -> int:
-    """How many figures there are, in effect: such as move in the same way are one."""
-    return max(1, len({found.moves for found in moving}))
 
 
 def against_bounds(
@@ -148,37 +133,16 @@ class _Family:
 
     figures: int
     """That move, each its own way."""
-    first: int
-    """Of these, those that were named first."""
-    named: int
-    """All."""
     played: int
     """Pairs, with or without values."""
-    turned: bool
-    """Whether any has pairs enough for that."""
-
-    @property
-    def of_first(self) -> "_Family":
-        """Of 5 to 7 pairs those that were named first share the false alarms without the others."""
-        return replace(self, figures=self.first, named=self.first)
-
-    def needs(self, pairs: int) -> int:
-        """How many more pairs a figure needs for any verdict."""
-        if pairs >= TURNED_FROM:
-            return 0
-        if self.turned:
-            return TURNED_FROM - pairs
-        if turning.apart_counts(pairs, self.figures, played=self.played):
-            return 0
-        return max(turning.pairs_needed(self.named) - pairs, 1)
 
 
 def _effect(
     name: str,
     found: Paired,
-    *,
-    reach: Reach,
+    reach: Reach | None,
     family: _Family,
+    *,
     lower_is_better: bool | None,
 ) -> Effect:
     a, b, pairs = fmean(found.a), fmean(found.b), len(found.moves)
@@ -192,14 +156,19 @@ def _effect(
         return math.expm1(min(move, 700.0)) if found.logs else move / scale
 
     low, high = ratio or (as_change(mean - bar * error), as_change(mean + bar * error))
-    decided = not family.needs(pairs)
-    far = reach.enough if pairs >= TURNED_FROM else turning.apart(found)
     outside = abs(mean) > bar * error
-    verdict = EffectVerdict.NONE_SEEN if decided else EffectVerdict.UNDECIDED
-    if decided and outside and far:
-        verdict = _direction(mean < 0, lower_is_better)
-    smallest = _visible(found, reach.needed) if decided else None
-    less = None if smallest is None else as_change(-smallest)
+    move, verdict = None, EffectVerdict.UNDECIDED
+    if reach is not None:
+        move = _visible(found, reach.needed)
+        hidden = reach.more_pairs or (relative and as_change(move) > _HUNDREDFOLD)
+        if reach.enough and outside:
+            verdict = _direction(mean < 0, lower_is_better)
+        elif hidden:
+            move = None
+        else:
+            verdict = EffectVerdict.NONE_SEEN
+    less = None if move is None else as_change(-move)
+    weak = move is not None and move > _NEAR * abs(mean)
     return Effect(
         figure=name,
         a=a,
@@ -211,28 +180,32 @@ def _effect(
         pairs=pairs,
         lacking=found.lacking,
         verdict=verdict,
-        smallest=None if smallest is None else as_change(smallest),
+        smallest=None if move is None else as_change(move),
         smallest_less=None if less is None or (relative and less <= -1) else less,
-        reason="; ".join(
-            _reasons(
-                verdict,
-                family=family,
-                found=found,
-                outside=outside,
-                weak=smallest is not None and smallest > _NEAR * abs(mean),
-            )
-        ),
+        reason="; ".join(_reasons(verdict, found, reach, family, outside=outside, weak=weak)),
     )
 
 
 def _reasons(
-    verdict: EffectVerdict, *, family: _Family, found: Paired, outside: bool, weak: bool
+    verdict: EffectVerdict,
+    found: Paired,
+    reach: Reach | None,
+    family: _Family,
+    *,
+    outside: bool,
+    weak: bool,
 ) -> Iterator[str]:
     pairs = len(found.moves)
     if verdict is EffectVerdict.UNDECIDED:
-        more = family.needs(pairs)
+        more = reach.more_pairs if reach else FEWEST_PAIRS - pairs
+        needed = f"{more or ''} more {'pair is' if more == 1 else 'pairs are'} needed".lstrip()
         of = f" that have it, as {pairs} of {family.played} do" if pairs < family.played else ""
-        yield f"{more} more {'pair is' if more == 1 else 'pairs are'} needed{of}"
+        why = ""
+        if reach and more:
+            why = ", as other figures or failed runs move as far by chance"
+        elif reach:
+            why = ", as changes below a hundredfold are lost in the noise"
+        yield f"{needed}{of}{why}"
         return
     if found.lacking:
         yield f"in {found.lacking} of {found.lacking + pairs} pairs only one run has it"
@@ -265,29 +238,23 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
     return max((middle - half) / square, 0.0) - 1, (middle + half) / square - 1
 
 
-def _visible(found: Paired, needed: float) -> float | None:
-    """The smallest mean move that is reported all but MISSED times; None if none is."""
+def _visible(found: Paired, needed: float) -> float:
+    """The smallest mean move that is reported all but MISSED times."""
     pairs, normal = len(found.moves), NormalDist()
     # Of so few, the spread comes out too small by that.
     noise = spread(found.moves) * (1 + 0.25 / (pairs - 1))
-    if pairs >= TURNED_FROM and needed**2 < pairs:
-        # What is needed of a figure that hardly moves says little: of its own ways, few reach far.
-        bar = max(
-            needed * math.sqrt((pairs - 1) / (pairs - needed**2)),
-            students.quantile(BY_TURNING, pairs - 1),
-        )
-        # Student's t with a true move: its own noise, and that of the noise it is divided by.
-        wide = math.sqrt(1 + bar**2 / (2 * pairs - 2))
-        move = (bar + normal.inv_cdf(1 - MISSED) * wide) * noise / math.sqrt(pairs)
-        # So few have to move the same way, all of them.
-        together = normal.inv_cdf((1 - MISSED) ** (1 / pairs)) * noise
-        return max(move, together) if pairs == TURNED_FROM else move
-    if pairs < TURNED_FROM:
-        arms: Sequence[Sequence[float]] = (found.a, found.b)
-        if found.logs:
-            arms = [[math.log(value) for value in arm] for arm in arms]
-        return _FAR_APART * max(spread(arm) for arm in arms)
-    return None
+    # What is needed of a figure that hardly moves says little: of its own ways, few reach far.
+    needed = min(needed, turning.ALIKE * math.sqrt(pairs))
+    bar = max(
+        needed * math.sqrt((pairs - 1) / (pairs - needed**2)),
+        students.quantile(BY_CHANCE, pairs - 1),
+    )
+    # Student's t with a true move: its own noise, and that of the noise it is divided by.
+    wide = math.sqrt(1 + bar**2 / (2 * pairs - 2))
+    move = (bar + normal.inv_cdf(1 - MISSED) * wide) * noise / math.sqrt(pairs)
+    # So few have to move the same way, all of them.
+    together = normal.inv_cdf((1 - MISSED) ** (1 / pairs)) * noise
+    return max(move, together) if pairs == FEWEST_PAIRS else move
 
 
 def _direction(lower: bool, lower_is_better: bool | None) -> EffectVerdict:

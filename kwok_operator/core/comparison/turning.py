@@ -2,14 +2,12 @@
 
     pairs of values ──> moves ──> turned round in every way ──> Reach: how far, how far it has to be
 
-- From 8 pairs on the pairs are turned round in every way, in all figures at once: in at most 1 of
-  128 ways may any figure move as far as this one did (Westfall and Young, 1993, step by step).
-  Figures that move alike count for little more than one.
-- Of 5 to 7 pairs there are too few ways. All values of one arm have to be beyond all of the other,
-  which A against A brings 1 time in 126 with 5 pairs, over all figures at most 1 in 100. A figure
-  that has so few while others have more is undecided: the others keep all of the alarms.
+The pairs are turned round in every way, in all figures at once: in at most 1 of 128 ways may any
+figure move as far as this one did (Westfall and Young, 1993, step by step). Figures that move alike
+count for little more than one. 8 pairs are the fewest that have so many ways. They have no more, so
+where another figure reaches far in one of them, all others stay undecided.
 
-Against a bound, both hold for one direction, with all moves less the bound.
+Against a bound that holds for one direction, with all moves less the bound.
 """
 
 import math
@@ -20,11 +18,14 @@ from statistics import fmean
 from typing import Final, TypeVar
 
 from kwok_operator.core.comparison import students
-from kwok_operator.core.comparison.fisher import BY_TURNING, left_for_figures
 
+BY_CHANCE: Final = 1 / 128
+"""Of comparisons of A against A, those that may report anything: the rarest that 8 pairs show."""
 OUTSIDE: Final = 0.05
 """Of the intervals, those that don't have the true difference in them."""
-TURNED_FROM: Final = 8
+FEWEST_PAIRS: Final = 8
+ALIKE: Final = 0.99
+"""Of the farthest that pairs reach: they move alike, within a seventh of how far they move."""
 _BITS: Final = 10
 """Of the ways of turning pairs round that are looked at: all, for up to 11 pairs."""
 _COLUMNS: Final = (
@@ -89,6 +90,8 @@ class Reach:
 
     found: float
     needed: float
+    more_pairs: int = 0
+    """That it takes to report even pairs that all move alike: other figures reach as far."""
 
     @property
     def enough(self) -> bool:
@@ -117,10 +120,10 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str
 
 
 def reaches(
-    moving: Mapping[str, Paired], *, first: Collection[str], decided: Collection[str]
+    pairs: Mapping[str, Paired], *, first: Collection[str], decided: Collection[str]
 ) -> dict[str, Reach]:
     """Of each figure that has pairs enough to be turned round."""
-    large = {name: each for name, each in moving.items() if len(each.moves) >= TURNED_FROM}
+    large = {name: each for name, each in pairs.items() if len(each.moves) >= FEWEST_PAIRS}
     total = 1 + max((each.places[-1] for each in large.values()), default=0)
     counts = {
         name: 1.0 if name in first else _DECIDED if name in decided else _LIGHTER for name in large
@@ -130,19 +133,33 @@ def reaches(
         for name, each in large.items()
     }
     return {
-        name: Reach(ways[name][0] / counts[name], needed / counts[name])
+        name: Reach(
+            ways[name][0] / counts[name],
+            needed / counts[name],
+            _more_pairs(ways, name, counts[name] * math.sqrt(len(large[name].moves)), needed),
+        )
         for name, needed in _step_by_step(ways).items()
     }
 
 
+def _more_pairs(
+    ways: Mapping[str, Sequence[float]], name: str, farthest: float, needed: float
+) -> int:
+    """For each pair more there are twice as many ways, and others reach far in as many as now."""
+    if needed < ALIKE * farthest:
+        return 0
+    others = zip(*(each[1:] for other, each in ways.items() if other != name), strict=True)
+    hiding = sum(1 for way in others if max(way) >= ALIKE * farthest)
+    return max(hiding.bit_length() - int(BY_CHANCE * len(ways[name])).bit_length() + 1, 0)
+
+
 def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dict[Bound, Against]:
-    """Each bound whose figure is there. All that are beyond by chance: at most 1 time in 128."""
-    moves = {
+    """Each whose figure has pairs enough. Any is beyond by chance at most 1 time in 128."""
+    large = {
         bound: (_beside(found, bound), found)
         for bound in bounds
-        if isinstance(found := pairs.get(bound.figure), Paired)
+        if isinstance(found := pairs.get(bound.figure), Paired) and len(found.moves) >= FEWEST_PAIRS
     }
-    large = {bound: each for bound, each in moves.items() if len(each[0]) >= TURNED_FROM}
     total = 1 + max((found.places[-1] for _, found in large.values()), default=0)
     # In one direction, all pairs turned round at once are another way.
     ways = {
@@ -153,12 +170,10 @@ def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dic
     needed = _step_by_step(ways)
     return {
         bound: Against(
-            beyond=Reach(ways[bound][0], max(needed[bound], 0.0)).enough
-            if bound in large
-            else _apart_beyond(found, bound),
+            beyond=Reach(ways[bound][0], max(needed[bound], 0.0)).enough,
             within=fmean(beside) + students.quantile(OUTSIDE, len(beside) - 1) * error(beside) <= 0,
         )
-        for bound, (beside, found) in moves.items()
+        for bound, (beside, _) in large.items()
     }
 
 
@@ -177,7 +192,7 @@ def _beside(found: Paired, bound: Bound) -> list[float]:
 def _step_by_step(ways: Mapping[_Key, Sequence[float]]) -> dict[_Key, float]:
     """How far each has to reach: the farthest against all, the next against all but that, ..."""
     most = [-math.inf] * len(next(iter(ways.values()), ()))
-    rarest = int(BY_TURNING * len(most))
+    rarest = int(BY_CHANCE * len(most))
     of_so_many: dict[_Key, list[float]] = {}
     for name in sorted(ways, key=lambda each: ways[each][0]):
         of_so_many[name] = most = [*map(max, most, ways[name])]
@@ -210,38 +225,6 @@ def _turned(
         one, other = sums[::2], sums[1::2]
         sums = [*map(add, one, other), *map(sub, one, other)]
     return sums
-
-
-def apart(found: Paired) -> bool:
-    """Whether all values of one arm are beyond all of the other."""
-    return max(found.a) < min(found.b) or max(found.b) < min(found.a)
-
-
-def _apart_beyond(found: Paired, bound: Bound) -> bool:
-    """The same, with what the bound allows added to A."""
-    sign = 1 if bound.more else -1
-    a = [x + sign * (abs(x) * bound.by if bound.relative else bound.by) for x in found.a]
-    return max(a) < min(found.b) if bound.more else max(found.b) < min(a)
-
-
-def apart_counts(pairs: int, figures: int, *, played: int) -> bool:
-    """Whether it is rare enough that chance parts two arms, of which `played` pairs are there."""
-    return _by_dealing(pairs) <= left_for_figures(played) / figures
-
-
-def could_be_seen(pairs: int, figures: int) -> bool:
-    """Whether so many pairs can show any difference in one of so many figures."""
-    return pairs >= TURNED_FROM or apart_counts(pairs, figures, played=pairs)
-
-
-def pairs_needed(figures: int) -> int:
-    """The fewest pairs that can show a difference in one of so many figures."""
-    return next(pairs for pairs in range(TURNED_FROM + 1) if could_be_seen(pairs, figures))
-
-
-def _by_dealing(pairs: int) -> float:
-    """How often chance parts two arms: of all ways to deal out their values, two do."""
-    return 2 / math.comb(2 * pairs, pairs)
 
 
 def error(values: Sequence[float]) -> float:
