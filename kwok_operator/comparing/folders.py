@@ -10,6 +10,7 @@ broken off, and is played again.
 """
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,9 +82,10 @@ class ComparisonFolder:
         Raises SettingsError: it can't be read, is of other arms, or runs are there without it.
         """
         remedy = "name another folder"
+        edited = f"--output: {self.path / REGISTERED} is none of this version, or was edited"
         read = _read(self.path / REGISTERED)
         if not read:
-            if not self._has_seen_any():
+            if not self._has_seen_any:
                 return None
             raise SettingsError(
                 f"--output: {self.path} has runs, and no {REGISTERED} that can be read: what they"
@@ -95,12 +98,13 @@ class ComparisonFolder:
                 compared=_NAMES.validate_python(read["compared"]),
                 fail_if=tuple(fail_condition(each) for each in read["failIf"]),
                 order_seed=str(read["orderSeed"]),
+                repeat_busy=bool(read["repeatBusy"]),
             )
         except (KeyError, TypeError, ValueError, SettingsError) as error:
-            raise SettingsError(
-                f"--output: {self.path / REGISTERED} is none of this version, or was edited;"
-                f" {remedy}"
-            ) from error
+            raise SettingsError(f"{edited}; {remedy}") from error
+        digest = _digest(self.path / REGISTERED)
+        if any(each and each.get("registered") != digest for each in self._seen()):
+            raise SettingsError(f"{edited} once runs had been seen; {remedy}")
         names = [arm.name for arm in plan.arms]
         if read.get("arms") != names:
             raise SettingsError(
@@ -116,7 +120,7 @@ class ComparisonFolder:
     def register(self, plan: ComparisonPlan) -> ComparisonPlan:
         """Lays down what the plan judges, unless runs that count have been seen. SettingsError."""
         before = self.registered(plan)
-        if before is not None and self._has_seen_any():
+        if before is not None and self._has_seen_any:
             return plan.under(before)
         # Drawn anew for each comparison: what disturbs every comparison in the same way, such as a
         # job that starts with it, would meet the same order each time.
@@ -129,12 +133,22 @@ class ComparisonFolder:
     def has_pair(self, plan: ComparisonPlan, number: int) -> bool:
         return all(self.played(run) for run in plan.pair(number))
 
+    def _seen(self) -> Iterator[dict[str, Any]]:
+        """Of each run that counts and is over, what its file says."""
+        for entry in (self.path / RUNS).glob(f"*/{RUN}"):
+            told = _read(entry)
+            if told.get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT)):
+                yield told
+
+    @property
     def _has_seen_any(self) -> bool:
-        """Whether a run that counts is over."""
-        return any(
-            _read(entry).get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT))
-            for entry in (self.path / RUNS).glob(f"*/{RUN}")
-        )
+        return next(self._seen(), None) is not None
+
+    @cached_property
+    def _seen_before(self) -> set[str]:
+        """Folders of the runs that counted when this comparison was broken off."""
+        runs = as_list(_read(self.path / COMPARISON).get("runs"))
+        return {str(as_map(each).get("folder")) for each in runs}
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -154,28 +168,35 @@ class ComparisonFolder:
     def begin(self, run: PlannedRun) -> Path:
         """Makes an empty folder for it, whatever of it there was."""
         folder = self.folder(run)
+        told = {
+            **_identity(run),
+            "registered": _digest(self.path / REGISTERED),
+            "seenBefore": f"{RUNS}/{run.folder}" in self._seen_before,
+        }
         shutil.rmtree(folder, ignore_errors=True)
         with outputs.writing(folder):
-            outputs.put(folder / RUN, json.dumps(_identity(run), indent=2) + "\n")
+            outputs.put(folder / RUN, json.dumps(told, indent=2) + "\n")
         return folder
 
     def finish(self, run: PlannedRun, facts: RunFacts) -> None:
-        told = {**_identity(run), "facts": asdict(facts)}
-        outputs.put(self.folder(run) / RUN, json.dumps(told, indent=2) + "\n")
+        """Its verdict is sealed: figures that are edited later aren't compared."""
+        folder = self.folder(run)
+        told = _read(folder / RUN)
+        told["facts"] = {**asdict(facts), "seen_before": told.get("seenBefore")}
+        told["verdict"] = _digest(folder / outputs.VERDICT)
+        outputs.put(folder / RUN, json.dumps(told, indent=2) + "\n")
 
     def facts_of(self, run: PlannedRun, **known: Any) -> RunFacts:
         """Those of a run that is over. Raises RecordingError, SettingsError."""
         with outputs.opened(self.folder(run)) as recording:
             header = recording.header
-            came, start = recorded_facts(recording, run.scenario)
-        return RunFacts(
-            seed=header.seed,
-            arrivals=planned_arrivals(run.scenario),
-            came=came,
-            start=start,
-            versions=dict(header.versions),
-            **known,
-        )
+            return replace(
+                recorded_facts(recording, run.scenario),
+                seed=header.seed,
+                arrivals=planned_arrivals(run.scenario),
+                versions=dict(header.versions),
+                **known,
+            )
 
     def played(self, run: PlannedRun) -> PlayedRun | None:
         """What came of a run; None if it isn't there, or was broken off from outside."""
@@ -183,7 +204,9 @@ class ComparisonFolder:
         verdict = _read(self.folder(run) / outputs.VERDICT)
         if told.get("digest") != run.arm.digest or told.get("seed") != run.seed:
             return None
-        if not _is_over(verdict):
+        if not _is_over(verdict) or told.get("verdict") != _digest(
+            self.folder(run) / outputs.VERDICT
+        ):
             return None
         off = verdict.get("brokenOff")
         try:
@@ -246,6 +269,7 @@ def _registration(plan: ComparisonPlan) -> dict[str, Any]:
         "compared": plan.compared,
         "failIf": [each.text for each in plan.fail_if],
         "orderSeed": plan.order_seed,
+        "repeatBusy": plan.repeat_busy,
         "order": [
             [run.arm.name for run in plan.pair(number)] for number in range(1, plan.runs + 1)
         ],
@@ -262,6 +286,14 @@ def _lock(folder: int, name: str) -> None:
         ) from None
     except OSError:
         pass  # a file system that has no locks
+
+
+def _digest(path: Path) -> str:
+    """Of a file; of none, nothing."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@
 """
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from kwok_operator.controlplane import ControlPlaneError
 from kwok_operator.rehearsal.surroundings import MAX_BYTES, LocalSurroundings
 from tests.fakes.compared import PENDING, FakeRehearse
 from tests.fakes.rows import each_row
-from tests.fakes.scenarios import GROUP, scenario
+from tests.fakes.scenarios import GROUP, WEB, scenario
 
+FOUR = [{**WEB, "count": 4}]
 ARMS = {"a": {}, "b": {"until": {"atMost": "9m"}}}
 ORDER = "10"
 """Draws a b, b a, a b, and b a for each repeat."""
@@ -41,7 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRehearse:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return write(tmp_path / "two.yaml", scenario(seed="s", arms=ARMS))
+    return write(tmp_path / "two.yaml", scenario(seed="s", arms=ARMS, workloads=FOUR))
 
 
 def write(path: Path, value: Any) -> Path:
@@ -247,7 +249,7 @@ def test_a_folder_of_something_else(
     path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare(path) == 0
-    write(path, scenario(seed="s", arms={**ARMS, "b": {"until": {"atMost": "8m"}}}))
+    write(path, scenario(seed="s", workloads=FOUR, arms={**ARMS, "b": {"until": {"atMost": "8m"}}}))
     assert compare(path) == 2
     assert "another comparison" in capsys.readouterr().err
     other = path.parent / "other"
@@ -342,6 +344,67 @@ def test_a_run_that_was_edited_is_played_again(
     edited.write_text(json.dumps({**json.loads(edited.read_text()), **change}))
     assert compare(path) == 0
     assert fake.order == ["1-b"]
+
+
+def test_what_was_registered_is_not_edited_once_runs_were_seen(
+    path: Path, fake: FakeRehearse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was judged: with other figures, or none (which ended in an exception), another order."""
+    assert compare(path) == 0
+    registered = path.parent / "out" / "registered.json"
+    laid_down = json.loads(registered.read_text())
+    changes: list[dict[str, Any]] = [
+        {"compared": []},
+        {"compared": ["cost"]},
+        {"runs": 9},
+        {"orderSeed": "x"},
+        {"failIf": ["cost worse"]},
+        {"repeatBusy": False},
+    ]
+    for change in changes:
+        registered.write_text(json.dumps({**laid_down, **change}, indent=2) + "\n")
+        assert compare(path) == 2, change
+        assert "registered.json is none of this version, or was edited" in capsys.readouterr().err
+    registered.write_text(json.dumps(laid_down, indent=2) + "\n")
+    assert compare(path) == 0
+    assert len(fake.order) == 4
+
+
+def test_a_run_that_is_replaced_by_hand_is_reported(path: Path, fake: FakeRehearse) -> None:
+    """Figures that were edited don't count, and a second look is no first one."""
+    assert compare(path) == 0
+    runs = path.parent / "out" / "runs"
+    shutil.rmtree(runs / "1-a")
+    better = json.loads((runs / "2-b" / "verdict.json").read_text())
+    better["figures"][PENDING] = 0.001
+    (runs / "2-b" / "verdict.json").write_text(json.dumps(better))
+    assert compare(path) == 0
+    assert fake.order[4:] == ["1-a", "2-b"]
+    for _ in "ab":
+        (check,) = (c for c in told(path)["fairness"] if c["what"].startswith("registered"))
+        assert not check["held"] and "1-a, 2-b had been seen" in check["said"]
+        assert compare(path) == 0 and len(fake.order) == 6
+
+
+def test_whether_busy_pairs_are_repeated_is_registered(
+    path: Path,
+    fake: FakeRehearse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_busy(monkeypatch, fake, "1-b")
+    assert compare(path, "--no-repeat") == 0
+    assert compare(path) == 0  # looking first, and repeating then, would be a second look
+    assert len(fake.order) == 4
+    assert "busy pairs are not repeated" in capsys.readouterr().err
+
+
+def test_pods_that_did_not_come_are_no_arrivals_as_planned(path: Path, fake: FakeRehearse) -> None:
+    fake.fails_in = "2-b"  # no pod comes
+    assert compare(path) == 0
+    checks = {each["what"]: each for each in told(path)["fairness"]}
+    assert not checks["arrivals as planned"]["held"]
+    assert "up to 4 pods did not come, in 1 runs" in checks["arrivals as planned"]["said"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"é'])

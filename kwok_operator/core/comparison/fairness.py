@@ -48,6 +48,8 @@ class RunFacts:
     """A digest of which object was to come when."""
     came: Mapping[str, float] = field(default_factory=dict)
     """By workload: when its first pods were created, on the average."""
+    missing: int = 0
+    """Pods that were to come, and did not."""
     start: str = ""
     """A digest of what was there at the beginning."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +59,8 @@ class RunFacts:
     others: float | None = None
     """Share of the processors that programs used which aren't the comparison's. None: not known."""
     repeated: bool = False
+    seen_before: bool = False
+    """It was over before, and then deleted or edited: this is a second one."""
     took: float | None = None
     """Seconds with its cluster, from nothing to nothing. None: not known."""
 
@@ -89,8 +93,8 @@ def planned_arrivals(scenario: Scenario) -> str:
     return told.hexdigest()[:16]
 
 
-def recorded_facts(recording: RecordingReader, scenario: Scenario) -> tuple[dict[str, float], str]:
-    """When the first pods of each workload came on the average, and a digest of the beginning."""
+def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
+    """Which pods came and when, and a digest of the beginning."""
     created: dict[str, list[float]] = {workload.name: [] for workload in scenario.workloads}
     owners: dict[tuple[str, str], str | None] = {}
     seen: set[str] = set()
@@ -112,7 +116,8 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> tuple[dict
     first = {w.name: sorted(created[w.name])[: w.pod_count] for w in scenario.workloads}
     came = {name: round(fmean(times), 3) for name, times in first.items() if times}
     told = json.dumps(sorted(start.items())).encode()
-    return came, hashlib.sha256(told).hexdigest()[:16]
+    missing = sum(w.pod_count - len(first[w.name]) for w in scenario.workloads)
+    return RunFacts(came=came, missing=missing, start=hashlib.sha256(told).hexdigest()[:16])
 
 
 def whole_pairs(a: Facts, b: Facts) -> dict[int, WholePair]:
@@ -129,8 +134,9 @@ def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[Fairne
     if not both:
         return
     if plan.registered is not None:
-        yield _as_registered(plan, plan.registered)
+        yield _as_registered(plan, plan.registered, a, b)
     pairs = f"in all of {len(both)} pairs"
+    missing = [run.missing for facts in (a, b) for run in facts.values() if run.missing]
     for what, field_name in (
         ("seeds", "seed"),
         ("arrivals as planned", "arrivals"),
@@ -138,6 +144,9 @@ def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[Fairne
     ):
         unlike = [n for n in both if getattr(a[n], field_name) != getattr(b[n], field_name)]
         said = f"differ in {len(unlike)} of {len(both)} pairs" if unlike else f"the same {pairs}"
+        if field_name == "arrivals" and missing:
+            said += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
+            unlike += both
         yield FairnessCheck(what, not unlike, said)
     apart = max(_apart(a[n], b[n]) for n in both)
     lone = sorted({name for n in both for name in a[n].came.keys() ^ b[n].came.keys()})
@@ -158,7 +167,9 @@ def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[Fairne
     yield _quiet(plan, a, b)
 
 
-def _as_registered(plan: ComparisonPlan, registered: Registered) -> FairnessCheck:
+def _as_registered(
+    plan: ComparisonPlan, registered: Registered, a: Facts, b: Facts
+) -> FairnessCheck:
     wrong = []
     if plan.runs != registered.runs:
         # From the simulations of looking after 8, 12, 16 and 24 pairs.
@@ -166,6 +177,17 @@ def _as_registered(plan: ComparisonPlan, registered: Registered) -> FairnessChec
             f"{registered.runs} runs of each arm were registered, {plan.runs} are compared: with"
             " runs added, or left out, once others have been seen, 1 to 3 of 100 comparisons of A"
             " with A report a difference, where it would be 1"
+        )
+    seen = [
+        f"{number}-{arm.name}"
+        for arm, facts in zip(plan.arms, (a, b), strict=True)
+        for number, run in facts.items()
+        if run.seen_before
+    ]
+    if seen:
+        wrong.append(
+            f"{names_in_words(seen, most=3)} had been seen, then deleted or edited, and"
+            " played again: which runs are replaced may have been chosen"
         )
     if later := plan.explored_in_words:
         wrong.append(f"{later} named later, explored without a verdict")

@@ -97,6 +97,7 @@ class Registered:
     """All that are judged together: each one more makes differences harder to see."""
     fail_if: tuple[FailCondition, ...]
     order_seed: str
+    repeat_busy: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,12 @@ class ComparisonPlan:
     def registering(self) -> "ComparisonPlan":
         """As it is laid down: all that it judges is chosen before anything has been seen."""
         found = Registered(
-            self.runs, self.figures, tuple(self.compared), self.fail_if, self.order_seed
+            self.runs,
+            self.figures,
+            tuple(self.compared),
+            self.fail_if,
+            self.order_seed,
+            self.repeat_busy,
         )
         return replace(self, registered=found)
 
@@ -152,6 +158,7 @@ class ComparisonPlan:
             figures=registered.figures,
             fail_if=registered.fail_if,
             order_seed=registered.order_seed,
+            repeat_busy=registered.repeat_busy,
             explored=tuple(name for name in named if name not in registered.compared),
             explored_conditions=later,
         )
@@ -171,7 +178,8 @@ class ComparisonPlan:
     def judged_in_words(self) -> str:
         figures = names_in_words(self.compared, most=3)
         conditions = names_in_words([each.text for each in self.fail_if]) or "no --fail-if"
-        return f"{figures}; {conditions}"
+        repeats = "" if self.repeat_busy else "not "
+        return f"{figures}; {conditions}; busy pairs are {repeats}repeated"
 
     @property
     def explored_in_words(self) -> str:
