@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kwok_operator.controlplane import processes
-from kwok_operator.controlplane.errors import ClusterError, hint, tail
+from kwok_operator.controlplane.errors import ClusterError, TooSlowError, hint, tail
 from kwok_operator.controlplane.stopping import go_on
 
 _ASK_SECONDS = 15
 _USABLE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_GAVE_UP = "failed to wait for apiserver being healthy"
+"""What kube-controller-manager logs before it ends, when kube-apiserver takes more than 20 s."""
 _DEFAULT_ACCOUNT = ("get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default")
 
 
@@ -77,10 +79,11 @@ class Cluster:
         """Raise an error with the end of its log if a component has ended."""
         if dead := self.dead():
             log = self.log(dead[0])
-            why = hint(tail(log, lines=300))
-            raise ClusterError(
-                f"running cluster {self.name}: {' and '.join(dead)} ended{why}\n{tail(log)}\n"
-                f"  the logs: {log.parent}"
+            said = tail(log, lines=300)
+            kind = TooSlowError if _GAVE_UP in said else ClusterError
+            ended = f"{' and '.join(dead)} ended{hint(said)}"
+            raise kind(
+                f"running cluster {self.name}: {ended}\n{tail(log)}\n  the logs: {log.parent}"
             )
 
     def wait_until_usable(self, manifests: Path | None = None) -> None:

@@ -6,6 +6,7 @@
     ├── ToolchainError      there is no Go, and none could be installed
     ├── BuildError          Go is there, and the build failed
     └── ClusterError        the tools are there, and the cluster does not come, go or answer
+        └── TooSlowError    a component gave up waiting for another; it may come next time
 
 Every message stands on its own, so that the command line prints it and nothing else. `hint` turns
 what a log says about well-known troubles of the machine into one clause of such a message.
@@ -55,6 +56,10 @@ class BuildError(ControlPlaneError):
 
 class ClusterError(ControlPlaneError):
     """A cluster that does not start, answer or exist."""
+
+
+class TooSlowError(ClusterError):
+    """A component that ended because another was late, as on a busy machine."""
 
 
 def hint(log: str) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 
 from kwok_operator.controlplane import processes
 from kwok_operator.controlplane.cluster import Cluster
-from kwok_operator.controlplane.errors import ClusterError, ControlPlaneError
+from kwok_operator.controlplane.errors import ClusterError, ControlPlaneError, TooSlowError
 from kwok_operator.controlplane.kwokctl import (
     FROM_THE_API,
     Flags,
@@ -84,14 +84,22 @@ def create(
         "stages": stages,
         "extra_args": list(extra_args),
     }
+
+    def started_anew() -> Cluster:
+        remove(name, settings=settings)
+        reporter.say(f"creating cluster {name}")
+        config = configuration(**chosen, first_port=settings.first_port)
+        return _started(name, config=config, options=options, tools=tools, settings=settings)
+
     try:
         with creating(name, settings=settings, reporter=reporter):
             if reuse and (cluster := _reusable(name, options=options, settings=settings)):
                 return cluster
-            remove(name, settings=settings)
-            reporter.say(f"creating cluster {name}")
-            config = configuration(**chosen, first_port=settings.first_port)
-            return _started(name, config=config, options=options, tools=tools, settings=settings)
+            try:
+                return started_anew()
+            except TooSlowError:
+                reporter.say("a component gave up waiting for another, as if the machine were busy")
+                return started_anew()
     except OSError as err:
         raise ClusterError(f"creating cluster {name}: {err}; {ELSEWHERE}") from err
 

@@ -278,6 +278,13 @@ def test_a_component_ends(settings: Settings) -> None:
     assert cluster.log("etcd").is_file()
 
 
+def test_a_component_that_gave_up_waiting_has_a_second_try(settings: Settings) -> None:
+    cluster = create("one", settings=settings, extra_args=["--late=etcd"])
+    assert not cluster.dead()
+    with pytest.raises(ClusterError, match="etcd ended"):
+        create("two", settings=settings, extra_args=["--late=etcd", "--break=etcd"])
+
+
 def test_no_such_cluster(settings: Settings) -> None:
     with pytest.raises(ClusterError, match="finding cluster one: there is none"):
         get("one", settings=settings)
