@@ -30,7 +30,8 @@ are done, when it ends, and what you expect. All of it is checked before anythin
 go to standard error, as FILE:LINE: SENTENCE. Time is real: ten minutes take ten minutes.
 
 Exit code 0: all expectations hold; 1: one doesn't, the run broke off, or something that the run
-made could not be deleted; 2: the scenario can't be played; 130: interrupted.
+made could not be deleted, or its files not be written; 2: the scenario can't be played; 130:
+interrupted.
 """
 
 
@@ -125,7 +126,7 @@ def _clear(flags: argparse.Namespace) -> int:
 
 def _play(scenario: Scenario, settings: RehearseSettings) -> int:
     from kwok_operator.core.rehearsal.verdict import summary as judgement
-    from kwok_operator.rehearsal.outputs import ignored_folder
+    from kwok_operator.rehearsal.outputs import VERDICT, ignored_folder
     from kwok_operator.rehearsal.progress import screen
     from kwok_operator.rehearsal.runner import LeftBehindError, rehearse
 
@@ -153,7 +154,8 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
         return 130
     for line in judgement(found):
         print(line)
-    print(f"written: {folder}")
+    if (folder / VERDICT).exists():
+        print(f"written: {folder}")
     if left is not None:
         _complain_of(left)
     if found.end.reason == "interrupted":

@@ -73,8 +73,7 @@ def begun(folder: Path) -> Iterator[None]:
 def _clear(folder: Path) -> None:
     """Raises SettingsError where something has the name of a file of ours, and isn't."""
     there = [name for name in _MADE if os.path.lexists(folder / name)]
-    # Of a run that was broken off before it had a verdict, there is a recording; it goes last.
-    if there and RECORDING not in there and VERDICT not in there:
+    if there and RECORDING not in there:  # it comes first, and goes last
         raise SettingsError(
             f"{folder / there[0]}: is there, without the recording of a rehearsal; give --output a"
             " folder of its own, or delete it"
@@ -118,8 +117,12 @@ def write(found: Judged, folder: Path) -> list[Path]:
 def put(path: Path, text: str) -> Path:
     """Whoever looks at it meanwhile sees the file before or after, never half of one."""
     new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8", errors="replace")
-    os.replace(new, path)
+    try:
+        new.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(new, path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
     return path
 
 

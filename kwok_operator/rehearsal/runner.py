@@ -26,7 +26,7 @@ from kwok_operator.core.rehearsal.clocks import ClockOffset, DatedAnswer, moved_
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.recording import EndLine, RecordingHeader, WaitLine
 from kwok_operator.core.rehearsal.verdict import Judged
-from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, one_line
+from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, SettingsError, one_line
 from kwok_operator.models.expectation import DEFAULT_WAIT, AtTime, Expectation, ScenarioCondition
 from kwok_operator.models.process import Ends, Starts
 from kwok_operator.models.scenario import Begin, Scenario
@@ -62,7 +62,7 @@ _MOVED_ANSWERS: Final = 3
 
 
 class LeftBehindError(KwokOperatorError):
-    """The run has its verdict and its files; what it made could not all be taken away."""
+    """The run has its verdict; what it made could not all be taken away, or its files written."""
 
     def __init__(self, reason: KwokOperatorError, judged: Judged) -> None:
         super().__init__(str(reason))
@@ -121,7 +121,10 @@ async def rehearse(
                     raise
                 left = error if isinstance(error, KwokOperatorError) else None
         found = outputs.judge(path)
-        outputs.write(found, folder)
+        try:
+            outputs.write(found, folder)
+        except SettingsError as error:
+            left = left or error
         if left is not None:
             raise LeftBehindError(left, found) from left
         return found

@@ -16,7 +16,7 @@ from kwok_operator.models.timeline import (
     PatchStep,
     Step,
 )
-from kwok_operator.rehearsal.kubectl import run
+from kwok_operator.rehearsal.kubectl import CommandError, run
 from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.rehearsal.surroundings import is_kustomization
 
@@ -109,6 +109,9 @@ async def _cordon(stage: Stage, verb: str, some: NodesStep, nodes: dict[str, Nod
         selector = f"--selector={some.selector}{of_groups}"
         found = await stage.kubectl("get", "nodes", selector, "-o=name")
         names = sorted(name.removeprefix("node/") for name in found.split())
+    if not names:
+        which = f"of the group {some.group}" if some.group else f"with the labels {some.selector}"
+        raise CommandError(f"no node {which} is there; let the step come later, or name others")
     names = names[: some.count]
     for first in range(0, len(names), _MOST_AT_ONCE):
         await stage.kubectl(verb, *names[first : first + _MOST_AT_ONCE])

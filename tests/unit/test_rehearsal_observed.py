@@ -7,17 +7,27 @@
 - heartbeats leave no trace; what has no such field, or odd ones, is an object all the same
 """
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kwok_operator.constants import REHEARSED_LABEL
+from kwok_operator.constants import REHEARSED_LABEL, REQUESTED_AT_ANNOTATION
 from kwok_operator.core.rehearsal import observed
 from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.observed import StampClock
-from kwok_operator.core.rehearsal.recording import NodeState, PodState
+from kwok_operator.core.rehearsal.recording import (
+    GroupLine,
+    NodeLine,
+    NodeState,
+    ObjectLine,
+    PodLine,
+    PodState,
+    RecordedLine,
+)
 from kwok_operator.core.times import format_time
+from tests.fakes.rehearsed import content, reader
 from tests.fakes.rows import each_row
 
 BEGAN = StampClock(1_700_000_000_000)
@@ -231,13 +241,22 @@ _FIELDS = st.sampled_from(
 
 
 @given(st.dictionaries(_FIELDS, st.dictionaries(_FIELDS, _ODD) | _ODD))
-def test_odd_objects_are_objects(body: dict[str, Any]) -> None:
-    seen_node(body, 1.0)
-    seen(body, 1.0)
-    observed.group(body)
-    observed.event(body)
-    observed.budget(body)
-    observed.job(body, before=None, seen=1.0, clock=BEGAN)
+@example({"metadata": {"annotations": {REQUESTED_AT_ANNOTATION: "9999-01-01T00:00:00Z"}}})
+@example({"metadata": {"creationTimestamp": "0001-01-01T00:00:00Z"}})
+@example({"spec": {"containers": [{"resources": {"requests": {"cpu": "9E"}}}] * 200}})
+@example({"status": {"allocatable": {"cpu": "-1"}}, "spec": {"priority": -(2**70)}})
+@example({"status": {"containerStatuses": [{"restartCount": 2**61}] * 9}})
+@example({"spec": {"price": {"hourly": "1e99"}}, "count": 2**70})
+def test_what_is_recorded_of_odd_objects_can_be_read(body: dict[str, Any]) -> None:
+    lines: list[RecordedLine] = [
+        NodeLine(1.0, "n", seen_node(body, -0.001)),
+        PodLine(1.0, "shop/p", seen(body, -0.001)),
+        GroupLine(1.0, "g", observed.group(body)),
+        ObjectLine(1.0, "PodDisruptionBudget/shop/b", observed.budget(body)),
+        ObjectLine(1.0, "Job/shop/j", observed.job(body, before=None, seen=-0.001, clock=BEGAN)),
+        replace(observed.event(body), t=1.0),
+    ]
+    assert len(list(reader(content(lines)).lines())) == len(lines)
 
 
 def test_an_event_has_its_whole_message() -> None:

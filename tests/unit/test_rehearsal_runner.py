@@ -14,12 +14,14 @@
 - a terminal that is closed is an interrupt, unless nohup is before it
 - nobody who reads standard error is no reason to leave work undone
 - processes are ended all at once: none waits until another has done what it does at its end
-- what could not be taken away is told, beside the verdict, and never instead of why a run failed
+- what could not be taken away, or written, is told beside the verdict, and never instead of why a
+  run failed
 - a cluster of others is cleared up also if the interrupt comes while it is claimed or cleared up
 """
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -123,6 +125,7 @@ async def test_one_that_did_not_begin_has_no_verdict_of_a_run_before(tmp_path: P
 @pytest.mark.usefixtures("never_begins")
 async def test_files_of_others_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / outputs.SUMMARY).write_text("of mine")
+    (tmp_path / outputs.VERDICT).write_text("of mine, too")
     with pytest.raises(SettingsError, match=r"summary\.md: is there, .*--output"):
         await play_into(tmp_path)
     assert (tmp_path / outputs.SUMMARY).read_text() == "of mine"
@@ -252,6 +255,24 @@ async def test_what_could_not_be_taken_away_costs_no_verdict(
     assert (tmp_path / outputs.VERDICT).exists()
 
 
+async def test_a_disk_that_is_full_at_the_end_costs_the_files_and_not_the_verdict(
+    stage: tuple[FakeApiServer, Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def there(*_: Any, **__: Any) -> AsyncIterator[Stage]:
+        yield stage[1]
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "stage", there)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(runner.LeftBehindError, match="No space left") as raised:
+        await play_into(tmp_path)
+    assert raised.value.judged.passed
+    assert [name for name in os.listdir(tmp_path) if "verdict" in name] == []
+
+
 async def test_what_is_there_before_the_run_is_there_always(
     stage: tuple[FakeApiServer, Stage],
 ) -> None:
@@ -293,6 +314,13 @@ async def test_a_run_that_is_over_before_anything_began_leaves_nothing_unawaited
         assert (await play(stage[1], until={"atMost": "1ms"})).end.reason == "atMost"
         gc.collect()
     assert [each for each in told if "never awaited" in str(each.message)] == []
+
+
+async def test_a_cordon_of_no_node_fails_as_a_scaling_of_nothing_does(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    found = await play(stage[1], timeline=[{"at": "0s", "cordon": {"group": "a"}}])
+    assert found.broken_off.startswith("the run died: timeline[0], cordon: no node of the group a")
 
 
 NODE_THERE = {"figure": "nodes.total", "atLeast": 1}

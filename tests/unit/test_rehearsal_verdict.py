@@ -240,8 +240,8 @@ def test_the_same_recording_gives_the_same_files() -> None:
     assert first == second
 
 
-def test_junit_has_a_case_for_each_assertion_whatever_their_names() -> None:
-    hostile = 'a"<b>&\x00\x1b\ud800'
+def test_each_assertion_is_a_case_and_a_line_whatever_their_names() -> None:
+    hostile = 'a"<b>&\x00\x1b\ud800\n'
     expect = [
         {"figure": "pods.running", "equals": 2, "name": hostile},
         {"figure": "pods.running", "equals": 1},
@@ -253,6 +253,7 @@ def test_junit_has_a_case_for_each_assertion_whatever_their_names() -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
     failed = [case.find("failure") is not None for case in suite.iter("testcase")]
     assert failed == [False, True, False, True]
+    assert all(line.isprintable() for line in summary(found))
 
 
 def test_a_job_is_summed_up_in_tables_whatever_the_names() -> None:

@@ -22,8 +22,7 @@ from kwok_operator.core.rehearsal.figures import (
     reading,
 )
 from kwok_operator.core.rehearsal.ledger import ClusterLedger
-from kwok_operator.core.rehearsal.reading import MAX_SECONDS
-from kwok_operator.core.rehearsal.recording import EventLine, RecordedLine, WaitLine
+from kwok_operator.core.rehearsal.recording import MAX_SECONDS, EventLine, RecordedLine, WaitLine
 from kwok_operator.core.untyped import as_map
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import RecordingError, one_line

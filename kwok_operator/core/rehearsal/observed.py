@@ -4,10 +4,11 @@
 
 Two objects that say the same here are the same to a recording, so heartbeats and the like leave no
 trace. Amounts are whole numbers: of CPU thousandths, of everything else its unit. What can't be
-read counts as nothing; an object is never refused. When something happened to a pod is the moment
-at which it was seen, which is exact to milliseconds, unless it was seen late: then the stamp in the
-pod, which has whole seconds, is nearer. What the first list shows was before the run, and nothing
-else was, whatever stamps say: those of a cluster's clock are only nearly on ours.
+read, here or later in a recording, counts as nothing; an object is never refused. When something
+happened to a pod is the moment at which it was seen, which is exact to milliseconds, unless it was
+seen late: then the stamp in the pod, which has whole seconds, is nearer. What the first list shows
+was before the run, and nothing else was, whatever stamps say: those of a cluster's clock are only
+nearly on ours.
 """
 
 import hashlib
@@ -27,7 +28,16 @@ from kwok_operator.constants import (
 from kwok_operator.core.cloud.summary import COUNTED
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.rehearsal.clocks import ClockOffset
-from kwok_operator.core.rehearsal.recording import EventLine, GroupState, NodeState, PodState
+from kwok_operator.core.rehearsal.recording import (
+    EARLIEST,
+    MAX_AMOUNT,
+    MAX_COUNT,
+    MAX_SECONDS,
+    EventLine,
+    GroupState,
+    NodeState,
+    PodState,
+)
 from kwok_operator.core.times import parse_time
 from kwok_operator.core.untyped import as_list, as_map
 from kwok_operator.core.usable import is_not_ready_taint, is_unreachable_taint
@@ -60,12 +70,13 @@ class StampClock:
         if seen * 1_000 - told < LATE_MS + self.offset.error * 1_000:
             return seen
         moment = round(told / 1_000 + 0.5, 3)
-        return moment if seen < 0 else max(moment, 0.0)
+        return max(moment, EARLIEST if seen < 0 else 0.0)
 
     def told(self, stamp: object) -> float | None:
         """What a stamp says that was written on this machine; None for what is none."""
         told = self._milliseconds(stamp)
-        return None if told is None else told / 1_000
+        seconds = None if told is None else told / 1_000
+        return seconds if seconds is None or EARLIEST <= seconds <= MAX_SECONDS else None
 
     def _milliseconds(self, stamp: object) -> int | None:
         try:
@@ -154,7 +165,9 @@ def pod(
         running=running,
         ready=_holds(status, "Ready"),
         deleting=bool(metadata.get("deletionTimestamp")),
-        restarts=sum(_whole(each.get("restartCount")) for each in _kept_running(spec, status)),
+        restarts=_whole(
+            sum(_whole(each.get("restartCount")) for each in _kept_running(spec, status))
+        ),
         why="" if node_name else _text(scheduled.get("message")),
         reason=_text(status.get("reason")) or _waits_for(status),
         disrupted=why,
@@ -294,9 +307,10 @@ def amounts(quantities: object) -> dict[str, int]:
 def _amount(value: str | float, parts: int) -> int | None:
     # Thousands of nodes say the same few.
     try:
-        return round(parse_quantity(value) * parts)
+        amount = round(parse_quantity(value) * parts)
     except ValueError:
         return None
+    return amount if 0 <= amount <= MAX_AMOUNT else None
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -319,7 +333,8 @@ def requests(spec: Mapping[str, Any]) -> dict[str, int]:
         running = _sum(running, _asked(container))
     total = _most(_sum(running, sidecars), peak)
     total |= _asked(spec)
-    return {name: n for name, n in _sum(total, amounts(spec.get("overhead"))).items() if n}
+    total = _sum(total, amounts(spec.get("overhead")))
+    return {name: min(n, int(MAX_AMOUNT)) for name, n in total.items() if n}
 
 
 def _asked(holder: Mapping[str, Any]) -> dict[str, int]:
@@ -404,10 +419,13 @@ def _text(value: object, *, limit: int | None = _MAX_TEXT) -> str:
 
 def _number(value: object) -> float | None:
     try:
-        return float(parse_quantity(value))
+        number = float(parse_quantity(value))
     except ValueError:
         return None
+    return number if 0 <= number <= MAX_AMOUNT else None
 
 
-def _whole(value: object, *, otherwise: int = 0) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+def _whole(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNT:
+        return value
+    return 0

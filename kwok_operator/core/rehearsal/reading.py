@@ -12,7 +12,11 @@ from kwok_operator.core.cloud.summary import COUNTED
 from kwok_operator.core.jsonlines import numbered_lines, unzipped
 from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.recording import (
+    EARLIEST,
     FORMAT,
+    MAX_AMOUNT,
+    MAX_COUNT,
+    MAX_SECONDS,
     CallLine,
     EndLine,
     EventLine,
@@ -31,8 +35,6 @@ from kwok_operator.core.rehearsal.recording import (
 )
 from kwok_operator.errors import RecordingError
 
-MAX_SECONDS: Final = 366 * 86_400.0
-_MAX_AMOUNT: Final = 2.0**80
 _MAX_STEP_BACK: Final = 5.0
 """Lines of one moment are written one after the other; what goes further back is no recording."""
 
@@ -134,7 +136,7 @@ class _Fields:
             self.refuse(key, "is neither true nor false", "write one of them")
         return value
 
-    def number(self, key: str, *, least: float = 0.0, most: float = _MAX_AMOUNT) -> float | None:
+    def number(self, key: str, *, least: float = 0.0, most: float = MAX_AMOUNT) -> float | None:
         value = self.told.get(key)
         if value is None:
             return None
@@ -152,13 +154,13 @@ class _Fields:
 
     def moment(self, key: str) -> float | None:
         """Seconds, or nothing; before the run it is negative."""
-        return self.number(key, least=-100 * MAX_SECONDS, most=MAX_SECONDS)
+        return self.number(key, least=EARLIEST, most=MAX_SECONDS)
 
     def count(self, key: str, *, otherwise: int = 0) -> int:
         value = self.told.get(key)
         if value is None:
             return otherwise
-        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > 2**62:
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_COUNT:
             self.refuse(key, "is no whole number", "write a whole number")
         return value
 

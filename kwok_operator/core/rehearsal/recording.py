@@ -23,6 +23,11 @@ FORMAT: Final = 1
 OPERATOR: Final = "operator"
 SHIM: Final = "shim"
 """Programs of a rehearsal's own; a process has the name that the scenario gives it."""
+MAX_SECONDS: Final = 366 * 86_400.0
+EARLIEST: Final = -100 * MAX_SECONDS
+MAX_AMOUNT: Final = 2.0**80
+MAX_COUNT: Final = 2**62
+"""Beyond these bounds nothing is read, and so nothing is to be recorded."""
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 Amounts = Mapping[str, float]
