@@ -21,6 +21,7 @@ from kwok_operator.core.rehearsal.recording import (
     PodState,
     RecordedLine,
     WarningLine,
+    WatchLine,
 )
 
 Figures = tuple[dict[str, float | None], set[str]]
@@ -162,10 +163,35 @@ def naive(all_: History, scope: FigureScope) -> Figures:
     _node_sums(all_, scope, values, incomplete)
     _uses(all_, scope, values)
     _counts(all_, scope, values)
+    incomplete |= {name for name in values if _lacks(all_, name)}
     return (
         {name: value for name, value in values.items() if narrows(name, scope)},
         {name for name in incomplete if narrows(name, scope)},
     )
+
+
+def _lacks(all_: History, name: str) -> bool:
+    made_of = {
+        "gangs": {"jobs"},
+        "instances": {"groups"},
+        "events": {"events"},
+        "disruptions": {"pods", "budgets"},
+        "warnings": set[str](),
+    }.get(name.split(".")[0], {"nodes", "pods"})
+    of_now = name.split(".")[0] in ("pods", "nodes", "instances") and name not in (
+        *("pods.gone", "pods.gone.final", "pods.unserved", "nodes.max"),
+    )
+    of_now = (of_now and not name.endswith(".max")) or (
+        name.startswith("utilisation") and name.endswith(".final")
+    )
+    broken = dict[str, bool]()
+    listed = set[str]()
+    for line in all_.lines:
+        if isinstance(line, WatchLine) and line.state == "listed":
+            listed.add(line.of)
+        elif isinstance(line, WatchLine):
+            broken[line.of] = line.state == "broken"
+    return any(broken.get(kind) or (kind in listed and not of_now) for kind in made_of)
 
 
 def _of_workload(scope: FigureScope, full: str, rehearsed: str) -> bool:

@@ -22,6 +22,7 @@ from kwok_operator.core.rehearsal.recording import (
     PodState,
     RecordedLine,
     WarningLine,
+    WatchLine,
 )
 
 GROUPS: Final = ("a", "b")
@@ -44,6 +45,7 @@ class _World:
         self.pods: dict[str, PodState] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
         self.priced = self.draw.random()
+        self.gaps = 0.1 if self.draw.random() < 0.2 else 0.0
 
     def chance(self, share: float) -> bool:
         return self.draw.random() < share
@@ -207,6 +209,10 @@ class _World:
             )
         )
 
+    def watch(self) -> RecordedLine:
+        kind = self.draw.choice(("nodes", "pods", "groups", "events", "budgets", "jobs"))
+        return WatchLine(self.t, kind, self.draw.choice(("broken", "back", "back", "listed")))
+
     def actions(self) -> list[Callable[[], RecordedLine | None]]:
         nodes = [self.node_came] * 4 + [self.node_changed] * 4 + [self.node_went] * 2
         pods = [self.pod_came] * 5 + [self.pod_changed] * 9 + [self.pod_went] * 2
@@ -220,7 +226,7 @@ class _World:
                 steps = (0, 0, 0, 0.001, round(self.draw.uniform(0, 9), 3), 60, 300, 600, 601)
                 weights = (8, 8, 8, 2, 30, 2, 1, 0.5, 0.5)
                 self.t = round(self.t + self.draw.choices(steps, weights)[0], 3)
-            line = self.draw.choice(actions)()
+            line = self.watch() if self.chance(self.gaps) else self.draw.choice(actions)()
             if line is not None:
                 yield line
         yield EndLine(round(self.t + self.draw.choice((0, 5)), 3), "settled")

@@ -10,6 +10,7 @@ happened while a watch was broken is in the list that follows, at the time of th
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
@@ -19,15 +20,18 @@ from kwok_operator.core.rehearsal import observed
 from kwok_operator.core.rehearsal.borrowing import is_marked
 from kwok_operator.core.rehearsal.observed import StampClock
 from kwok_operator.core.rehearsal.recording import (
+    BACK,
+    BROKEN,
+    LISTED,
     GroupLine,
     GroupState,
-    MarkLine,
     NodeLine,
     NodeState,
     ObjectLine,
     PodLine,
     PodState,
     RecordedLine,
+    WatchLine,
 )
 from kwok_operator.core.untyped import as_map
 from kwok_operator.kube.client import KubeClient
@@ -39,6 +43,15 @@ PODS_PATH: Final = "/api/v1/pods"
 EVENTS_PATH: Final = "/api/v1/events"
 BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 JOBS_PATH: Final = "/apis/batch/v1/jobs"
+_KINDS: Final = {
+    GROUPS_PATH: "groups",
+    NODES_PATH: "nodes",
+    PODS_PATH: "pods",
+    EVENTS_PATH: "events",
+    BUDGETS_PATH: "budgets",
+    JOBS_PATH: "jobs",
+}
+"""What lines about watches call them."""
 _SYNCED_WITHIN: Final = 60.0
 _AFTER_PODS: Final = 0.01
 """Seconds. What budgets allow follows the evictions of pods, and is to be written after them."""
@@ -94,6 +107,7 @@ class _Kind(Generic[S]):
         counts: Callable[[Body], bool] = lambda body: True,
     ) -> None:
         self._counts = counts
+        self.listed_anew: Callable[[], None] = _nothing
         self.states: dict[str, S] = {}
         self._uids: dict[str, str] = {}
         self._begun = False
@@ -106,6 +120,8 @@ class _Kind(Generic[S]):
         for name in [name for name in self.states if name not in there]:
             self._gone(name)
         seen = self._now() if self._begun else _BEFORE
+        if self._begun:
+            self.listed_anew()
         self._begun = True
         for item in items:
             self._see(item, seen)
@@ -260,12 +276,18 @@ class RunRecorder:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _reflector(self, client: KubeClient, path: str, sink: Any) -> Reflector[Body]:
+        def look(state: str, detail: str = "") -> None:
+            self._write(WatchLine(self._now(), _KINDS[path], state, detail))
+
         def in_trouble(told: str | None) -> None:
             if told is None:
                 self.trouble.pop(path, None)
             else:
                 self.trouble.setdefault(path, (self._now(), told))
-            self._write(MarkLine(self._now(), f"watch {path}", told or "watched again"))
+            look(BROKEN if told else BACK, told or "")
+
+        if path != EVENTS_PATH:  # they stay for an hour: no list lacks one
+            sink.listed_anew = partial(look, LISTED)
 
         return Reflector(
             client=client,
@@ -298,6 +320,10 @@ class RunRecorder:
         for node, there in list(self._nodes.states.items()):
             if there.group == name and state.price is not None:
                 self._nodes.set(node, replace(there, price=state.price))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -396,6 +396,16 @@ async def test_a_server_that_stands_still_is_no_quiet_cluster(
     assert await end_of(place) == "died"
 
 
+async def test_what_is_listed_anew_in_the_run_may_have_missed_an_eviction(
+    stage: tuple[FakeApiServer, Stage],
+) -> None:
+    asyncio.get_running_loop().call_later(1, stage[0].send_error, 410, "Expired")
+    expect = [{"figure": name, "equals": 0} for name in ("evictions", "pods.running")]
+    found = await play(stage[1], expect=expect, until={"settledFor": "3s", "atMost": "20s"})
+    assert [outcome.held for outcome in found.outcomes] == [False, True]
+    assert "were listed anew" in found.outcomes[0].reason
+
+
 @pytest.mark.parametrize(("step", "reason"), [(0.0, "settled"), (5.0, "died"), (-5.0, "died")])
 async def test_a_clock_that_is_set_during_the_run_ends_it(
     stage: tuple[FakeApiServer, Stage], monkeypatch: pytest.MonkeyPatch, step: float, reason: str

@@ -24,6 +24,7 @@ from kwok_operator.core.rehearsal.recording import (
     RecordedLine,
     WaitLine,
     WarningLine,
+    WatchLine,
 )
 from kwok_operator.core.rehearsal.verdict import Judged, judged, junit_xml, summary, verdict_json
 from kwok_operator.errors import RecordingError
@@ -221,6 +222,30 @@ def test_a_run_that_did_not_come_to_its_end_has_failed(reason: str, passed: bool
     assert ("why" in found.broken_off) != passed
     case = ElementTree.fromstring(junit_xml(found)).find("testsuite/testcase")
     assert case is not None and (case.find("failure") is None) == passed
+
+
+def test_nothing_holds_on_what_a_gap_of_a_watch_may_hide() -> None:
+    now = {"figure": "pods.pending", "atMost": 3}
+    expect = [
+        now,
+        {"figure": "gangs.unfinished", "equals": 0},
+        {"event": {"reason": "Evicted"}, "atMost": 0},
+        {**now, "when": "always"},
+        {**now, "when": {"at": 40}},
+        {"figure": "pods.gone", "equals": 0},
+        {"figure": "evictions", "equals": 0},
+    ]
+    gap = [WatchLine(30, "pods", "broken"), WatchLine(50, "pods", "listed")]
+    back, broken = WatchLine(50, "pods", "back"), WatchLine(90, "events", "broken")
+
+    def held(*more: RecordedLine) -> str:
+        outcomes = judge(lines(*more), expect=expect).outcomes
+        return "".join("+" if outcome.held else "-" for outcome in outcomes)
+
+    assert held() == "+++++++"
+    assert held(*gap, back) == "+++----"
+    assert held(*gap, back, broken) == "++-----"
+    assert held(*gap) == "-++----"
 
 
 def test_one_failed_assertion_fails_the_run() -> None:

@@ -337,8 +337,9 @@ class Judge:
     def _read(self, case: _Case, t: float) -> FigureReading:
         told = case.assertion
         if told.kind == "event":
-            return FigureReading(float(case.events))
-        return reading(self._ledger.tally(told.of), told.figure, t)
+            gap = self._ledger.gaps.missing(("events",), momentary=False)
+            return FigureReading(float(case.events), gap)
+        return reading(self._ledger.tally(told.of), told.figure, t, always=told.always)
 
     def _unknown(self, told: Assertion) -> str:
         """Where something is named that the recording has never seen."""

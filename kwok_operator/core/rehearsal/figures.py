@@ -8,7 +8,7 @@ part: its FigureReading says what is missing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ from kwok_operator.core.rehearsal.measures import (
     Ratio,
     Waits,
 )
+from kwok_operator.core.rehearsal.recording import BACK, BROKEN, WatchLine
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "orphaned", "gone")
 NODE_LEVELS: Final = ("total", "ready", "notReady", "cordoned", "deleting")
@@ -88,11 +89,38 @@ def is_workload(wanted: str, told: str, rehearsed: str = "") -> bool:
     return len(parts) < 3 or parts[1] == rest.partition("/")[0]
 
 
+class WatchGaps:
+    """What the recording lacks by now: kinds whose watch is broken, or that were listed anew."""
+
+    def __init__(self) -> None:
+        self._broken: dict[str, float] = {}
+        self._listed: dict[str, float] = {}
+
+    def apply(self, line: WatchLine) -> None:
+        if line.state == BROKEN:
+            self._broken.setdefault(line.of, line.t)
+        elif line.state == BACK:
+            self._broken.pop(line.of, None)
+        else:
+            self._listed.setdefault(line.of, line.t)
+
+    def missing(self, kinds: Iterable[str], *, momentary: bool) -> str:
+        """What makes a figure of these kinds incomplete; nothing where it is complete."""
+        for kind in kinds:
+            if kind in self._broken:
+                return f"the watch of {kind} is broken since {self._broken[kind]:g} s"
+            if kind in self._listed and not momentary:
+                at = f"{self._listed[kind]:g} s"
+                return f"{kind} were listed anew at {at}: what came and went before may be missing"
+        return ""
+
+
 class Tally:
     """The sums of one scope. The ledger moves them; `t` never goes back."""
 
-    def __init__(self, scope: FigureScope, wide: "Tally | None" = None) -> None:
+    def __init__(self, scope: FigureScope, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
         self.scope = scope
+        self.gaps = gaps
         self.wide = wide
         """That of the same without group and zone, where it has one of them: a pod without a node
         may have belonged here."""
@@ -125,6 +153,8 @@ class Figure:
     """Whether it is always a whole number."""
     grows: bool = False
     """Whether it is 0 when the run begins, and only grows."""
+    momentary: bool = False
+    """Whether it is what there is now, whatever was before."""
     missing: Callable[[Tally, float, float | None], str] | None = None
     """What makes such a value incomplete; nothing where it is complete."""
 
@@ -161,7 +191,8 @@ _COUNTS: Final = {
 
 
 def _level(name: str, of: frozenset[str], level: Callable[[Tally], Level]) -> dict[str, Figure]:
-    now = Figure("", of, lambda tally, _: level(tally).value, whole=True)
+    momentary = name != "pods.gone"
+    now = Figure("", of, lambda tally, _: level(tally).value, whole=True, momentary=momentary)
     most = Figure("", of, lambda tally, _: level(tally).most, whole=True)
     return {name: now, f"{name}.max": most, f"{name}.final": now}
 
@@ -192,7 +223,7 @@ def _ratio(name: str, of: frozenset[str], ratio: Callable[[Tally], Ratio]) -> di
     return {
         name: Figure("share", of, lambda tally, t: ratio(tally).overall(t), drifts=True),
         f"{name}.max": Figure("share", of, lambda tally, t: ratio(tally).peak(t), drifts=True),
-        f"{name}.final": Figure("share", of, lambda tally, _: ratio(tally).value),
+        f"{name}.final": Figure("share", of, lambda tally, _: ratio(tally).value, momentary=True),
     }
 
 
@@ -262,12 +293,29 @@ EVENT_COUNT: Final = _count("events", frozenset())
 """What an expectation of Events counts, by its unit and range."""
 
 
-def reading(tally: Tally, name: str, t: float) -> FigureReading:
-    """A figure at `t`, rounded to what can be meant: the one number that everybody shows."""
+_WATCHED: Final[Mapping[str, Sequence[str]]] = {
+    "instances": ("groups",),
+    "gangs": ("jobs",),
+    "disruptions": ("pods", "budgets"),
+    "events": ("events",),
+    "warnings": (),
+}
+"""The kinds that figures are made of, by the beginning of their names; others of nodes and pods."""
+
+
+def reading(tally: Tally, name: str, t: float, *, always: bool = False) -> FigureReading:
+    """A figure at `t`, rounded to what can be meant: the one number that everybody shows.
+
+    `always`: as it was until now, too.
+    """
     figure = FIGURES[name]
     value = figure.read(tally, t)
     missing = figure.missing(tally, t, value) if figure.missing else ""
-    return FigureReading(None if value is None else rounded(value), missing)
+    kinds = _WATCHED.get(name.partition(".")[0], ("nodes", "pods"))
+    gap = tally.gaps.missing(kinds, momentary=figure.momentary and not always)
+    return FigureReading(
+        None if value is None else rounded(value), "; ".join(filter(None, (gap, missing)))
+    )
 
 
 def rounded(number: float) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kwok_operator.core.rehearsal.figures import FigureScope, Place, Tally
+from kwok_operator.core.rehearsal.figures import FigureScope, Place, Tally, WatchGaps
 from kwok_operator.core.rehearsal.podledger import PodLedger
 from kwok_operator.core.rehearsal.recording import (
     EventLine,
@@ -25,6 +25,7 @@ from kwok_operator.core.rehearsal.recording import (
     PodState,
     RecordedLine,
     WarningLine,
+    WatchLine,
 )
 
 REPLACED_WITHIN: Final = 600.0
@@ -81,7 +82,8 @@ class ClusterLedger:
 
     def __init__(self, scopes: Iterable[FigureScope] = ()) -> None:
         self.now = 0.0
-        self.all = Tally(FigureScope())
+        self.gaps = WatchGaps()
+        self.all = Tally(FigureScope(), self.gaps)
         self.groups: dict[str, Tally] = {}
         self.workloads: dict[str, Tally] = {}
         self._asked: dict[FigureScope, Tally] = {}
@@ -89,7 +91,7 @@ class ClusterLedger:
             for each in (scope.wide, scope):
                 if each != FigureScope() and each not in self._asked:
                     wide = None if each == each.wide else self.tally(each.wide)
-                    self._asked[each] = Tally(each, wide)
+                    self._asked[each] = Tally(each, self.gaps, wide)
         self._found: dict[Place, tuple[Tally, ...]] = {}
         self.nodes: dict[str, NodeState] = {}
         self.pods = PodLedger(self.tallies)
@@ -120,6 +122,8 @@ class ClusterLedger:
                     tally.counts["warnings"] += line.count
             case GroupLine():
                 self._group(line)
+            case WatchLine():
+                self.gaps.apply(line)
             case ObjectLine() if line.name.startswith(f"{_BUDGET}/"):
                 self._allowed[line.name] = (line.state or {}).get("allowed", 0)
                 if line.state is None:
@@ -139,8 +143,9 @@ class ClusterLedger:
     def _look_up(self, place: Place) -> tuple[Tally, ...]:
         found = [self.all]
         group, workload = FigureScope(group=place.group), FigureScope(workload=place.workload)
-        found += _own(self.groups, place.group, group, MOST_GROUPS, wide=self.all)
-        found += _own(self.workloads, place.workload, workload, MOST_WORKLOADS)
+        found += _own(self.groups, place.group, Tally(group, self.gaps, self.all), MOST_GROUPS)
+        own = Tally(workload, self.gaps)
+        found += _own(self.workloads, place.workload, own, MOST_WORKLOADS)
         found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
         for tally in found:
             tally.known = True
@@ -297,18 +302,11 @@ def _place(node: NodeState) -> Place:
     return Place(group=node.group, zone=node.zone)
 
 
-def _own(
-    tallies: dict[str, Tally],
-    name: str,
-    scope: FigureScope,
-    most: int,
-    *,
-    wide: Tally | None = None,
-) -> list[Tally]:
+def _own(tallies: dict[str, Tally], name: str, new: Tally, most: int) -> list[Tally]:
     if not name:
         return []
     if name not in tallies and len(tallies) < most:
-        tallies[name] = Tally(scope, wide)
+        tallies[name] = new
     return [tallies[name]] if name in tallies else []
 
 

@@ -32,6 +32,7 @@ from kwok_operator.core.rehearsal.recording import (
     RecordingHeader,
     WaitLine,
     WarningLine,
+    WatchLine,
 )
 from kwok_operator.errors import RecordingError
 
@@ -348,6 +349,11 @@ def _mark(fields: _Fields, t: float) -> MarkLine:
     return MarkLine(t, part.text("what"), part.text("detail"))
 
 
+def _watch(fields: _Fields, t: float) -> WatchLine:
+    part = fields.part("watch")
+    return WatchLine(t, part.text("of"), part.text("state"), part.text("detail"))
+
+
 def _warning(fields: _Fields, t: float) -> WarningLine:
     part = fields.part("warning")
     count = part.count("count", otherwise=1)
@@ -377,6 +383,7 @@ _LINES: Final[Mapping[str, Callable[[_Fields, float], RecordedLine]]] = {
     "call": _call,
     "object": _object_line,
     "mark": _mark,
+    "watch": _watch,
     "warning": _warning,
     "wait": _wait,
     "end": _end,

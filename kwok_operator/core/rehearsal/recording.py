@@ -3,6 +3,7 @@
     {"t": 0, "header": {"format": 1, "scenario": ..., "seed": ..., "expect": [...]}}
     {"t": 1.204, "node": "a-x7k2-000001", "is": {"group": "a", "ready": false, ...}}
     {"t": 9.871, "pod": "default/web-1", "is": null}
+    {"t": 12.0, "watch": {"of": "pods", "state": "broken", "detail": "connection refused"}}
     {"t": 60.0, "end": {"reason": "settled", "detail": ""}}
 
 `t` is in seconds from the beginning of the run. `is` is the whole state of an object, written when
@@ -162,6 +163,23 @@ class MarkLine:
     detail: str = ""
 
 
+BROKEN: Final = "broken"
+BACK: Final = "back"
+LISTED: Final = "listed"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLine:
+    """What a recording lacks: see docs/figures.md."""
+
+    t: float
+    of: str
+    """nodes, pods, groups, events, budgets or jobs."""
+    state: str
+    """BROKEN, BACK, or LISTED anew, without what happened in between."""
+    detail: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class WarningLine:
     """What a program logged as a warning or an error."""
@@ -195,7 +213,7 @@ class EndLine:
 
 RecordedLine = (
     NodeLine | PodLine | GroupLine | ObjectLine | EventLine | CallLine | MarkLine | WarningLine
-) | (WaitLine | EndLine)
+) | (WatchLine | WaitLine | EndLine)
 
 
 def encode(line: RecordedLine | RecordingHeader) -> str:
@@ -231,6 +249,8 @@ def _told(line: RecordedLine | RecordingHeader) -> dict[str, Any]:
             told = {"program": line.program, "message": line.message, "count": line.count}
             told |= {"before": True} if line.before else {}
             return {"t": round(line.t, 3), "warning": told}
+        case WatchLine():
+            return _part_told(line, "watch", {})
         case WaitLine():
             return _part_told(line, "wait", {})
         case EndLine():

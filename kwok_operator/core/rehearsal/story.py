@@ -15,6 +15,7 @@ from kwok_operator.core.rehearsal.recording import (
     MarkLine,
     RecordedLine,
     WarningLine,
+    WatchLine,
 )
 
 MOST_SAMPLES: Final = 480
@@ -135,6 +136,9 @@ class Story:
 
     def look(self, line: RecordedLine) -> None:
         match line:
+            case WatchLine():
+                detail = f"{line.state} {line.detail}".rstrip()
+                self.look(MarkLine(line.t, f"watch of {line.of}", detail))
             case MarkLine():
                 if len(self.marks) < MOST_MARKS:
                     self.marks.append(line)
