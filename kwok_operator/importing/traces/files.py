@@ -222,7 +222,7 @@ def _unpacked(content: bytes, path: Path) -> Any:
     except ImportError as error:
         raise SettingsError(
             f"{path} is a trace of SimKube, and the package msgpack, which reads it, isn't here:"
-            " pip install 'kwok-operator[traces]'"
+            " pip install msgpack"
         ) from error
     try:
         return msgpack.unpackb(content, strict_map_key=False, object_pairs_hook=_mapping)
