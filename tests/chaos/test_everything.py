@@ -128,6 +128,7 @@ class Everything:
         """Everybody is well again, and the good groups are exact, whatever is beside them."""
         world = self.world
         self._scale_to(self.name_of(GREEDY), FEW)
+        self.replicas.leader()  # those that have ended are started anew by whoever asks for it
         world.groups_converge()
         world.take(self.replicas.leader())
         world.converges()
