@@ -38,5 +38,6 @@ def configure(*, log_format: str, level: str) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # kopf tells each attempt of each request while the API server is away; our own watch tells it
     # once, and once more when it is back. Whoever runs kopf tells why it ended.
-    for told in ("_cogs.clients", "_core.reactor.orchestration", "_core.reactor.running"):
+    reactor = [f"_core.reactor.{part}" for part in ("orchestration", "queueing", "running")]
+    for told in ("_cogs.clients", *reactor):
         logging.getLogger(f"kopf.{told}").setLevel(logging.CRITICAL)

@@ -102,6 +102,11 @@ class TestBothLogs:
             (line,) = said()
             assert "a problem" in line, library
 
+    def test_kopf_leaves_its_end_to_whoever_runs_it(self, said: Said, log_format: str) -> None:
+        logs.configure(log_format=log_format, level="debug")
+        logging.getLogger("kopf._core.reactor.queueing").error("an end, with a traceback")
+        assert said() == []
+
     def test_configured_twice_a_line_is_still_said_once(self, said: Said, log_format: str) -> None:
         logs.configure(log_format=log_format, level="info")
         logs.configure(log_format=log_format, level="info")

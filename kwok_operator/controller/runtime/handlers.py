@@ -78,7 +78,11 @@ async def watch_groups(
         await _end({silence, *tasks})
     if silence in done:
         raise KwokOperatorError("groups are served, and not watched any more")
-    errors = [error for task in done if not task.cancelled() and (error := task.exception())]
+    errors = [
+        error.__cause__ or error
+        for task in done
+        if not task.cancelled() and (error := task.exception())
+    ]
     raise KwokOperatorError(f"kopf has ended: {one_line(repr(errors), limit=300)}")
 
 
