@@ -102,6 +102,15 @@ class Everything:
         for kind in self.hostile:
             self.world.api.delete(f"{GROUPS}/{self.name_of(kind)}")
 
+    def left(self, names: set[str]) -> list[str]:
+        """Those that Kubernetes or the operator should have deleted with their groups: not those
+        that a webhook took from their owner just before the operator died.
+        """
+        disowned = tuple(
+            self.name_of(k) for k, m in MODES.items() if m in ("strip-owner", "strip-all")
+        )
+        return [name for name in names if not name.startswith(disowned)]
+
     def storm(self, draw: random.Random, *, gentle: bool) -> tuple[Fault, ...]:
         """Some of all faults, and much of one; a gentle one costs nobody the Lease."""
         shares = [draw.choice(SHARES) for _ in STORM]
@@ -329,7 +338,7 @@ def _go_on(world: World, everything: Everything, census: Census) -> None:
     everything.end()
     good = {name for group in everything.good for name in world.ledger.names_of(group)}
     eventually(
-        lambda: census.names - good,
+        lambda: everything.left(census.names - good),
         lambda names: not names,
         describe="no node is left of groups that are gone",
         timeout=world.scope.patience,

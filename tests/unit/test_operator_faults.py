@@ -399,6 +399,7 @@ async def test_a_node_without_its_marks_does_not_stay_where_the_answer_was_lost(
     await settled_at(world, 0)
     world.server.admit = admit
     world.server.cut(times=3, verb="create", resource="nodes", carried_out=True)
+    world.server.fail(404, times=2, verb="get", resource="nodes")
     world.scale(3)
     await until(lambda: world.server.calls["create", "nodes"] > 6)
     world.server.admit = lambda body, dry_run: None

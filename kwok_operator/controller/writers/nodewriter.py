@@ -118,7 +118,11 @@ class NodeWriter:
             )
         except ConflictError:
             self._spend()
-            stored = await self._read(name)
+            try:
+                stored = await self._get(name)
+            except NotFoundError as error:
+                await self._confirm_absence(name, error)
+                stored = None
             if stored is None or stored.node.deleting or not _is_made_by_us(stored.body):
                 logger.info("name is taken: group=%s node=%s", group, name)
                 return None
@@ -369,12 +373,13 @@ class NodeWriter:
         return True
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
-        """The node is gone, if a list says so as well: a proxy answers 404, too.
+        """The node is gone, if a list says so as well; raises ServerError where it is there."""
+        if name in self._cache:
+            await self._confirm_absence(name, error)
+            self._cache.deleted(name, gone=True)
 
-        Raises ServerError where the node is there.
-        """
-        if name not in self._cache:
-            return
+    async def _confirm_absence(self, name: str, error: NotFoundError) -> None:
+        """A proxy answers 404, too. Raises ServerError where a list has the node."""
         self._spend()
         answer = await self._client.request(
             "GET",
@@ -391,7 +396,6 @@ class NodeWriter:
                 method=error.method,
                 path=error.path,
             ) from error
-        self._cache.deleted(name, gone=True)
 
     async def exists(self, name: str) -> bool:
         return await self._read(name, retries=_RETRIES) is not None
