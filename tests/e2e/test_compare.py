@@ -23,7 +23,7 @@ COMMAND = [
     *("--no-repeat", "--no-warm-up", "--runs=8", "--order-seed=10"),  # a comes first
     *(f"--figures={FIGURE}", f"--fail-if={FIGURE} worse than 10%"),
 ]
-PATIENCE = 900.0
+PATIENCE = 1440.0
 
 
 def group(name: str, size: int, **spec: Any) -> dict[str, Any]:
