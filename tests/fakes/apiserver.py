@@ -359,9 +359,9 @@ class FakeApiServer:
             items, version = self._pages.pop(token)
         else:
             selector = query.get("labelSelector", "")
-            name = query.get("fieldSelector", "").removeprefix("metadata.name=")
+            field, _, name = query.get("fieldSelector", "").partition("=")
             items = [o for _, o in sorted(collection.objects.items()) if selects(selector, o)]
-            if name:
+            if field == "metadata.name":
                 items = [o for o in items if o["metadata"]["name"] == name]
             version = self.store.version
         limit = int(query.get("limit") or 0) or len(items)
