@@ -189,13 +189,13 @@ class InvalidError(ApiError):
 
 
 class AlteredNodeError(InvalidError):
-    """A node that was posted came back without what makes it its group's."""
+    """A node that was written came back without what makes it its group's, or its template's."""
 
     def __init__(self, lost: str, *, method: str, path: str) -> None:
         super().__init__(
-            f"something alters new nodes on their way and takes away {lost}, so that nobody could"
-            " tell whose they are; exempt nodes with the label kwok-operator.io/node-group from the"
-            " mutating webhook or policy that does it (kubectl get"
+            f"something alters nodes on their way and takes away or rewrites {lost}, by which the"
+            " operator recognises them; exempt nodes with the label kwok-operator.io/node-group"
+            " from the mutating webhook or policy that does it (kubectl get"
             " mutatingwebhookconfigurations,mutatingadmissionpolicies)",
             status=422,
             reason="Altered",

@@ -17,7 +17,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.constants import KIND, POOL_KIND, PROFILE_KIND, PROFILES_PATH
+from kwok_operator.constants import (
+    KIND,
+    POOL_KIND,
+    PROFILE_KIND,
+    PROFILES_PATH,
+    TEMPLATE_HASH_ANNOTATION,
+)
 from kwok_operator.controller.observed.nodecache import NodeCache
 from kwok_operator.controller.writers.nodewriter import NodeWriter
 from kwok_operator.core import template
@@ -122,7 +128,10 @@ class Api:
         self._writer = NodeWriter(client=self._client, cache=cache)
 
     def check(self, body: bytes) -> None:
-        self._loop.run_until_complete(self._writer.check(body, group="g", uid="u"))
+        template_hash = json.loads(body)["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
+        self._loop.run_until_complete(
+            self._writer.check(body, group="g", uid="u", template_hash=template_hash)
+        )
 
     def close(self) -> None:
         self._loop.run_until_complete(self._client.close())

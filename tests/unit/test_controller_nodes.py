@@ -81,7 +81,12 @@ class World:
             interruption_taint=None,
             now=NOW,
         )
-        stored = await self.writer.create(NAME, made, group=GROUP, uid=UID)
+        template_hash = json.loads(made)["metadata"]["annotations"][
+            constants.TEMPLATE_HASH_ANNOTATION
+        ]
+        stored = await self.writer.create(
+            NAME, made, group=GROUP, uid=UID, template_hash=template_hash
+        )
         assert await self.writer.let_pods_on(NAME, uid=UID, stored=stored) is None
         return self.record
 

@@ -21,7 +21,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
+from kwok_operator.constants import (
+    NODE_GROUP_LABEL,
+    NODE_GROUP_UID_ANNOTATION,
+    TEMPLATE_HASH_ANNOTATION,
+)
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until
@@ -305,6 +309,54 @@ async def test_nodes_that_lose_their_marks_are_not_made_without_end(
     world.server.admit = lambda body, dry_run: None
     world.scale(7)
     await world.settled(7)
+
+
+def drop_hash(body: Json) -> None:
+    body["metadata"]["annotations"].pop(TEMPLATE_HASH_ANNOTATION, None)
+
+
+def rewrite_hash(body: Json) -> None:
+    body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION] = "rewritten"
+
+
+def altered_on_the_way(world: World) -> bool:
+    conditions = {c["type"]: c for c in world.status.get("conditions", [])}
+    return TEMPLATE_HASH_ANNOTATION in conditions.get("Stalled", {}).get("message", "")
+
+
+async def updated(world: World) -> None:
+    """Until all nodes have the present template."""
+    await until(
+        lambda: (
+            {world.status["templateHash"]}
+            == {
+                node["metadata"]["annotations"].get(TEMPLATE_HASH_ANNOTATION)
+                for node in world.server.objects(NODES).values()
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize("lose", [drop_hash, rewrite_hash])
+@pytest.mark.parametrize("dry_runs", [True, False])
+async def test_nodes_that_lose_their_template_hash_are_not_replaced_without_end(
+    world: World, lose: Callable[[Json], None], dry_runs: bool
+) -> None:
+    def admit(body: Json, dry_run: bool) -> None:
+        if body["kind"] == "Node" and (dry_runs or not dry_run):
+            lose(body)
+
+    await settled_at(world, 6)
+    first = set(world.server.objects(NODES))
+    world.server.patch(GROUPS, NAME, {"spec": {"updateStrategy": {"type": "RollingUpdate"}}})
+    world.server.admit = admit
+    world.server.patch(GROUPS, NAME, {"spec": {"template": {"shape": {"cpu": 3}}}})
+    await until(lambda: altered_on_the_way(world))
+    assert len(first & set(world.server.objects(NODES))) >= 5, "at most one is unavailable"
+    world.server.admit = lambda body, dry_run: None
+    world.scale(7)
+    await world.settled(7)
+    await updated(world)
 
 
 TAKEN_OFF: dict[str, Json] = {

@@ -178,7 +178,9 @@ class Actions:
             if birth is not None:
                 body = birth.body(body, hold=found.hold, now=now)
             try:
-                stored = await self._writer.create(name, body, group=group.name, uid=group.uid)
+                stored = await self._writer.create(
+                    name, body, group=group.name, uid=group.uid, template_hash=rendered.hash
+                )
             except KwokOperatorError as error:
                 if rendered.network:
                     self._give_back(name, error)

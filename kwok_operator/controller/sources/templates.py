@@ -137,7 +137,9 @@ class Templates:
             name = NodeNames.of(group.name, group.uid).name(group.status.next_serial)
             body = rendered.body(name, requested_at="", now="", ready=False)
             try:
-                await self._writer.check(body, group=group.name, uid=group.uid)
+                await self._writer.check(
+                    body, group=group.name, uid=group.uid, template_hash=rendered.hash
+                )
             except AlteredNodeError as error:
                 sentence = one_line(f"No node can be made: {error.message}.")
                 return Resolution(

@@ -90,7 +90,7 @@ class NodeWriter:
         self._spend = spend
         self._pods = PodRemover(client=client, spend=spend, refused=pods_refused)
 
-    async def check(self, body: bytes, *, group: str, uid: str) -> None:
+    async def check(self, body: bytes, *, group: str, uid: str, template_hash: str) -> None:
         """A strict dry run of a POST: nothing is created.
 
         Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it,
@@ -103,13 +103,15 @@ class NodeWriter:
             )
         except ConflictError:
             return  # the name is taken, which is only found out after the node was found valid
-        _require_marks(NODES.one(answer), group=group, uid=uid)
+        _require_marks(NODES.one(answer), group=group, uid=uid, template_hash=template_hash)
 
-    async def create(self, name: str, body: bytes, *, group: str, uid: str) -> Stored | None:
+    async def create(
+        self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
+    ) -> Stored | None:
         """Creates a node; None where its name is held by one that is not the group's own.
 
-        Raises AlteredNodeError where what was stored would not be seen as the group's: it is
-        deleted again, or the group would ask for nodes without end.
+        Raises AlteredNodeError where what was stored would not be seen as the group's, or as made
+        from its template: it is deleted again, or the group would ask for nodes without end.
         """
         stored: Stored | None
         try:
@@ -126,10 +128,12 @@ class NodeWriter:
             if stored is None or stored.node.deleting or not _is_made_by_us(stored.body):
                 logger.info("name is taken: group=%s node=%s", group, name)
                 return None
+            # A POST whose answer was lost may have been of the template before.
+            template_hash = _template_hash(stored.node)
         else:
             stored = Stored(answer, NODES.one(answer))
         try:
-            _require_marks(stored.node, group=group, uid=uid)
+            _require_marks(stored.node, group=group, uid=uid, template_hash=template_hash)
         except AlteredNodeError:
             self._spend()
             await self._take_back(stored.node, group=group, uid=uid)
@@ -411,11 +415,17 @@ class NodeWriter:
         return Stored(body, NODES.one(body))
 
 
-def _require_marks(node: NodeView, *, group: str, uid: str) -> None:
-    """Raises AlteredNodeError where a node lacks what it is recognised by."""
+def _require_marks(node: NodeView, *, group: str, uid: str, template_hash: str) -> None:
+    """Raises AlteredNodeError where a node lacks what it, or its template, is recognised by."""
     lost = _lost_marks(node, group=group, uid=uid)
+    if _template_hash(node) != template_hash:
+        lost.append(f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}")
     if lost:
         raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
+
+
+def _template_hash(node: NodeView) -> str:
+    return node.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")
 
 
 def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
