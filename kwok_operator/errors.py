@@ -216,6 +216,10 @@ class ServerError(ApiError):
     """5xx: the API server, or something in front of it, is in trouble."""
 
 
+OF_ONE_NODE: Final = (*REFUSED, ServerError)
+"""What the writes of one node may meet with, again and again, while others are carried out."""
+
+
 class ApiUnreachableError(KwokOperatorError):
     """There was no answer, or not a whole one. A write may have been carried out nevertheless."""
 

@@ -469,3 +469,18 @@ async def test_a_node_that_may_not_be_deleted_holds_up_no_other(world: World) ->
     await until(lambda: world.serials() == [1, *range(3, 11)])
     world.server.heal()
     await world.settled(8)
+
+
+async def test_a_node_whose_delete_always_fails_holds_up_no_other(world: World) -> None:
+    """A webhook that is down for one node, say."""
+    await settled_at(world, 5)
+    names = sorted(world.server.objects(NODES))
+    world.server.fail(500, times=10_000, verb="delete", name=names[1], message="webhook down")
+    world.server.patch(
+        GROUPS, NAME, {"spec": {"targetSize": 20, "scaleDown": {"nodesToDelete": [names[1]]}}}
+    )
+    await until(lambda: world.serials() == list(range(21)))
+    await until(lambda: "webhook down" in str(world.status["conditions"]))
+    world.server.heal()
+    await world.settled(20)
+    assert "webhook down" not in str(world.status["conditions"])

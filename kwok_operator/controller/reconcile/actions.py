@@ -20,7 +20,7 @@ from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
-from kwok_operator.errors import REFUSED, ApiError, KwokOperatorError
+from kwok_operator.errors import OF_ONE_NODE, REFUSED, ApiError, KwokOperatorError
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods
@@ -49,7 +49,7 @@ class Actions:
     async def carry_out(
         self, found: PassResult, *, opening: Sequence[NodeRecord], stop: Stop
     ) -> None:
-        """Raises the first ApiError where the API server refuses writes, once the others are made.
+        """Raises the first of OF_ONE_NODE that writes end with, once the others are made.
 
         `opening` are Ready nodes that are to take pods.
         """
@@ -66,16 +66,16 @@ class Actions:
             steps.append(lambda: self._create(found, node, stop))
         if node is not None and plan.update:
             steps.append(lambda: self._update(found, node, stop))
-        refusal: ApiError | None = None
+        first: ApiError | None = None
         for step in steps:
             if stop():
                 break
             try:
                 await step()
-            except REFUSED as error:
-                refusal = refusal or error
-        if refusal is not None:
-            raise refusal
+            except OF_ONE_NODE as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     async def _delete(self, found: PassResult, stop: Stop) -> None:
         by_name = _by_name(found.seen)

@@ -29,7 +29,7 @@ from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import REFUSED, TemplateError
+from kwok_operator.errors import OF_ONE_NODE, REFUSED, TemplateError
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -268,9 +268,10 @@ class Reconciler:
                 found, opening=opening, stop=lambda: self._interrupted(group)
             )
             memory.refusal = None
-        except REFUSED as error:
+        except OF_ONE_NODE as error:
             what = _VERBS.get(error.method, "create")
-            memory.refusal = f"The API server refuses to {what} nodes: {error.message}"
+            how = "refuses" if isinstance(error, REFUSED) else "fails"
+            memory.refusal = f"The API server {how} to {what} nodes: {error.message}"
             self._parts.templates.forget(group.name)
             raise
         finally:
