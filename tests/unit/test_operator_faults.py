@@ -484,3 +484,25 @@ async def test_a_node_whose_delete_always_fails_holds_up_no_other(world: World) 
     world.server.heal()
     await world.settled(20)
     assert "webhook down" not in str(world.status["conditions"])
+
+
+async def test_a_group_made_again_has_its_nodes_though_one_of_the_old_can_not_go(
+    world: World,
+) -> None:
+    await settled_at(world, 5)
+    protected = min(world.server.objects(NODES))
+    world.server.fail(403, times=10_000, verb="delete", name=protected)
+    world.server.delete(GROUPS, NAME)
+    world.scale(5)
+    uid = world.group["metadata"]["uid"]
+
+    def mine() -> int:
+        annotations = [n["metadata"]["annotations"] for n in world.server.objects(NODES).values()]
+        return sum(a[NODE_GROUP_UID_ANNOTATION] == uid for a in annotations)
+
+    await until(lambda: world.server.calls["delete", "nodes"] > 0)
+    deletes = world.server.calls["delete", "nodes"]
+    await until(lambda: mine() == 5)
+    assert world.server.calls["delete", "nodes"] <= deletes + 10, "it was made in the first pass"
+    world.server.heal()
+    await world.settled(5)

@@ -29,7 +29,7 @@ from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import OF_ONE_NODE, REFUSED, TemplateError
+from kwok_operator.errors import OF_ONE_NODE, REFUSED, ApiError, TemplateError
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,11 @@ class Reconciler:
     async def _look_at(self, name: str) -> None:
         parts = self._parts
         self._compare_gpu_labels(name)
-        await self._sweep_retired(name)
+        left: ApiError | None = None
+        try:
+            await self._sweep_retired(name)
+        except OF_ONE_NODE as error:
+            left = error  # the group that has the name now waits for no node of the one before
         group = parts.store.get(name)
         if group is None:
             self._forget(name)
@@ -85,6 +89,8 @@ class Reconciler:
                 await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
         elif not self._closing:
             await self._pass_over(group)
+        if left is not None:
+            raise left
 
     async def _pass_over(self, group: Group) -> None:
         memory = self._memory(group)
