@@ -359,6 +359,30 @@ async def test_nodes_that_lose_their_template_hash_are_not_replaced_without_end(
     await updated(world)
 
 
+@pytest.mark.parametrize("lose", [drop_hash, rewrite_hash])
+async def test_nodes_that_lose_their_template_hash_are_not_patched_without_end(
+    world: World, lose: Callable[[Json], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = world.server.store.update
+
+    def update(collection: Any, name: str, body: Json, *, subresource: str = "") -> Any:
+        if collection.kind == "Node" and not subresource:
+            lose(body)
+        return real(collection, name, body, subresource=subresource)
+
+    await settled_at(world, 3)
+    world.server.patch(GROUPS, NAME, {"spec": {"updateStrategy": {"type": "InPlace"}}})
+    monkeypatch.setattr(world.server.store, "update", update)
+    before = world.server.calls["patch", "nodes"]
+    world.server.patch(GROUPS, NAME, {"spec": {"template": {"shape": {"labels": {"a": "b"}}}}})
+    await until(lambda: altered_on_the_way(world))
+    assert world.server.calls["patch", "nodes"] - before <= 5 * 3, "in few passes"
+    monkeypatch.undo()
+    world.scale(4)
+    await world.settled(4)
+    await updated(world)
+
+
 TAKEN_OFF: dict[str, Json] = {
     "label": {"labels": {NODE_GROUP_LABEL: None}},
     "another group's label": {"labels": {NODE_GROUP_LABEL: "other"}},

@@ -62,6 +62,7 @@ _RETRIES = 4
 """Of requests that stand alone."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
+_TEMPLATE_MARK = f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}"
 
 
 class Stored(NamedTuple):
@@ -242,7 +243,8 @@ class NodeWriter:
 
         What the simulated cloud has written on the node stays; `missing` are resources that it is
         not to have yet. False where it is not the group's any more. Raises ConflictError where
-        somebody else was quicker each time.
+        somebody else was quicker each time, AlteredNodeError where it would be patched without end:
+        the answer has the hash of another template.
         """
 
         def patches(live: Node) -> Iterable[Patch]:
@@ -251,7 +253,13 @@ class NodeWriter:
             steps = (("/status", found.status), ("", found.rest))
             return [(subresource, body) for subresource, body in steps if body is not None]
 
-        return await self._revise(record, patches, uid=uid)
+        patched = await self._revise(record, patches, uid=uid)
+        if patched is None:
+            return False
+        made_from = wanted["metadata"]["annotations"][constants.TEMPLATE_HASH_ANNOTATION]
+        if _template_hash(patched) != made_from:
+            raise AlteredNodeError(_TEMPLATE_MARK, method="PATCH", path=NODES_PATH)
+        return True
 
     async def reshape(self, record: NodeRecord, shape: DesiredShape, *, uid: str) -> bool:
         """Makes a node show what `shape` says, as core/cloud/shaping.py explains.
@@ -259,7 +267,7 @@ class NodeWriter:
         False where it is not the group's any more. Raises ConflictError where somebody else was
         quicker each time.
         """
-        return await self._revise(record, lambda live: changes(live, shape), uid=uid)
+        return await self._revise(record, lambda live: changes(live, shape), uid=uid) is not None
 
     async def postpone(self, record: NodeRecord, at: int) -> None:
         """Notes on a node when it is to be deleted, in milliseconds; not on another of its name."""
@@ -282,14 +290,17 @@ class NodeWriter:
 
     async def _revise(
         self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
-    ) -> bool:
-        """Patches a node as the API server holds it; anew where that has changed meanwhile."""
+    ) -> NodeView | None:
+        """Patches a node as the API server holds it; anew where that has changed meanwhile.
+
+        Returns its metadata afterwards, None where it is not the group's any more.
+        """
         try:
             for attempt in range(1, _UPDATE_TRIES + 1):
                 body, node = await self._get(record.name)
                 if node.uid != record.uid or not _belongs(node, uid=uid):
                     self._cache.upsert(record_of(node))
-                    return False
+                    return None
                 try:
                     patches = tuple(patches_for(decode_dict(body)))
                     patched = await self._patch(node, patches)
@@ -299,10 +310,10 @@ class NodeWriter:
                 else:
                     ready, tainted = after(patches, ready=node.ready, tainted=node.not_ready_taint)
                     self._cache.updated(record_of(patched), ready=ready, tainted=tainted)
-                    return True
+                    return patched
         except NotFoundError as error:
             await self._forget(record.name, error)
-        return False
+        return None
 
     async def _patch(self, node: NodeView, patches: Iterable[Patch]) -> NodeView:
         """The metadata of the node as patched, if it is what was seen; `node` without patches."""
@@ -419,7 +430,7 @@ def _require_marks(node: NodeView, *, group: str, uid: str, template_hash: str) 
     """Raises AlteredNodeError where a node lacks what it, or its template, is recognised by."""
     lost = _lost_marks(node, group=group, uid=uid)
     if _template_hash(node) != template_hash:
-        lost.append(f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}")
+        lost.append(_TEMPLATE_MARK)
     if lost:
         raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
 
