@@ -530,3 +530,43 @@ async def test_a_group_made_again_has_its_nodes_though_one_of_the_old_can_not_go
     assert world.server.calls["delete", "nodes"] <= deletes + 10, "it was made in the first pass"
     world.server.heal()
     await world.settled(5)
+
+
+def patches(world: World, name: str) -> int:
+    return sum(seen.verb == "patch" and seen.name == name for seen in world.server.seen)
+
+
+async def test_a_node_that_others_write_all_the_time_holds_up_no_other(world: World) -> None:
+    await settled_at(world, 60)
+    names = sorted(world.server.objects(NODES))
+    world.server.patch(GROUPS, NAME, {"spec": {"updateStrategy": {"type": "InPlace"}}})
+    for name in names[:5]:
+        world.server.fail(409, times=10_000, verb="patch", name=name)
+    before = patches(world, names[0])
+    world.server.patch(GROUPS, NAME, {"spec": {"template": {"shape": {"labels": {"a": "b"}}}}})
+
+    def labelled() -> list[str]:
+        nodes = world.server.objects(NODES)
+        return [name for name in names if "a" in nodes[name]["metadata"]["labels"]]
+
+    await until(lambda: labelled() == names[5:])
+    assert patches(world, names[0]) - before <= 2 * 5, "it took two passes at most"
+    world.server.heal()
+    await world.settled(60)
+    await updated(world)
+
+
+async def test_a_stray_that_goes_while_its_marks_are_put_back_fails_no_pass(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await settled_at(world, 3)
+    name = min(world.server.objects(NODES))
+    before = patches(world, name)
+    world.server.fail(404, times=1, verb="patch", name=name)
+    world.server.patch(NODES, name, {"metadata": TAKEN_OFF["label"]})
+    await until(lambda: patches(world, name) > before)
+    world.server.delete(NODES, name)
+    world.later += 100
+    world.scale(4)
+    await world.settled(4)
+    assert not [r for r in caplog.records if "reconciling failed" in r.getMessage()]

@@ -31,7 +31,13 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from kwok_operator.controller.writers.pacing import Pace
-from kwok_operator.errors import REFUSED, ApiError, ApiUnreachableError, TooManyRequestsError
+from kwok_operator.errors import (
+    REFUSED,
+    ApiError,
+    ApiUnreachableError,
+    ConflictError,
+    TooManyRequestsError,
+)
 from kwok_operator.kube.retry import ACCIDENTS, retry_delay
 from kwok_operator.observability.metrics import Metrics
 
@@ -182,10 +188,10 @@ class Executor:
         All plans of a `group` share its pace.
 
         A call that raises one of ACCIDENTS is made again later, a few times: it has to be one that
-        can be repeated. One that raises one of REFUSED is not, and the others go on, unless many in
-        a row are refused. The first other error, or the last of the accidents, stops the plan. What
-        was raised first is raised once nothing is in flight any more. Iterating over `jobs`, and
-        `stop`, must not raise.
+        can be repeated. One that raises one of REFUSED, or ConflictError, is not, and the others go
+        on, unless many in a row are refused. The first other error, or the last of the accidents,
+        stops the plan. What was raised first is raised once nothing is in flight any more.
+        Iterating over `jobs`, and `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
         plan = _Run(self._group(group), iter(jobs), call, stop, loop.create_future())
@@ -272,7 +278,7 @@ class Executor:
             await plan.call(job.job)
         except ACCIDENTS as error:
             self._put_back(job, error)
-        except REFUSED as error:
+        except (ConflictError, *REFUSED) as error:
             plan.refuse(error)
         except (Exception, asyncio.CancelledError) as error:
             plan.end(error)

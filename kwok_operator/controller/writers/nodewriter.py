@@ -165,7 +165,7 @@ class NodeWriter:
             self._spend()
             try:
                 stored = await self._put_marks(stored, group=group, uid=uid)
-            except (ConflictError, *REFUSED) as error:
+            except (ConflictError, NotFoundError, *REFUSED) as error:
                 logger.debug("not put back: group=%s node=%s error=%s", group, stray.name, error)
         if not _lost_marks(stored.node, group=group, uid=uid):
             self._cache.upsert(record_of(stored.node))
