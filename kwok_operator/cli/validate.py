@@ -18,6 +18,7 @@ from kwok_operator.core.files import Files, Finding
 from kwok_operator.core.podprofile.foretold import LifeRow
 from kwok_operator.core.validation import Row, ValidationReport, validate
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.userfiles import read_bytes
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -100,7 +101,7 @@ def _read(given: str) -> list[tuple[str, str]]:
             files = sorted(str(p) for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
         if not files:
             raise UnreadableError(f"{given}: has no file that ends in {', '.join(_SUFFIXES)}")
-        return [(file, _text(file, Path(file).read_bytes())) for file in files]
+        return [(file, _text(file, read_bytes(file))) for file in files]
     except OSError as error:
         raise UnreadableError(f"{error.filename or given}: {error.strerror or error}") from error
 

@@ -19,6 +19,7 @@ from kwok_operator.core.importing.notes import Note
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing.folder import OutputError, stem
 from kwok_operator.importing.settings import ImportSettings
+from kwok_operator.userfiles import read_bytes
 
 _SUFFIX: Final = ".names.json"
 _KEY_BYTES: Final = 32
@@ -83,7 +84,7 @@ def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
     Raises SettingsError where there is something else.
     """
     try:
-        table = json.loads(path.read_bytes())
+        table = json.loads(read_bytes(path))
         key, names = bytes.fromhex(table["key"]), dict(table["names"])
         if len(key) < _KEY_BYTES:  # names could be guessed
             raise ValueError

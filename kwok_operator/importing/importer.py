@@ -29,6 +29,7 @@ from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, op
 from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.signals import cancelled_by_signals
+from kwok_operator.userfiles import read_bytes
 
 _NAMESPACE: Final = "Namespace"
 
@@ -201,7 +202,7 @@ def _prices(path: Path | None) -> Prices | None:
     if path is None:
         return None
     try:
-        text = path.read_bytes().decode()
+        text = read_bytes(path).decode()
     except OSError as error:
         raise SettingsError(f"--prices: {path}: {error.strerror or error}") from error
     except ValueError as error:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from kwok_operator.errors import ConnectionConfigError, one_line
+from kwok_operator.userfiles import read_bytes
 
 MAX_NAMES: Final = 20
 """So many known names are told to somebody who asked for an unknown one."""
@@ -44,7 +45,7 @@ class Kubeconfig:
 def read_kubeconfig(path: Path) -> Kubeconfig:
     """Read one file. An empty one is fine."""
     try:
-        text = path.read_text()
+        text = read_bytes(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConnectionConfigError(f"{path} can't be read: {error}") from error
     config = parse_kubeconfig(text, where=str(path))

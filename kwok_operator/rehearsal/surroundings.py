@@ -18,6 +18,7 @@ from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import KwokOperatorError, ManifestError, SettingsError
 from kwok_operator.importing.traces.replay import planned
 from kwok_operator.importing.traces.settings import ReplaySettings
+from kwok_operator.userfiles import read_bytes
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 MAX_BYTES: Final = 2 * 1024 * 1024
@@ -165,7 +166,7 @@ class LocalSurroundings:
         if self._left < 0:
             return Material((), complete=False)
         try:
-            return Material(((str(path), path.read_bytes().decode()),))
+            return Material(((str(path), read_bytes(path, limit=MAX_BYTES).decode()),))
         except UnicodeDecodeError as error:
             raise UnusableReferenceError(f"has no UTF-8 text in {path}; save it as such") from error
 
@@ -226,8 +227,7 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise SettingsError(f"{path}: is a folder; name a scenario in it")
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES).decode("utf-8")
+        return read_bytes(path, limit=MAX_BYTES).decode()
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror or error}; check the name") from error
     except UnicodeDecodeError as error:

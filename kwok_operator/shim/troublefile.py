@@ -7,7 +7,6 @@ Owns how it is written. When something of it happens is for trouble.py.
 
 import re
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -28,6 +27,7 @@ from kwok_operator.models.base import number_as_text
 from kwok_operator.models.delay import Delay
 from kwok_operator.shim.grpcwire import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.userfiles import read_bytes
 
 ANY: Final = "*"
 CALLS: Final = pb.DESCRIPTOR.services_by_name["CloudProvider"].methods_by_name
@@ -194,15 +194,11 @@ class TroublePlan(_Part):
 def read_plan(path: str) -> TroublePlan:
     """Raises ValueError with a sentence that ends the one on the flag."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        text = data.decode("utf-8")
+        text = read_bytes(path, limit=MAX_BYTES).decode()
     except OSError as error:
         raise ValueError(f"can't be read: {error.strerror or error}; give another file") from error
     except UnicodeDecodeError as error:
         raise ValueError("is no text in UTF-8; give a YAML file") from error
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"has more than {MAX_BYTES} bytes; give a YAML file with fewer rules")
     try:
         documents = [d for d in load_documents(text, where="the file") if d is not None]
     except ManifestError as error:

@@ -25,12 +25,15 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_MODULE_LINES = 600
 MAX_FUNCTION_LINES = 60
 
-_BELOW = frozenset({"constants", "errors", "settings", "models", "core", "kube", "observability"})
+_BELOW = frozenset(
+    {"constants", "errors", "settings", "models", "core", "kube", "observability", "userfiles"}
+)
 _ROOMS = frozenset({"controller.observed", "controller.writers"})
 
 KNOWS: dict[str, frozenset[str]] = {
     "constants": frozenset(),
     "signals": frozenset(),
+    "userfiles": frozenset(),
     "errors": frozenset({"constants"}),
     "settings": frozenset({"constants", "errors"}),
     "observability": frozenset({"constants", "errors"}),
