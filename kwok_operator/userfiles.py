@@ -1,44 +1,55 @@
-"""Files that users name: read whole, and only where they are files with an end.
+"""Files that users name: only what has an end is read, and only so much of it.
 
-A FIFO waits for a writer, a device has no end, and some files of /proc look like files and are
-neither. So a file is opened without waiting, and as much is read as is meant to be there.
+What stands on a command line may be a pipe: `validate <(kustomize build .)`. What another file
+names is an ordinary file: a FIFO waits for a writer, a device has no end, and some files of /proc
+look like files and are neither. So it is opened without waiting.
 """
 
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Final
 
 MAX_BYTES: Final = 64 * 1024 * 1024
+_CHUNK: Final = 2**16
 
 
-def read_bytes(path: str | Path, *, limit: int = MAX_BYTES) -> bytes:
-    """Raises OSError with a sentence where there is no ordinary file of at most `limit` bytes."""
-    with open_bytes(path) as file:
-        data = bytearray()
-        while len(data) <= limit:
-            part = file.read(limit + 1 - len(data))
-            if part is None:
+def read_bytes(path: str | Path, *, limit: int = MAX_BYTES, given: bool = False) -> bytes:
+    """The whole file; `given` is one of the command line.
+
+    Raises OSError with a sentence where it has more than `limit` bytes, or can't be read so.
+    """
+    data = bytearray()
+    for chunk in chunks(path, given=given):
+        data += chunk
+        if len(data) > limit:
+            raise _odd(f"has more than {limit:,} bytes; name a smaller file", path, errno.EFBIG)
+    return bytes(data)
+
+
+def chunks(path: str | Path, *, given: bool = False) -> Iterator[bytes]:
+    """The file piece by piece. Raises OSError as above, whatever its length."""
+    with FileIO(str(path), opener=None if given else _open) as file:
+        while (chunk := file.read(_CHUNK)) != b"":
+            if chunk is None:
                 raise _odd("is no ordinary file: it waits for more; copy it, and name that", path)
-            if not part:
-                return bytes(data)
-            data += part
-    raise _odd(f"has more than {limit:,} bytes; name a smaller file", path)
+            yield chunk
 
 
-def open_bytes(path: str | Path) -> FileIO:
-    """For those that read piece by piece. Raises OSError where it is no ordinary file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _odd("is no ordinary file (a folder, a pipe or a device); name a file", path)
-        return FileIO(descriptor)
-    except OSError:
-        os.close(descriptor)
-        raise
+def _open(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    kind = os.fstat(descriptor)
+    # An empty file by another name: KUBECONFIG=/dev/null.
+    nothing = stat.S_ISCHR(kind.st_mode) and kind.st_rdev == os.stat(os.devnull).st_rdev
+    if stat.S_ISREG(kind.st_mode) or nothing:
+        return descriptor
+    os.close(descriptor)
+    what = "a directory" if stat.S_ISDIR(kind.st_mode) else "no ordinary file: a pipe or a device"
+    raise _odd(f"is {what}; name a file", path)
 
 
-def _odd(problem: str, path: str | Path) -> OSError:
-    return OSError(errno.EINVAL, problem, str(path))
+def _odd(problem: str, path: str | Path, number: int = errno.EINVAL) -> OSError:
+    return OSError(number, problem, str(path))

@@ -18,7 +18,7 @@ from kwok_operator.core.files import Files, Finding
 from kwok_operator.core.podprofile.foretold import LifeRow
 from kwok_operator.core.validation import Row, ValidationReport, validate
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.userfiles import read_bytes
+from kwok_operator.userfiles import MAX_BYTES, read_bytes
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -95,13 +95,16 @@ def _read(given: str) -> list[tuple[str, str]]:
     """Name and text of each file that an argument means."""
     try:
         if given == STDIN:
-            return [("standard input", _text("standard input", sys.stdin.buffer.read()))]
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise UnreadableError(f"standard input: has more than {MAX_BYTES:,} bytes")
+            return [("standard input", _text("standard input", data))]
         path, files = Path(given), [given]
         if path.is_dir():
             files = sorted(str(p) for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
         if not files:
             raise UnreadableError(f"{given}: has no file that ends in {', '.join(_SUFFIXES)}")
-        return [(file, _text(file, read_bytes(file))) for file in files]
+        return [(file, _text(file, read_bytes(file, given=True))) for file in files]
     except OSError as error:
         raise UnreadableError(f"{error.filename or given}: {error.strerror or error}") from error
 

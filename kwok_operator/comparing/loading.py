@@ -20,6 +20,7 @@ from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal.installing import sources_of
 from kwok_operator.rehearsal.loading import load_scenario
 from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
+from kwok_operator.userfiles import chunks
 
 _ENOUGH: Final = 2
 _READ: Final = (".py", ".sh", ".js", ".rb", ".lua", ".jar", ".yaml", ".yml", ".json", ".toml",
@@ -95,8 +96,11 @@ def _content(files: Sequence[Path]) -> str:
     told = hashlib.sha256()
     for path in files:
         told.update(f"{path.name}\0".encode(errors="replace"))
-        with suppress(OSError), path.open("rb") as file:
-            told.update(hashlib.file_digest(file, "sha256").digest())
+        content = hashlib.sha256()
+        with suppress(OSError):
+            for chunk in chunks(path):
+                content.update(chunk)
+            told.update(content.digest())
     return told.hexdigest()[:12]
 
 

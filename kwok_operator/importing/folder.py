@@ -215,9 +215,13 @@ def _foreign_file(folder: Path) -> str:
 
 def _is_ours(name: str, path: Path) -> bool:
     if name in _LEDGERS:
-        return WRITER in path.read_text(encoding="utf-8", errors="replace")[:200]
+        return WRITER in _beginning(path, 200)
+    return name.endswith(".yaml") and _beginning(path, len(_HEADER)) == _HEADER
+
+
+def _beginning(path: Path, length: int) -> str:
     with path.open(encoding="utf-8", errors="replace") as file:
-        return name.endswith(".yaml") and file.readline() == _HEADER
+        return file.read(length)
 
 
 def _foreign_archive(file: Path) -> str:
@@ -226,7 +230,7 @@ def _foreign_archive(file: Path) -> str:
             name = f"/{_KUSTOMIZATION}"
             for member in archive:
                 content = archive.extractfile(member) if member.name.endswith(name) else None
-                if content is not None and content.readline() == _HEADER.encode():
+                if content is not None and content.read(len(_HEADER)) == _HEADER.encode():
                     return ""
     except (OSError, EOFError, tarfile.TarError, ValueError):
         pass

@@ -202,7 +202,7 @@ def _prices(path: Path | None) -> Prices | None:
     if path is None:
         return None
     try:
-        text = read_bytes(path).decode()
+        text = read_bytes(path, given=True).decode()
     except OSError as error:
         raise SettingsError(f"--prices: {path}: {error.strerror or error}") from error
     except ValueError as error:

@@ -26,6 +26,7 @@ from kwok_operator.kube.connection import ApiConnection, Endpoint, read_token
 from kwok_operator.kube.exec_plugin import ExecCredential, run_plugin
 from kwok_operator.kube.kubeconfig import Choice, merge, pick, read_kubeconfig
 from kwok_operator.kube.proxy import checked, proxy_for
+from kwok_operator.userfiles import read_bytes
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 AUTH_PROVIDERS: Final = ("oidc", "gcp")
@@ -235,7 +236,7 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
         if key in cluster
     }
     path, data = _path_or_data(cluster, "certificate-authority")
-    pem = Path(path).read_bytes() if path else (data or "").encode()
+    pem = read_bytes(path) if path else (data or "").encode()
     if pem:
         info["certificate-authority-data"] = base64.b64encode(pem).decode()
     for extension in cluster.get("extensions") or ():

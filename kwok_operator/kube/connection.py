@@ -23,6 +23,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kwok_operator.errors import ConnectionConfigError
+from kwok_operator.userfiles import read_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +213,7 @@ def ssl_context(endpoint: Endpoint) -> SSLContext | None:
 def read_token(path: str) -> str:
     """Read a file that holds a bearer token, and nothing else."""
     try:
-        token = Path(path).read_text().strip()
+        token = read_bytes(path).decode().strip()
     except (OSError, ValueError) as error:
         raise ConnectionConfigError(f"the token file {path} can't be read: {error}") from error
     if not token:

@@ -45,7 +45,7 @@ class Kubeconfig:
 def read_kubeconfig(path: Path) -> Kubeconfig:
     """Read one file. An empty one is fine."""
     try:
-        text = read_bytes(path).decode()
+        text = read_bytes(path, given=True).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConnectionConfigError(f"{path} can't be read: {error}") from error
     config = parse_kubeconfig(text, where=str(path))

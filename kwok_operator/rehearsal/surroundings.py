@@ -18,7 +18,7 @@ from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import KwokOperatorError, ManifestError, SettingsError
 from kwok_operator.importing.traces.replay import planned
 from kwok_operator.importing.traces.settings import ReplaySettings
-from kwok_operator.userfiles import read_bytes
+from kwok_operator.userfiles import chunks, read_bytes
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 MAX_BYTES: Final = 2 * 1024 * 1024
@@ -111,8 +111,13 @@ class LocalSurroundings:
     def check_trace(self, path: str) -> None:
         settings = ReplaySettings(paths=(self._folder / path,))
         try:
+            # What replays it would wait for a pipe.
+            next(chunks(self._folder / path), None)
             _, _, requests = planned(settings)
             next(requests, None)
+        except OSError as error:
+            reason = f"{error.filename}: {error.strerror or error}; check the name"
+            raise UnusableReferenceError(f"can't be played: {reason}") from error
         except (KwokOperatorError, ValueError) as error:
             reason = str(error) if isinstance(error, KwokOperatorError) else "is no name of a file"
             raise UnusableReferenceError(f"can't be played: {reason}") from error
@@ -227,7 +232,7 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise SettingsError(f"{path}: is a folder; name a scenario in it")
-        return read_bytes(path, limit=MAX_BYTES).decode()
+        return read_bytes(path, limit=MAX_BYTES, given=True).decode()
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror or error}; check the name") from error
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@
 Owns how it is written. When something of it happens is for trouble.py.
 """
 
+import errno
 import re
 from contextlib import suppress
 from typing import Annotated, Any, Final
@@ -194,8 +195,11 @@ class TroublePlan(_Part):
 def read_plan(path: str) -> TroublePlan:
     """Raises ValueError with a sentence that ends the one on the flag."""
     try:
-        text = read_bytes(path, limit=MAX_BYTES).decode()
+        text = read_bytes(path, limit=MAX_BYTES, given=True).decode()
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            problem = f"has more than {MAX_BYTES} bytes; give a YAML file with fewer rules"
+            raise ValueError(problem) from error
         raise ValueError(f"can't be read: {error.strerror or error}; give another file") from error
     except UnicodeDecodeError as error:
         raise ValueError("is no text in UTF-8; give a YAML file") from error

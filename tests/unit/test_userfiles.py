@@ -1,7 +1,8 @@
 """Files that users name are read where they have an end, wherever they are named; nothing waits.
 
 - a FIFO, a device, an endless file, a folder, one that is too large: one sentence each
-- whatever reads such files: validate, scenarios, prices, tables, traces, kubeconfigs
+- what a scenario, a kubeconfig or an import names, whatever reads it
+- a pipe on the command line is read, and /dev/null is empty
 """
 
 import os
@@ -26,23 +27,32 @@ def test_a_file_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
 
 def test_what_has_no_end_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    for odd in (tmp_path / "fifo", tmp_path, "/dev/zero"):
-        with pytest.raises(OSError, match="no ordinary file"):
+    for odd, words in (
+        (tmp_path / "fifo", "no ordinary file"),
+        (tmp_path, "is a directory"),
+        ("/dev/zero", "no ordinary file"),
+    ):
+        with pytest.raises(OSError, match=words):
             read_bytes(odd)
+    assert read_bytes("/dev/null") == b""
+
+
+def test_a_pipe_of_the_command_line_is_read_up_to_the_limit() -> None:
+    code = "from kwok_operator.userfiles import *; print(len(read_bytes({}, limit=9, given=True)))"
+    for path, said in (("'/dev/stdin'", "5"), ("'/dev/zero'", "has more than 9 bytes")):
+        ran = _run(code.format(path), stdin="12345")
+        assert said in ran.stdout + ran.stderr
 
 
 PROGRAMS = {
-    "validate": "from kwok_operator.cli.validate import read_texts; read_texts([path])",
-    "scenario": "from kwok_operator.rehearsal.surroundings import read_text; read_text(path)",
-    "prices": "from kwok_operator.importing.importer import _prices; _prices(path)",
     "table": "from kwok_operator.importing.anonymizing import read_table; read_table(path)",
-    "kubeconfig": "from kwok_operator.kube.kubeconfig import read_kubeconfig;"
-    " read_kubeconfig(path)",
-    "trouble": "from kwok_operator.shim.troublefile import read_plan; read_plan(path)",
-    "trace": "from kwok_operator.importing.traces.files import *;"
-    " list(read_trace(path, clean=None, told=Told()))",
+    "token": "from kwok_operator.kube.connection import read_token; read_token(str(path))",
+    "trace": "from kwok_operator.rehearsal.surroundings import LocalSurroundings as L;"
+    " L(path.parent / 's').check_trace('fifo')",
     "apply": "from kwok_operator.rehearsal.surroundings import LocalSurroundings as L;"
     " L(path.parent / 's').material('/proc/kmsg')",
+    "digest": "from kwok_operator.comparing.loading import _content;"
+    " _content([path, Path('/proc/kmsg')]); exit('ordinary file')",
 }
 
 
@@ -51,11 +61,16 @@ def test_nobody_waits_for_a_fifo(reader: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "s").touch()
     code = f"import sys; from pathlib import Path; path = Path(sys.argv[1])\n{PROGRAMS[reader]}"
-    ran = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "fifo"],
-        timeout=30,
+    ran = _run(code, str(tmp_path / "fifo"))
+    assert "ordinary file" in ran.stderr or "file nor a folder" in ran.stderr, ran.stderr
+
+
+def _run(code: str, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args],
+        input=stdin,
+        timeout=60,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "ordinary file" in ran.stderr or "file nor a folder" in ran.stderr, ran.stderr

@@ -25,7 +25,6 @@ from kwok_operator.core.importing.traces.foreign import OPENB_COLUMNS, openb_lin
 from kwok_operator.core.importing.traces.trace import Line, decode, encode
 from kwok_operator.core.jsonlines import numbered_lines, unzipped
 from kwok_operator.errors import SettingsError, TraceError
-from kwok_operator.userfiles import open_bytes
 
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
@@ -151,7 +150,7 @@ def read_trace(path: Path, *, clean: Clean, told: Told) -> Iterator[tuple[str, L
     `clean` is for objects of others.
     """
     try:
-        with open_bytes(path) as file:
+        with path.open("rb") as file:
             cut = partial(_note_cut, path, told)
             data = unzipped(_chunks(file), damaged=partial(_no_trace, path), on_cut=cut)
             first = next((chunk for chunk in data if chunk), b"")
