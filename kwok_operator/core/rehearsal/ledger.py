@@ -143,13 +143,27 @@ class ClusterLedger:
     def _look_up(self, place: Place) -> tuple[Tally, ...]:
         found = [self.all]
         group, workload = FigureScope(group=place.group), FigureScope(workload=place.workload)
-        found += _own(self.groups, place.group, Tally(group, self.gaps, self.all), MOST_GROUPS)
-        own = Tally(workload, self.gaps)
-        found += _own(self.workloads, place.workload, own, MOST_WORKLOADS)
+        found += self._own(self.groups, place.group, group, MOST_GROUPS, wide=self.all)
+        found += self._own(self.workloads, place.workload, workload, MOST_WORKLOADS)
         found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
         for tally in found:
             tally.known = True
         return tuple(found)
+
+    def _own(
+        self,
+        tallies: dict[str, Tally],
+        name: str,
+        scope: FigureScope,
+        most: int,
+        *,
+        wide: Tally | None = None,
+    ) -> list[Tally]:
+        if not name:
+            return []
+        if name not in tallies and len(tallies) < most:
+            tallies[name] = Tally(scope, self.gaps, wide)
+        return [tallies[name]] if name in tallies else []
 
     def _node(self, line: NodeLine) -> None:
         t, after = line.t, line.state
@@ -300,14 +314,6 @@ def _amounts(node: NodeState) -> tuple[object, ...]:
 
 def _place(node: NodeState) -> Place:
     return Place(group=node.group, zone=node.zone)
-
-
-def _own(tallies: dict[str, Tally], name: str, new: Tally, most: int) -> list[Tally]:
-    if not name:
-        return []
-    if name not in tallies and len(tallies) < most:
-        tallies[name] = new
-    return [tallies[name]] if name in tallies else []
 
 
 def _namespace(about: str) -> str:
