@@ -34,6 +34,8 @@ from typing import Final
 
 _MAX_TEXT: Final = 2_000
 """An API server repeats the refused value in its sentence; nobody reads a whole node there."""
+TERMINAL_LINE: Final = 10_000
+"""Characters of a line that is shown whole: what is longer is no sentence for people."""
 _PASSWORD: Final = re.compile(r"(?<=https://)[^/@\s]+@|(?<=http://)[^/@\s]+@", re.IGNORECASE)
 
 

@@ -48,6 +48,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.reflector import RIGHTS_WITHIN
 from kwok_operator.models.podprofile import (
     KwokPodProfileSpec,
     KwokPodProfileStatus,
@@ -59,8 +60,8 @@ logger = logging.getLogger(__name__)
 GATHER_FOR: Final = 0.2
 """Seconds in which several changes make one pass."""
 LOOK_AGAIN_AFTER: Final = 60.0
-LOOK_FOR_RIGHTS_AFTER: Final = 5.0
-"""While rights are missing: nothing reports that they were granted."""
+LOOK_FOR_RIGHTS_AFTER: Final = RIGHTS_WITHIN
+"""While rights to write are missing; the reflector waits as long where they are to read."""
 TRY_AGAIN_AFTER: Final = 10.0
 _REFUSALS: Final = (400, 403, 409, 413, 422)
 """Answers that are about the object alone, and cost no other profile anything."""

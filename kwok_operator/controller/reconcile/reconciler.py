@@ -83,7 +83,6 @@ class Reconciler:
         group = parts.store.get(name)
         if group is None:
             self._forget(name)
-            self._parts.cache.forget_strays(name)
         elif group.deleting:
             if not group.orphaning:
                 await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
@@ -214,7 +213,7 @@ class Reconciler:
         strays = len(parts.cache.strays(group.name))
         plan = replace(plan, create=plan.create[: max(0, len(plan.create) - strays)])
         if not reporting:
-            self._book(group, plan, seen, may_create=may_create)
+            self._book(group, plan, seen, strays=strays, may_create=may_create)
         named = group.spec.scale_down.nodes_to_delete
         plan = replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
         decision = None
@@ -247,10 +246,11 @@ class Reconciler:
             lambda serial: held.taken(network, serial, node=seen.names.name(serial)),
         )
 
-    def _book(self, group: Group, plan: Plan, seen: Observation, *, may_create: bool) -> None:
+    def _book(
+        self, group: Group, plan: Plan, seen: Observation, *, strays: int, may_create: bool
+    ) -> None:
         """With the plan, before others make theirs: they have the room that it leaves."""
         active = may_create and not group.spec.paused
-        strays = len(self._parts.cache.strays(group.name))
         nodes = len(seen.records) + len(plan.pending)
         limit, rollout = plan.target.limit, plan.rollout
         waits = limit is not None and limit.reason == NODE_LIMIT
@@ -337,6 +337,7 @@ class Reconciler:
         return memory
 
     def _forget(self, name: str) -> None:
+        self._parts.cache.forget_strays(name)
         if self._memories.pop(name, None) is not None:
             self._parts.templates.drop(name)
             self._parts.budget.release(name)

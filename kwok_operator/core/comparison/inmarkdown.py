@@ -10,11 +10,10 @@ from kwok_operator.core.comparison import words
 from kwok_operator.core.comparison.outcome import FIRST_SHOWN, Comparison
 from kwok_operator.core.comparison.statistics import Effect
 from kwok_operator.core.markdown import plain, table
-from kwok_operator.errors import one_line
+from kwok_operator.errors import TERMINAL_LINE, one_line
 
 _CELL: Final = 200
 _BOLD: Final = frozenset(FIRST_SHOWN)
-_MOST_LINE: Final = 10_000
 _MOST_DIFFERENCES: Final = 20
 
 
@@ -81,7 +80,7 @@ def _ordered(found: Comparison) -> list[Effect]:
 
 def in_lines(found: Comparison) -> Iterator[str]:
     """For a terminal: reasons may be those of recordings."""
-    return (one_line(line, limit=_MOST_LINE) for line in _in_lines(found))
+    return (one_line(line, limit=TERMINAL_LINE) for line in _in_lines(found))
 
 
 def _in_lines(found: Comparison) -> Iterator[str]:

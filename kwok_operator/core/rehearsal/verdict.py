@@ -21,7 +21,7 @@ from kwok_operator.core.rehearsal.reading import RecordingReader
 from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM, EndLine, RecordingHeader
 from kwok_operator.core.rehearsal.story import LoggedWarning, Story
 from kwok_operator.core.words import few_names, names_in_words
-from kwok_operator.errors import one_line
+from kwok_operator.errors import TERMINAL_LINE, one_line
 
 _BROKEN_OFF: Final = {
     "interrupted": "the run was interrupted",
@@ -33,7 +33,6 @@ _BROKEN_OFF: Final = {
 _MEANT: Final = frozenset({"settled", "condition", "atMost"})
 _MOST_WARNINGS: Final = 30
 """That are shown; each may be long."""
-_MOST_LINE: Final = 10_000
 _MOST_ORPHANS: Final = 20
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -218,13 +217,13 @@ def _events(story: Story) -> dict[str, int]:
 def summary(judged: Judged) -> Iterator[str]:
     """The verdict for a terminal, a line for each assertion."""
     for outcome in judged.outcomes:
-        told = one_line(f"{outcome.name}: {outcome.reason}", limit=_MOST_LINE)
+        told = one_line(f"{outcome.name}: {outcome.reason}", limit=TERMINAL_LINE)
         yield f"{'held  ' if outcome.held else 'FAILED'} {told}"
     others = [f"{what}: {sentence}" for what, sentence in notes(judged)]
     others += [f"warning of {program}, {text}" for program, text in warnings_in_words(judged)]
     others += [f"FAILED {judged.broken_off}"] if judged.broken_off else []
     others += [f"{verdict_in_words(judged)}: {held_in_words(judged.outcomes)}, {judged.t:g} s"]
-    yield from (one_line(other, limit=_MOST_LINE) for other in others)
+    yield from (one_line(other, limit=TERMINAL_LINE) for other in others)
 
 
 def verdict_in_words(judged: Judged) -> str:
