@@ -4,7 +4,7 @@
 - keys don't wait for each other; a key added while it is handled is handled again afterwards
 - after an error: again with a delay that doubles up to a minute, jittered; success forgets it
 - a back-off holds whatever happens meanwhile, as a failing pass brings events of its own; only
-  another wish of the user is tried at once
+  another wish of the user, and what is added anew, is tried at once
 - closing starts nothing any more, waits for what runs, and cancels it when the grace is over
 - errors are logged in one line, with a traceback only where nobody expected them
 
@@ -220,16 +220,19 @@ class TestErrors:
         assert len(times) <= 16, "ten minutes"
         assert max(b - a for a, b in itertools.pairwise(times)) <= LAST_RETRY + 1.0
 
+    @pytest.mark.parametrize("anew", [False, True], ids=["wish", "anew"])
     @pytest.mark.parametrize("mended_at", [0.5, 8.5], ids=["while it runs", "while it waits"])
     @virtual
-    async def test_another_wish_is_tried_at_once_and_once(self, mended_at: float) -> None:
+    async def test_another_wish_or_cause_is_tried_at_once_and_once(
+        self, mended_at: float, anew: bool
+    ) -> None:
         wish = 1
         work = Work(lasts=1.0, fails=lambda: True)
         queue = WorkQueue(work, draw=lambda: 1.0, wish=lambda _: wish)
         queue.add("a")
         await asyncio.sleep(mended_at)
-        wish = 2
-        queue.add("a")
+        wish = 1 if anew else 2
+        queue.add("a", anew=anew)
         before = len(work.begun)
         await asyncio.sleep(1.1)
         assert len(work.begun) == before + 1

@@ -9,11 +9,13 @@ of 10,000 nodes takes half a minute; what bounds the load on the API server is t
 
 A handler that raises is tried again with a growing delay, and no sooner than the API server asked
 for; the first success forgets it. What happens meanwhile brings that no nearer: a failing pass
-writes, and each write is an event. Only another wish for the key is tried at once.
+writes, and each write is an event. Only another wish for the key is tried at once, and what is
+added anew, because its cause may be mended.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 
 from kwok_operator.errors import KwokOperatorError
@@ -45,14 +47,19 @@ class WorkQueue:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
+        self._mended: Counter[str] = Counter()
+        """How often a key was added anew since it was last a success."""
         self._rests: dict[str, tuple[float, Hashable]] = {}
-        """Until when a failed key waits, and which wish failed."""
+        """Until when a failed key waits, and in which state of things it failed."""
         self._closed = False
 
-    def add(self, key: str, *, delay: float = 0.0) -> None:
-        """Handle `key` in `delay` seconds, or sooner if it is due already; later after an error."""
+    def add(self, key: str, *, delay: float = 0.0, anew: bool = False) -> None:
+        """Handle `key` in `delay` seconds, or sooner if it is due already; later after an error,
+        unless what it met with may be over, and it is to be tried `anew`."""
         if self._closed:
             return
+        if anew:
+            self._mended[key] += 1
         loop = asyncio.get_running_loop()
         due = max(loop.time() + delay, self._rest_until(key))
         timer = self._timers.get(key)
@@ -97,25 +104,28 @@ class WorkQueue:
             self._running[key] = asyncio.create_task(self._run(key), name=f"reconcile {key}")
 
     def _rest_until(self, key: str) -> float:
-        until, wish = self._rests.get(key, (0.0, None))
-        return until if until and wish == self._wish(key) else 0.0
+        until, state = self._rests.get(key, (0.0, None))
+        return until if until and state == self._state(key) else 0.0
+
+    def _state(self, key: str) -> Hashable:
+        return self._wish(key), self._mended[key]
 
     async def _run(self, key: str) -> None:
-        wish = self._wish(key)
+        state = self._state(key)
         try:
             await self._handle(key)
         except Exception as error:
-            self._retry(key, error, wish)
+            self._retry(key, error, state)
         else:
-            self._failures.pop(key, None)
-            self._rests.pop(key, None)
+            for known in (self._failures, self._rests, self._mended):
+                known.pop(key, None)
         finally:
             del self._running[key]
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)
 
-    def _retry(self, key: str, error: Exception, wish: Hashable) -> None:
+    def _retry(self, key: str, error: Exception, state: Hashable) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         half_drawn = 0.5 + self._draw() / 2
         delay = patient_delay(
@@ -130,7 +140,7 @@ class WorkQueue:
             error if expected else repr(error),
             exc_info=None if expected else error,
         )
-        self._rests[key] = (asyncio.get_running_loop().time() + delay, wish)
+        self._rests[key] = (asyncio.get_running_loop().time() + delay, state)
         # What the failing pass itself planned for soon waits, too.
         timer = self._timers.pop(key, None)
         if timer is not None:

@@ -338,8 +338,9 @@ class Reconciler:
 
     def _forget(self, name: str) -> None:
         self._parts.cache.forget_strays(name)
+        # Room is granted before the first pass, too, to a group that is taken over.
+        self._parts.budget.release(name)
         if self._memories.pop(name, None) is not None:
             self._parts.templates.drop(name)
-            self._parts.budget.release(name)
             self._parts.clouds.forget(name)
             self._parts.metrics.forget(name)

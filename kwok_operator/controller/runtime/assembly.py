@@ -104,7 +104,7 @@ class Assembly:
         self._set_up_profiles(nodes, metrics=metrics, clock=clock)
         self._set_up_companions(nodes, clock=clock)
         self.status = StatusWriter(client=groups)
-        self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake)
+        self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake_anew)
         prefix = settings.provider_id_prefix
         parts = Parts(
             store=self.store,
@@ -170,6 +170,11 @@ class Assembly:
         """Has a group looked at in `delay` seconds."""
         if self.begun:
             self.queue.add(name, delay=delay)
+
+    def wake_anew(self, name: str) -> None:
+        """The same at once, as what a pass of it failed for may be over."""
+        if self.begun:
+            self.queue.add(name, anew=True)
 
     def group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
         """A watch tells of a group."""
@@ -319,7 +324,7 @@ class Assembly:
             local=link,
             secrets=groups,
             namespace=self._namespace,
-            wake=self.wake,
+            wake=self.wake_anew,
             fleet_changed=lambda: self.provider.changed(),
             clock=clock.monotonic,
         )
@@ -388,7 +393,7 @@ class Assembly:
 
     def _pools_changed(self, pools: Collection[str]) -> None:
         for name in self.clouds.naming(pools):
-            self.wake(name)
+            self.wake_anew(name)
 
     def _pods_refused(self, name: str, sentence: str) -> None:
         group = self.store.get(name)

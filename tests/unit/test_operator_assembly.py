@@ -1,0 +1,84 @@
+"""An operator as it is put together: who is told of what, and what one part's trouble costs others.
+
+- a group that goes while the operator starts has no room any more
+- what users mend, and room that becomes free, ends the back-off of a group; events do not
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kwok_operator.controller.cloud.pools import POOLS
+from kwok_operator.controller.runtime.assembly import Assembly
+from kwok_operator.controller.sources.configmaps import ConfigMap
+from kwok_operator.errors import TooManyRequestsError
+from tests.fakes.apiserver import GROUPS
+from tests.fakes.assembled import Assembled, assembled
+from tests.fakes.waiting import until
+
+
+@pytest.fixture
+async def begun() -> AsyncIterator[Assembled]:
+    """It knows its nodes, and works."""
+    async with assembled() as operator:
+        operator.operator._spawn("watch nodes", operator.parts.node_reflector.run())
+        await operator.parts.node_reflector.synced.wait()
+        operator.parts.begin()
+        yield operator
+        await operator.parts.queue.close(grace=1.0)
+
+
+async def test_a_group_that_goes_before_its_first_pass_gives_its_room_back(
+    begun: Assembled,
+) -> None:
+    parts = begun.parts
+    begun.server.create(GROUPS, {"metadata": {"name": "web"}, "spec": {"targetSize": 7}})
+    body = begun.server.patch(GROUPS, "web", {"status": {"targetSize": 7}}, subresource="status")
+    await parts.intake.take_over()
+    assert parts.budget.granted == 7
+    parts.group_seen(body, True)
+    await until(lambda: not parts.budget.granted)
+
+
+def mend_configmap(parts: Assembly) -> None:
+    parts.configmaps.upsert(ConfigMap("ops", "templates", "uid", 2, {"node": "mended"}))
+
+
+def mend_pool(parts: Assembly) -> None:
+    pool = {"metadata": {"name": "stock", "uid": "uid"}, "spec": {"instances": 5}}
+    parts.pools.upsert(POOLS.one(str(pool).replace("'", '"').encode()))
+
+
+def free_room(parts: Assembly) -> None:
+    parts.budget.grant("web", 1, wants_more=True)
+    parts.budget.grant("other", 5, wants_more=False)
+    parts.budget.grant("other", 1, wants_more=False)
+
+
+@pytest.mark.parametrize("mend", [mend_configmap, mend_pool, free_room])
+async def test_a_mended_cause_is_tried_at_once(
+    begun: Assembled, mend: Callable[[Assembly], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, passes = begun.parts, list[str]()
+
+    async def reconcile(name: str) -> None:
+        passes.append(name)
+        raise TooManyRequestsError("not now", status=429, retry_after=60.0)
+
+    monkeypatch.setattr(parts.reconciler, "reconcile", reconcile)
+    spec: dict[str, Any] = {
+        "template": {"from": {"configMap": {"name": "templates"}}},
+        "cloud": {"capacityPools": ["stock"]},
+    }
+    begun.server.create(GROUPS, {"metadata": {"name": "web"}, "spec": spec})
+    await parts.intake.take_over()
+    group = parts.store.get("web")
+    assert group is not None
+    parts.configmaps.synced.set()
+    await parts.sources.find(group)
+    parts.wake("web")
+    await until(lambda: passes)
+    parts.wake("web")
+    mend(parts)
+    await until(lambda: len(passes) == 2)
