@@ -77,7 +77,7 @@ class Arrivals:
             return _creating
         kept = self._kept[group.uid] = self._current(group, status)
         # An outage is left out: it keeps from coming what is due, and either is being created.
-        kept.phases = outstanding(
+        parts = outstanding(
             kept.record,
             kept.batches,
             group=group.name,
@@ -85,7 +85,7 @@ class Arrivals:
             now=int(self._store.now() * 1_000),
             known=kept.phases,
         )
-        phases = kept.phases
+        phases = kept.phases = {s: p for part in parts for s, p in part.items()}
 
         def one(serial: int) -> Told:
             phase = phases.get(serial)

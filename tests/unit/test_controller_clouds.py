@@ -16,6 +16,7 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -26,6 +27,7 @@ from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
 from kwok_operator.controller.observed.observation import Memory, observe, observed
 from kwok_operator.core.cloud.annotations import Mark
+from kwok_operator.core.cloud.arrival import TRIES_AT_ONCE
 from kwok_operator.core.cloud.shaping import Birth, Hold, shown_text
 from kwok_operator.core.plan import make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
@@ -236,6 +238,22 @@ def test_instances_become_nodes_when_they_are_due(world: World) -> None:
     last = world.one_pass("a")
     assert last is not None
     assert last.status.counts == InstanceCounts(ready=5)
+
+
+def test_tries_of_days_are_gone_through_with_pauses_for_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = {"creation": [{"probability": "0.9999"}]}
+    world.apply("a", targetSize=5, cloud={"failures": failures, "retryAfter": "1s"})
+    world.one_pass("a")
+    world.restart()
+    world.now += 10_000 * 1_000
+    pauses = AsyncMock()
+    monkeypatch.setattr(asyncio, "sleep", pauses)
+    world.one_pass("a")
+    walked = sum(phase.tries for phase in world.clouds.phases("a").values())
+    assert walked > 5 * TRIES_AT_ONCE
+    assert pauses.await_count >= walked // (2 * TRIES_AT_ONCE)
 
 
 def test_what_is_left_of_a_cloud_is_not_counted(world: World) -> None:

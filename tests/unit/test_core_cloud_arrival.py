@@ -150,20 +150,29 @@ def test_a_walk_can_go_on_where_it_was(spec: Cloud, serial: int, times: list[int
         before = found
 
 
-def test_what_has_failed_for_days_is_not_walked_through_again() -> None:
-    spec = cloud(failures={"creation": [ALWAYS]}, retryAfter="10s")
-    who, asked = instance_seed(spec, group=GROUP, serial=0), []
+@pytest.mark.parametrize("probability", ["1", "0.9999"])
+@pytest.mark.parametrize("edited", [False, True])
+def test_what_has_failed_for_days_is_not_walked_through_phase_by_phase(
+    probability: str, edited: bool
+) -> None:
+    asked = []
 
     class Counting(History):
         def at(self, time: int) -> Cloud:
             asked.append(time)
             return super().at(time)
 
-    history = Counting(History.always(spec).terms)
-    late = T0 + 1_000 * 10_000
+    specs = [
+        cloud(failures={"creation": [{"probability": probability, "code": code}]}, retryAfter="10s")
+        for code in ("old", "new")
+    ]
+    edits = [Terms(T0, specs[0]), Terms(T0 + 500 * 10_000 + 1, specs[1])]
+    history = Counting(tuple(edits[: 1 + edited]))
+    who = instance_seed(specs[0], group=GROUP, serial=0)
+    late = T0 + 1_500 * 10_000
     known = waiting_phase(history, who, requested_at=T0, now=late)
     assert known.tries > 1_000
-    assert len(asked) < 5
+    assert len(asked) < 10
     asked.clear()
     waiting_phase(history, who, requested_at=T0, now=late + 10_000, after=known)
     assert len(asked) < 5
@@ -173,7 +182,9 @@ AFTER = st.sampled_from([{"fixed": "7s"}, {"uniform": {"min": "1s", "max": "9s"}
 BOUNDS = {"times": st.integers(1, 30), "after": AFTER}
 RULES = st.one_of(
     st.fixed_dictionaries({"serials": st.sampled_from(["0", "0-2"])}, optional=BOUNDS),
-    st.fixed_dictionaries({"probability": st.sampled_from(["0.3", "1"])}, optional=BOUNDS),
+    st.fixed_dictionaries(
+        {"probability": st.sampled_from(["0.3", "0.5", "0.97", "1"])}, optional=BOUNDS
+    ),
 )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.core.cloud.arrival import MAX_TRIES, TRIES_AT_ONCE
 from kwok_operator.core.cloud.record import CloudRecord, Refusal, outstanding, redated
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.stock import CapacityPool, StockDecision, StockRequest, decide
@@ -56,7 +57,8 @@ def refusal(*serials: int, since: int = T0, fault: Fault | None = FAULT) -> Refu
 
 
 def phases_of(record: CloudRecord, *batches: Batch, now: int = T0, **more: Any) -> dict[int, Phase]:
-    return outstanding(record, batches, group=GROUP, now=now, **{"arrived": set(), **more})
+    parts = outstanding(record, batches, group=GROUP, now=now, **{"arrived": set(), **more})
+    return {serial: phase for part in parts for serial, phase in part.items()}
 
 
 def settle(
@@ -184,6 +186,19 @@ def test_everyone_outstanding_is_in_one_phase_also_after_a_restart(
     assert all(found[s].state is State.FAILED for s in refused & found.keys())
     look = next_look(phase for s, phase in found.items() if s not in refused)
     assert look is None or look > now
+
+
+def test_many_tries_are_walked_through_in_parts() -> None:
+    spec = cloud(failures={"creation": [{"probability": "0.9999"}]}, retryAfter="1s")
+    late = T0 + 2 * MAX_TRIES * SECOND
+    walk = outstanding(record_of(spec), [batch(0, 9)], group=GROUP, arrived=set(), now=late)
+    tries, most = dict[int, int](), 0
+    for part in walk:
+        before = sum(tries.values())
+        tries |= {serial: phase.tries for serial, phase in part.items()}
+        most = max(most, sum(tries.values()) - before)
+    assert sum(tries.values()) > 5 * TRIES_AT_ONCE, "it is worth it"
+    assert most < 2 * TRIES_AT_ONCE
 
 
 def test_refusals_of_many_times_are_joined_the_closest_first() -> None:

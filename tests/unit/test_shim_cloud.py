@@ -220,9 +220,9 @@ class TestAgreement:
             found = instances(shim)
             staying = [1 for state, _ in found.values() if state != "Deleting"]
             assert len(staying) == len(found) == target(shim) == count
-            phase_of = kept.phase_of("web", outage_since=None)
+            steps = kept.walk("web", outage_since=None, now=int(clock.now * 1_000))
             for serial in set(range(count)) - arrived:
-                phase = phase_of(serial, T0, int(clock.now * 1_000), None)
+                *_, phase = steps(serial, T0, None)
                 state, fault = autoscaler_state(phase.state, phase.fault)
                 assert found[serial][0] == state
                 assert (found[serial][1] or ("",))[0] == (fault.code if fault else "")
@@ -236,9 +236,9 @@ class TestWhatIsKept:
 
         def counted(history: Any, who: Any, **more: Any) -> Any:
             found.append(who.serial)
-            return arrival.waiting_phase(history, who, **more)
+            return arrival.walk(history, who, **more)
 
-        monkeypatch.setattr(record, "waiting_phase", counted)
+        monkeypatch.setattr(record, "walk", counted)
         return found
 
     def test_thousands_that_wait_are_drawn_once(self, clock: Clock, drawn: list[int]) -> None:

@@ -148,7 +148,7 @@ class Clouds:
             known.phases = settled.record.still(known.phases, before=known.record)
         known.outage_since = observed.outage_since
         self._book(known, settled)
-        phases = known.phases = await self._phases(group, known, settled, plan, observed)
+        phases = known.phases = await self._phases(asked, known, settled, observed)
         due = _due(plan, phases, now=observed.now)
         going = (*leaving, *(seen.stuck[s].name for s in late))
         plan = replace(plan, batches=settled.batches, create=tuple(due), delete=going)
@@ -216,32 +216,24 @@ class Clouds:
         return known.record
 
     async def _phases(
-        self,
-        group: Group,
-        known: _Known,
-        settled: SettledRequests,
-        plan: Plan,
-        observed: ObservedCloud,
+        self, asked: Asked, known: _Known, settled: SettledRequests, observed: ObservedCloud
     ) -> dict[int, Phase]:
         """Those of all pending; to draw ten thousand at once would hold up everybody else."""
-        pending = frozenset(plan.pending)
-        still = {s: p for s, p in known.phases.items() if s not in settled.redated}
+        parts = outstanding(
+            settled.record,
+            settled.batches,
+            group=asked.group,
+            arrived=asked.arrived,
+            now=observed.now,
+            outage_since=observed.outage_since,
+            known={s: p for s, p in known.phases.items() if s not in settled.redated},
+        )
         found: dict[int, Phase] = {}
-        for batch in settled.batches:
-            for first in range(batch.first, batch.last + 1, _AT_ONCE):
-                last = min(first + _AT_ONCE - 1, batch.last)
-                part = replace(batch, first=first, last=last)
-                found |= outstanding(
-                    settled.record,
-                    [part],
-                    group=group.name,
-                    arrived=frozenset(),
-                    now=observed.now,
-                    outage_since=observed.outage_since,
-                    known=still,
-                )
-                if last < batch.last:
-                    await asyncio.sleep(0)
+        for number, part in enumerate(parts):
+            if number:
+                await asyncio.sleep(0)
+            found |= part
+        pending = frozenset(asked.pending)
         return {serial: phase for serial, phase in found.items() if serial in pending}
 
     def _deletions(
@@ -417,7 +409,5 @@ def _wait(times: Iterable[int | None], now: int) -> float | None:
     return max(_SOONEST, min(ahead) / 1_000) if ahead else None
 
 
-_AT_ONCE = 200
-"""Instances that are drawn without a pause: some milliseconds, unless they have failed for days."""
 _SOONEST = 0.1
 """Seconds: what becomes due in such a time makes one pass."""

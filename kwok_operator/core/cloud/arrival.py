@@ -7,10 +7,12 @@ depends on others, a place in stock and pools, was granted before (`stock`), and
 all tries.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
-from kwok_operator.core.cloud.draws import SECOND, InstanceSeed, drawn, milliseconds
+from kwok_operator.core.cloud.draws import SECOND, InstanceSeed, drawn, milliseconds, span
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.core.serials import names_serial
@@ -20,6 +22,10 @@ from kwok_operator.models.delay import NEVER
 MAX_TRIES: Final = 10_000
 """An instance that has failed so often is not tried again; it takes a month at five minutes."""
 SHORTEST_RETRY: Final = SECOND
+TRIES_AT_ONCE: Final = 2_000
+"""Tries that are walked through without a pause: some milliseconds."""
+_FAILURE: Final = "creation-failure"
+_DELAY: Final = "creation-failure-delay"
 
 
 def waiting_phase(
@@ -27,17 +33,28 @@ def waiting_phase(
 ) -> Phase:
     """The phase that an instance without a Node is in; before its request, the first.
 
-    The walk goes on from `after`, a phase that it has passed; that spares what comes before. Tries
-    that fail for certain, at even intervals, are counted and not walked through: after a restart
-    there may be 10,000 of each instance.
+    The walk goes on from `after`, a phase that it has passed; that spares what comes before.
+    """
+    *_, phase = walk(history, who, requested_at=requested_at, now=now, after=after)
+    return phase
+
+
+def walk(
+    history: History, who: InstanceSeed, *, requested_at: int, now: int, after: Phase | None = None
+) -> Iterator[Phase]:
+    """Some of the phases that the instance has passed, and last the one that it is in.
+
+    From one to the next is little work: after a restart there may be 10,000 tries of each instance
+    to go through, and who walks can pause meanwhile.
     """
     start, failed = _try_after(after) or (requested_at, 0)
-    while skipped := _certain_failures(history, who, start=start, failed=failed, now=now):
-        start, failed = skipped
+    while passed := _passed(history, who, start=start, failed=failed, now=now):
+        start, failed = passed
+        yield Phase(State.CREATING, start, None, "Provisioning", tries=failed)
     for phase in phases(history, who, requested_at=start, failed=failed):
         if phase.until is None or now < phase.until:
-            return phase
-    raise AssertionError("the last phase has no end")
+            yield phase
+            return
 
 
 def phases(
@@ -55,7 +72,7 @@ def phases(
         if rule is None:
             yield from _success(cloud, who, start=start, tries=tries)
             return
-        failed_at = start + drawn(rule.after, who, what=f"creation-failure-delay/{tries}")
+        failed_at = start + drawn(rule.after, who, what=f"{_DELAY}/{tries}")
         if failed_at > start:
             yield Phase(State.CREATING, start, failed_at, "Provisioning", tries=tries)
         retry = retry_span(cloud) if tries + 1 < MAX_TRIES else None
@@ -92,20 +109,49 @@ def _try_after(phase: Phase | None) -> tuple[int, int] | None:
     return None
 
 
-def _certain_failures(
+def _passed(
     history: History, who: InstanceSeed, *, start: int, failed: int, now: int
 ) -> tuple[int, int] | None:
-    """When the first try begins that may not fail as all from `start` to `now` do, and how many
-    have failed by then; None where there is nothing to skip."""
+    """When the next try begins, and how many have failed by then, after some that have: all by the
+    rules that hold for the first of them. None where that doesn't fail, or isn't over by now.
+    """
     cloud = history.at(start)
-    rule, retry = _certain(_rules(cloud, failed), who), retry_span(cloud)
-    if rule is None or retry is None or (rule.after and rule.after.fixed is None):
+    rules, retry, edit = _rules(cloud, failed), retry_span(cloud), history.next_after(start)
+    certain = _certain(rules, who)
+    failures = _by_chance(rules) if certain is None else [certain]
+    if retry is None or not failures or now < start + retry:
         return None
-    interval = drawn(rule.after, who, what="") + retry
-    until = min(now, history.next_after(start) or now)
-    # One is left for the walk: it gives the phase.
-    tries = min((until - start) // interval, (rule.times or MAX_TRIES) - failed) - 1
-    return (start + tries * interval, failed + tries) if tries > 0 else None
+    bounds = [rule.times for rule in rules if rule.times is not None]
+    last = min(failed + TRIES_AT_ONCE, MAX_TRIES - 1, *bounds)
+    begun, spans = failed, [_span(rule, who) for rule in failures]
+    if certain is not None and isinstance(spans[0], int):
+        # Counted at once: nothing of them is drawn.
+        interval = spans[0] + retry
+        tries = min(last - failed, (now - start) // interval)
+        tries = tries if edit is None else min(tries, -((start - edit) // interval))
+        return (start + tries * interval, failed + tries) if tries else None
+    # No draw misses what is certain.
+    totals = [1.0] if certain else list(accumulate(float(r.probability or 0) for r in failures))
+    draw = who.draws(_FAILURE, most=MAX_TRIES)
+    while failed < last and (edit is None or start < edit):
+        place = bisect_right(totals, draw(failed))
+        if place == len(totals):
+            break
+        after = spans[place]
+        following = start + retry + (after if isinstance(after, int) else after(failed))
+        if now < following:
+            break
+        start, failed = following, failed + 1
+    return (start, failed) if failed > begun else None
+
+
+def _span(rule: CreationFailure, who: InstanceSeed) -> int | Callable[[int], int]:
+    """After what time a try fails; where it is drawn, by how many have failed before."""
+    delay = rule.after
+    if delay is None or delay.fixed:
+        return drawn(delay, who, what="")
+    draw = who.draws(_DELAY, most=MAX_TRIES)
+    return lambda tries: span(delay, draw(tries))
 
 
 def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iterator[Phase]:
@@ -121,11 +167,11 @@ def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iter
 def _failure(cloud: Cloud, who: InstanceSeed, *, tries: int) -> CreationFailure | None:
     """The failure that a try meets: the first that names the serial, else one by probability."""
     rules = _rules(cloud, tries)
-    by_chance = [rule for rule in rules if rule.probability is not None]
+    by_chance = _by_chance(rules)
     certain = _certain(rules, who)
     if certain is not None or not by_chance:
         return certain
-    draw, total = who.draw(f"creation-failure/{tries}"), 0.0
+    draw, total = who.draw(f"{_FAILURE}/{tries}"), 0.0
     for rule in by_chance:
         total += float(rule.probability or 0)
         if draw < total:
@@ -140,6 +186,10 @@ def _rules(cloud: Cloud, tries: int) -> list[CreationFailure]:
 def _certain(rules: Sequence[CreationFailure], who: InstanceSeed) -> CreationFailure | None:
     """The failure that nothing is drawn for: it names the serial, or no draw misses it."""
     named = (rule for rule in rules if names_serial(rule.serials, who.serial))
-    by_chance = next((rule for rule in rules if rule.probability is not None), None)
+    by_chance = next(iter(_by_chance(rules)), None)
     sure = by_chance is not None and float(by_chance.probability or 0) >= 1
     return next(named, by_chance if sure else None)
+
+
+def _by_chance(rules: Sequence[CreationFailure]) -> list[CreationFailure]:
+    return [rule for rule in rules if rule.probability is not None]

@@ -47,11 +47,16 @@ class InstanceSeed:
 
     def draw(self, what: str) -> float:
         """A number greater than 0 and less than 1."""
-        hashed = hashlib.sha256(_known_part(self.seed, self.group))
-        hashed.update(_field(str(self.serial)))
-        hashed.update(_field(what))
-        number = int.from_bytes(hashed.digest()[:8], "big") >> (64 - _BITS)
-        return (number + 0.5) / _RANGE
+        return _number(self._known + _field(what))
+
+    def draws(self, what: str, *, most: int) -> Callable[[int], float]:
+        """What draws `what/0`, `what/1` and so on, fewer than `most`, at a third of the cost."""
+        known, fields = self._known, _numbered(what, most)
+        return lambda n: _number(known + fields[n])
+
+    @property
+    def _known(self) -> bytes:
+        return _known_part(self.seed, self.group) + _field(str(self.serial))
 
 
 def group_seed(seed_of_all: str, *, group: str) -> str:
@@ -64,6 +69,11 @@ def instance_seed(cloud: Cloud, *, group: str, serial: int) -> InstanceSeed:
     return InstanceSeed(cloud.seed or group, group, serial)
 
 
+def _number(question: bytes) -> float:
+    number = int.from_bytes(hashlib.sha256(question).digest()[:8], "big") >> (64 - _BITS)
+    return (number + 0.5) / _RANGE
+
+
 def _field(text: str) -> bytes:
     # With its length before it, no text can run into the next.
     data = text.encode("utf-8", "surrogatepass")
@@ -73,6 +83,11 @@ def _field(text: str) -> bytes:
 @lru_cache(maxsize=1_024)
 def _known_part(seed: str, group: str) -> bytes:
     return _DOMAIN + _field(seed) + _field(group)
+
+
+@lru_cache(maxsize=4)
+def _numbered(what: str, most: int) -> tuple[bytes, ...]:
+    return tuple(_field(f"{what}/{n}") for n in range(most))
 
 
 def milliseconds(text: str) -> int:

@@ -8,11 +8,11 @@ Everything else is drawn again. The operator and the shim both take the phases f
 status says and what cluster-autoscaler is told is the same.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kwok_operator.core.cloud.arrival import retry_span, waiting_phase
+from kwok_operator.core.cloud.arrival import TRIES_AT_ONCE, retry_span, walk
 from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.stock import OUTAGE, Granted, Refused
@@ -24,6 +24,8 @@ from kwok_operator.models.cloudstatus import MAX_REFUSED, CloudStatus, RefusedRe
 
 _CODE_LENGTH: Final = 64
 _MESSAGE_LENGTH: Final = 400
+_LIKE_TRIES: Final = 10
+"""An instance is as much work as so many of its tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +117,32 @@ class CloudRecord:
         new = [part for r in decided for part in _since_before(r, waited)]
         return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
 
-    def phase_of(
-        self, group: str, *, outage_since: int | None
-    ) -> Callable[[int, int, int, Phase | None], Phase]:
-        """What gives the phase of a serial that was asked for at a time, now; the last argument is
-        one that it has passed, if one is known."""
+    def walk(
+        self, group: str, *, outage_since: int | None, now: int
+    ) -> Callable[[int, int, Phase | None], Iterator[Phase]]:
+        """What goes to the phase of a serial that was asked for at a time, by steps: the last that
+        comes is it. The last argument is one that was found before."""
         by_serial = {s: refusal for refusal in self.refusals for s in refusal.serials}
 
-        def phase(serial: int, requested_at: int, now: int, after: Phase | None) -> Phase:
+        def steps(serial: int, requested_at: int, before: Phase | None) -> Iterator[Phase]:
+            if before is not None and now < before.since:
+                before = None
+            if before is not None and (before.until is None or now < before.until):
+                yield before
+                return
             refusal = by_serial.get(serial)
             if refusal is not None:
-                return self._refused(refusal)
+                yield self._refused(refusal)
+                return
             who = instance_seed(self.history.at(requested_at), group=group, serial=serial)
-            found = waiting_phase(
-                self.history, who, requested_at=requested_at, now=now, after=after
-            )
-            if found.state is State.DUE and now >= found.since and outage_since is not None:
-                since = max(found.since, outage_since)
-                return replace(found, state=State.WAITING, since=since, reason=OUTAGE)
-            return found
+            for found in walk(self.history, who, requested_at=requested_at, now=now, after=before):
+                if found.state is State.DUE and now >= found.since and outage_since is not None:
+                    since = max(found.since, outage_since)
+                    yield replace(found, state=State.WAITING, since=since, reason=OUTAGE)
+                else:
+                    yield found
 
-        return phase
+        return steps
 
     def still(self, phases: Mapping[int, Phase], *, before: "CloudRecord") -> dict[int, Phase]:
         """Of phases that were found with the record before, those that this one leaves as known."""
@@ -160,32 +167,35 @@ def outstanding(
     batches: Iterable[Batch],
     *,
     group: str,
-    arrived: Set[int],
+    arrived: Container[int],
     now: int,
     outage_since: int | None = None,
     known: Mapping[int, Phase] | None = None,
-) -> dict[int, Phase]:
+) -> Iterator[dict[int, Phase]]:
     """The phase of each instance that was asked for and has no Node, by serial.
 
+    In parts, each of which is some milliseconds of work; what a later one says of a serial holds.
     A refusal whose time has come is still shown as one: settle what is `asking` first. `known` are
     phases found before with the same record, dates and outage; those that still hold are taken
     over, and others gone on from, which spares the draws.
     """
-    phase_of = record.phase_of(group, outage_since=outage_since)
     known = known or {}
-    found: dict[int, Phase] = {}
+    steps = record.walk(group, outage_since=outage_since, now=now)
+    part: dict[int, Phase] = {}
+    work = 0
     for batch in batches:
         requested_at = parse_time(batch.requested_at)
-        for serial in batch:
-            if serial in arrived:
-                continue
-            phase = known.get(serial)
-            if phase is None or now < phase.since:
-                phase = phase_of(serial, requested_at, now, None)
-            elif phase.until is not None and phase.until <= now:
-                phase = phase_of(serial, requested_at, now, phase)
-            found[serial] = phase
-    return found
+        for serial in (s for s in batch if s not in arrived):
+            before = known.get(serial)
+            tries = before.tries if before is not None else 0
+            work += _LIKE_TRIES
+            for phase in steps(serial, requested_at, before):
+                part[serial] = phase
+                work, tries = work + max(0, phase.tries - tries), phase.tries
+                if work >= TRIES_AT_ONCE:
+                    yield part
+                    part, work = {}, 0
+    yield part
 
 
 def redated(batches: Iterable[Batch], *, granted: Set[int], at: str) -> tuple[Batch, ...]:
