@@ -44,7 +44,11 @@ def body(
         "spec": {
             "clusterName": "east",
             "replicas": replicas,
-            "template": {"metadata": {"labels": handed_on or {}}, "spec": machine or {}},
+            "selector": {},
+            "template": {
+                "metadata": {"labels": handed_on or {}},
+                "spec": {"clusterName": "east", **(machine or {})},
+            },
         },
     }
 

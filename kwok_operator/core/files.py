@@ -103,12 +103,13 @@ def nodes_in_configmap(
 ) -> tuple[NodeDocuments | None, list[Finding]]:
     """The Nodes under a key, None where there are none to be had, and what is wrong."""
     where = f"ConfigMap {configmap.name}, key {key}"
+    repeated: list[DocumentError] = []
     try:
-        values = [d.value for d in read_documents(configmap.data[key], where=where)]
-        documents = nodes_of(values, where=where)
+        read = read_documents(configmap.data[key], where=where, repeated=repeated)
+        documents = nodes_of([document.value for document in read], where=where)
     except ManifestError as error:
-        return None, [configmap.finding_in_text(key, error)]
-    findings = []
+        return None, [configmap.finding_in_text(key, each) for each in (*repeated, error)]
+    findings = [configmap.finding_in_text(key, each) for each in repeated]
     if documents.others:
         message = f"{where}: is left out, as it is no Node: {names_in_words(documents.others)}"
         findings.append(configmap.finding(message, ("data", key)))
@@ -134,11 +135,13 @@ class Files:
         """Sorts the objects of files, given as name and text; mistakes become findings."""
         files = cls()
         for file, text in texts:
+            documents: list[Document] = []
+            wrong: list[DocumentError] = []
             try:
-                documents = read_documents(text, where=file)
+                documents = read_documents(text, where=file, repeated=wrong)
             except DocumentError as error:
-                files.findings.append(Finding(file, error.line, error.problem))
-                continue
+                wrong.append(error)
+            files.findings += [Finding(file, each.line, each.problem) for each in wrong]
             for document in documents:
                 for prefix, value in _flat(document.value):
                     files.add(file, document, prefix, value)
@@ -193,10 +196,15 @@ class Files:
         text = found.data.get(CONFIG_KEY)
         if text is None:
             return
+        documents: list[Document] = []
+        wrong: list[DocumentError] = []
+        where = f"{found.label}, key {CONFIG_KEY}"
         try:
-            documents = read_documents(text, where=f"{found.label}, key {CONFIG_KEY}")
+            documents = read_documents(text, where=where, repeated=wrong)
         except DocumentError as error:
-            self.findings.append(found.finding_in_text(CONFIG_KEY, error))
+            wrong.append(error)
+        self.findings += [found.finding_in_text(CONFIG_KEY, each) for each in wrong]
+        if wrong and not documents:
             return
         filled = [document for document in documents if document.value is not None]
         if len(filled) == 1 and _is_config(filled[0].value):

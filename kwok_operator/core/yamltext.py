@@ -99,9 +99,14 @@ def load_documents(text: str, *, where: str) -> list[Any]:
     return [document.value for document in _Builder(text, where=where, lines=False).documents()]
 
 
-def read_documents(text: str, *, where: str) -> list[Document]:
-    """As `load_documents`, and the lines too."""
-    return list(_Builder(text, where=where, lines=True).documents())
+def read_documents(
+    text: str, *, where: str, repeated: list[DocumentError] | None = None
+) -> list[Document]:
+    """As `load_documents`, and the lines too.
+
+    With `repeated`, what is wrong with keys that stand twice goes there: the last of them counts.
+    """
+    return list(_Builder(text, where=where, lines=True, repeated=repeated).documents())
 
 
 @dataclass(slots=True)
@@ -129,10 +134,13 @@ class _Built:
 
 
 class _Builder:
-    def __init__(self, text: str, *, where: str, lines: bool) -> None:
+    def __init__(
+        self, text: str, *, where: str, lines: bool, repeated: list[DocumentError] | None = None
+    ) -> None:
         self._text = _json_as_yaml(text)
         self._where = where
         self._keeps_lines = lines
+        self._repeated = repeated
         self._aliased = 0
         self._reset()
 
@@ -254,9 +262,10 @@ class _Builder:
         if not isinstance(key, str):
             raise self._error("a key must be text", event)
         if key in frame.value:
-            raise self._error(
-                f"the key {one_line(key, limit=100)!r} stands here twice; remove one", event
-            )
+            twice = f"the key {one_line(key, limit=100)!r} stands here twice; remove one"
+            if self._repeated is None:
+                raise self._error(twice, event)
+            self._repeated.append(self._error(twice, event))
         frame.key = key
         frame.weight += len(key)
         if self._keeps_lines:

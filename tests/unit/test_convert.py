@@ -34,7 +34,20 @@ LARGE = {
 }
 
 
-def crd(kind: str, plural: str, group: str = "infra.example") -> dict[str, Any]:
+GROUP = REFERENCE["apiGroup"]
+AT_GROUP = {key.replace("cluster.x-k8s.io", "a.io"): text for key, text in BOUNDS.items()}
+
+
+def set_in(manifest: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
+    *steps, last = place.split(".")
+    inner = manifest
+    for step in steps:
+        inner = inner[step]
+    inner[last] = value
+    return manifest
+
+
+def crd(kind: str, plural: str, group: str = GROUP) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -193,6 +206,9 @@ class TestObjects:
         self, definition: Any, served: bool
     ) -> None:
         found = converted(definition, body(machine={"infrastructureRef": REFERENCE}), LARGE)
+        used = {each.value["kind"] for each in found.looked_at}
+        assert "XTemplate" in used
+        assert ("CustomResourceDefinition" in used) == (definition["spec"]["group"] == GROUP)
         assert (not found.findings) is served
         assert ("infrastructureRef" in said(found)) is not served
 
@@ -239,16 +255,57 @@ class TestObjects:
     )
     def test_what_the_api_server_refuses_is_told_at_its_line(self, place: str, value: Any) -> None:
         wrong = body(machine={"infrastructureRef": dict(REFERENCE)})
-        *steps, last = place.split(".")
-        inner = wrong
-        for step in steps:
-            inner = inner[step]
-        inner[last] = value
-        found = converted(wrong)
+        found = converted(set_in(wrong, place, value))
         (finding,) = [each for each in found.findings if f"{place}: " in each.message]
         lines = yaml.safe_dump_all([wrong]).splitlines()
+        last = place.rpartition(".")[2]
         assert lines[(finding.line or 0) - 1].lstrip().startswith(f"{last}:")
         assert not any("is not set" in note for note in found.notes) or place == "spec"
+
+    @each_row(
+        "place value",
+        [
+            ("apiVersion", "cluster.x-k8s.io/v1beta3"),
+            ("spec.clusterName", None),
+            ("spec.clusterName", ""),
+            ("spec.template.spec.clusterName", None),
+            ("spec.template.spec.clusterName", "west"),
+            ("spec.selector", {"matchLabels": {"pool": "api"}}),
+            ("spec.selector", {"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}),
+            ("spec.replicas", 10),
+        ],
+    )
+    def test_what_cluster_api_or_its_autoscaler_wont_do_is_told(
+        self, place: str, value: Any
+    ) -> None:
+        wrong = body(handed_on={"pool": "web"})
+        set_in(wrong, place, value)
+        found = converted(wrong)
+        (finding,) = found.findings
+        assert f"{place}: " in finding.message
+        lines = yaml.safe_dump_all([wrong]).splitlines()
+        assert lines[(finding.line or 0) - 1].lstrip().startswith(place.rpartition(".")[2])
+        own = body(handed_on={"pool": "web"}, annotations=AT_GROUP | MACHINE)
+        set_in(own, place, value)
+        own["apiVersion"] = "a.io/v1"
+        another = converted(own, terms=ConvertTerms(keys=Keys("a.io")))
+        assert bool(another.findings) == (place == "spec.replicas"), "no rule of another API group"
+
+    @each_row(
+        "selector noted",
+        [
+            (None, True),
+            ({}, False),
+            ({"matchLabels": None}, False),
+            ({"matchLabels": {"pool": "web", "cluster.x-k8s.io/cluster-name": "east"}}, False),
+        ],
+    )
+    def test_selectors_that_cluster_apis_webhook_completes_are_none(
+        self, selector: Any, noted: bool
+    ) -> None:
+        found = converted(set_in(body(handed_on={"pool": "web"}), "spec.selector", selector))
+        assert not found.findings
+        assert any("spec.selector" in note for note in found.notes) is noted
 
     def test_what_is_told_of_a_template_stands_at_the_scalable(self) -> None:
         silent = LARGE | {"status": {}}
@@ -294,6 +351,26 @@ class TestClasses:
         (line,) = [each.line for each in found.findings if "many" in each.message]
         assert line is not None
         assert "many" in lines[line - 1]
+
+    @each_row(
+        "own part",
+        [(True, "machineDeployments"), (False, "machineDeployments"), (True, "machinePools")],
+    )
+    def test_replicas_beside_bounds_are_told_where_they_stand(self, own: bool, part: str) -> None:
+        its_class, cluster = class_and_cluster("v1beta2")
+        entry = {"class": "small", "name": "md", "replicas": 3}
+        worker = its_class["spec"]["workers"]["machineDeployments"][0]
+        worker["metadata"] = {"annotations": MACHINE if own else BOUNDS | MACHINE}
+        its_class["spec"]["workers"] = {part: [worker]}
+        if own:
+            entry["metadata"] = {"annotations": BOUNDS}
+        cluster["spec"]["topology"]["workers"] = {part: [entry]}
+        (finding,) = converted(cluster, its_class, LARGE).findings
+        assert (
+            yaml.safe_dump(cluster).splitlines()[(finding.line or 0) - 1].strip() == "replicas: 3"
+        )
+        del entry["replicas"]
+        assert not converted(cluster, its_class, LARGE).findings
 
 
 JSON = st.recursive(

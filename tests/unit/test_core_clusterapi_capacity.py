@@ -227,6 +227,23 @@ class TestAmounts:
         (told,) = [each for each in found.findings if each.reason == "InvalidCapacity"]
         assert "below 0" in told.message
 
+    @each_row(
+        "key status text",
+        [
+            ("memory", "memory", "8"),
+            ("memory", "memory", "8m"),
+            ("cpu", "cpu", "1e30"),
+            ("ephemeral-disk", "ephemeral-storage", "100"),
+        ],
+    )
+    def test_what_no_machine_has_is_told(self, key: str, status: str, text: str) -> None:
+        annotated = capacity(MACHINE | {CAPACITY + key: text})
+        (told,) = annotated.findings
+        assert (told.reason, told.path[-1]) == ("UnlikelyCapacity", CAPACITY + key)
+        assert annotated.known, "cluster-autoscaler takes it"
+        template = {"status": {"capacity": {status: text}}}
+        assert "UnlikelyCapacity" in reasons(capacity(MACHINE, template))
+
     @given(st.integers(0, 10**6), st.integers(1, 60), st.sampled_from(["", "m", "Ki", "Gi"]))
     def test_however_long_it_is_written_it_is_the_same_amount(
         self, number: int, zeros: int, unit: str

@@ -93,6 +93,10 @@ class TestBounds:
         assert finding.reason == "InvalidBounds"
         assert finding.path == ("metadata", "annotations", f"{SIZE}{key}-size")
 
+    def test_both_are_told(self) -> None:
+        found = fleet(body(annotations=bounds("one", "ten")))
+        assert [each.path[-1] for each in found.findings] == [f"{SIZE}min-size", f"{SIZE}max-size"]
+
     def test_those_of_what_ca_does_not_look_at_hide_nothing(self) -> None:
         owner = [{"kind": "MachineDeployment", "name": "web"}]
         bad = bounds("x", "9")
@@ -250,13 +254,38 @@ class TestGroups:
             ("scaledownunneededtime", "5m "),
             ("scaledownunneededtime", "-5m"),
             ("scaledownunneededtime", "9" * 30 + "h"),
-            ("maxnodestartuptime", "5m"),
-            ("nothing", "5m"),
+            ("maxnodestartuptime", "5"),
         ],
     )
     def test_options_that_hold_nothing_are_told(self, key: str, text: str) -> None:
         found = fleet(body(annotations=BOUNDS | MACHINE | {OPTION + key: text}))
         assert (dict(found.groups[0].options), reasons(found)) == ({}, ["InvalidOption"])
+
+    def test_one_that_production_has_and_the_shim_cant_say_is_a_note(self) -> None:
+        found = fleet(body(annotations=BOUNDS | MACHINE | {f"{OPTION}maxnodestartuptime": "5m"}))
+        assert (reasons(found), reasons(found, notes=True)) == ([], ["OptionNotSent"])
+
+    @each_row(
+        "key meant",
+        [
+            (f"{CAPACITY}memroy", f"{CAPACITY}memory"),
+            (f"{CAPACITY}maxpods", f"{CAPACITY}maxPods"),
+            ("capacity.cluster-autoscaler.k8s.io/cpu", f"{CAPACITY}cpu"),
+            (f"{SIZE}min", f"{SIZE}min-size"),
+            (f"{SIZE}maxsize", f"{SIZE}max-size"),
+            ("cluster.k8s.io/cluster-api-autoscaler-node-group-min-size", f"{SIZE}min-size"),
+            (f"{OPTION}scaledownunneededtimes", f"{OPTION}scaledownunneededtime"),
+            (f"{OPTION}scaleDownUnneededTime", f"{OPTION}scaledownunneededtime"),
+            (
+                "cluster.x-k8s.io/autoscaling-option-maxnodeprovisiontime",
+                f"{OPTION}maxnodeprovisiontime",
+            ),
+        ],
+    )
+    def test_misspelt_keys_are_told_and_the_right_one_named(self, key: str, meant: str) -> None:
+        (finding,) = fleet(body(annotations=BOUNDS | MACHINE | {key: "5m"})).findings
+        assert (finding.reason, finding.path) == ("UnknownKey", ("metadata", "annotations", key))
+        assert finding.message.endswith(f"did you mean {meant}?")
 
 
 @settings(max_examples=60)

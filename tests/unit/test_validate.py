@@ -348,6 +348,28 @@ class TestProviderConfigs:
         assert said(text) == ["f0.yaml:5: data.config: must be text; write a | after the colon"]
 
 
+def test_a_key_that_stands_twice_hides_nothing_else() -> None:
+    text = "\n".join(
+        [
+            "apiVersion: kwok-operator.io/v1alpha1",
+            "kind: KwokNodeGroup",
+            "metadata: {name: a, name: b}",
+            "spec: {targetSize: -1}",
+            "---",
+            "apiVersion: v1",
+            "kind: ConfigMap",
+            "metadata: {name: kwok-provider-config}",
+            "data:",
+            "  config: |",
+            "    apiVersion: v1alpha1",
+            "    readNodesFrom: cluster",
+            "    readNodesFrom: cluster",
+            "    nodegroups: {fromNodeLabel: x}",
+        ]
+    )
+    assert [each.line for each in validate([("f.yaml", text)]).findings] == [3, 4, 13, 14]
+
+
 def test_plain_nodes_are_checked_alone() -> None:
     assert said(NODE) == []
     (sentence,) = said(NODE.replace("cpu: 8", "cpu: 8 cores"))

@@ -41,6 +41,12 @@ _BELOW: Final = (
     "is below 0, and no node can have that: CA takes it as it is, and no pod that asks for any"
     " finds room at zero; correct it"
 )
+_MACHINES: Final = {
+    "cpu": ("1m", "100k", "4"),
+    "memory": ("1Mi", "1Ei", "16Gi"),
+    "ephemeral-storage": ("1Mi", "1Ei", "100Gi"),
+}
+"""The least and the most that a machine may have, and an example."""
 _RESOURCE_NAME: Final = TypeAdapter(ExtendedResourceName)
 _QUANTITY: Final = TypeAdapter(Quantity)
 _LABEL_KEY: Final = TypeAdapter(QualifiedName)
@@ -138,6 +144,8 @@ class _Reader:
                 found[name] = text
             if _is_below(text):
                 self._annotation(key, text, _BELOW)
+            elif unlikely := _unlikely(name, amount):
+                self._annotation(key, text, unlikely, reason="UnlikelyCapacity")
         gpus, pods = self._integer(keys.GPU_COUNT), self._integer(keys.MAX_PODS)
         if pods:
             found["pods"] = str(pods)
@@ -204,13 +212,16 @@ class _Reader:
         found: dict[str, str] = {}
         where = "status.capacity.{} of the infrastructure template: {} {}"
         for name, text in self._status("capacity").items():
-            if _amount(text) is None:
+            amount = _amount(text)
+            if amount is None:
                 what = "is no quantity; CA leaves it out"
                 self._tell("InvalidCapacity", where.format(name, shown(text), what))
                 continue
             found[name] = text
             if _is_below(text):
                 self._tell("InvalidCapacity", where.format(name, shown(text), _BELOW))
+            elif unlikely := _unlikely(name, amount):
+                self._tell("UnlikelyCapacity", where.format(name, shown(text), unlikely))
         return found
 
     def _status(self, part: str) -> dict[str, str]:
@@ -386,6 +397,17 @@ def _amount(text: str) -> Fraction | None:
 
 def _is_below(text: str) -> bool:
     return (_amount(text) or 0) < 0
+
+
+def _unlikely(name: str, amount: Fraction | None) -> str:
+    """Why no machine has so much of a resource, or so little; empty where one may."""
+    least, most, example = _MACHINES.get(name, ("", "", ""))
+    if not amount or not example or parse_quantity(least) <= amount <= parse_quantity(most):
+        return ""
+    return (
+        f"is not between {least} and {most}, and no machine has that; CA takes it as it is: write"
+        f" it like {example}"
+    )
 
 
 def _short(text: str) -> str:

@@ -30,21 +30,12 @@ from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable
 from kwok_operator.core.naming import group_name
 from kwok_operator.core.optiontexts import duration, share
-from kwok_operator.core.words import shown
+from kwok_operator.core.words import nearest, shown
 from kwok_operator.errors import one_line
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.base import QUALIFIED_NAME
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 
-_SHARES: Final = {
-    "scaledownutilizationthreshold": "scaleDownUtilizationThreshold",
-    "scaledowngpuutilizationthreshold": "scaleDownGpuUtilizationThreshold",
-}
-_TIMES: Final = {
-    "scaledownunneededtime": "scaleDownUnneededTime",
-    "scaledownunreadytime": "scaleDownUnreadyTime",
-    "maxnodeprovisiontime": "maxNodeProvisionTime",
-}
 _LABEL: Final = re.compile(QUALIFIED_NAME)
 
 
@@ -209,6 +200,7 @@ class _Deriver:
         if bounds is None:
             self._hidden.append(scalable.id)
         least, most = bounds or (0, 0)
+        self._unknown_keys(scalable)
         capacity = self._capacity(scalable)
         annotated = {self._keys.min_size, self._keys.max_size} <= scalable.annotations.keys()
         group = CapiGroup(
@@ -243,14 +235,16 @@ class _Deriver:
 
     def _bounds(self, scalable: Scalable) -> tuple[int, int] | None:
         """None where CA refuses them, and with them the whole list."""
-        found = []
+        found: list[int] = []
         for key in (self._keys.min_size, self._keys.max_size):
             text = scalable.annotations.get(key, "0")
             number = whole_number(text)
             if number is None or number < 0:
                 self._hides(scalable, key, f"{text!r} is no whole number from 0")
-                return None
-            found.append(number)
+            else:
+                found.append(number)
+        if len(found) < 2:
+            return None
         least, most = found
         if most < least:
             self._hides(
@@ -262,6 +256,18 @@ class _Deriver:
     def _hides(self, scalable: Scalable, key: str, what: str) -> None:
         message = f"{key}: {what}; CA then sees no node group at all, of any name: correct it"
         self._tell(scalable, "InvalidBounds", message, "metadata", "annotations", key)
+
+    def _unknown_keys(self, scalable: Scalable) -> None:
+        known = self._keys.of_autoscaler
+        for key in filter(names.is_meant_for_autoscaler, sorted(scalable.annotations)):
+            if key in known:
+                continue
+            # Domains are long and alike: what somebody means is in the other part.
+            by_name = {each.partition("/")[2]: each for each in known}
+            near = nearest(key.partition("/")[2], by_name)
+            hint = f"did you mean {by_name[near]}?" if near else "take it out"
+            message = f"{key}: is nothing that cluster-autoscaler reads here; {hint}"
+            self._tell(scalable, "UnknownKey", message, "metadata", "annotations", key)
 
     def _capacity(self, scalable: Scalable) -> Capacity:
         ref = scalable.infrastructure
@@ -334,15 +340,16 @@ class _Deriver:
             if option == key or not option or not text:
                 continue
             text = text.lower()
-            if option in _SHARES and (wanted := share(text)):
-                found[_SHARES[option]] = wanted
-            elif option in _TIMES and (wanted := duration(text)):
-                found[_TIMES[option]] = wanted
-            else:
-                known = option in _SHARES or option in _TIMES
+            path = ("metadata", "annotations", key)
+            if option in names.SHARES and (wanted := share(text)):
+                found[names.SHARES[option]] = wanted
+            elif option in names.TIMES and (wanted := duration(text)):
+                found[names.TIMES[option]] = wanted
+            elif option == names.STARTUP_TIME and duration(text):
+                message = f"{key}: CA 1.35 and later read it; with the shim they go without"
+                self._tell(scalable, "OptionNotSent", message, *path, note=True)
+            elif key in self._keys.of_autoscaler:
                 why = "is nothing that a group can say; CA's flag holds"
-                why = why if known else "is no option that groups have; it has no effect here"
-                path = ("metadata", "annotations", key)
                 self._tell(scalable, "InvalidOption", f"{key}: {text[:100]!r} {why}", *path)
         return found
 

@@ -23,6 +23,21 @@ LABELS: Final = f"{CAPACITY}labels"
 TAINTS: Final = f"{CAPACITY}taints"
 DRA_DRIVER: Final = f"{CAPACITY}dra-driver"
 CSI_DRIVER: Final = f"{CAPACITY}csi-driver"
+_OF_CAPACITY: Final = (
+    *(CPU, MEMORY, DISK, GPU_TYPE, GPU_COUNT, MAX_PODS, LABELS, TAINTS, DRA_DRIVER, CSI_DRIVER),
+)
+
+SHARES: Final = {
+    "scaledownutilizationthreshold": "scaleDownUtilizationThreshold",
+    "scaledowngpuutilizationthreshold": "scaleDownGpuUtilizationThreshold",
+}
+TIMES: Final = {
+    "scaledownunneededtime": "scaleDownUnneededTime",
+    "scaledownunreadytime": "scaleDownUnreadyTime",
+    "maxnodeprovisiontime": "maxNodeProvisionTime",
+}
+STARTUP_TIME: Final = "maxnodestartuptime"
+"""An option that groups don't have: the shim's protocol has no field for it."""
 
 _MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
@@ -47,6 +62,12 @@ class Keys:
         return f"{self.group}/autoscaling-options-"
 
     @property
+    def of_autoscaler(self) -> tuple[str, ...]:
+        """All annotations that cluster-autoscaler reads of a scalable."""
+        options = (f"{self.options}{option}" for option in (*SHARES, *TIMES, STARTUP_TIME))
+        return (self.min_size, self.max_size, *options, *_OF_CAPACITY)
+
+    @property
     def machine(self) -> str:
         """On a Node: the name of its Machine."""
         return f"{self.group}/machine"
@@ -63,6 +84,13 @@ class Keys:
     @property
     def cluster_name(self) -> str:
         return f"{self.group}/cluster-name"
+
+
+def is_meant_for_autoscaler(key: str) -> bool:
+    """Whether an annotation looks like one that cluster-autoscaler reads, of whatever domain."""
+    domain, _, name = key.partition("/")
+    meant = name.startswith(("cluster-api-autoscaler", "autoscaling-option"))
+    return meant or domain.startswith("capacity.cluster-autoscaler")
 
 
 def is_managed(label: str) -> bool:

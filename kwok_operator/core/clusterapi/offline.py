@@ -9,15 +9,18 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.core.clusterapi.capacity import DEFAULT_ARCH
+from kwok_operator.core.clusterapi.crds import VERSIONS
 from kwok_operator.core.clusterapi.derive import CapiGroup, CapiTemplates, derive
 from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.core.clusterapi.findings import Path
-from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP, Keys
+from kwok_operator.core.clusterapi.machines import has_selector, selects
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable
 from kwok_operator.core.clusterapi.topology import class_name, is_patched, planned
 from kwok_operator.core.files import Finding, FoundObject
 from kwok_operator.core.manifests import group_of
 from kwok_operator.core.naming import is_object_name
+from kwok_operator.core.untyped import as_map
 from kwok_operator.core.words import shown
 from kwok_operator.errors import ManifestError
 
@@ -106,6 +109,7 @@ class _Converter:
                 self._notes.append(f"{finding.about}: {finding.message}")
             else:
                 self._findings.append(replace(told, message=_named(finding.about, told.message)))
+        self._findings += [found for group in fleet.groups for found in self._outside(group)]
         return Converted(
             groups=fleet.groups,
             manifests=tuple(map(_manifest, fleet.groups)),
@@ -121,9 +125,34 @@ class _Converter:
             if each.value.get("kind") == kind and group_of(each.value) == self._terms.keys.group
         ]
         self._looked_at += found
+        for each in found if self._is_cluster_api else ():
+            version = each.value["apiVersion"].partition("/")[2]
+            if version not in VERSIONS:
+                why = f"{shown(version)} is none of {', '.join(VERSIONS)}: correct it"
+                message = f"{each.label}: apiVersion: {why}"
+                self._findings.append(each.finding(message, ("apiVersion",)))
         return found
 
-    def _add(self, body: Mapping[str, Any], place: _Place) -> None:
+    @property
+    def _is_cluster_api(self) -> bool:
+        """Whether the objects are Cluster API's own, and not of somebody's with another group."""
+        return self._terms.keys.group == DEFAULT_GROUP
+
+    def _outside(self, group: CapiGroup) -> Iterator[Finding]:
+        """In a cluster whoever scales moves replicas; in a file somebody has chosen them."""
+        size, least, most = group.size, group.min_size, group.max_size
+        place = self._scalables[group.scalable.id][1]
+        if size != group.scalable.replicas or size is None or not most or place.path:
+            return
+        if not least <= size <= most:
+            yield place.finding(
+                f"{group.scalable.id}: spec.replicas: {size} is not between the bounds, {least} and"
+                f" {most}, and CA doesn't bring it there (to the minimum it does with"
+                " --enforce-node-group-min-size); correct it, or leave replicas out",
+                ("spec", "replicas"),
+            )
+
+    def _add(self, body: Mapping[str, Any], place: _Place) -> Scalable | None:
         metadata = body.get("metadata")
         if isinstance(metadata, Mapping) and metadata.get("ownerReferences"):
             self._notes.append(
@@ -134,14 +163,21 @@ class _Converter:
             scalable = read_scalable(body, self._terms.keys)
         except ManifestError as error:
             self._findings.append(place.finding(str(error), ("metadata",)))
-            return
-        for path, why in dict(_refused(scalable, body)).items():
+            return None
+        refused = dict(_refused(scalable, body))
+        if self._is_cluster_api and not place.path:
+            refused |= dict(_refused_by_webhooks(scalable, self._terms.keys))
+            if scalable.kind is not Kind.MACHINE_POOL and not has_selector(scalable):
+                message = "spec.selector: is not set; Cluster API's webhook sets it"
+                self._notes.append(f"{scalable.id}: {message}")
+        for path, why in refused.items():
             message = f"{scalable.id}: {'.'.join(path)}: {why}"
             self._findings.append(place.finding(message, path))
         known = self._scalables.setdefault(scalable.id, (scalable, place))
         if known[1] is not place:
             message = f"{scalable.id} stands in {known[1].found.file} already"
             self._findings.append(place.finding(message, ("metadata", "name")))
+        return scalable
 
     def _cluster(self, found: FoundObject, classes: Mapping[tuple[str, str], FoundObject]) -> None:
         wanted = class_name(found.value)
@@ -165,10 +201,24 @@ class _Converter:
         for each in planned(found.value, its_class.value, self._terms.keys):
             place = _Place(found, each.path, templates_in=wanted[0])
             if each.known:
-                self._add(each.body, place)
+                if scalable := self._add(each.body, place):
+                    self._findings += self._beside_bounds(scalable, place)
             else:
                 message = f"{its_class.label} has no such class: correct it"
                 self._findings.append(found.finding(message, (*each.path, "class")))
+
+    def _beside_bounds(self, scalable: Scalable, place: _Place) -> Iterator[Finding]:
+        """Replicas of a topology that are both Cluster API's and cluster-autoscaler's to set."""
+        sizes = (self._terms.keys.min_size, self._terms.keys.max_size)
+        if scalable.replicas is None or scalable.annotations.keys().isdisjoint(sizes):
+            return
+        refuses = scalable.kind is Kind.MACHINE_DEPLOYMENT
+        what = "refuses the Cluster" if refuses else "sets them back whenever CA scales"
+        yield place.found.finding(
+            f"{scalable.id}: replicas: are set beside size annotations, which it has itself or of"
+            f" its class: Cluster API {what}; take them out",
+            (*place.path, "replicas"),
+        )
 
     def _templates(self, scalables: Iterable[Scalable]) -> CapiTemplates:
         by_name = {
@@ -184,11 +234,14 @@ class _Converter:
                 continue
             namespace = self._scalables[scalable.id][1].templates_in or scalable.namespace
             template = by_name.get((ref.group, ref.kind, namespace, ref.name))
-            plurals = served.get(ref.group)
-            if plurals is not None and plurals.get(ref.kind) != ref.resource:
-                trouble[ref] = _not_served(ref, plurals.get(ref.kind))
-            elif template is not None:
+            definitions = served.get(ref.group, {})
+            self._looked_at += definitions.values()
+            if template is not None:
                 self._looked_at.append(template)
+            plural = _plural(definitions.get(ref.kind))
+            if definitions and plural != ref.resource:
+                trouble[ref] = _not_served(ref, plural)
+            elif template is not None:
                 found[scalable.namespace, ref] = template.value
             else:
                 self._notes.append(
@@ -197,17 +250,16 @@ class _Converter:
                 )
         return CapiTemplates(found, trouble)
 
-    def _served(self) -> dict[str, dict[str, str]]:
-        """By API group and kind the resource, as CRDs among the files say."""
-        served: dict[str, dict[str, str]] = {}
+    def _served(self) -> dict[str, dict[str, FoundObject]]:
+        """By API group and kind, the CRDs among the files."""
+        served: dict[str, dict[str, FoundObject]] = {}
         for found in self._objects:
             spec = found.value.get("spec")
             if found.value.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
                 continue
             names = spec.get("names")
             if isinstance(names, dict):
-                kinds = served.setdefault(str(spec.get("group")), {})
-                kinds[str(names.get("kind"))] = str(names.get("plural"))
+                served.setdefault(str(spec.get("group")), {})[str(names.get("kind"))] = found
         return served
 
 
@@ -229,6 +281,27 @@ def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Ste
             for key, value in inner.items():
                 if value is not None and not isinstance(value, str):
                     yield (*steps, key), "must be text; put it in quotes"
+
+
+def _refused_by_webhooks(scalable: Scalable, keys: Keys) -> Iterator[tuple[_Steps, str]]:
+    """The same, of a Cluster API with its CRDs and webhooks."""
+    names = (as_map(as_map(scalable.spec.get("template")).get("spec")), scalable.spec)
+    inner, outer = (each.get("clusterName") for each in names)
+    if not outer:
+        yield ("spec", "clusterName"), "is not set, and Cluster API refuses that: name the Cluster"
+    elif inner != outer:
+        path = ("spec", "template", "spec", "clusterName")
+        yield path, f"{shown(inner)} is not {shown(outer)}, as spec.clusterName is: write the same"
+    labels = dict(scalable.template_labels)
+    if scalable.kind is Kind.MACHINE_DEPLOYMENT:
+        labels[keys.cluster_name] = str(outer)
+    if has_selector(scalable) and not selects(scalable, keys, labels):
+        what = "does not select Machines with the labels of spec.template.metadata, and Cluster API"
+        yield ("spec", "selector"), f"{what} refuses that: correct one of the two"
+
+
+def _plural(definition: FoundObject | None) -> str | None:
+    return str(definition.value["spec"]["names"].get("plural")) if definition else None
 
 
 def _not_served(ref: InfrastructureRef, plural: str | None) -> str:
