@@ -28,6 +28,10 @@ SHORT_NAME: Final = "kng"
 CATEGORY: Final = "kwok"
 
 NODE_GROUP_LABEL: Final = "kwok-operator.io/node-group"
+EMULATED_NODE_GROUP: Final = "emulated"
+"""Its value on all nodes that have Machines: cluster-autoscaler takes groups for alike only where
+no label tells them apart. Of which group they are, CA_NODE_GROUP_ANNOTATION says.
+"""
 NODE_GROUP_UID_ANNOTATION: Final = "kwok-operator.io/node-group-uid"
 REQUESTED_AT_ANNOTATION: Final = "kwok-operator.io/requested-at"
 TEMPLATE_HASH_ANNOTATION: Final = "kwok-operator.io/template-hash"

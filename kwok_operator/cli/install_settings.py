@@ -72,7 +72,11 @@ def add_install_flags(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `install`. Values are checked by `install_settings`."""
     what = parser.add_argument_group("what to do (one of them)")
     what.add_argument("--dry-run", action="store_true", help="print the manifests as YAML")
-    what.add_argument("--apply", action="store_true", help="apply them to the cluster")
+    what.add_argument(
+        "--apply",
+        action="store_true",
+        help="apply them to the cluster: CRDs, rights, and the operator's Deployment",
+    )
     parser.add_argument(
         "--overlay",
         metavar="NAME",

@@ -15,10 +15,16 @@ and five characters of a hash.
 import base64
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
+from kwok_operator.constants import (
+    CA_NODE_GROUP_ANNOTATION,
+    EMULATED_NODE_GROUP,
+    MAX_GROUP_NAME_LENGTH,
+    NODE_GROUP_LABEL,
+)
 from kwok_operator.models.base import DNS_NAME
 
 _SERIAL_DIGITS = 6
@@ -61,6 +67,14 @@ def longest_name(group: str, *, node: bool = True) -> str:
     """As long as the names of a group's first million nodes, or as that of what they share."""
     names = NodeNames.of(group, "")
     return names.name(0) if node else names.prefix.rstrip("-")
+
+
+def group_of_node(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Which group a node says that it is of; empty where it says none."""
+    label = labels.get(NODE_GROUP_LABEL, "")
+    if label == EMULATED_NODE_GROUP:
+        return annotations.get(CA_NODE_GROUP_ANNOTATION, label)
+    return label
 
 
 _OBJECT_NAME = re.compile(DNS_NAME)

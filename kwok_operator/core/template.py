@@ -308,6 +308,7 @@ def render(
     if nodes is not None:
         node["metadata"]["annotations"].update(annotations_of_every_node(nodes))
     node["metadata"]["annotations"].update(_machine_annotations(machines, marker))
+    node["metadata"]["labels"][constants.NODE_GROUP_LABEL] = group_label(group, machines)
     if network is not None:
         _set_network(node, network, marker)
     parts = _split(node, marker)
@@ -316,6 +317,11 @@ def render(
         node["status"].update(_born_ready(endpoint, now=f"{marker}now{marker}"))
         ready_parts = _split(node, marker)
     return NodeTemplate(template_hash(resolved), parts, ready_parts, network)
+
+
+def group_label(group: str, machines: str) -> str:
+    """The label of a group on its nodes; `machines` as `render` has it."""
+    return constants.EMULATED_NODE_GROUP if _machine_annotations(machines, "") else group
 
 
 def _set_network(node: Node, network: NodeNetwork, marker: str) -> None:
@@ -353,7 +359,7 @@ def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix:
     metadata = node["metadata"]
     metadata["name"] = name
     labels = metadata["labels"]
-    labels.update({constants.HOSTNAME_LABEL: name, constants.NODE_GROUP_LABEL: group})
+    labels[constants.HOSTNAME_LABEL] = name
     labels.update(labels_of_every_node(labels))
     metadata["annotations"].update(
         {

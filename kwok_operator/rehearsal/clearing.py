@@ -21,6 +21,7 @@ from kwok_operator.constants import (
     NODES_PATH,
     REHEARSAL_LABEL,
 )
+from kwok_operator.core.naming import group_of_node
 from kwok_operator.core.rehearsal.borrowing import (
     REHEARSAL_NAMESPACE,
     SCOUT,
@@ -193,7 +194,8 @@ class Clearing:
             own = [
                 each
                 for each in await self._made(nodes, NODE_GROUP_LABEL)
-                if each.metadata["labels"][NODE_GROUP_LABEL] not in foreign
+                if group_of_node(each.metadata["labels"], each.metadata.get("annotations") or {})
+                not in foreign
             ]
             found += own
         return found

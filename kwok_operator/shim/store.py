@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 
 from kwok_operator import constants
 from kwok_operator.core.autoscaler import MOST_TOLD, Fleet, target_of
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.naming import NodeNames, group_of_node
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
@@ -325,7 +325,7 @@ def _place(view: NodeView) -> tuple[str, int] | None:
     uid = view.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     if not uid or uid not in view.owner_uids:
         return None
-    group = view.labels.get(constants.NODE_GROUP_LABEL, "")
+    group = group_of_node(view.labels, view.annotations)
     serial = NodeNames.of(group, uid).serial(view.name)
     return None if serial is None else (uid, serial)
 

@@ -8,6 +8,7 @@ independent of the operator's own rules.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION, NODE_GROUP_LABEL
 from kwok_operator.core.clusterapi.crds import emulated_crds
 from tests.e2e.api import MERGE, NODES, Api
 from tests.e2e.kubectl import Kubectl, eventually
@@ -28,6 +29,13 @@ def install_crds(kubectl: Kubectl, group: str = GROUP) -> None:
             lambda plural=plural: client.objects(plural) is not None,  # type: ignore[misc]
             describe=f"{plural} are served",
         )
+
+
+def nodes_of(kubectl: Kubectl, group: str) -> list[str]:
+    """The names of a group's nodes that are emulated."""
+    found = kubectl.api.list(NODES, selector=NODE_GROUP_LABEL, metadata=True)[0]
+    names = (each["metadata"] for each in found)
+    return [n["name"] for n in names if n["annotations"][CA_NODE_GROUP_ANNOTATION] == group]
 
 
 def deployment(
@@ -123,6 +131,13 @@ class Provider:
             if wanted.items() <= machine["metadata"].get("labels", {}).items()
             and machine["spec"].get("clusterName") == body["spec"]["clusterName"]
         ]
+
+    def labels_from_zero(self, scalable: str) -> dict[str, str]:
+        """Of a node that isn't there yet, but for its name."""
+        annotations = self.get("machinedeployments", scalable)["metadata"]["annotations"]
+        pieces = annotations.get(f"{CAPACITY}labels", "").split(",")
+        labels = {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+        return labels | dict(piece.split("=", 1) for piece in pieces if "=" in piece)
 
     def instances(self, scalable: str, *, plural: str = "machinedeployments") -> dict[str, str]:
         """Ids, and the state that CA makes of each."""

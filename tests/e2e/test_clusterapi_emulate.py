@@ -1,5 +1,6 @@
 """`--clusterapi emulate` on a real control plane, with what cluster-autoscaler's provider does.
 
+- what cluster-autoscaler sees from zero has our label on it, too
 - from zero: Machines, Nodes, and the chain from a Node to its group; status; more and fewer
 - concurrent scale-downs take exactly the annotated Machines, and none is made again
 - `kubectl delete machine`: its Node goes, another Machine comes
@@ -24,7 +25,7 @@ from kwok_operator.core.naming import uid_hash
 from tests.e2e import capi
 from tests.e2e.api import NODES, Refused
 from tests.e2e.capi import Provider, deployment
-from tests.e2e.groups import events_of, names_of, patch_group, stopped
+from tests.e2e.groups import events_of, patch_group, stopped
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import ACCOUNT, PROGRAM, Harness, Process
 from tests.e2e.rights import user_name
@@ -73,7 +74,9 @@ def name(kubectl: Kubectl, provider: Provider, group_name: str) -> Iterator[str]
         provider.delete(plural, group_name)
     for machine in provider.objects("machines"):
         provider.delete("machines", machine["metadata"]["name"])
-    eventually(lambda: names_of(kubectl, group_of(group_name)) == [], describe="the nodes are gone")
+    eventually(
+        lambda: capi.nodes_of(kubectl, group_of(group_name)) == [], describe="the nodes are gone"
+    )
 
 
 def group_of(name: str) -> str:
@@ -94,7 +97,7 @@ def wait_running(
 
     def both() -> list[str]:
         machines = running(provider, name, **where)
-        assert machines == sorted(names_of(kubectl, group_of(name)))
+        assert machines == sorted(capi.nodes_of(kubectl, group_of(name)))
         return machines
 
     return eventually(both, lambda m: len(m) == count, describe=f"{count} machines run")
@@ -129,6 +132,22 @@ def test_machines_come_and_the_annotated_ones_go(
     assert told["selector"] == f"pool={name}"
 
 
+def test_what_cluster_autoscaler_sees_from_zero_has_the_label_of_the_nodes(
+    kubectl: Kubectl, provider: Provider, emulated: Process, name: str
+) -> None:
+    provider.create(deployment(name, replicas=0))
+    told = eventually(
+        lambda: provider.labels_from_zero(name),
+        lambda labels: NODE_GROUP_LABEL in labels,
+        describe="pods that keep off fake nodes find no room in it",
+    )
+    provider.set_size(name, 1)
+    (node,) = wait_running(kubectl, provider, name, 1)
+    labels = kubectl.api.get(f"{NODES}/{node}")["metadata"]["labels"]
+    assert {key: labels.get(key) for key in told} == told
+    assert name not in "".join(set(labels.values()) - {node}), "balancing takes groups for alike"
+
+
 def test_a_deleted_machine_takes_its_node_and_another_comes(
     kubectl: Kubectl, provider: Provider, emulated: Process, name: str
 ) -> None:
@@ -138,7 +157,7 @@ def test_a_deleted_machine_takes_its_node_and_another_comes(
 
     def replaced() -> list[str]:
         now = running(provider, name)
-        assert now == sorted(names_of(kubectl, group_of(name)))
+        assert now == sorted(capi.nodes_of(kubectl, group_of(name)))
         return now
 
     after = eventually(
@@ -258,7 +277,7 @@ def test_a_deployment_that_is_deleted_takes_all_with_it_and_may_come_again(
 
     def fresh() -> list[str]:
         machines = running(provider, name)
-        assert machines == sorted(names_of(kubectl, group_of(name)))
+        assert machines == sorted(capi.nodes_of(kubectl, group_of(name)))
         owners = {
             owner["uid"]
             for each in provider.objects("machinesets")
@@ -286,7 +305,7 @@ def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
     provider.delete("machinedeployments", name)
     harness.start(EMULATE)
     eventually(
-        lambda: [*provider.objects("machines"), *names_of(kubectl, group_of(name))] == [],
+        lambda: [*provider.objects("machines"), *capi.nodes_of(kubectl, group_of(name))] == [],
         describe="all is gone",
     )
 
@@ -338,7 +357,8 @@ def test_another_group_beside_foreign_crds_of_the_default_one(
         }
         provider.delete("machinedeployments", group_name)
         eventually(
-            lambda: names_of(kubectl, group_of(group_name)) == [], describe="the nodes are gone"
+            lambda: capi.nodes_of(kubectl, group_of(group_name)) == [],
+            describe="the nodes are gone",
         )
     finally:
         kubectl.api.patch(crds, {"metadata": {"annotations": {CAPI_ANNOTATION: MARK}}})
@@ -432,7 +452,7 @@ def test_whatever_happens_in_quick_turn_it_ends_as_it_should(
                 victim = chance.choice(names)
                 provider.delete("machines", victim)
                 gone.add(victim)
-            case 3 if nodes := names_of(kubectl, group_of(name)):
+            case 3 if nodes := capi.nodes_of(kubectl, group_of(name)):
                 victim = chance.choice(nodes)
                 kubectl.api.delete(f"{NODES}/{victim}")
                 gone.add(victim)
@@ -467,7 +487,7 @@ def test_an_interrupted_machine_goes_with_its_node(
 
     def others() -> list[str]:
         machines = running(provider, name)
-        assert machines == sorted(names_of(kubectl, group_of(name)))
+        assert machines == sorted(capi.nodes_of(kubectl, group_of(name)))
         return machines
 
     eventually(others, lambda m: len(m) == 2 and not {*m} & {*first}, describe="others have come")
@@ -507,7 +527,9 @@ def test_a_restart_writes_nothing_that_is_there(
         assert {key: v for key, v in versions().items() if other not in key} == before
     finally:
         provider.delete("machinedeployments", other)
-        eventually(lambda: names_of(kubectl, group_of(other)) == [], describe="the node is gone")
+        eventually(
+            lambda: capi.nodes_of(kubectl, group_of(other)) == [], describe="the node is gone"
+        )
 
 
 def test_what_the_api_server_refuses_is_told_and_made_good(

@@ -4,6 +4,7 @@
 - who goes is read when the smaller number is known, whatever the watch has told until then
 - a deleted Machine takes its Node with it, and another comes; no name is used twice
 - a restored cluster is as it was: nothing goes because one watch is ahead of another
+- nodes have one label of ours, which cluster-autoscaler is told of
 - Machines go with their group; those of somebody else are left alone, and told
 - writes that fail are made good, and nothing is written twice
 """
@@ -18,7 +19,7 @@ from kwok_operator.constants import CAPI_ANNOTATION, MACHINES_ANNOTATION, NODE_G
 from kwok_operator.controller.clusterapi import emulate
 from kwok_operator.controller.clusterapi.emulate import Emulation, EmulationTerms
 from kwok_operator.controller.reconcile.queue import WorkQueue
-from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.clusterapi.keys import LABELS, Keys
 from kwok_operator.core.clusterapi.machines import FailureStyle
 from kwok_operator.core.naming import NodeNames, group_name
 from kwok_operator.kube.client import KubeClient
@@ -104,7 +105,10 @@ class Fleet(World):
             DEPLOYMENTS,
             {"metadata": metadata, "spec": {**spec, "selector": {"matchLabels": {"app": "web"}}}},
         )
-        marks = {CAPI_ANNOTATION: "MachineDeployment/default/web", MACHINES_ANNOTATION: ""}
+        marks = {
+            CAPI_ANNOTATION: "MachineDeployment/default/web",
+            MACHINES_ANNOTATION: f"{KEYS.group}/default",
+        }
         self.server.create(
             GROUPS,
             {"metadata": {"name": GROUP, "annotations": marks}, "spec": {"targetSize": 0}},
@@ -239,6 +243,34 @@ async def test_a_templates_label_takes_no_machine_to_another_group(world: Fleet)
     await world.played(2)
     assert not world.server.calls["patch", "machines"]
     assert {m["metadata"]["labels"][NODE_GROUP_LABEL] for m in world.machines.values()} == {GROUP}
+
+
+async def test_cluster_autoscaler_is_told_the_label_of_the_nodes(world: Fleet) -> None:
+    def told() -> str:
+        annotations = world.server.objects(DEPLOYMENTS)["web"]["metadata"].get("annotations", {})
+        return str(annotations.get(LABELS))
+
+    world.deploy(2)
+    await world.played(2)
+    (label,) = {node["metadata"]["labels"][NODE_GROUP_LABEL] for node in world.nodes.values()}
+    ours = f"{NODE_GROUP_LABEL}={label}"
+    assert told() == ours
+    for text, expected in (
+        ("zone=a", f"zone=a,{ours}"),
+        (f"{ours},zone=a,{NODE_GROUP_LABEL}=b", f"{ours},zone=a,{NODE_GROUP_LABEL}=b,{ours}"),
+    ):
+        annotations = {"metadata": {"annotations": {LABELS: text}}}
+        world.server.patch(DEPLOYMENTS, "web", annotations)
+        await until(lambda expected=expected: told() == expected)  # type: ignore[misc]
+
+
+async def test_a_node_without_the_label_is_the_groups_again(world: Fleet) -> None:
+    world.deploy(2)
+    await world.played(2)
+    before = {name: each["metadata"]["labels"] for name, each in world.nodes.items()}
+    world.server.patch(NODES, min(before), {"metadata": {"labels": {NODE_GROUP_LABEL: None}}})
+    await until(lambda: world.nodes[min(before)]["metadata"]["labels"] == before[min(before)])
+    assert await world.played(2) == set(before)
 
 
 async def test_somebody_elses_machine_is_left_alone(world: Fleet) -> None:

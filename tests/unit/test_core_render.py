@@ -1,6 +1,6 @@
 """The bytes of a Node: everything that the contract's section on nodes promises of them.
 
-- a node of a group with Machines says which one is its own
+- a node of a group with Machines says which one is its own, and is labelled like all of them
 - identity: name, own hostname label, providerID, group label, annotations, owner without a lock
 - cluster-autoscaler, kwok and metrics-server find the names that they look for
 - not Ready: no condition, no address, no port; kwok fills them in
@@ -19,6 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.core.naming import group_of_node
 from kwok_operator.core.template import KubeletEndpoint, render, resolve, template_hash
 from kwok_operator.models.template import GuardTaint, Template
 
@@ -64,6 +65,11 @@ class TestIdentity:
         assert named == plain | expected
         for odd in ("example.com", "/ns", "example.com/", "Example.com/ns", "a.b/<<0>>", "a/b/c"):
             assert rendered(machines=odd)["metadata"]["annotations"] == plain
+
+    def test_nodes_with_machines_are_labelled_alike_and_still_of_their_group(self) -> None:
+        found = rendered(machines="example.com/ns")["metadata"]
+        assert found["labels"]["kwok-operator.io/node-group"] == "emulated"
+        assert group_of_node(found["labels"], found["annotations"]) == "gpu-b"
 
     def test_it_is_a_node_of_that_name(self) -> None:
         node = rendered()

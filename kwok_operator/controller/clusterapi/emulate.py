@@ -33,7 +33,7 @@ from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.controller.writers.executor import Executor
 from kwok_operator.core.autoscaler import MOST_TOLD, Fleet
 from kwok_operator.core.cloud.states import Phase
-from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.clusterapi.keys import LABELS, Keys
 from kwok_operator.core.clusterapi.machines import (
     MACHINES,
     FailureStyle,
@@ -50,7 +50,12 @@ from kwok_operator.core.clusterapi.machines import (
     selector_text,
     selects,
 )
-from kwok_operator.core.clusterapi.played import Projection, default_replicas, project
+from kwok_operator.core.clusterapi.played import (
+    Projection,
+    default_replicas,
+    labels_told,
+    project,
+)
 from kwok_operator.core.clusterapi.scalable import Kind, Scalable
 from kwok_operator.core.clusterapi.scaling import (
     Machines,
@@ -263,7 +268,9 @@ class Emulation:
         await self._executor.run(left, self._writer.delete, group=name, stop=lambda: self._closing)
 
     async def _default(self, group: Group, played: Played) -> bool:
-        """Writes what Cluster API's webhook would; whether there was something to write."""
+        """Writes what Cluster API's webhook would, and which label of ours the nodes have; whether
+        there was something to write.
+        """
         scalable, keys = played.scalable, self._terms.keys
         spec: dict[str, Any] = {}
         if scalable.replicas is None:
@@ -271,12 +278,14 @@ class Emulation:
             spec["replicas"] = default_replicas(scalable, keys, before=before)
         if not has_selector(scalable):
             spec["selector"] = {"matchLabels": default_selector(scalable, keys)}
-        if spec:
+        told = labels_told(scalable)
+        annotations = {LABELS: told} if told != scalable.annotations.get(LABELS) else {}
+        if spec or annotations:
             try:
-                await self._writer.default(played, spec)
+                await self._writer.default(played, spec, annotations)
             except (ConflictError, NotFoundError):
                 self._wake(group.name, LOOK_AGAIN)
-        return bool(spec)
+        return bool(spec or annotations)
 
     async def _follow(
         self,

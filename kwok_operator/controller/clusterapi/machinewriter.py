@@ -143,13 +143,19 @@ class MachineWriter:
         )
         return decode_dict(answer)
 
-    async def default(self, played: Played, spec: Mapping[str, Any]) -> None:
+    async def default(
+        self, played: Played, spec: Mapping[str, Any], annotations: Mapping[str, str]
+    ) -> None:
         """What a webhook would have put into it; not where somebody has changed it meanwhile."""
-        guard = {"uid": played.scalable.uid, "resourceVersion": str(played.resource_version)}
+        metadata = {
+            "uid": played.scalable.uid,
+            "resourceVersion": str(played.resource_version),
+            "annotations": dict(annotations),
+        }
         await self._alone(
             "PATCH",
             self._path_of(played.scalable),
-            {"metadata": guard, "spec": dict(spec)},
+            {"metadata": metadata, "spec": dict(spec)},
             content_type=MERGE_PATCH,
         )
 

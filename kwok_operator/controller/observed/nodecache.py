@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from kwok_operator import constants
 from kwok_operator.core.cloud.annotations import Mark, mark_of
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.naming import NodeNames, group_of_node
 from kwok_operator.core.network import HeldAddresses, NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint
 from kwok_operator.kube.decode import NODES, NodeView
@@ -39,7 +39,7 @@ works at a request for a minute at most."""
 class NodeRecord:
     """One node.
 
-    `group` is the value of its label. `owner` is the uid of the group that made it, "" where
+    `group` is what its label says. `owner` is the uid of the group that made it, "" where
     annotation and ownerReference don't agree on one. `serial` is the one in its name, None where
     that is no name of the owner's. `deleting` is final. `held` means that a finalizer keeps it from
     going. `endpoint` is that of a Ready node, and of one that we may make Ready. Kubernetes keeps
@@ -73,7 +73,7 @@ class NodeRecord:
 
 def record_of(node: NodeView) -> NodeRecord:
     """What is kept of a node."""
-    annotations, group = node.annotations, node.labels.get(constants.NODE_GROUP_LABEL, "")
+    annotations, group = node.annotations, group_of_node(node.labels, node.annotations)
     claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     owner = claimed if claimed in node.owner_uids else ""
     mark = mark_of(labels=node.labels, annotations=annotations)
@@ -128,7 +128,7 @@ class Initialised(Protocol):
 
 
 class NodeCache:
-    """Nodes by group (the value of their label) and name.
+    """Nodes by group (as their label says) and name.
 
     `changed(group)` is called when something happened that the group may have to act upon,
     `initialised(name, endpoint, ...)` when a Ready node has a kubelet endpoint that it did not have

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from kwok_operator.constants import MACHINES_ANNOTATION
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Memory
 from kwok_operator.controller.reconcile.parts import Parts
 from kwok_operator.controller.sources.templates import Resolution
+from kwok_operator.core.template import group_label
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import REFUSED, one_line
 from kwok_operator.kube.groups import Group
@@ -35,9 +37,10 @@ class Strays:
         for name in [n for n, stray in strays.items() if stray.owner != group.uid]:
             parts.cache.settle_stray(group.name, name)
         now = parts.clock.monotonic()
+        label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 
         async def regain(stray: NodeRecord) -> None:
-            lost = await parts.writer.regain(stray, group=group.name, uid=group.uid)
+            lost = await parts.writer.regain(stray, group=group.name, uid=group.uid, label=label)
             if lost:
                 memory.regains.tried(stray.name, now=now)
                 memory.lost_marks = lost

@@ -28,7 +28,7 @@ from kwok_operator.controller.writers.podwriter import PodRemover
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import DesiredShape, Patch, after, carried_over, changes
 from kwok_operator.core.inplace import make_patches
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.naming import NodeNames, group_of_node
 from kwok_operator.core.template import owner_reference
 from kwok_operator.core.times import format_exact_time
 from kwok_operator.core.usable import untaint
@@ -151,8 +151,9 @@ class NodeWriter:
             self._cache.lost(replace(record, group=group, owner=uid, serial=serial))
             logger.warning("not deleted: group=%s node=%s error=%s", group, node.name, error)
 
-    async def regain(self, stray: NodeRecord, *, group: str, uid: str) -> str:
-        """Puts back what a node of the group has lost of what it is recognised by.
+    async def regain(self, stray: NodeRecord, *, group: str, uid: str, label: str) -> str:
+        """Puts back what a node of the group, with that `label`, has lost of what it is recognised
+        by.
 
         Returns what that is, in words; "" where it is nothing, or the node is gone.
         """
@@ -164,7 +165,7 @@ class NodeWriter:
         if lost and await self._is_alive(group, uid=uid):
             self._spend()
             try:
-                stored = await self._put_marks(stored, group=group, uid=uid)
+                stored = await self._put_marks(stored, group=group, uid=uid, label=label)
             except (ConflictError, NotFoundError, *REFUSED) as error:
                 logger.debug("not put back: group=%s node=%s error=%s", group, stray.name, error)
         if not _lost_marks(stored.node, group=group, uid=uid):
@@ -183,13 +184,16 @@ class NodeWriter:
         metadata = decode_dict(answer)["metadata"]
         return metadata["uid"] == uid and not metadata.get("deletionTimestamp")
 
-    async def _put_marks(self, stored: Stored, *, group: str, uid: str) -> Stored:
+    async def _put_marks(self, stored: Stored, *, group: str, uid: str, label: str) -> Stored:
         owners = decode_dict(stored.body)["metadata"].get("ownerReferences") or []
         metadata: dict[str, Any] = {
             "uid": stored.node.uid,
             "resourceVersion": str(stored.node.resource_version),
-            "labels": {constants.NODE_GROUP_LABEL: group},
-            "annotations": {constants.NODE_GROUP_UID_ANNOTATION: uid},
+            "labels": {constants.NODE_GROUP_LABEL: label},
+            "annotations": {
+                constants.CA_NODE_GROUP_ANNOTATION: group,
+                constants.NODE_GROUP_UID_ANNOTATION: uid,
+            },
         }
         if uid not in stored.node.owner_uids:
             metadata["ownerReferences"] = [*owners, owner_reference(group, uid=uid)]
@@ -447,7 +451,7 @@ def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
 
 def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
     marks = {
-        f"the label {constants.NODE_GROUP_LABEL}": node.labels.get(constants.NODE_GROUP_LABEL)
+        f"the label {constants.NODE_GROUP_LABEL}": group_of_node(node.labels, node.annotations)
         == group,
         f"the annotation {constants.NODE_GROUP_UID_ANNOTATION}": node.annotations.get(
             constants.NODE_GROUP_UID_ANNOTATION

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from kwok_operator.constants import EMULATED_NODE_GROUP, NODE_GROUP_LABEL
 from kwok_operator.core.autoscaler import Fleet
 from kwok_operator.core.cloud.states import Phase
-from kwok_operator.core.clusterapi.keys import Keys
+from kwok_operator.core.clusterapi.keys import LABELS, Keys
 from kwok_operator.core.clusterapi.machines import (
     FailureStyle,
     Shown,
@@ -117,6 +118,16 @@ def project(
             if wanted[name][0] not in (Shown(), here[name].shown)
         },
     )
+
+
+def labels_told(scalable: Scalable) -> str:
+    """The annotation by which cluster-autoscaler knows the labels of nodes that aren't there, with
+    the one that all played nodes have. Of two values of a label it takes the last.
+    """
+    pieces = [piece for piece in scalable.annotations.get(LABELS, "").split(",") if piece]
+    ours = [piece for piece in pieces if piece.partition("=")[0] == NODE_GROUP_LABEL]
+    wanted = f"{NODE_GROUP_LABEL}={EMULATED_NODE_GROUP}"
+    return ",".join(pieces if ours[-1:] == [wanted] else [*pieces, wanted])
 
 
 def default_replicas(scalable: Scalable, keys: Keys, *, before: int | None) -> int:

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from kwok_operator.constants import (
     INSTANCE_TYPE_LABEL,
-    NODE_GROUP_LABEL,
     REHEARSED_LABEL,
     REQUESTED_AT_ANNOTATION,
     ZONE_LABEL,
 )
 from kwok_operator.core.cloud.summary import COUNTED
+from kwok_operator.core.naming import group_of_node
 from kwok_operator.core.quantity import parse_quantity
 from kwok_operator.core.rehearsal.clocks import ClockOffset
 from kwok_operator.core.rehearsal.recording import (
@@ -39,7 +39,7 @@ from kwok_operator.core.rehearsal.recording import (
     PodState,
 )
 from kwok_operator.core.times import parse_time
-from kwok_operator.core.untyped import as_list, as_map
+from kwok_operator.core.untyped import as_list, as_map, as_texts
 from kwok_operator.core.usable import is_not_ready_taint, is_unreachable_taint
 
 LATE_MS: Final = 1_500
@@ -104,7 +104,7 @@ def node(
     shaping = tuple(sorted((k, v) for k, v in allocatable.items() if "/" not in k))
     instance_type, zone = _label(metadata, INSTANCE_TYPE_LABEL), _label(metadata, ZONE_LABEL)
     return NodeState(
-        group=_label(metadata, NODE_GROUP_LABEL),
+        group=group_of(body),
         zone=zone,
         instance_type=instance_type,
         shape=_shape(shaping, instance_type, zone),
@@ -120,7 +120,9 @@ def node(
 
 def group_of(node: Mapping[str, Any]) -> str:
     """The group that a node belongs to; nothing where it belongs to none."""
-    return _label(as_map(node.get("metadata")), NODE_GROUP_LABEL)
+    metadata = as_map(node.get("metadata"))
+    labels, annotations = (as_texts(metadata.get(part)) for part in ("labels", "annotations"))
+    return group_of_node(labels, annotations)
 
 
 def pod(
