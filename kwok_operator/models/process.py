@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
+from kwok_operator.models.linepattern import LinePattern
 from kwok_operator.models.scenarioparts import (
     Line,
     PositiveSpan,
@@ -68,7 +69,9 @@ class Readiness(ScenarioPart):
         default=None, description="Host and port that take connections. Example: 127.0.0.1:8080."
     )
     says: Line | None = Field(
-        default=None, description="What a line of its log has, as a regular expression."
+        default=None,
+        description="What a line of its log has, as a regular expression without look-around and"
+        " back-references.",
     )
     within: PositiveSpan = Field(
         default=30.0, description="After this time it counts as failed. Default: 30s."
@@ -84,9 +87,9 @@ class Readiness(ScenarioPart):
         ):
             raise ValueError("tcp is no host and port, such as 127.0.0.1:8080")
         try:
-            re.compile(self.says or "")
-        except re.error as error:
-            raise ValueError(f"says is no regular expression ({error}); correct it") from error
+            LinePattern(self.says or "")
+        except ValueError as error:
+            raise ValueError(f"says {error}") from error
         return self
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.models.linepattern import LinePattern
 
 GRACE: Final = 10.0
 """Seconds from SIGTERM to SIGKILL."""
@@ -175,14 +176,14 @@ def listens(host: str, port: int) -> Ready:
 
 def says(log: Path, pattern: str) -> Ready:
     """Ready once a line of the log matches."""
-    wanted = re.compile(pattern)
+    wanted = LinePattern(pattern)
 
     def said() -> bool:
         try:
             with log.open(encoding="utf-8", errors="replace") as lines:
                 # A line without an end comes in pieces.
                 pieces = iter(lambda: lines.readline(_TAIL_BYTES), "")
-                return any(wanted.search(piece) for piece in pieces)
+                return any(wanted.is_in(piece.rstrip("\n")) for piece in pieces)
         except OSError:
             return False
 

@@ -159,7 +159,10 @@ def ready(**how: str) -> dict[str, Any]:
         ("processes", [ready(http="http://[::1/")], "processes[0].ready", "is no URL"),
         ("processes", [ready(tcp="80")], "processes[0].ready", "host and port"),
         ("processes", [ready(tcp="a:99999")], "processes[0].ready", "host and port"),
-        ("processes", [ready(says="(")], "processes[0].ready", "is no regular expression"),
+        ("processes", [ready(says="(")], "processes[0].ready: says '('", "unclosed group"),
+        ("processes", [ready(says="(?=up)")], "processes[0].ready: says", "look-around"),
+        ("processes", [ready(says=r"(a)\1")], "processes[0].ready: says", "backreferences"),
+        ("processes", [ready(says=r"(\w{99}){99}")], "processes[0].ready: says", "exceeds"),
         (
             "workloads",
             [WEB | {"pods": {"template": {"spec": {"containers": []}}}}],

@@ -1,6 +1,7 @@
 """Programs beside a rehearsal: waited for, and gone when it ends, however it ends.
 
 - ready by an answer, a port or a line; one that ends or is late says why
+- a pattern for a line takes no longer for being odd
 - a log has an end, however much is said
 - ended: with children that ignore SIGTERM or left for a session of their own, with their keeper,
   and if we are killed
@@ -47,6 +48,14 @@ async def main():
     await asyncio.sleep(600)
 
 asyncio.run(main())
+"""
+
+_ASKS = """
+import asyncio, sys
+from pathlib import Path
+from kwok_operator.rehearsal.programs import says
+
+print(asyncio.run(says(Path(sys.argv[1]), sys.argv[2])()))
 """
 
 
@@ -178,6 +187,18 @@ async def test_ready_by_a_line_a_port_and_an_answer(tmp_path: Path) -> None:
     finally:
         await program.stop()
     assert not await listens("127.0.0.1", port)()
+
+
+def test_a_pattern_that_tries_every_way_keeps_nobody(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("a" * 40 + "!\nup\n")
+    # In a process of its own: nothing else could end it.
+    asked = [sys.executable, "-c", _ASKS, str(log)]
+    found = [
+        subprocess.check_output([*asked, pattern], text=True, timeout=60).strip()
+        for pattern in ("^(a+)+$", "^((a+)+|up)$")
+    ]
+    assert found == ["False", "True"]
 
 
 async def test_one_that_ends_early_says_why(tmp_path: Path) -> None:

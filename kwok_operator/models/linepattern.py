@@ -1,0 +1,31 @@
+"""Regular expressions of users, for lines of programs.
+
+Python's `re` can take for ever over one line, and stops the whole process meanwhile. pydantic's
+matcher, which is Rust's, takes time in proportion to the line; it has no look-around and no
+back-references.
+"""
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from kwok_operator.errors import one_line
+
+
+class LinePattern:
+    """Raises ValueError, with the text and the remedy, for what is none."""
+
+    def __init__(self, text: str) -> None:
+        schema = core_schema.str_schema(pattern=text, regex_engine="rust-regex")
+        try:
+            self._validator = SchemaValidator(schema)
+        except SchemaError as error:
+            # After a drawing of where in the text it is.
+            reason = str(error).splitlines()[-1].removeprefix("error: ").strip().rstrip(".")
+            raise ValueError(
+                f"{one_line(repr(text), limit=100)} is no regular expression for lines ({reason});"
+                " correct it: it can't have look-around, back-references or \\Z, and a brace that"
+                " stands for itself is \\{"
+            ) from error
+
+    def is_in(self, line: str) -> bool:
+        """Whether a part of the line matches; `$` is the end of the text alone."""
+        return self._validator.isinstance_python(line)
