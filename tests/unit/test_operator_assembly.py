@@ -1,6 +1,7 @@
 """An operator as it is put together: who is told of what, and what one part's trouble costs others.
 
 - a group that goes while the operator starts has no room any more
+- a node that can't be read is told of its group, and pauses no other
 - what users mend, and room that becomes free, ends the back-off of a group; events do not
 """
 
@@ -12,8 +13,9 @@ import pytest
 from kwok_operator.controller.cloud.pools import POOLS
 from kwok_operator.controller.runtime.assembly import Assembly
 from kwok_operator.controller.sources.configmaps import ConfigMap
+from kwok_operator.core.naming import NodeNames
 from kwok_operator.errors import TooManyRequestsError
-from tests.fakes.apiserver import GROUPS
+from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.waiting import until
 
@@ -82,3 +84,20 @@ async def test_a_mended_cause_is_tried_at_once(
     parts.wake("web")
     mend(parts)
     await until(lambda: len(passes) == 2)
+
+
+async def test_a_foreign_node_that_can_not_be_read_stops_no_resync(
+    begun: Assembled, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, parts = begun.server, begun.parts
+    body = server.create(GROUPS, {"metadata": {"name": "web"}, "spec": {"targetSize": 1}})
+    name = NodeNames.of("web", body["metadata"]["uid"]).name(0)
+    server.create(NODES, {"metadata": {"name": name}})
+    parts.group_seen(body, False)
+    await until(lambda: name in str(server.objects(GROUPS)["web"].get("status")))
+    server.answer(b"[]", verb="get", resource="nodes", name=name)
+    await parts._look_at_all()
+    assert f"NodeUnreadable: group=web node {name}" in caplog.text
+    server.delete(NODES, name)
+    await parts._look_at_all()
+    await until(lambda: name not in str(server.objects(GROUPS)["web"].get("status")))

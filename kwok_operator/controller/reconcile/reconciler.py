@@ -29,7 +29,7 @@ from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import OF_ONE_NODE, REFUSED, ApiError, TemplateError
+from kwok_operator.errors import OF_ONE_NODE, REFUSED, ApiError, KwokOperatorError, TemplateError
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -105,10 +105,21 @@ class Reconciler:
             self._wake(group.name, DOUBT_RECHECK)
 
     async def recheck_taken(self, name: str) -> None:
-        """Drops the report of foreign nodes that hold our names, once they are gone."""
-        memory = self._memories.get(name)
-        for serial, node in list(memory.taken.items()) if memory else ():
-            if memory and not await self._parts.writer.exists(node):
+        """Drops the report of foreign nodes that hold our names, once they are gone.
+
+        What can't be found out is told of the group: other groups are none the worse for it.
+        """
+        memory, group = self._memories.get(name), self._parts.store.get(name)
+        if memory is None or group is None:
+            return
+        for serial, node in list(memory.taken.items()):
+            try:
+                there = await self._parts.writer.exists(node)
+            except KwokOperatorError as error:
+                sentence = f"node {node} has a name of this group's, and can't be read: {error}"
+                self._parts.recorder.emit(group, "Warning", "NodeUnreadable", sentence)
+                continue
+            if not there:
                 memory.taken.pop(serial, None)
                 self._wake(name, 0.0)
 
