@@ -3,6 +3,7 @@
 - together they never ask for more nodes than the limit, with or without a simulated cloud
 - who has to wait gets what becomes free
 - nodes of which somebody has taken the label count as well
+- nodes that are gone don't, also while their group is paused, of which nothing is written meanwhile
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
-from tests.fakes.operator import World
+from tests.fakes.operator import NAME, World
 from tests.fakes.waiting import until
 
 LIMIT = 20
@@ -55,3 +56,19 @@ async def test_nodes_that_are_not_seen_as_their_groups_any_more_count() -> None:
         await until(lambda: len(server.objects(NODES)) == 8)
         await until(lambda: "NodeLimit" in str(server.objects(GROUPS)["other"]["status"]))
         assert targets(server) == [0, 2]
+
+
+async def test_a_paused_group_holds_no_room_for_nodes_that_are_gone() -> None:
+    async with World(limit=8).running() as world:
+        server = world.server
+        world.scale(8)
+        await world.settled(8)
+        server.patch(GROUPS, NAME, {"spec": {"paused": True}})
+        await until(lambda: "SpecPaused" in str(world.status))
+        altered, *names = list(server.objects(NODES))
+        server.patch(NODES, altered, {"metadata": {"labels": {NODE_GROUP_LABEL: None}}})
+        for name in names[:3]:
+            server.delete(NODES, name)
+        server.create(GROUPS, {"metadata": {"name": "other"}, "spec": {"targetSize": 6}})
+        await until(lambda: len(server.objects(NODES)) == 8)
+        assert NODE_GROUP_LABEL not in server.objects(NODES)[altered]["metadata"]["labels"]

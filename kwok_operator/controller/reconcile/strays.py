@@ -3,6 +3,8 @@
     NodeCache.strays ──GET by name──> gone: forgotten, and made anew
                                   └─> altered: put back; until it stays, no node is made
 
+While the group is paused they are only looked for: who is gone takes up no room.
+
 A webhook or controller that takes the label off each node, made anew each time, would have nodes
 made without end, which nobody counts.
 """
@@ -40,23 +42,24 @@ class Strays:
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 
         async def regain(stray: NodeRecord) -> None:
-            lost = await parts.writer.regain(stray, group=group.name, uid=group.uid, label=label)
+            lost = await parts.writer.regain(
+                stray, group=group.name, uid=group.uid, label=label, looking=group.spec.paused
+            )
             if lost:
                 memory.regains.tried(stray.name, now=now)
                 memory.lost_marks = lost
 
-        if not group.spec.paused:
-            due = [
-                stray
-                for stray in strays.values()
-                if stray.owner == group.uid and memory.regains.is_due(stray.name, now=now)
-            ]
-            try:
-                await parts.executor.run(due, regain, group=group.name, stop=stop)
-            except REFUSED as error:
-                logger.warning("nodes not looked for: group=%s error=%s", group.name, error)
+        due = [
+            stray
+            for stray in strays.values()
+            if stray.owner == group.uid and memory.regains.is_due(stray.name, now=now)
+        ]
+        try:
+            await parts.executor.run(due, regain, group=group.name, stop=stop)
+        except REFUSED as error:
+            logger.warning("nodes not looked for: group=%s error=%s", group.name, error)
         # Those that were put back a moment ago, and have lost it again, too.
-        left = sorted(parts.cache.strays(group.name))
+        left = [] if group.spec.paused else sorted(parts.cache.strays(group.name))
         memory.altered = tuple(n for n in left if not memory.regains.is_due(n, now=now))
         if memory.altered and not before:
             logger.warning("nodes are altered: group=%s nodes=%d", group.name, len(memory.altered))

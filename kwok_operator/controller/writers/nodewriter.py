@@ -151,9 +151,11 @@ class NodeWriter:
             self._cache.lost(replace(record, group=group, owner=uid, serial=serial))
             logger.warning("not deleted: group=%s node=%s error=%s", group, node.name, error)
 
-    async def regain(self, stray: NodeRecord, *, group: str, uid: str, label: str) -> str:
+    async def regain(
+        self, stray: NodeRecord, *, group: str, uid: str, label: str, looking: bool = False
+    ) -> str:
         """Puts back what a node of the group, with that `label`, has lost of what it is recognised
-        by.
+        by, if it may do more than `looking`.
 
         Returns what that is, in words; "" where it is nothing, or the node is gone.
         """
@@ -162,7 +164,7 @@ class NodeWriter:
             self._cache.settle_stray(group, stray.name)
             return ""
         lost = _lost_marks(stored.node, group=group, uid=uid)
-        if lost and await self._is_alive(group, uid=uid):
+        if lost and not looking and await self._is_alive(group, uid=uid):
             self._spend()
             try:
                 stored = await self._put_marks(stored, group=group, uid=uid, label=label)
