@@ -426,6 +426,19 @@ async def test_marks_that_are_taken_off_later_are_put_back_and_no_node_is_made_m
     assert uids < now, "the nodes are the same"
 
 
+async def test_a_stray_that_is_not_found_once_is_no_reason_to_make_another(world: World) -> None:
+    """A proxy answers 404, too."""
+    await settled_at(world, 3)
+    name, creates = min(world.server.objects(NODES)), world.server.calls["create", "nodes"]
+    world.server.fail(404, times=1, verb="get", name=name)
+    world.server.patch(NODES, name, {"metadata": TAKEN_OFF["label"]})
+    await until(lambda: any(s.verb == "get" and s.name == name for s in world.server.seen))
+    await until(
+        lambda: NODE_GROUP_LABEL in world.server.objects(NODES)[name]["metadata"]["labels"]
+    )
+    assert world.server.calls["create", "nodes"] == creates
+
+
 async def test_altered_nodes_that_can_not_be_deleted_are_counted(world: World) -> None:
     def admit(body: Json, dry_run: bool) -> None:
         if body["kind"] == "Node" and not dry_run:

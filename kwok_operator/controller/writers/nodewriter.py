@@ -114,23 +114,18 @@ class NodeWriter:
         Raises AlteredNodeError where what was stored would not be seen as the group's, or as made
         from its template: it is deleted again, or the group would ask for nodes without end.
         """
-        stored: Stored | None
         try:
             answer = await self._client.request(
                 "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
             )
         except ConflictError:
             self._spend()
-            try:
-                stored = await self._get(name)
-            except NotFoundError as error:
-                await self._confirm_absence(name, error)
-                stored = None
-            if stored is None or stored.node.deleting or not _is_made_by_us(stored.body):
+            found = await self._read(name)
+            if found is None or found.node.deleting or not _is_made_by_us(found.body):
                 logger.info("name is taken: group=%s node=%s", group, name)
                 return None
             # A POST whose answer was lost may have been of the template before.
-            template_hash = _template_hash(stored.node)
+            stored, template_hash = found, _template_hash(found.node)
         else:
             stored = Stored(answer, NODES.one(answer))
         try:
@@ -422,9 +417,11 @@ class NodeWriter:
         return await self._read(name, retries=_RETRIES) is not None
 
     async def _read(self, name: str, *, retries: int = 0) -> Stored | None:
+        """None where the node is gone, and a list says so as well."""
         try:
             return await self._get(name, retries=retries)
-        except NotFoundError:
+        except NotFoundError as error:
+            await self._confirm_absence(name, error)
             return None
 
     async def _get(self, name: str, *, retries: int = 0) -> Stored:
