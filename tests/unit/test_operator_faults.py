@@ -433,9 +433,7 @@ async def test_a_stray_that_is_not_found_once_is_no_reason_to_make_another(world
     world.server.fail(404, times=1, verb="get", name=name)
     world.server.patch(NODES, name, {"metadata": TAKEN_OFF["label"]})
     await until(lambda: any(s.verb == "get" and s.name == name for s in world.server.seen))
-    await until(
-        lambda: NODE_GROUP_LABEL in world.server.objects(NODES)[name]["metadata"]["labels"]
-    )
+    await until(lambda: NODE_GROUP_LABEL in world.server.objects(NODES)[name]["metadata"]["labels"])
     assert world.server.calls["create", "nodes"] == creates
 
 

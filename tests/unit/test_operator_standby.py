@@ -3,6 +3,7 @@
 - a watch that is behind, cut without a sign or out of history: the nodes as they are when it leads
 - it waits for no event that will not come, and does not stop short of those that will
 - of pod profiles it knows nothing old: it reads them when it leads
+- of nodes that go it keeps nothing until it begins
 - until it begins, whatever is told to it wakes no group; nor afterwards, while all has to be listed
 """
 
@@ -14,12 +15,15 @@ import pytest
 
 from kwok_operator.constants import (
     NODE_GROUP_LABEL,
+    NODE_GROUP_UID_ANNOTATION,
     POOL_KIND,
     POOLS_PATH,
     PROFILE_KIND,
     PROFILES_PATH,
 )
 from kwok_operator.controller.runtime import preflight
+from kwok_operator.core.naming import NodeNames
+from kwok_operator.core.template import owner_reference
 from tests.fakes.apiserver import NODES
 from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.waiting import until
@@ -97,6 +101,25 @@ async def test_nothing_is_worked_on_before_it_begins(standby: Standby) -> None:
     standby.parts.wake("web")
     assert standby.parts.queue.depth == 0
     assert {verb for verb, _ in standby.server.calls} == {"list", "watch"}
+
+
+async def test_nodes_that_go_are_looked_for_only_once_it_has_begun(standby: Standby) -> None:
+    uid, gone = "0123", list[str]()
+    await standby.parts.queue.close(grace=0.0)  # a pass would forget what is of no group
+    for serial in (0, 1):
+        gone.append(NodeNames.of("web", uid).name(serial))
+        metadata = {
+            "name": gone[-1],
+            "labels": {NODE_GROUP_LABEL: "web"},
+            "annotations": {NODE_GROUP_UID_ANNOTATION: uid},
+            "ownerReferences": [owner_reference("web", uid=uid)],
+        }
+        standby.server.create(NODES, {"metadata": metadata})
+        await until(lambda: gone[-1] in standby.known())
+        standby.server.delete(NODES, gone[-1])
+        await until(lambda: gone[-1] not in standby.known())
+        assert list(standby.parts.cache.strays("web")) == gone[1:]
+        standby.parts.begin()
 
 
 class Follower:

@@ -12,7 +12,8 @@ never counts on something that is merely late. That needs no time-outs, because 
 twice: a name that is gone stays gone.
 
 A watch by label says of a node that has lost its label what it says of one that is deleted. So one
-of ours that leaves without our doing is a *stray* until somebody has looked whether it is there.
+of ours that leaves without our doing is a *stray* until somebody has looked whether it is there. A
+standby `keeps_strays` not: nobody looks, and without end more would go.
 """
 
 from collections import OrderedDict
@@ -148,6 +149,7 @@ class NodeCache:
         self._removed: OrderedDict[str, int] = OrderedDict()
         self.addresses = HeldAddresses()
         """Those of the nodes, and of those that are being made."""
+        self.keeps_strays = False
         self._strays: dict[str, dict[str, NodeRecord]] = {}
         self._unheard_of: dict[str, float] = {}
         """Nodes that may have been made, and since when nobody knows."""
@@ -162,7 +164,8 @@ class NodeCache:
 
     def lost(self, record: NodeRecord) -> None:
         """A node of a group is not seen as its own any more, and may be there."""
-        if record.owner and record.serial is not None and not record.deleting:
+        ours = record.owner and record.serial is not None
+        if self.keeps_strays and ours and not record.deleting:
             self._strays.setdefault(record.group, {})[record.name] = record
 
     def settle_stray(self, group: str, name: str) -> None:

@@ -161,7 +161,7 @@ class Assembly:
 
     def begin(self) -> None:
         """From now on groups are worked on; those that are known, at once."""
-        self.begun = True
+        self.begun = self.cache.keeps_strays = True
         for name in self.store.names():
             self.wake(name)
             self.companions.group_changed(name)
