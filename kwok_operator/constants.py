@@ -72,6 +72,10 @@ CAPI_FOLLOWED_ANNOTATION: Final = "kwok-operator.io/clusterapi-replicas-followed
 """The replicas that the object has, and those that its group was last given."""
 FROM_ZERO_ANNOTATION: Final = "kwok-operator.io/from-zero"
 """What cluster-autoscaler's template of the group has other than its nodes, while it has none."""
+CA_MIN_SIZE_ANNOTATION: Final = "kwok-operator.io/cluster-autoscaler-min-size"
+"""The minimum that cluster-autoscaler is told of a group that has fewer nodes, which its own bounds
+don't allow.
+"""
 
 MACHINES_ANNOTATION: Final = "kwok-operator.io/machines"
 """On groups whose nodes have Machines: Cluster API's group, a slash, the Machines' namespace."""

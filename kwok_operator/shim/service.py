@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kwok_operator.constants import (
+    CA_MIN_SIZE_ANNOTATION,
     CA_NODE_GROUP_ANNOTATION,
     CAPI_NAMESPACE_ANNOTATION,
     FROM_ZERO_ANNOTATION,
@@ -30,6 +31,7 @@ from kwok_operator.core.autoscaler import (
     increase,
 )
 from kwok_operator.core.cloud.checks import cautions
+from kwok_operator.core.clusterapi.capacity import whole_number
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import (
@@ -368,7 +370,9 @@ def _node_group(group: Group) -> pb.NodeGroup:
     assert bounds is not None
     most = _INT32_MAX if bounds.max_size is None else bounds.max_size
     ready = f"{group.status.ready_replicas} of {group.status.target_size or 0} nodes are usable"
-    return pb.NodeGroup(id=group.name, minSize=bounds.min_size, maxSize=most, debug=ready)
+    told = whole_number(group.annotations.get(CA_MIN_SIZE_ANNOTATION, "")) or 0
+    least = max(bounds.min_size, min(told, most))
+    return pb.NodeGroup(id=group.name, minSize=least, maxSize=most, debug=ready)
 
 
 def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:

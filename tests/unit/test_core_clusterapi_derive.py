@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.constants import CA_MIN_SIZE_ANNOTATION as MIN_TOLD
 from kwok_operator.core.clusterapi.derive import Offer
 from kwok_operator.core.clusterapi.discovery import parse_discovery
 from kwok_operator.core.groupcheck import check_group
@@ -111,12 +112,16 @@ class TestBounds:
 
     def test_a_groups_bounds_reach_to_its_target(self) -> None:
         found = group(annotations=bounds("2", "5"))
-        sizes = {n: found.manifest(target=n)["spec"]["autoscaling"] for n in (0, 3, 8)}
+        manifests = {n: found.manifest(target=n) for n in (0, 3, 8)}
+        sizes = {n: each["spec"]["autoscaling"] for n, each in manifests.items()}
+        gpus = {"gpuLabel": "cluster-api/accelerator"}
         assert sizes == {
-            0: {"minSize": 0, "maxSize": 5},
-            3: {"minSize": 2, "maxSize": 5},
-            8: {"minSize": 2, "maxSize": 8},
+            0: gpus | {"minSize": 0, "maxSize": 5},
+            3: gpus | {"minSize": 2, "maxSize": 5},
+            8: gpus | {"minSize": 2, "maxSize": 8},
         }
+        told = {n: each["metadata"]["annotations"].get(MIN_TOLD) for n, each in manifests.items()}
+        assert told == {0: "2", 3: None, 8: None}, "CA has the minimum itself"
         assert "autoscaling" not in found.manifest(target=3, offered=False)["spec"]
 
 

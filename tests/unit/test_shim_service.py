@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.constants import CA_MIN_SIZE_ANNOTATION
 from kwok_operator.shim.grpcwire import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.shimcalls import Clock, Shim, code_of, with_template
@@ -80,6 +81,14 @@ class TestNodeGroups:
         bounds = {"a": {"minSize": 2, "maxSize": 9}, "b": {}, "c": {"maxSize": 0}}
         shim = Shim(*(group_of(name, autoscaling=each) for name, each in bounds.items()))
         assert shim.loop() == {"a": (2, 9), "b": (0, 2**31 - 1), "c": (0, 0)}
+
+    def test_the_minimum_of_one_that_has_fewer(self) -> None:
+        texts = {"a": "2", "b": "1", "c": "-3", "d": "99", "e": "9" * 5_000, "f": ""}
+        bounds = {"minSize": 1, "maxSize": 9}
+        told = {name: {CA_MIN_SIZE_ANNOTATION: text} for name, text in texts.items()}
+        shim = Shim(*(group_of(n, autoscaling=bounds, annotations=told[n]) for n in texts))
+        expected = dict.fromkeys(texts, (1, 9)) | {"a": (2, 9), "d": (9, 9)}
+        assert shim.loop() == expected
 
     def test_only_those_that_are_served(self) -> None:
         shim = Shim(group_of("a", paused=True), group_of("b", autoscaling=None), group_of("c"))

@@ -3,8 +3,8 @@
     Scalables, infrastructure templates  --derive-->  CapiGroup each, Findings
 
 CA takes its bounds as they are; the operator would move a target into them. So a group's bounds
-reach as far as its target, which CA never notices: it neither grows a group above its bounds nor
-shrinks it below them.
+reach as far as its target. Of a larger maximum CA never notices: it grows no group above it. A
+smaller minimum it would, with --enforce-node-group-min-size: an annotation has the one it is told.
 """
 
 import json
@@ -94,6 +94,7 @@ class CapiGroup:
             bounds: dict[str, Any] = {
                 "minSize": min(self.min_size, target),
                 "maxSize": max(self.max_size, target),
+                "gpuLabel": names.GPU_LABEL,
             }
             spec["autoscaling"] = bounds | ({"options": dict(self.options)} if self.options else {})
         return {
@@ -102,18 +103,20 @@ class CapiGroup:
             "metadata": {
                 "name": self.name,
                 "labels": _labels(self.scalable) | {constants.DERIVED_LABEL: "true"},
-                "annotations": self._annotations(),
+                "annotations": self._annotations(target),
             },
             "spec": spec,
         }
 
-    def _annotations(self) -> dict[str, str]:
+    def _annotations(self, target: int) -> dict[str, str]:
         of = self.scalable
         found = {
             constants.CAPI_ANNOTATION: of.id,
             constants.CAPI_NAMESPACE_ANNOTATION: of.namespace,
             constants.CAPI_CLUSTER_ANNOTATION: of.cluster_name,
         }
+        if target < self.min_size:
+            found[constants.CA_MIN_SIZE_ANNOTATION] = str(self.min_size)
         if self.capacity.overlay:
             overlay = json.dumps(self.capacity.overlay, sort_keys=True)
             found[constants.FROM_ZERO_ANNOTATION] = overlay

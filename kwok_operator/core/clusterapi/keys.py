@@ -39,6 +39,9 @@ TIMES: Final = {
 STARTUP_TIME: Final = "maxnodestartuptime"
 """An option that groups don't have: the shim's protocol has no field for it."""
 
+GPU_LABEL: Final = "cluster-api/accelerator"
+"""The label by whose value cluster-autoscaler's provider tells GPUs apart."""
+
 _MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
 
