@@ -14,11 +14,15 @@ import base64
 import binascii
 import re
 import zlib
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from itertools import chain, pairwise
+from typing import Any, Final
+
+from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 
 MAX_BATCHES = 50
 """More batches than this are merged pairwise, so that status stays small when asks trickle in."""
@@ -44,22 +48,91 @@ def runs(serials: Iterable[int]) -> list[tuple[int, int]]:
 
 def format_ranges(serials: Iterable[int]) -> str:
     """`{5, 17, 18, 19}` -> `"5,17-19"`."""
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs(serials))
+    return _as_text(runs(serials))
 
 
-def parse_ranges(text: str) -> frozenset[int]:
-    """The inverse of `format_ranges`; raises ValueError for anything else."""
-    if not _RANGES.fullmatch(text):
-        raise ValueError(f"not ranges of serials: {text!r}")
-    serials: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if int(last or first) - int(first) > _LONGEST_RANGE:
-            raise ValueError(f"a range longer than any batch: {part!r}")
-        serials.update(range(int(first), int(last or first) + 1))
-    if format_ranges(serials) != text:
-        raise ValueError(f"not ranges in order: {text!r}")
-    return frozenset(serials)
+def _as_text(pairs: Iterable[tuple[int, int]]) -> str:
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
+
+
+class Serials(Set[int]):
+    """A set that costs what its text does, however many it has; sets made from it are of the usual
+    kind."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
+        return frozenset(it)
+
+    def __and__(self, other: Set[Any]) -> frozenset[int]:
+        if len(self) <= len(other):
+            return frozenset(serial for serial in self if serial in other)
+        return frozenset(serial for serial in other if serial in self)
+
+    __rand__ = __and__
+
+
+class Ranges(Serials):
+    """As text such as "3,10-19" has them. Raises ValueError for what `format_ranges` never writes;
+    a range is at most 10 million long.
+    """
+
+    __slots__ = ("_ends", "_size", "_starts")
+
+    def __init__(self, text: str) -> None:
+        if not _RANGES.fullmatch(text):
+            raise ValueError(f"not ranges of serials: {text[:40]!r}")
+        parts = (part.partition("-") for part in text.split(",") if part)
+        pairs = [(int(first), int(last or first)) for first, _, last in parts]
+        self._starts = [first for first, _ in pairs]
+        self._ends = [last for _, last in pairs]
+        apart = all(one[1] + 1 < other[0] for one, other in pairwise(pairs))
+        if not apart or any(first > last for first, last in pairs) or _as_text(pairs) != text:
+            raise ValueError(f"not ranges in order: {text[:40]!r}")
+        if any(last - first > _LONGEST_RANGE for first, last in pairs):
+            raise ValueError(f"a range longer than any batch: {text[:40]!r}")
+        self._size = sum(self._ends) - sum(self._starts) + len(pairs)
+
+    def __contains__(self, serial: object) -> bool:
+        if not isinstance(serial, int):
+            return False
+        place = bisect_right(self._starts, serial) - 1
+        return place >= 0 and serial <= self._ends[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(map(range, self._starts, (end + 1 for end in self._ends)))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def is_within(self, first: int, last: int) -> bool:
+        """Whether none is before `first` or after `last`."""
+        return not self._starts or (first <= self._starts[0] and self._ends[-1] <= last)
+
+
+class _Bitmap(Serials):
+    """Those of `first` and what follows whose bit is set."""
+
+    __slots__ = ("_bits", "_first", "_size")
+
+    def __init__(self, first: int, bits: bytes) -> None:
+        self._first, self._bits = first, bits
+        self._size = int.from_bytes(bits).bit_count()
+
+    def __contains__(self, serial: object) -> bool:
+        if not isinstance(serial, int):
+            return False
+        place, bit = divmod(serial - self._first, 8)
+        return 0 <= place < len(self._bits) and self._bits[place] >> bit & 1 == 1
+
+    def __iter__(self) -> Iterator[int]:
+        for place, byte in enumerate(self._bits):
+            start = self._first + 8 * place
+            yield from (start + bit for bit in range(8) if byte >> bit & 1) if byte else ()
+
+    def __len__(self) -> int:
+        return self._size
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +206,7 @@ def _merged_pairwise(batches: Sequence[Batch]) -> list[Batch]:
 
 MAX_RANGES_LENGTH: Final = 200
 """Longer texts of ranges are bitmaps where that is shorter."""
-_MAX_BITMAP_BYTES: Final = 2**20
+_MAX_BITMAP_BYTES: Final = 2 * MAX_TARGET_SIZE // 8
 _MAX_FIRST_DIGITS: Final = 18
 
 
@@ -155,29 +228,24 @@ def pack(serials: Set[int]) -> str:
     if len(ranges) <= MAX_RANGES_LENGTH:
         return ranges
     first = min(serials)
-    bitmap = bytearray((max(serials) - first) // 8 + 1)
+    size = (max(serials) - first) // 8 + 1
+    if size >= _MAX_BITMAP_BYTES:
+        return ranges
+    bitmap = bytearray(size)
     for serial in serials:
         bitmap[(serial - first) // 8] |= 1 << (serial - first) % 8
     text = f"{first}+{base64.b64encode(zlib.compress(bytes(bitmap), 9)).decode()}"
     return min(ranges, text, key=len)
 
 
-def unpack(text: str) -> frozenset[int]:
+def unpack(text: str) -> Set[int]:
     """The inverse of `pack`. Raises ValueError for anything else."""
     start, plus, packed = text.partition("+")
     if not plus:
-        return parse_ranges(text)
+        return Ranges(text)
     if not (start.isascii() and start.isdigit() and len(start) <= _MAX_FIRST_DIGITS):
         raise ValueError(f"not a first serial: {start[:40]!r}")
-    first = int(start)
-    bitmap = _inflated(packed)
-    return frozenset(
-        first + 8 * place + bit
-        for place, byte in enumerate(bitmap)
-        if byte
-        for bit in range(8)
-        if byte >> bit & 1
-    )
+    return _Bitmap(int(start), _inflated(packed))
 
 
 def _inflated(packed: str) -> bytes:

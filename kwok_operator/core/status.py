@@ -15,7 +15,7 @@ from kwok_operator import constants
 from kwok_operator.core.autoscalable import DRIVABLE, FROM_ONE_NODE
 from kwok_operator.core.cloud.summary import PROVISIONING, Verdict
 from kwok_operator.core.plan import Rollout, Target
-from kwok_operator.core.serials import Batch, format_ranges, parse_ranges
+from kwok_operator.core.serials import Batch, Ranges, format_ranges
 from kwok_operator.core.words import few_names
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.cloudstatus import CloudStatus
@@ -116,9 +116,16 @@ def make_status(
 def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
     """The batches recorded in a status.
 
-    One that can't have been written by us is left out: its instances are asked for anew.
+    One that can't have been written by us is left out: its instances are asked for anew. So is one
+    with which all together would be more than any group has.
     """
-    return tuple(batch for record in status.pending if (batch := _from_record(record)))
+    batches, room = list[Batch](), 2 * MAX_TARGET_SIZE
+    for record in status.pending:
+        batch = _from_record(record, room=room)
+        if batch is not None:
+            batches.append(batch)
+            room -= batch.last - batch.first + 1
+    return tuple(batches)
 
 
 def nodes_by_state(facts: Facts, *, terminating: int) -> dict[str, int]:
@@ -139,14 +146,16 @@ def oldest_pending(status: KwokNodeGroupStatus) -> str | None:
     return min((batch.requested_at for batch in status.pending), default=None)
 
 
-def _from_record(record: PendingBatch) -> Batch | None:
-    if not 0 <= record.first <= record.last < record.first + 2 * MAX_TARGET_SIZE:
+def _from_record(record: PendingBatch, *, room: int) -> Batch | None:
+    if not 0 <= record.first <= record.last < record.first + room:
         return None
     try:
-        spent = parse_ranges(record.except_ or "")
+        spent = Ranges(record.except_ or "")
     except ValueError:
         return None
-    return Batch(record.first, record.last, record.requested_at, spent)
+    if not spent.is_within(record.first, record.last):
+        return None
+    return Batch(record.first, record.last, record.requested_at, frozenset(spent))
 
 
 def _to_record(batch: Batch) -> PendingBatch:

@@ -34,7 +34,7 @@ from kwok_operator.core.cloud.annotations import load_life
 from kwok_operator.core.cloud.arrival import phases
 from kwok_operator.core.cloud.life import Life
 from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.serials import parse_ranges
+from kwok_operator.core.serials import Ranges
 from kwok_operator.core.times import parse_time
 from kwok_operator.models.cloud import Cloud
 from tests.e2e.api import GROUPS, NODES, POOLS, Api
@@ -53,7 +53,7 @@ MARKED = {"startupTaints": [{**AGENT, "removedAfter": {"fixed": "1s"}}]}
 def rows_of(status: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """The row of `status.cloud.instances` that each serial is in."""
     rows = (status.get("cloud") or {}).get("instances") or []
-    return {serial: row for row in rows for serial in parse_ranges(row["serials"])}
+    return {serial: row for row in rows for serial in Ranges(row["serials"])}
 
 
 def states_of(status: Mapping[str, Any]) -> dict[int, str]:

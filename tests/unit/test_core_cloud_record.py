@@ -8,8 +8,13 @@
 - what cluster-autoscaler is told
 """
 
+import base64
 import json
 import random
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -83,7 +88,7 @@ def zone(instances: int, **more: Any) -> dict[str, CapacityPool]:
 def test_who_finds_no_room_is_failed_until_the_next_try() -> None:
     decision = decide([ask(*range(5))], pools=zone(3))
     record = settle(record_of(cloud()), decision, wanted=set(range(5)))
-    assert record.refused == {3, 4}
+    assert record.refused(set(range(5))) == {3, 4}
     found = phases_of(record, batch(0, 4))
     assert counts(found.values()) == {State.DUE: 3, State.FAILED: 2}
     assert found[4].until == T0 + 5 * MINUTE
@@ -208,7 +213,8 @@ def test_refusals_of_many_times_are_joined_the_closest_first() -> None:
         decision = decide([ask(n, at=now)], pools=zone(0))
         record = settle(record, decision, wanted=set(range(n + 1)), now=now)
     assert len(record.refusals) == MAX_REFUSED
-    assert record.refused == set(range(2 * MAX_REFUSED))
+    asked = set(range(2 * MAX_REFUSED))
+    assert record.refused(asked) == asked
     assert record.refusals[0].serials > {0, 1}
 
 
@@ -216,9 +222,45 @@ def test_refusals_that_were_tampered_with_are_left_out() -> None:
     status = record_of(cloud(), refusal(1, 2)).dump().dump()
     (good,) = status["refused"]
     odd = [{**good, "serials": "x"}, {**good, "since": "now"}, {**good, "class": "Odd"}]
-    twice = {**good, "serials": "2-3"}
+    twice = {**good, "serials": "2-3", "reason": "OutOfStock"}
     read = CloudRecord.read(CloudStatus.model_validate({"refused": [*odd, good, twice]}))
-    assert [r.serials for r in read.refusals] == [{1, 2}, {3}]
+    kept = settle(read, StockDecision(), wanted={1, 2, 3, 4})
+    assert [r.serials for r in kept.refusals] == [{1, 2}, {3}], "the first holds"
+
+
+def _bitmap(first: int) -> str:
+    return f"{first}+{base64.b64encode(zlib.compress(bytes([0b1010_1010] * 200_000))).decode()}"
+
+
+@each_row(
+    "serials",
+    [
+        ["0-999999", "0-1999999"],
+        [_bitmap(0), _bitmap(1)],
+        [f"{n}-{n + 1_000_000}" for n in range(50)],
+    ],
+)
+def test_what_is_refused_is_not_spelt_out_but_for_what_is_asked_for(serials: list[str]) -> None:
+    """Whatever is in status: somebody else may have written it."""
+    part = {"since": format_time(T0), "reason": "PoolExhausted", "pool": "zone-b"}
+    status = CloudStatus.model_validate({"refused": [{**part, "serials": s} for s in serials]})
+    wanted = set(range(100, 200))
+    with traced_memory() as most:
+        read = CloudRecord.read(status)
+        phases_of(read, batch(100, 199))
+        assert settle(read, StockDecision(), wanted=wanted).refused(wanted) == wanted
+        assert read.refused_by_pool.keys() == {"zone-b"}
+        assert most() < 5_000_000
+
+
+@contextmanager
+def traced_memory() -> Iterator[Callable[[], int]]:
+    """What gives the bytes that were in use at most."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def full_status(record: CloudRecord, batches: list[Batch], now: int) -> dict[str, Any]:

@@ -27,8 +27,23 @@ def test_a_range_costs_nothing_however_long_it_is() -> None:
     assert names_serial("0-999999999", 123_456_789)
 
 
-@given(st.sets(st.integers(0, 5_000)))
-def test_there_and_back(serials: set[int]) -> None:
+# The latter are mostly so many that they become a bitmap.
+SETS = st.sets(st.integers(0, 5_000)) | st.integers(0, 2**600).map(
+    lambda bits: {n for n in range(600) if bits >> n & 1}
+)
+
+
+@given(SETS, SETS)
+def test_there_and_back(serials: set[int], others: set[int]) -> None:
+    read = unpack(pack(serials))
+    assert read == serials
+    assert (len(read), sorted(read)) == (len(serials), sorted(serials))
+    assert read & others == others & read == serials & others
+    assert others - read == others - serials
+
+
+def test_serials_that_are_far_apart_are_no_bitmap() -> None:
+    serials = {*range(0, 400, 2), 2**47}
     assert unpack(pack(serials)) == serials
 
 

@@ -359,12 +359,21 @@ def test_batches_come_back_from_the_api_server_as_they_were(
         {"first": 0, "last": 9, "except": "a"},
         {"first": 0, "last": 9, "except": "3,2"},
         {"first": 0, "last": 9, "except": "0-99999999999999"},
+        {"first": 5, "last": 9, "except": "4"},
+        {"first": 5, "last": 9, "except": "6,8-10"},
     ],
 )
 def test_a_batch_that_we_can_t_have_written_is_left_out(record: dict[str, Any]) -> None:
     good = {"first": 20, "last": 21, "requestedAt": NOW}
     status = KwokNodeGroupStatus.model_validate({"pending": [record | {"requestedAt": NOW}, good]})
     assert batches_of(status) == (Batch(20, 21, NOW),)
+
+
+def test_all_batches_together_are_no_more_than_a_group_can_have() -> None:
+    record = {"first": 0, "last": 1_500_000, "requestedAt": NOW}
+    small = {"first": 0, "last": 9, "requestedAt": NOW}
+    status = KwokNodeGroupStatus.model_validate({"pending": [record] * 50 + [small]})
+    assert [batch.last for batch in batches_of(status)] == [1_500_000, 9]
 
 
 @pytest.mark.parametrize(

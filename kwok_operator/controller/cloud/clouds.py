@@ -311,11 +311,13 @@ class Clouds:
             return replace(known.holding, pools=cloud.capacity_pools)
         status = group.status
         record = CloudRecord.read(status.cloud) if status.cloud else CloudRecord()
-        asked = {s for batch in batches_of(status) for s in batch} - record.refused
+        asked = {s for batch in batches_of(status) for s in batch}
         nodes = (r for r in self._cache.group(group.name).values() if r.owner == group.uid)
         there = {record.serial for record in nodes if record.serial is not None}
         each = self._each(cloud, status.resolved_template)
-        return Holder(group.name, asked | there, each, cloud.capacity_pools)
+        return Holder(
+            group.name, (asked - record.refused(asked)) | there, each, cloud.capacity_pools
+        )
 
     def _book(self, known: _Known, settled: SettledRequests) -> None:
         before, now = known.holding, settled.holding

@@ -75,7 +75,7 @@ def settle(
     new = [serial for serial in asked.pending if serial >= asked.first_new]
     holding = Holder(
         group=asked.group,
-        serials=(wanted - record.refused).difference(new).union(asked.arrived),
+        serials=(wanted - record.refused(wanted)).difference(new).union(asked.arrived),
         each=asked.each,
         pools=cloud.capacity_pools,
     )

@@ -24,6 +24,8 @@ from kwok_operator.models.cloudstatus import MAX_REFUSED, CloudStatus, RefusedRe
 
 _CODE_LENGTH: Final = 64
 _MESSAGE_LENGTH: Final = 400
+_MOST_READ: Final = 16 * MAX_REFUSED
+"""More are no group's, but somebody's who wants to keep the operator busy."""
 _LIKE_TRIES: Final = 10
 """An instance is as much work as so many of its tries."""
 
@@ -32,7 +34,7 @@ _LIKE_TRIES: Final = 10
 class Refusal:
     """Serials that found no room at `since`; without a `fault` it is not decided yet."""
 
-    serials: frozenset[int]
+    serials: Set[int]
     since: int
     pool: str | None
     reason: str
@@ -53,7 +55,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class CloudRecord:
-    """`refusals` have no serial in common."""
+    """Of a serial that several `refusals` have, the first holds."""
 
     history: History = field(default_factory=History)
     refusals: tuple[Refusal, ...] = ()
@@ -61,14 +63,8 @@ class CloudRecord:
     @classmethod
     def read(cls, status: CloudStatus) -> "CloudRecord":
         """From status; what can't have been written by us is left out."""
-        refusals: list[Refusal] = []
-        taken: set[int] = set()
-        for record in status.refused:
-            refusal = _read(record)
-            if refusal and refusal.serials - taken:
-                refusals.append(replace(refusal, serials=refusal.serials - taken))
-                taken |= refusal.serials
-        return cls(History.read(status.terms), tuple(refusals))
+        read = (_read(record) for record in status.refused[:_MOST_READ])
+        return cls(History.read(status.terms), tuple(filter(None, read)))
 
     def dump(self) -> CloudStatus:
         """For status; without the rows for people."""
@@ -77,10 +73,9 @@ class CloudRecord:
             refused=tuple(_dump(refusal) for refusal in self.refusals),
         )
 
-    @property
-    def refused(self) -> frozenset[int]:
-        """All serials that hold no room."""
-        return frozenset().union(*(refusal.serials for refusal in self.refusals))
+    def refused(self, serials: Set[int]) -> frozenset[int]:
+        """Those of the serials that hold no room."""
+        return frozenset().union(*(refusal.serials & serials for refusal in self.refusals))
 
     @property
     def refused_by_pool(self) -> dict[str, int]:
@@ -91,7 +86,7 @@ class CloudRecord:
                 refused[refusal.pool] = refused.get(refusal.pool, 0) + len(refusal.serials)
         return refused
 
-    def asking(self, now: int) -> Iterator[tuple[int, frozenset[int]]]:
+    def asking(self, now: int) -> Iterator[tuple[int, Set[int]]]:
         """Serials to be decided on now, and since when they ask: those undecided, and those whose
         time has come to be tried again.
         """
@@ -112,7 +107,10 @@ class CloudRecord:
             Refusal(frozenset(r.serials) & wanted, now, r.pool, r.reason, r.fault) for r in refused
         ]
         heard = {s for part in granted for s in part.serials}.union(*(r.serials for r in decided))
-        kept = [replace(r, serials=(r.serials & wanted) - heard) for r in self.refusals]
+        left, kept = frozenset(wanted) - heard, list[Refusal]()
+        for refusal in self.refusals:
+            kept.append(replace(refusal, serials=refusal.serials & left))
+            left -= kept[-1].serials
         waited = [(r.since, r.serials) for r in self.refusals if r.fault is None]
         new = [part for r in decided for part in _since_before(r, waited)]
         return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
@@ -122,7 +120,6 @@ class CloudRecord:
     ) -> Callable[[int, int, Phase | None], Iterator[Phase]]:
         """What goes to the phase of a serial that was asked for at a time, by steps: the last that
         comes is it. The last argument is one that was found before."""
-        by_serial = {s: refusal for refusal in self.refusals for s in refusal.serials}
 
         def steps(serial: int, requested_at: int, before: Phase | None) -> Iterator[Phase]:
             if before is not None and now < before.since:
@@ -130,7 +127,7 @@ class CloudRecord:
             if before is not None and (before.until is None or now < before.until):
                 yield before
                 return
-            refusal = by_serial.get(serial)
+            refusal = next((r for r in self.refusals if serial in r.serials), None)
             if refusal is not None:
                 yield self._refused(refusal)
                 return
@@ -148,7 +145,8 @@ class CloudRecord:
         """Of phases that were found with the record before, those that this one leaves as known."""
         if before.history != self.history:
             return {}
-        doubted = before.refused | self.refused
+        known = frozenset(phases)
+        doubted = before.refused(known) | self.refused(known)
         return {serial: phase for serial, phase in phases.items() if serial not in doubted}
 
     def _refused(self, refusal: Refusal) -> Phase:
@@ -224,9 +222,7 @@ def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
         yield Batch(first, last, at if first in granted else batch.requested_at, spent)
 
 
-def _since_before(
-    refusal: Refusal, waited: Sequence[tuple[int, frozenset[int]]]
-) -> Iterator[Refusal]:
+def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> Iterator[Refusal]:
     """A refusal that is still undecided, apart by since when it is."""
     left = refusal.serials
     for since, serials in waited if refusal.fault is None else ():
