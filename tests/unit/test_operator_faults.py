@@ -26,6 +26,7 @@ from kwok_operator.constants import (
     NODE_GROUP_UID_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
 )
+from kwok_operator.controller.writers.podwriter import PODS_PATH
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until
@@ -541,6 +542,26 @@ async def test_a_group_made_again_has_its_nodes_though_one_of_the_old_can_not_go
     assert world.server.calls["delete", "nodes"] <= deletes + 10, "it was made in the first pass"
     world.server.heal()
     await world.settled(5)
+
+
+async def test_pods_go_though_the_garbage_collector_was_quicker_with_their_nodes(
+    world: World,
+) -> None:
+    world.server.serve(PODS_PATH, kind="Pod")
+    await settled_at(world, 3)
+    world.server.patch(GROUPS, NAME, {"spec": {"scaleDown": {"pods": "Delete"}}})
+    await world.heard()
+    world.store.remove(name=NAME, uid=world.group["metadata"]["uid"])
+    nodes = list(world.server.objects(NODES))
+    for name in nodes:
+        world.server.delete(NODES, name)
+
+    def looked_for() -> list[str]:
+        lists = [s.query for s in world.server.seen if (s.verb, s.resource) == ("list", "pods")]
+        return sorted(query["fieldSelector"] for query in lists)
+
+    await until(lambda: len(looked_for()) >= 3)
+    assert looked_for() == [f"spec.nodeName={name}" for name in sorted(nodes)]
 
 
 def patches(world: World, name: str) -> int:

@@ -326,14 +326,19 @@ class Reconciler:
             await self._delete_owned(name, retired.uid, pods=retired.delete_pods)
 
     async def _delete_owned(self, name: str, uid: str, *, pods: bool) -> None:
-        """Deletes the nodes of a group that goes or is gone, faster than the garbage collector."""
-        records = [r for r in self._parts.cache.group(name).values() if r.owner == uid]
-        left = [r for r in records if not r.deleting]
+        """Deletes the nodes of a group that goes or is gone, faster than the garbage collector.
+
+        Where that was faster, `pods` are left, and its nodes are among those that were lost.
+        """
+        cache = self._parts.cache
+        records = [*cache.group(name).values(), *(cache.strays(name).values() if pods else ())]
+        left = [r for r in records if r.owner == uid and not r.deleting]
         if left:
             logger.info("deleting the nodes of a deleted group: group=%s nodes=%d", name, len(left))
 
         async def delete(record: NodeRecord) -> None:
             await self._parts.writer.delete_owned(record, owner=uid, pods=pods)
+            cache.settle_stray(name, record.name)
 
         await self._parts.executor.run(left, delete, group=name, stop=lambda: self._closing)
         if left and not self._closing:
