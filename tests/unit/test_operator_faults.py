@@ -523,7 +523,7 @@ async def test_a_node_whose_delete_always_fails_holds_up_no_other(world: World) 
 
 
 async def test_a_group_made_again_has_its_nodes_though_one_of_the_old_can_not_go(
-    world: World,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await settled_at(world, 5)
     protected = min(world.server.objects(NODES))
@@ -540,7 +540,12 @@ async def test_a_group_made_again_has_its_nodes_though_one_of_the_old_can_not_go
     deletes = world.server.calls["delete", "nodes"]
     await until(lambda: mine() == 5)
     assert world.server.calls["delete", "nodes"] <= deletes + 10, "it was made in the first pass"
+    deletes = world.server.calls["delete", "nodes"]
+    world.later += 5  # seconds after which it is tried again
+    await until(lambda: world.server.calls["delete", "nodes"] > deletes)
+    assert "reconciling failed" not in caplog.text, "nor does it wait later"
     world.server.heal()
+    world.later += 10
     await world.settled(5)
 
 

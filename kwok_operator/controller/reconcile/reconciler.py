@@ -16,7 +16,13 @@ from dataclasses import replace
 
 from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
-from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
+from kwok_operator.controller.observed.observation import (
+    Memory,
+    Observation,
+    Openings,
+    observe,
+    observed,
+)
 from kwok_operator.controller.reconcile.actions import Actions, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
@@ -29,7 +35,7 @@ from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import OF_ONE_NODE, REFUSED, ApiError, KwokOperatorError, TemplateError
+from kwok_operator.errors import OF_ONE_NODE, REFUSED, KwokOperatorError, TemplateError
 from kwok_operator.kube.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -62,6 +68,8 @@ class Reconciler:
         self._actions = Actions(parts)
         self._reporter = GroupReporter(parts)
         self._strays = Strays(parts)
+        self._sweeps = Openings()
+        """Of nodes of groups that are gone, which failed."""
 
     def close(self) -> None:
         """Start no write any more; what is in flight ends."""
@@ -75,11 +83,7 @@ class Reconciler:
     async def _look_at(self, name: str) -> None:
         parts = self._parts
         self._compare_gpu_labels(name)
-        left: ApiError | None = None
-        try:
-            await self._sweep_retired(name)
-        except OF_ONE_NODE as error:
-            left = error  # the group that has the name now waits for no node of the one before
+        await self._sweep_retired(name)
         group = parts.store.get(name)
         if group is None:
             self._forget(name)
@@ -88,8 +92,6 @@ class Reconciler:
                 await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
         elif not self._closing:
             await self._pass_over(group)
-        if left is not None:
-            raise left
 
     async def _pass_over(self, group: Group) -> None:
         memory = self._memory(group)
@@ -322,8 +324,18 @@ class Reconciler:
                 logger.debug("progress not written: group=%s error=%s", group.name, error)
 
     async def _sweep_retired(self, name: str) -> None:
+        """The group that has the name now waits for no node of the one before that can't go."""
+        now = self._parts.clock.monotonic()
         for retired in self._parts.store.retired(name):
-            await self._delete_owned(name, retired.uid, pods=retired.delete_pods)
+            if not self._sweeps.is_due(retired.uid, now=now):
+                self._wake(name, LEFTOVER_RECHECK)
+                continue
+            try:
+                await self._delete_owned(name, retired.uid, pods=retired.delete_pods)
+            except OF_ONE_NODE as error:
+                logger.warning("not deleted with its group: group=%s error=%s", name, error)
+                self._sweeps.tried(retired.uid, now=now)
+                self._wake(name, LEFTOVER_RECHECK)
 
     async def _delete_owned(self, name: str, uid: str, *, pods: bool) -> None:
         """Deletes the nodes of a group that goes or is gone, faster than the garbage collector.
