@@ -32,6 +32,8 @@ EMULATED_NODE_GROUP: Final = "emulated"
 """Its value on all nodes that have Machines: cluster-autoscaler takes groups for alike only where
 no label tells them apart. Of which group they are, CA_NODE_GROUP_ANNOTATION says.
 """
+ALIKE_LABEL: Final = "kwok-operator.io/alike"
+"""Of nodes without Machines: has one value in groups that cluster-autoscaler may balance."""
 NODE_GROUP_UID_ANNOTATION: Final = "kwok-operator.io/node-group-uid"
 REQUESTED_AT_ANNOTATION: Final = "kwok-operator.io/requested-at"
 TEMPLATE_HASH_ANNOTATION: Final = "kwok-operator.io/template-hash"

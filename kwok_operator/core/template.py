@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kwok_operator import constants
+from kwok_operator.core.alike import likeness
 from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
 from kwok_operator.core.clusterapi.crds import is_api_group
 from kwok_operator.core.clusterapi.keys import Keys
@@ -307,8 +308,12 @@ def render(
     node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)
     if nodes is not None:
         node["metadata"]["annotations"].update(annotations_of_every_node(nodes))
-    node["metadata"]["annotations"].update(_machine_annotations(machines, marker))
-    node["metadata"]["labels"][constants.NODE_GROUP_LABEL] = group_label(group, machines)
+    of_machines = _machine_annotations(machines, marker)
+    node["metadata"]["annotations"].update(of_machines)
+    labels = node["metadata"]["labels"]
+    labels[constants.NODE_GROUP_LABEL] = group_label(group, machines)
+    if not of_machines:
+        labels.setdefault(constants.ALIKE_LABEL, likeness(resolved))
     if network is not None:
         _set_network(node, network, marker)
     parts = _split(node, marker)

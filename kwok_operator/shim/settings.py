@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from kwok_operator.constants import (
+    ALIKE_LABEL,
     CAPI_CLUSTER_ANNOTATION,
     CAPI_NAMESPACE_ANNOTATION,
-    NODE_GROUP_LABEL,
 )
 from kwok_operator.core.clusterapi.discovery import Discovery, namespace_watched, parse_discovery
 from kwok_operator.errors import SettingsError
@@ -41,7 +41,7 @@ _CLOUD_CONFIG: Final = f"""\
 #
 #   --cloud-provider=externalgrpc
 #   --cloud-config=THIS-FILE
-#   --balancing-ignore-label={NODE_GROUP_LABEL}
+#   --balancing-label={ALIKE_LABEL}
 #
 # Without the last one, --balance-similar-node-groups finds no two groups alike: each node carries
 # the name of its group.

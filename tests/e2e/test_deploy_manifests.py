@@ -5,7 +5,7 @@
 - flags in the manifests are flags of the program
 - namespace, provider config, monitor labels and images each change in one place
 - the Roles in other namespaces stay there
-- balancing covers the labels of the clouds; Helm's values say what the component says
+- balancing compares one label; Helm's values say what the component says
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kwok_operator.constants import ALIKE_LABEL
 from kwok_operator.core.validation import validate
 from kwok_operator.settings import add_run_flags, run_settings
 from kwok_operator.shim.settings import add_shim_flags, shim_settings
@@ -41,7 +42,6 @@ pytestmark = pytest.mark.core
 
 NAMESPACE = "kwok-operator"
 ELSEWHERE = {"kube-node-lease", "default"}
-IGNORE = "--balancing-ignore-label="
 EVERYTHING = "everything"
 
 
@@ -386,45 +386,10 @@ def test_groups_and_templates_are_valid() -> None:
         assert len(report.rows) >= 3
 
 
-CLOUDS = ("eks", "aks", "gke", "alibaba", "ibm")
-TOPOLOGY = {
-    # What cluster-autoscaler leaves out of the comparison by itself.
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-}
-PARTS = ("zone", "pool", "nodegroup")
-ABOUT_KIND = {
-    # Not where a node is or which pool it belongs to, but what it is.
-    "eks.amazonaws.com/nodegroup-image",
-    "kubernetes.azure.com/nodepool-type",
-    "karpenter.sh/nodepool-hash",
-    "karpenter.sh/nodepool-hash-version",
-}
-
-
-def ignored(items: list[Object]) -> list[str]:
-    autoscaler = next(c for c in containers(items) if c.spec["name"] == "cluster-autoscaler")
-    return [a.removeprefix(IGNORE) for a in autoscaler.spec["args"] if a.startswith(IGNORE)]
-
-
-def test_balancing_ignores_the_pools_and_zones_of_the_clouds(everything: list[Object]) -> None:
-    """Of their nodes, as they are copied, in tests/corpus."""
-    assert "kwok-operator.io/node-group" in ignored(everything)
-    for cloud in CLOUDS:
-        labels = {
-            label
-            for file in (ROOT / "tests" / "corpus").glob(f"{cloud}*.clean.yaml")
-            for label in yaml.safe_load(file.read_text())["metadata"]["labels"]
-        }
-        telling = {
-            label
-            for label in labels - TOPOLOGY - ABOUT_KIND
-            if any(part in label.rpartition("/")[2] for part in PARTS)
-        }
-        assert telling, cloud
-        assert telling <= set(ignored(everything)), cloud
+def test_balancing_compares_what_the_operator_has_compared(everything: list[Object]) -> None:
+    autoscaler = next(c for c in containers(everything) if c.spec["name"] == "cluster-autoscaler")
+    flags = [flag for flag in autoscaler.spec["args"] if "balanc" in flag]
+    assert flags == ["--balance-similar-node-groups=true", f"--balancing-label={ALIKE_LABEL}"]
 
 
 def test_helms_values_say_what_the_component_says(everything: list[Object]) -> None:

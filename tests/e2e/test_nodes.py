@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.constants import ALIKE_LABEL, NODE_GROUP_LABEL
 from tests.e2e.groups import (
     apply_group,
     group_of,
@@ -84,6 +84,7 @@ def test_names_and_marks(kubectl: Kubectl, operator: Process, group_name: str) -
             "kubernetes.io/arch": "amd64",
             "kubernetes.io/os": "linux",
             NODE_GROUP_LABEL: group_name,
+            ALIKE_LABEL: metadata["labels"][ALIKE_LABEL],
             EXCLUDED: "true",
         }
         annotations = metadata["annotations"]

@@ -19,6 +19,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.constants import ALIKE_LABEL
+from kwok_operator.core.alike import likeness
 from kwok_operator.core.naming import group_of_node
 from kwok_operator.core.template import KubeletEndpoint, render, resolve, template_hash
 from kwok_operator.models.template import GuardTaint, Template
@@ -82,9 +84,17 @@ class TestIdentity:
             "kubernetes.io/arch": "amd64",
             "kubernetes.io/hostname": NAME,
             "kubernetes.io/os": "linux",
+            "kwok-operator.io/alike": likeness(resolved()),
             "kwok-operator.io/node-group": "gpu-b",
             "node.kubernetes.io/exclude-from-external-load-balancers": "true",
         }
+
+    def test_which_groups_are_alike_is_the_templates_to_say(self) -> None:
+        own = resolved({"metadata": {"labels": {}}})
+        own["metadata"]["labels"][ALIKE_LABEL] = "web"
+        assert rendered(own)["metadata"]["labels"][ALIKE_LABEL] == "web"
+        # With Machines, cluster-autoscaler's view from zero would lack it.
+        assert ALIKE_LABEL not in rendered(machines="example.com/ns")["metadata"]["labels"]
 
     def test_annotations(self) -> None:
         assert rendered()["metadata"]["annotations"] == {

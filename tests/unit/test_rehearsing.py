@@ -179,6 +179,10 @@ def test_a_scenario_s_flags_win() -> None:
     slow = ClusterAutoscaler.model_validate({"values": "production"})
     same = autoscaler_flags(slow, cloud_config="", kubeconfig="", namespace="", address="")
     assert not [flag for flag in same if "scan-interval" in flag]
+    balancing = {"balancing-ignore-label": "tier"}
+    own = ClusterAutoscaler.model_validate({"flags": balancing})
+    flags = autoscaler_flags(own, cloud_config="", kubeconfig="", namespace="", address="")
+    assert [flag for flag in flags if "balancing" in flag] == ["--balancing-ignore-label=tier"]
 
 
 def test_no_default_folder_is_an_untracked_file(

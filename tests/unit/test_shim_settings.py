@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main as cli
 from kwok_operator.constants import (
+    ALIKE_LABEL,
     CAPI_CLUSTER_ANNOTATION,
     CAPI_NAMESPACE_ANNOTATION,
-    NODE_GROUP_LABEL,
 )
 from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.errors import SettingsError
@@ -326,7 +326,7 @@ class TestCloudConfig:
         comments = " ".join(line for line in text.splitlines() if line.startswith("#"))
         assert "--cloud-provider=externalgrpc" in comments
         assert "--cloud-config=THIS-FILE" in comments
-        assert f"--balancing-ignore-label={NODE_GROUP_LABEL}" in comments
+        assert f"--balancing-label={ALIKE_LABEL}" in comments
         monkeypatch.setenv("KWOK_OPERATOR_LISTEN", "unix:/run/a.sock")
         assert self.printed(capsys)[0]["address"] == "unix:/run/a.sock"
         assert self.printed(capsys, "--listen=[::1]:1")[0]["address"] == "[::1]:1"

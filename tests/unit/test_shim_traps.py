@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.main import main as cli
-from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim import messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
@@ -190,27 +189,21 @@ def test_the_annotation_of_a_template_says_whose_it_is(name: str) -> None:
 def test_groups_that_differ_in_their_zone_alone_are_alike(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """--balance-similar-node-groups compares all labels but these, and what pods can use."""
+    """--balance-similar-node-groups compares the label that it is told, and what pods can use."""
     assert cli(["cloud-config"]) == 0
-    (flag,) = [f for f in capsys.readouterr().out.split() if f.startswith("--balancing-ignore")]
-    ignored = {
-        flag.partition("=")[2],
-        "kubernetes.io/hostname",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-    }
-    assert NODE_GROUP_LABEL in ignored
+    (flag,) = [f for f in capsys.readouterr().out.split() if f.startswith("--balancing-label")]
 
-    def in_zone(name: str) -> Group:
-        labels = {**TEMPLATE["metadata"]["labels"], "topology.kubernetes.io/zone": name}
+    def labelled(name: str, label: str) -> Group:
+        labels = {**TEMPLATE["metadata"]["labels"], label: name}
         template: dict[str, Any] = {**TEMPLATE, "metadata": {"labels": labels}}
         status = {"resolvedTemplate": template, "templateHash": name}
         return group_of(name, status=status)
 
-    shim = Shim(in_zone("a"), in_zone("b"))
-    nodes = [decode_node(shim.template(name).nodeBytes) for name in ("a", "b")]
-    labels = [node["metadata"]["labels"].items() for node in nodes]
-    assert {key for key, _ in labels[0] ^ labels[1]} <= ignored
+    zone = "topology.kubernetes.io/zone"
+    shim = Shim(labelled("a", zone), labelled("b", zone), labelled("c", "tier"))
+    nodes = [decode_node(shim.template(name).nodeBytes) for name in ("a", "b", "c")]
+    compared = [node["metadata"]["labels"][flag.partition("=")[2]] for node in nodes]
+    assert compared[0] == compared[1] != compared[2]
     assert nodes[0]["status"] == nodes[1]["status"]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from kwok_operator.constants import ALIKE_LABEL
 from kwok_operator.models.process import ClusterAutoscaler, FlagSet
 
 FAST: Final[Mapping[str, str]] = MappingProxyType(
@@ -55,8 +56,11 @@ def autoscaler_flags(
         "namespace": namespace,
         "leader-elect": "false",
         "address": address,
-        "balancing-ignore-label": "kwok-operator.io/node-group",
+        "balancing-label": ALIKE_LABEL,
         **(FAST if wanted.values is FlagSet.FAST else {}),
         **wanted.flags,
     }
+    if "balancing-ignore-label" in wanted.flags:
+        # It would have no effect beside the other one.
+        del flags["balancing-label"]
     return [f"--{name}={value}" for name, value in flags.items()]
