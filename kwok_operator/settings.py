@@ -38,6 +38,8 @@ class RunSettings:
     max_total_nodes: int
     provider_id_prefix: str
     cloud_seed: str
+    csi_nodes: bool | None
+    """None: with Cluster API's objects, where the account may write them."""
     node_concurrency: int
     max_qps: float
     """Requests that write nodes, per second; 0 means as many as the API server takes."""
@@ -91,6 +93,16 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="seed of simulated clouds without spec.cloud.seed, beside the group's name; another "
         "one gives another run (default: the name alone)",
+    )
+    nodes.add_argument(
+        "--csi-nodes",
+        nargs="?",
+        const="true",
+        metavar="true|false",
+        help="give each node a CSINode, as a kubelet does, an empty one where the group's template"
+        " has none: cluster-autoscaler with --enable-csi-node-aware-scheduling needs it; needs the"
+        " rights of the component companions (default true with --clusterapi if the account has"
+        " them, else false)",
     )
     sharing = parser.add_argument_group("sharing a cluster")
     sharing.add_argument(
@@ -224,6 +236,9 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
             "provider-id-prefix", DEFAULT_PROVIDER_ID_PREFIX, provider_id_prefix
         ),
         cloud_seed=read("cloud-seed", "", str),
+        csi_nodes={"true": True, "false": False}.get(
+            read("csi-nodes", "auto", one_of("auto", "true", "false"))
+        ),
         node_concurrency=read("node-concurrency", str(DEFAULT_NODE_CONCURRENCY), _concurrency),
         max_qps=read("max-qps", "0", _rate),
         listen=read("listen", ":8080", address),

@@ -119,10 +119,33 @@ class Companion:
         return f'{text[:-1]},"spec":{spec}}}'.encode()
 
 
+_NONE: Final = (None, Companions())
+_EMPTY: Final = CsiNode()
+
+
 def asks_for_companions(template: Template) -> bool:
+    return template.companions not in _NONE or _asks_otherwise(template)
+
+
+def tells_of_companions(template: Template) -> bool:
+    """Whether who reads them learns anything: of an empty CSINode nobody does."""
+    companions = template.companions
+    told = companions not in (*_NONE, Companions(csi_node=_EMPTY))
+    return told or _asks_otherwise(template)
+
+
+def _asks_otherwise(template: Template) -> bool:
     gpu = template.shape.gpu
-    given = template.companions not in (None, Companions()) or (gpu is not None and gpu.dra)
-    return given or copied_from(template) is not None
+    return (gpu is not None and gpu.dra) or copied_from(template) is not None
+
+
+def with_csi_node(template: Template) -> Template:
+    """With an empty CSINode, where neither the template nor a real node has one."""
+    companions = template.companions or Companions()
+    if companions.csi_node is not None or copied_from(template) is not None:
+        return template
+    completed = companions.model_copy(update={"csi_node": _EMPTY})
+    return template.model_copy(update={"companions": completed})
 
 
 def copied_from(template: Template) -> NodesSource | None:

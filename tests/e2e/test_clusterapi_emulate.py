@@ -1,5 +1,6 @@
 """`--clusterapi emulate` on a real control plane, with what cluster-autoscaler's provider does.
 
+- each node has a CSINode
 - what cluster-autoscaler sees from zero has our label on it, too
 - from zero: Machines, Nodes, and the chain from a Node to its group; status; more and fewer
 - concurrent scale-downs take exactly the annotated Machines, and none is made again
@@ -146,6 +147,20 @@ def test_what_cluster_autoscaler_sees_from_zero_has_the_label_of_the_nodes(
     labels = kubectl.api.get(f"{NODES}/{node}")["metadata"]["labels"]
     assert {key: labels.get(key) for key in told} == told
     assert name not in "".join(set(labels.values()) - {node}), "balancing takes groups for alike"
+
+
+def test_each_node_has_a_csi_node(
+    kubectl: Kubectl, provider: Provider, emulated: Process, name: str
+) -> None:
+    """Or cluster-autoscaler with --enable-csi-node-aware-scheduling ends each loop."""
+    provider.create(deployment(name, replicas=2))
+    machines = wait_running(kubectl, provider, name, 2)
+
+    def empty() -> set[str]:
+        found = kubectl.api.list("/apis/storage.k8s.io/v1/csinodes")[0]
+        return {each["metadata"]["name"] for each in found if not each["spec"]["drivers"]}
+
+    eventually(empty, lambda found: found >= {*machines}, describe="it is there, and empty")
 
 
 def test_a_deleted_machine_takes_its_node_and_another_comes(

@@ -429,6 +429,18 @@ async def test_a_group_without_companions_asks_for_nothing(world: Companioned) -
     ]
 
 
+async def test_where_each_node_has_a_csi_node_it_is_empty_by_default(world: Companioned) -> None:
+    world.store.csi_nodes = True
+    world.make(2, slices())
+    await world.present(2)
+    assert [each["spec"]["drivers"] for each in world.csi_nodes.values()] == [[], []]
+    world.ask(csi())
+    await until(lambda: world.counts == [25, 25])
+    world.ask(None)
+    await until(lambda: world.counts == [] and not world.slices)
+    await world.present(2)
+
+
 async def test_a_node_is_ready_once_it_has_its_own(world: Companioned) -> None:
     world.make(3, csi())
     await world.settled(3)

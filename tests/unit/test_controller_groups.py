@@ -18,6 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from kwok_operator.controller.observed.groupstore import RETIRED_FOR, GroupStore, Retired
+from kwok_operator.core.companions import asks_for_companions, tells_of_companions
 from kwok_operator.kube.groups import Group, UnreadableGroup
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.status import KwokNodeGroupStatus
@@ -37,6 +38,21 @@ def group(name: str = "web", **fields: Any) -> Group:
 @pytest.fixture
 def store(clock: Clock) -> GroupStore:
     return GroupStore(clock=clock)
+
+
+def test_each_node_has_a_csi_node_where_the_store_is_told_so(store: GroupStore) -> None:
+    copied = {"from": {"nodes": {"name": "a", "companions": True}}}
+    given = {"companions": {"csiNode": {"drivers": [{"name": "a.b"}]}}}
+    for template in ({}, copied, given):
+        store.csi_nodes = False
+        store.put(group(version=store.newest + 1, spec={"template": template}))
+        (before,) = [g.spec.template for g in [store.get("web")] if g]
+        store.csi_nodes = True
+        store.put(group(version=store.newest + 1, spec={"template": template}))
+        (after,) = [g.spec.template for g in [store.get("web")] if g]
+        assert (after == before) is bool(template), "its own, or a real node's, stays"
+        assert asks_for_companions(after)
+        assert tells_of_companions(after) is bool(template)
 
 
 class TestParse:

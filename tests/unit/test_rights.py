@@ -14,6 +14,7 @@ import yaml
 
 from kwok_operator.controller.runtime.preflight import (
     NEEDED,
+    NEEDED_FOR_CSI_NODES,
     NEEDED_FOR_ELECTION,
     needed_for_emulation,
 )
@@ -71,7 +72,7 @@ def test_what_only_an_option_needs_is_a_component() -> None:
 
 def test_emulation_may_do_what_is_checked_and_mirroring_may_read() -> None:
     emulate = {(g.group, g.resource, g.verb) for g in GRANTS if g.role == EMULATE}
-    assert emulate == set(needed_for_emulation(DEFAULT_GROUP))
+    assert emulate == {*needed_for_emulation(DEFAULT_GROUP), *NEEDED_FOR_CSI_NODES}
     mirror = {g for g in GRANTS if g.role == MIRROR}
     assert {g.verb for g in mirror} == {"get", "list", "watch"}
     scalables = {"machinedeployments", "machinesets", "machinepools"}

@@ -10,6 +10,7 @@ remember it. Whatever is forgotten is left to the garbage collector.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kwok_operator.core.companions import with_csi_node
 from kwok_operator.kube.groups import Group, Skipped, UnreadableGroup, log_unreadable
 from kwok_operator.models.nodegroup import DeletedNodePods
 
@@ -48,6 +49,8 @@ class GroupStore:
         self._skipped = Skipped(unreadable)
         self.newest = 0
         """The highest version that was heard of."""
+        self.csi_nodes = False
+        """Whether nodes have an empty CSINode where their group asks for none."""
 
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)
@@ -94,7 +97,7 @@ class GroupStore:
             self._retire(known, version=group.resource_version)
         # One that is seen after it was taken for gone lives, and its nodes stay.
         self._retired.pop(group.uid, None)
-        self._groups[group.name] = group
+        self._groups[group.name] = self._completed(group)
         self._skipped.forget(group.name)
         self.newest = max(self.newest, group.resource_version)
         autoscaling = None if group.spec.paused or group.deleting else group.spec.autoscaling
@@ -162,6 +165,12 @@ class GroupStore:
         for group in gone:
             self.remove(name=group.name, uid=group.uid, version=version, retire=not restored)
         return {group.name for group in gone}
+
+    def _completed(self, group: Group) -> Group:
+        if not self.csi_nodes:
+            return group
+        template = with_csi_node(group.spec.template)
+        return replace(group, spec=group.spec.model_copy(update={"template": template}))
 
     def _retire(self, group: Group, *, version: int) -> None:
         if not group.orphaning:

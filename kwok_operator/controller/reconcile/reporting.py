@@ -15,7 +15,7 @@ from kwok_operator.controller.reconcile.announcements import announce
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.core.autoscalable import hindrance
 from kwok_operator.core.cloud.summary import Verdict
-from kwok_operator.core.companions import asks_for_companions
+from kwok_operator.core.companions import tells_of_companions
 from kwok_operator.core.plan import Plan
 from kwok_operator.core.status import Facts, make_status, nodes_by_state, oldest_pending
 from kwok_operator.kube.groups import Group
@@ -150,7 +150,7 @@ class GroupReporter:
 
 def _is_known_from_one(group: Group) -> bool:
     bounds = group.spec.autoscaling
-    return bounds is not None and not bounds.min_size and asks_for_companions(group.spec.template)
+    return bounds is not None and not bounds.min_size and tells_of_companions(group.spec.template)
 
 
 def _recorded(group: Group, decision: CloudDecision | None) -> CloudStatus | None:

@@ -60,6 +60,11 @@ def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
     return tuple((group, resource, verb) for resource, verb in _EMULATED)
 
 
+NEEDED_FOR_CSI_NODES = tuple(
+    ("storage.k8s.io", "csinodes", verb) for verb in ("get", "list", "watch", "create", "delete")
+)
+"""Of what deploy/components/companions/rbac.yaml grants."""
+
 _MIRRORED = tuple(
     (kind, verb)
     for kind in ("machinedeployments", "machinesets", "machinepools")
@@ -100,6 +105,11 @@ async def check_permissions(
             f"this account may not: {rules}. Bind it to the roles in deploy/base/rbac.yaml"
             f"{elsewhere}"
         )
+
+
+async def may_keep_csi_nodes(client: KubeClient) -> bool:
+    """Whether the account may give each node a CSINode."""
+    return not await _missing(client, [AccessRight(*rule) for rule in NEEDED_FOR_CSI_NODES])
 
 
 async def check_reading(client: KubeClient, *, group: str, namespace: str) -> None:

@@ -178,6 +178,11 @@ class Operator:
         finally:
             start.cancel()
 
+    async def _keeps_csi_nodes(self) -> bool:
+        if self._settings.csi_nodes is not None:
+            return self._settings.csi_nodes
+        return self._parts.mirror is not None and await preflight.may_keep_csi_nodes(self._client)
+
     async def _start(self) -> None:
         """All parts in order."""
         parts, playing = self._parts, self._parts.playing
@@ -187,6 +192,7 @@ class Operator:
             lease=self._elector.lease if self._elector else None,
             more=preflight.needed_for_emulation(playing.api_group) if playing is not None else (),
         )
+        parts.store.csi_nodes = await self._keeps_csi_nodes()
         await preflight.wait_for_crd(parts.status)
         if playing is not None:
             await playing.consent.check()
