@@ -206,7 +206,11 @@ def _check_device(device: Device, field: str) -> None:
 def _check_counters(given: Mapping[str, object], field: str) -> None:
     if not given:
         raise TemplateError(
-            field=field, value={}, problem="has none", remedy="give it a counter, or leave it out"
+            field=field,
+            value={},
+            problem="is empty",
+            remedy="give a counter, as in {memory: {value: 10Gi}}, or take out the entry that it"
+            " is in",
         )
     _check_keys(given, field, _COUNTER)
 

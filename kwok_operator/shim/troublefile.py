@@ -58,7 +58,7 @@ _PROBLEMS: Final = {
     "string_type": "is no text; put it in quotes",
     "bool_type": "is neither true nor false",
     "too_short": "is empty; add an item",
-    "string_too_short": "is empty; leave it out",
+    "string_too_short": "is empty; give it a text, or leave it out",
 }
 """What is wrong with a value, by pydantic's word for it."""
 

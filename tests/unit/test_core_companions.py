@@ -191,6 +191,15 @@ def test_a_mistake_names_the_field(spec: Json, field: str) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("counters", [{}, {"counters": {}}])
+def test_without_counters_it_is_their_entry_that_goes(counters: Json) -> None:
+    sets = {"sharedCounters": [{"name": "c", **counters}]}
+    taken = {"name": "a", "consumesCounters": [{"counterSet": "c", **counters}]}
+    for spec in (of(**sets), of(devices=[taken])):
+        with pytest.raises(TemplateError, match="or take out the entry that it is in"):
+            made(spec)
+
+
 def test_what_a_driver_calls_a_node_fits_with_the_nodes_name() -> None:
     with pytest.raises(TemplateError) as caught:
         made({"csiNode": {"drivers": [{"name": "a", "nodeID": "{node}" * 13}]}})

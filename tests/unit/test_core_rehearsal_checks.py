@@ -288,6 +288,8 @@ def test_a_cluster_that_is_there_is_not_made() -> None:
     assert fields(found.findings) == ["cluster"]
     found = checked(scenario(workloads=[TRACE]), Told(own_cluster=False))
     assert fields(found.findings) == ["workloads[0].arrivals.trace"]
+    assert "put pods in its place" in found.findings[0].message
+    assert checked(scenario(workloads=[WEB]), Told(own_cluster=False)).findings == ()
 
 
 def test_objects_are_looked_at_where_they_stand() -> None:

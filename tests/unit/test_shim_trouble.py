@@ -100,7 +100,7 @@ class TestTheFile:
             " uniform, normal, lognormal, exponential, samples",
             "errors: [{code: INTERNAL}]": ".errors[0].probability: is missing; add it",
             'errors: [{code: INTERNAL, probability: 1, message: ""}]': ".errors[0].message: '' is"
-            " empty; leave it out",
+            " empty; give it a text, or leave it out",
             "errors: {}": ".errors: is no list; begin each item with a dash",
             "timeout: {probability: 1, after: maybe}": ".timeout.after: 'maybe' is neither true"
             " nor false",

@@ -78,7 +78,7 @@ def _makes_more(scenario: Scenario) -> bool:
 def _cluster(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:
     cluster = scenario.cluster
     if not around.own_cluster and cluster.model_fields_set:
-        sentence = "is for a cluster that is made; leave it out, or --kubeconfig"
+        sentence = "is for a cluster that is made; leave cluster out, or --kubeconfig"
         yield problem(("cluster",), sentence)
     known = around.kubernetes
     if cluster.kubernetes is not None and known and cluster.kubernetes not in known:
@@ -281,7 +281,8 @@ def _traces(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:
         path: Path = ("workloads", number, "arrivals", "trace")
         if not around.own_cluster:
             # Its pods may go to any node, and its objects aren't marked as the rehearsal's.
-            yield problem(path, "is for a cluster that is made; leave it out, or --kubeconfig")
+            sentence = "is for a cluster that is made; put pods in its place, or"
+            yield problem(path, f"{shown(trace)} {sentence} leave --kubeconfig out")
             continue
         try:
             around.check_trace(trace)
