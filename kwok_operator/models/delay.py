@@ -69,7 +69,7 @@ class Lognormal(ApiModel):
         _in_order("p50", "p99", of="lognormal"),
         (
             f"!{matches(_TIME, of='self.p50')} || duration(self.p50) > duration('0s')",
-            "lognormal.p50 must be longer than 0s: for no delay, leave the delay out",
+            "lognormal.p50 must be longer than 0s: for no delay, give fixed: 0s instead",
         ),
     )
 
