@@ -111,6 +111,29 @@ def test_what_is_expected_holds_or_fails(
     assert found.reason
 
 
+@each_row(
+    "figure bounds number said",
+    [
+        ("pendingSeconds.max", {"atMost": 5.001}, 5.004, "5.004 s, wanted at most 5.001 s"),
+        ("pendingSeconds.max", {"atMost": 60}, 69.999, "70.00 s, wanted at most 60 s"),
+        (
+            "pendingSeconds.max",
+            {"atMost": 1234.5678},
+            9e6,
+            "9,000,000 s, wanted at most 1,234.5678 s",
+        ),
+        ("utilisation.cpu", {"atMost": 0.00004}, 0.0003, "0.03 %, wanted at most 0.004 %"),
+        ("utilisation.cpu", {"atLeast": 0.5}, 0.49999, "49.999 %, wanted at least 50 %"),
+        ("nodes.total", {"equals": 1_000_000}, 1, "1, wanted exactly 1,000,000"),
+    ],
+)
+def test_no_rounding_says_the_contrary(
+    figure: str, bounds: dict[str, float], number: float, said: str
+) -> None:
+    told = Assertion(figure=figure, bounds=bounds)
+    assert f"{told.shown(number)}, wanted {told.wanted}" == said
+
+
 def test_what_is_incomplete_is_named_everywhere() -> None:
     found = judge(lines())
     sentence = "2 of 3 waits have ended so far"

@@ -1,6 +1,7 @@
 """`kwok-operator rehearse --check` and `--schema`, and the scenarios that come along.
 
 - the scenarios in deploy/scenarios are right, short, and say what they teach
+- the page of rehearsals shows what its first one prints
 - what could not be taken away is told behind the verdict, and the exit code is 1
 - what is wrong goes to standard error with file and line, and the exit code is 2
 - the schema takes what is right, and refuses what the models refuse
@@ -20,6 +21,8 @@ from kwok_operator.cli.main import main
 from kwok_operator.comparing.folders import ComparisonFolder
 from kwok_operator.core.comparison.plan import ComparisonPlan
 from kwok_operator.core.rehearsal.autoscaler import FAST, autoscaler_flags
+from kwok_operator.core.rehearsal.expectations import assertions
+from kwok_operator.core.rehearsal.scenariofile import read_scenario
 from kwok_operator.core.rehearsal.surroundings import UnusableReferenceError
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.models.process import ClusterAutoscaler
@@ -43,6 +46,16 @@ def programs(tmp_path: Path) -> list[str]:
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     return [f"--binary={name}={program}" for name in PROGRAMS]
+
+
+def test_the_page_shows_what_the_smoke_test_prints() -> None:
+    smoke = read_scenario(SMOKE.name, SMOKE.read_text()).scenario
+    assert smoke is not None
+    expected = assertions([each.dump() for each in smoke.expect], where=SMOKE.name)
+    shown = (ROOT / "docs" / "rehearsals.md").read_text()
+    held = [line for line in shown.splitlines() if line.startswith("held   ")]
+    assert [line.rpartition(": ")[0] for line in held] == [f"held   {each}" for each in expected]
+    assert f"passed: {len(held)} of {len(held)} expectations held" in shown
 
 
 def test_there_are_ten_a_smoke_test_and_two_comparisons() -> None:

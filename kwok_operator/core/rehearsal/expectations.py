@@ -62,8 +62,10 @@ class Assertion:
 
     @property
     def wanted(self) -> str:
-        texts = (f"{_BOUNDS[key]} {in_words(n, self.unit)}" for key, n in self.bounds.items())
-        return " and ".join(texts)
+        return " and ".join(
+            f"{_BOUNDS[key]} {in_words(number, self.unit, exact=True)}"
+            for key, number in self.bounds.items()
+        )
 
     @property
     def moment(self) -> str:
@@ -89,6 +91,14 @@ class Assertion:
             and (at_most is None or number <= at_most)
             and (equals is None or abs(number - equals) < 1e-6)
         )
+
+    def shown(self, number: float) -> str:
+        """Rounded, unless that would be on the other side of a bound."""
+        text = in_words(number, self.unit)
+        rounded = float(text.split()[0].replace(",", "")) / (100 if self.unit == "share" else 1)
+        if self.holds(rounded) == self.holds(number):
+            return text
+        return in_words(number, self.unit, exact=True)
 
     def holds_by_now(self, read: FigureReading) -> bool:
         """For what waits until it does: a part that is known may be enough for `atLeast`."""
@@ -305,7 +315,7 @@ class Judge:
             return AssertionOutcome(told, False, problem, t=t)
         if case.broken is not None:
             since, number = case.broken
-            reason = f"{in_words(number, told.unit)} at {since:g} s, wanted {told.wanted}"
+            reason = f"{told.shown(number)} at {since:g} s, wanted {told.wanted}"
             return AssertionOutcome(told, False, reason, number, since)
         now = self._read(case, t)
         if now.incomplete:
@@ -329,7 +339,7 @@ class Judge:
             case.outcome = AssertionOutcome(told, False, problem, number, t)
             return
         held = told.holds(number)
-        reason = in_words(number, told.unit)
+        reason = told.shown(number)
         reason += "" if told.at is None else f" at {told.at:g} s"
         reason += "" if held else f", wanted {told.wanted}"
         case.outcome = AssertionOutcome(told, held, reason, number, t)

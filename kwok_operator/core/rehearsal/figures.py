@@ -323,10 +323,13 @@ def rounded(number: float) -> float:
     return whole if abs(number - whole) < 1e-9 else round(number, 6)
 
 
-def in_words(number: float | None, unit: str = "") -> str:
-    """As people read it: `31.2 s`, `63.5 %`, `1,204`."""
+def in_words(number: float | None, unit: str = "", *, exact: bool = False) -> str:
+    """As people read it: `31.2 s`, `63.5 %`, `1,204`; `exact` has all digits, as for bounds."""
     if number is None:
         return "nothing to measure"
+    if exact:
+        share = unit == "share"
+        return f"{number * 100 if share else number:,.12g} {'%' if share else unit}".rstrip()
     if unit == "share":
         return f"{number * 100:.1f} %"
     if 0 < abs(number) < 1:
