@@ -8,6 +8,7 @@ what must survive is in `Plan.batches` and `Plan.next_serial`, which are written
 node is.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Final
@@ -278,10 +279,12 @@ def _without(serials: list[int], others: list[int]) -> list[int]:
 def _unknown(
     named: Mapping[str, int | None], arrived: Set[int], asked_for: tuple[Batch, ...]
 ) -> tuple[str, ...]:
+    # Thousands may be named, of dozens of batches: each name is looked for in one of them.
+    absent = sorted(s for s in named.values() if s is not None and s not in arrived)
+    ends = [(bisect_left(absent, b.first), bisect_right(absent, b.last), b) for b in asked_for]
+    asked = {s for first, last, batch in ends for s in absent[first:last] if s not in batch.spent}
     return tuple(
-        name
-        for name, s in named.items()
-        if s is None or not (s in arrived or any(s in batch for batch in asked_for))
+        name for name, s in named.items() if s is None or (s not in arrived and s not in asked)
     )
 
 

@@ -19,7 +19,14 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.core.alike import likeness
-from kwok_operator.core.cleaning import Node, clean_node, merge_taints, section, taint_list
+from kwok_operator.core.cleaning import (
+    Node,
+    clean_node,
+    merge_taints,
+    rough_size,
+    section,
+    taint_list,
+)
 from kwok_operator.core.clusterapi.crds import is_api_group
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.companions import compile_companions
@@ -84,6 +91,8 @@ def resolve(
     NodeNetwork.of(template.network, group="")
     node: Node = {"metadata": {}, "spec": {}, "status": {}}
     for part in (*sources, SourceNode(NODE_FIELD, template.node)):
+        rough = rough_size(part.node, field=part.field, keep_images=template.keep_images)
+        _check_size(rough, field=part.field, most=2 * MAX_RESOLVED_BYTES)
         cleaned = clean_node(part.node, field=part.field, keep_images=template.keep_images)
         for kind in ("capacity", "allocatable"):
             field = f"{part.field}.status"
@@ -98,15 +107,18 @@ def resolve(
     _set_resources(node, shape)
     _set_labels(node, shape)
     _set_taints(node, shape, guard)
-    size = len(json.dumps(node))
-    if size > MAX_RESOLVED_BYTES:
+    _check_size(len(json.dumps(node)), field="spec.template", most=MAX_RESOLVED_BYTES)
+    return node
+
+
+def _check_size(size: int, *, field: str, most: int) -> None:
+    if size > most:
         raise TemplateError(
-            field="spec.template",
+            field=field,
             value=f"{size} bytes",
             problem=f"are too many: status keeps a copy, which may have {MAX_RESOLVED_BYTES}",
             remedy="take out what the nodes don't need",
         )
-    return node
 
 
 def template_hash(node: Node) -> str:

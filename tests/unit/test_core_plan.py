@@ -15,6 +15,8 @@ How passes work together over time is in test_controller_world.py.
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import ObservedGroup, Plan, Target, make_plan
 from kwok_operator.core.serials import Batch
@@ -329,6 +331,18 @@ def test_nodes_go_in_the_order_asked_for(order: str | None, deleted: tuple[int, 
 def test_a_name_that_names_nothing_is_reported_and_nothing_is_done(name: str) -> None:
     expected = does(unknown=(name,), batches=())
     assert found(plan(spec(3, **deleting(name)), seen(range(3))), expected) == expected
+
+
+def test_thousands_of_names_are_not_looked_for_in_each_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(Batch, "__contains__", lambda _, serial: looked.append(serial))
+    batches = tuple(asked(10 * n, 10 * n + 5, 10 * n + 3) for n in range(50))
+    todo = plan(spec(0, **deleting(*named(*range(1_000)))), seen(batches=batches))
+    known = {s for batch in batches for s in batch}
+    assert todo.unknown == tuple(named(*(s for s in range(1_000) if s not in known)))
+    assert len(looked) <= 1_000
 
 
 def test_serials_not_given_out_yet_are_passed_over() -> None:

@@ -351,6 +351,37 @@ def test_a_node_that_is_too_large_for_status_is_refused() -> None:
     assert refused.value.remedy
 
 
+@each_row(
+    "node",
+    [
+        {"spec": {"taints": [{"key": f"t-{n}", "effect": "NoSchedule"} for n in range(20_000)]}},
+        {"metadata": {"labels": {f"example.com/l-{n}": "x" for n in range(20_000)}}},
+        {"status": {"capacity": {f"example.com/r-{n}": "1" for n in range(20_000)}}},
+    ],
+)
+def test_one_that_is_far_too_large_is_not_looked_through(
+    node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = Template.model_validate({"node": node})
+    monkeypatch.setattr("kwok_operator.core.cleaning.copy.deepcopy", lambda _: pytest.fail("copy"))
+    with pytest.raises(TemplateError, match="are too many") as refused:
+        resolve(template, guard=GUARD)
+    assert refused.value.field == "spec.template.node"
+
+
+def test_what_a_real_node_has_much_of_does_not_count() -> None:
+    """A manifest in an annotation, images and who owns which field."""
+    assert resolved(
+        {
+            "metadata": {
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 260_000},
+                "managedFields": [{"fieldsV1": {"f": "x" * 10**6}}],
+            },
+            "status": {"images": [{"names": ["x" * 10**6]}], "volumesInUse": ["x" * 10**6]},
+        }
+    ) == resolved({})
+
+
 def test_the_hash_does_not_depend_on_the_order_of_fields() -> None:
     one = resolved({"metadata": {"labels": {"a": "1", "b": "2"}}})
     other = resolved({"metadata": {"labels": {"b": "2", "a": "1"}}})

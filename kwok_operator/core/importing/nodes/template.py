@@ -31,7 +31,6 @@ from kwok_operator.models.template import GuardTaint, Taint, Template
 Kept = dict[str, Any]
 """labels, annotations, taints, capacity, allocatable of a node: JSON, always all of them."""
 
-_LONG_LISTS: Final = (("metadata", "managedFields"), ("status", "images"), ("status", "conditions"))
 _ANNOTATIONS = re.compile(r"cluster-autoscaler\.kubernetes\.io/.*|karpenter\.sh/do-not-[a-z-]+")
 _MAX_LABELS: Final = 128
 _MAX_TAINTS: Final = 64
@@ -49,7 +48,7 @@ _RESOURCE: Final = TypeAdapter(ExtendedResourceName)
 
 def kept_of(node: Mapping[str, Any]) -> Kept:
     """What is kept of a Node; raises TemplateError where no Node can be made of it."""
-    cleaned = clean_node(_without_long_lists(node), field="Node")
+    cleaned = clean_node(node, field="Node")
     metadata, status = cleaned["metadata"], cleaned["status"]
     info = status.get("nodeInfo") or {}
     labels = {k: v for k, v in metadata["labels"].items() if _fits(_KEY, k) and _fits(_VALUE, v)}
@@ -102,16 +101,6 @@ def template_of(kept: Kept) -> dict[str, Any] | None:
         return None
     short = _short(kept)
     return short if _outcome(short) == wanted else {"node": _without_empty(whole)}
-
-
-def _without_long_lists(node: Mapping[str, Any]) -> dict[str, Any]:
-    # Cleaning copies what it is given, and drops these.
-    found = dict(node)
-    for part, key in _LONG_LISTS:
-        section = found.get(part)
-        if isinstance(section, Mapping):
-            found[part] = {k: v for k, v in section.items() if k != key}
-    return found
 
 
 def _taint(taint: Mapping[str, Any]) -> dict[str, Any]:
