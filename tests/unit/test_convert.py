@@ -295,8 +295,8 @@ class TestObjects:
         "selector noted",
         [
             (None, True),
-            ({}, False),
-            ({"matchLabels": None}, False),
+            ({}, True),
+            ({"matchLabels": None}, True),
             ({"matchLabels": {"pool": "web", "cluster.x-k8s.io/cluster-name": "east"}}, False),
         ],
     )

@@ -22,6 +22,7 @@ from kwok_operator.core.clusterapi.machines import (
     MachineCounts,
     Owner,
     Shown,
+    has_selector,
     machine_labels,
     machine_manifest,
     machine_set,
@@ -103,6 +104,13 @@ class TestManifests:
     def test_a_selector_in_one_line(self) -> None:
         of = scalable(selector={"matchLabels": {"b": "2", "a": "1", "c": 3}})
         assert selector_text(of, KEYS) == "a=1,b=2"
+
+    @each_row("empty", [None, {}, {"matchLabels": None}, {"matchLabels": {}}])
+    def test_an_empty_selector_is_what_the_webhook_makes_of_it(self, empty: Any) -> None:
+        of = scalable(selector=empty)
+        assert not has_selector(of)
+        expected = "cluster.x-k8s.io/cluster-name=c,cluster.x-k8s.io/deployment-name=pool"
+        assert selector_text(of, KEYS) == expected, "and not the Machines of all"
 
     def test_a_selector_by_expressions(self) -> None:
         rules = [

@@ -19,6 +19,7 @@ from kwok_operator.core.clusterapi import keys as names
 from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.scalable import Kind, Scalable
 from kwok_operator.core.naming import uid_hash
+from kwok_operator.core.untyped import as_map, as_texts
 
 MACHINE: Final = "Machine"
 MACHINES: Final = "machines"
@@ -197,25 +198,20 @@ def default_selector(scalable: Scalable, keys: Keys) -> dict[str, str]:
 
 def selector_of(scalable: Scalable, keys: Keys) -> Mapping[str, Any]:
     """spec.selector, or what the webhook makes of none."""
-    selector = scalable.spec.get("selector")
-    if isinstance(selector, Mapping):
-        return selector
+    if has_selector(scalable):
+        return as_map(scalable.spec.get("selector"))
     return {"matchLabels": default_selector(scalable, keys)}
 
 
 def match_labels(scalable: Scalable, keys: Keys) -> dict[str, str]:
     """The labels that spec.selector asks of Machines."""
-    selector = scalable.spec.get("selector")
-    if not isinstance(selector, Mapping):
-        return default_selector(scalable, keys)
-    labels = selector.get("matchLabels")
-    if not isinstance(labels, Mapping):
-        return {}
-    return {k: v for k, v in labels.items() if isinstance(k, str) and isinstance(v, str)}
+    return as_texts(selector_of(scalable, keys).get("matchLabels"))
 
 
 def has_selector(scalable: Scalable) -> bool:
-    return isinstance(scalable.spec.get("selector"), Mapping)
+    """An empty one, which would select everything, counts as none for Cluster API's webhook."""
+    selector = as_map(scalable.spec.get("selector"))
+    return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
 
 
 def machine_set_name(scalable: Scalable) -> str:

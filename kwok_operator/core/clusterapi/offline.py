@@ -168,7 +168,7 @@ class _Converter:
         if self._is_cluster_api and not place.path:
             refused |= dict(_refused_by_webhooks(scalable, self._terms.keys))
             if scalable.kind is not Kind.MACHINE_POOL and not has_selector(scalable):
-                message = "spec.selector: is not set; Cluster API's webhook sets it"
+                message = "spec.selector: is empty; Cluster API's webhook fills it in"
                 self._notes.append(f"{scalable.id}: {message}")
         for path, why in refused.items():
             message = f"{scalable.id}: {'.'.join(path)}: {why}"
