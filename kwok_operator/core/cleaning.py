@@ -220,6 +220,18 @@ def is_control_plane_taint(taint: Mapping[str, Any]) -> bool:
     return _ROLES.fullmatch(str(taint.get("key"))) is not None
 
 
+def control_plane_shape(node: Mapping[str, Any]) -> dict[str, Any]:
+    """What says of a node that it is a control plane's, as `template.shape` has labels and taints;
+    empty where nothing does. For nodes that `clean_node` takes.
+    """
+    labels, taints = part_of(dict(node), "metadata", "labels"), part_of(dict(node), "spec")
+    found = {
+        "labels": {key: text for key, text in labels.items() if _ROLES.fullmatch(key)},
+        "taints": [t for t in taint_list(taints, field="") if is_control_plane_taint(t)],
+    }
+    return {part: values for part, values in found.items() if values}
+
+
 def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
     """The object at `key`, made where it is missing; TemplateError where it is no object."""
     value = parent.get(key)

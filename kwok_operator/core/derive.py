@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.cleaning import Node, clean_node
+from kwok_operator.core.cleaning import Node, clean_node, control_plane_shape
 from kwok_operator.core.counts import COUNT_ANNOTATIONS, Counts, read_counts
 from kwok_operator.core.documents import NodeDocuments, node_name
 from kwok_operator.core.livenodes import LiveNode
@@ -241,14 +241,33 @@ class _Deriver:
         if self._config.copy_sizes and live and counts.desired is None:
             counts = self._sized(value, counts, len(live))
         source: dict[str, Any] = {}
+        shape: dict[str, Any] = {}
         if static and templates is not None:
+            shape = self._control_plane(value, static[0])
             node = {"node": static[0].name} if static[0].name else {}
             source["configMap"] = {"name": templates.name, "key": templates.key, **node}
         if live:
             source["nodes"] = self._nodes_source(value)
-        return self._derived(value, source, counts)
+        return self._derived(value, source, shape, counts)
 
-    def _derived(self, value: str, source: dict[str, Any], counts: Counts) -> DerivedGroup:
+    def _control_plane(self, value: str, template: _Static) -> dict[str, Any]:
+        """What the nodes have of a control plane, as `template.shape`."""
+        shape, keep = control_plane_shape(template.raw), self._config.keep_control_plane
+        if shape and keep is None:
+            keys = [*shape.get("labels", ()), *(str(t.get("key")) for t in shape.get("taints", ()))]
+            self._problem(
+                "ControlPlane",
+                f"{_in_words(template)} (group {group_name(value)}): the labels and taints"
+                f" {names_in_words(list(dict.fromkeys(keys)))} are left out, so pods are scheduled"
+                " to its nodes as to any; set nodes.keepControlPlane to true to keep them, or to"
+                " false if that is meant",
+                blocks=False,
+            )
+        return shape if keep else {}
+
+    def _derived(
+        self, value: str, source: dict[str, Any], shape: dict[str, Any], counts: Counts
+    ) -> DerivedGroup:
         word = str(ReadNodesFrom.BOTH)
         if len(source) == 1:
             word = str(ReadNodesFrom.CONFIGMAP if "configMap" in source else ReadNodesFrom.CLUSTER)
@@ -267,7 +286,7 @@ class _Deriver:
                 },
             },
             "spec": {
-                "template": {"from": source},
+                "template": {"from": source, **({"shape": shape} if shape else {})},
                 "autoscaling": self._autoscaling(counts),
                 **guard,
             },

@@ -34,7 +34,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         *("cluster", "gpuConfig", *_GPU_KEYS),
     ),
     "nodegroups": ("fromNodeLabelKey", "fromNodeAnnotationKey", "fromNodeAnnotation"),
-    "nodes": ("skipTaint", "gpuConfig"),
+    "nodes": ("skipTaint", "keepControlPlane", "gpuConfig"),
     "nodes.gpuConfig": _GPU_KEYS,
     "cluster": ("secretName", "key", "copySizes"),
     "configmap": ("name", "key"),
@@ -131,6 +131,7 @@ class _Reader:
         copy_sizes = self._boolean(there, "copySizes", at="cluster.")
         self._section(root, "kwok")
         skip_taint = self._boolean(nodes, "skipTaint", at="nodes.")
+        keep = self._boolean(nodes, "keepControlPlane", at="nodes.")
         prune = self._boolean(root, "prune", at="")
         if self._problems:
             fields, problems = zip(*self._problems, strict=True)
@@ -140,6 +141,7 @@ class _Reader:
             key_kind=kind,
             group_key=key,
             skip_taint=skip_taint,
+            keep_control_plane=None if nodes.get("keepControlPlane") is None else keep,
             gpu_label_key=gpu_label,
             gpu_types=gpu_types,
             configmap_name=name,

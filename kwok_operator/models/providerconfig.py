@@ -43,6 +43,10 @@ class ProviderConfig:
     key_kind: KeyKind
     group_key: str
     skip_taint: bool = False
+    keep_control_plane: bool | None = None
+    """Whether nodes have the labels and taints of a control plane that their template in a
+    ConfigMap has; None: no, and it is told.
+    """
     gpu_label_key: str | None = None
     gpu_types: tuple[str, ...] = ()
     configmap_name: str | None = None

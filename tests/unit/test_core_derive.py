@@ -95,6 +95,28 @@ def only_problem(derivation: Derivation, *, groups: int = 0) -> Problem:
     return problem
 
 
+ROLE = "node-role.kubernetes.io/control-plane"
+
+
+@each_row("keep told", [(None, ["ControlPlane"]), (True, []), (False, [])])
+def test_a_control_plane_keeps_pods_off_where_it_is_asked_to(keep: Any, told: list[str]) -> None:
+    template = node()
+    template["metadata"]["labels"] |= {ROLE: "", "role": "x"}
+    taint = {"key": ROLE, "effect": "NoSchedule"}
+    template["spec"] = {"taints": [taint, {"key": "a", "effect": "NoSchedule"}]}
+    found = derived(
+        template,
+        node("b", "other"),
+        using=config(ReadNodesFrom.CONFIGMAP, keep_control_plane=keep),
+    )
+    assert [(problem.reason, problem.blocks) for problem in found.problems] == [
+        (reason, False) for reason in told
+    ]
+    shapes = {each.name: each.manifest["spec"]["template"].get("shape") for each in found.groups}
+    kept = {"labels": {ROLE: ""}, "taints": [taint]} if keep else None
+    assert shapes == {"batch": kept, "other": None}
+
+
 def test_a_template_gives_a_whole_manifest() -> None:
     derivation = derived(node("m5", "Standard_D4s_v3", annotations={MIN: "2", MAX: "20"}))
     (group,) = derivation.groups

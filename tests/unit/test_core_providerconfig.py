@@ -79,6 +79,7 @@ def test_every_key_is_read() -> None:
       fromNodeAnnotationKey: "example.com/pool"
     nodes:
       skipTaint: true
+      keepControlPlane: true
       gpuConfig:
         gpuLabelKey: "k8s.amazonaws.com/accelerator"
         availableGPUTypes:
@@ -94,6 +95,7 @@ def test_every_key_is_read() -> None:
         key_kind=KeyKind.ANNOTATION,
         group_key="example.com/pool",
         skip_taint=True,
+        keep_control_plane=True,
         gpu_label_key="k8s.amazonaws.com/accelerator",
         gpu_types=("nvidia-tesla-k80", "nvidia-tesla-p100"),
         configmap_name="templates",
@@ -118,6 +120,7 @@ def test_every_key_is_read() -> None:
 def test_sections_may_be_empty(changes: dict[str, Any]) -> None:
     config = read(config_text(**changes))
     assert (config.skip_taint, config.gpu_label_key, config.prune) == (False, None, False)
+    assert config.keep_control_plane is None
 
 
 def test_null_sections() -> None:
@@ -194,6 +197,11 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
         (of_cluster({"secretName": "a_b"}), "InvalidValue", "cluster.secretName: 'a_b' is not the"),
         (of_cluster({"secretName": 1}), "InvalidValue", "cluster.secretName: 1 must be text"),
         (of_cluster({"secretName": "a", "key": "/"}), "InvalidValue", "cluster.key: '/' is not a"),
+        (
+            config_text(nodes={"keepControlPlane": "yes"}),
+            "InvalidValue",
+            "nodes.keepControlPlane: 'yes' must be true or false",
+        ),
         (
             of_cluster({"secretName": "a", "copySizes": 1}),
             "InvalidValue",
@@ -349,7 +357,8 @@ def test_a_configmap_without_the_key() -> None:
 
 words = st.sampled_from(
     "apiVersion v1alpha1 readNodesFrom cluster both nodegroups fromNodeLabelKey pool nodes"
-    " skipTaint gpuConfig gpuLabelKey availableGPUTypes configmap name key kwok prune".split()
+    " skipTaint keepControlPlane gpuConfig gpuLabelKey availableGPUTypes configmap name key kwok"
+    " prune".split()
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | words | st.text(max_size=5),
