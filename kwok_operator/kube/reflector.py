@@ -339,7 +339,12 @@ class Reflector(Generic[T]):
             self._trouble = None
             if self._on_trouble is not None:
                 self._on_trouble(None)
-            logger.info("resumed: path=%s version=%s", self._path, self._version)
+            logger.info(
+                "resumed: path=%s version=%s",
+                self._path,
+                self._version,
+                extra={"over": self._path},
+            )
 
     def _report(self, error: Exception) -> None:
         """Log a trouble when it begins or becomes another one, not each time it is met."""
@@ -361,6 +366,7 @@ class Reflector(Generic[T]):
             self._path,
             error,
             self._remedy(error),
+            extra={"trouble": self._path},
         )
 
     def _remedy(self, error: Exception) -> str:

@@ -1,6 +1,8 @@
 """How log lines look: text for people, or one JSON object per line.
 
-Logs go to standard error. kopf's own chatter is kept to what is a problem.
+Logs go to standard error. kopf's own chatter is kept to what is a problem. A warning of what may
+end by itself has `extra={"trouble": NAME}`, and the line that tells its end `extra={"over": NAME}`:
+so readers of the JSON see what lasts.
 """
 
 import json
@@ -10,7 +12,7 @@ from datetime import UTC, datetime
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record: time, level, logger, message, and a traceback if any."""
+    """One JSON object per record: time, level, logger, message; trouble, over, traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -19,6 +21,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= {key: getattr(record, key) for key in ("trouble", "over") if hasattr(record, key)}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)

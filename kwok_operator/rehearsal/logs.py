@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.core.rehearsal.logged import WarningCounts, warning_in_json, warning_in_klog
+from kwok_operator.core.rehearsal.logged import Said, WarningCounts, read_json, read_klog
 from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM, RecordedLine
 from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal.following import FollowedFile
@@ -21,7 +21,7 @@ from kwok_operator.rehearsal.following import FollowedFile
 _LOOK_SECONDS: Final = 0.5
 OPERATOR_LOG: Final = f"{OPERATOR}.log"
 
-Read = Callable[[bytes], str]
+Read = Callable[[bytes], Said]
 
 
 def log_of(process: str) -> str:
@@ -36,11 +36,11 @@ class ProgramWarnings:
     """Of one rehearsal. `folder` is where the logs are; those of a run before go."""
 
     def __init__(self, scenario: Scenario, folder: Path, *, tell: Callable[[str], None]) -> None:
-        logs: dict[str, tuple[str, Read]] = {OPERATOR_LOG: (OPERATOR, warning_in_json)}
+        logs: dict[str, tuple[str, Read]] = {OPERATOR_LOG: (OPERATOR, read_json)}
         for process in scenario.processes:
             if process.cluster_autoscaler is not None:
-                logs[log_of(process.name)] = (process.name, warning_in_klog)
-                logs[log_of_shim(process.name)] = (SHIM, warning_in_json)
+                logs[log_of(process.name)] = (process.name, read_klog)
+                logs[log_of_shim(process.name)] = (SHIM, read_json)
         for name in logs:
             (folder / name).unlink(missing_ok=True)
         self._files = [
@@ -72,8 +72,12 @@ class ProgramWarnings:
         """Reads what has come since. Raises OSError."""
         for file, program, read in self._files:
             while lines := file.lines():
-                for text in filter(None, map(read, lines)):
-                    if self._counts.add(program, text) and self._tell is not None:
+                for text, trouble, over in map(read, lines):
+                    if over and self._tell is not None:
+                        self._counts.forget(program, over)
+                    if not text or not self._counts.add(program, text, trouble):
+                        continue
+                    if self._tell is not None:
                         self._tell(f"warning of {program}: {text}")
 
     def begin(self, write: Callable[[RecordedLine], None]) -> None:

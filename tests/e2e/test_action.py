@@ -59,7 +59,7 @@ def test_a_scenario_is_played_and_summed_up(
     )
     assert done.returncode == (0 if verdict == "passed" else 1), done.stdout + done.stderr
     summary = files["GITHUB_STEP_SUMMARY"].read_text()
-    assert summary.startswith(f"### it: {verdict}\n")
+    assert summary.startswith(f"### it: {verdict}\n"), summary
     assert re.search(r"^\| (held|\*\*failed\*\*) \| pods.running: exactly", summary, re.MULTILINE)
     assert f"\n{verdict}\n" in files["GITHUB_OUTPUT"].read_text()
     assert {"verdict.json", "junit.xml", "report.html"} <= set(os.listdir(tmp_path / "out put"))

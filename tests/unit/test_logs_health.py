@@ -1,6 +1,7 @@
 """How the operator is looked at from outside: its log lines, and its HTTP port.
 
 - logs as JSON: one object a line whatever is in the message; time, level, logger, traceback
+- each warning of a trouble that may end has a line that tells its end
 - logs as text: time, level and message; libraries are quiet but for problems
 - /healthz and /readyz: 200 as long as nothing is wrong, 503 that says what is; remarks change no
   status
@@ -8,16 +9,19 @@
 - an address that can't be had is one line that names it
 """
 
+import ast
 import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+import kwok_operator
 from kwok_operator.errors import SettingsError
 from kwok_operator.observability import logs
 from kwok_operator.observability.health import HealthServer
@@ -223,3 +227,24 @@ async def test_a_closed_server_gives_its_address_back(port: int) -> None:
         await server.close()
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(port, "/healthz")
+
+
+def test_each_trouble_that_is_told_may_be_over() -> None:
+    def named(module: ast.Module) -> set[tuple[str, str]]:
+        extras = [node.value for node in ast.walk(module) if isinstance(node, ast.keyword)]
+        return {
+            (ast.literal_eval(key), ast.unparse(value))
+            for extra in extras
+            if isinstance(extra, ast.Dict)
+            for key, value in zip(extra.keys, extra.values, strict=True)
+            if isinstance(key, ast.Constant) and key.value in ("trouble", "over")
+        }
+
+    package = Path(kwok_operator.__file__).parent
+    found = {path: named(ast.parse(path.read_text())) for path in package.rglob("*.py")}
+    told = {
+        (path, name) for path, names in found.items() for key, name in names if key == "trouble"
+    }
+    over = {(path, name) for path, names in found.items() for key, name in names if key == "over"}
+    assert told == over
+    assert len(told) >= 5

@@ -4,9 +4,11 @@
 - the same text is one line with a count, at most once a second; memory and recording are bounded
 - a log that is begun anew, or cut in its middle, is read on
 - what was logged before the run is shown, and in no figure; what comes in it is in every output
+- what ended before the run is left out, and what lasts is not
 """
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ from kwok_operator.core.rehearsal.logged import (
     MOST_TEXTS,
     OTHERS,
     WarningCounts,
-    warning_in_json,
-    warning_in_klog,
+    read_json,
+    read_klog,
 )
 from kwok_operator.core.rehearsal.page import page
 from kwok_operator.core.rehearsal.recording import RecordedLine, WarningLine
 from kwok_operator.core.rehearsal.verdict import junit_xml, summary, verdict_json
 from kwok_operator.models.scenario import Scenario
+from kwok_operator.observability.logs import JsonFormatter
 from kwok_operator.rehearsal import following
 from kwok_operator.rehearsal.following import FollowedFile
 from kwok_operator.rehearsal.logs import ProgramWarnings
@@ -52,7 +55,7 @@ def logged(level: str, message: str, **more: str) -> str:
     ],
 )  # fmt: skip
 def test_warnings_in_json(line: str, said: str) -> None:
-    assert warning_in_json(line.encode()) == said
+    assert read_json(line.encode()).warning == said
 
 
 @each_row(
@@ -67,7 +70,7 @@ def test_warnings_in_json(line: str, said: str) -> None:
     ],
 )
 def test_warnings_in_klog(line: str, said: str) -> None:
-    assert warning_in_klog(line.encode()) == said
+    assert read_klog(line.encode()).warning == said
 
 
 def test_the_same_text_is_one_line_a_second_with_a_count() -> None:
@@ -128,6 +131,35 @@ def test_what_was_before_the_run_is_shown_and_apart(tmp_path: Path) -> None:
         WarningLine(3.0, "shim", "failed"),
     ]
     assert len(told) == 1
+
+
+def test_what_ended_before_the_run_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(level: int, message: str, **extra: str) -> str:
+        caplog.clear()
+        logging.getLogger("t").log(level, message, extra=extra)
+        return JsonFormatter().format(caplog.records[0]) + "\n"
+
+    caplog.set_level(logging.INFO)
+    told, lines = list[str](), list[RecordedLine]()
+    warnings = ProgramWarnings(SCENARIO, tmp_path, tell=told.append)
+    with (tmp_path / "operator.log").open("a") as log:
+        for trouble in ("crd", "pods"):
+            log.write(said(logging.WARNING, f"no {trouble}", trouble=trouble))
+        log.write(said(logging.WARNING, "lasts"))
+        log.write(said(logging.INFO, "there", over="crd"))
+    warnings.begin(lines.append)
+    assert told == [f"warning of operator: {text}" for text in ("no crd", "no pods", "lasts")]
+    with (tmp_path / "operator.log").open("a") as log:
+        log.write(said(logging.WARNING, "no crd", trouble="crd"))
+        log.write(said(logging.INFO, "there", over="crd"))
+    warnings.record(lines.append, t=3.0, last=True)
+    assert lines == [
+        WarningLine(0.0, "operator", "no pods", before=True),
+        WarningLine(0.0, "operator", "lasts", before=True),
+        WarningLine(3.0, "operator", "no crd"),
+    ]
 
 
 def outputs(*warnings: WarningLine, expect: Any = ()) -> tuple[str, list[str]]:

@@ -243,12 +243,12 @@ class KwokLink:
     def _trust(self) -> None:
         self._trusted_until = self._clock() + TRUSTED_FOR
         if self.silent is not None:
-            logger.info("kwok controller is back")
+            logger.info("kwok controller is back", extra={"over": "kwok"})
             self.silent = None
 
     def _set_silent(self, why: str) -> None:
         if self.silent is None:
-            logger.warning("kwok controller does not answer: %s", why)
+            logger.warning("kwok controller does not answer: %s", why, extra={"trouble": "kwok"})
         self._alive_at = float("-inf")
         self.silent = SILENT.format(why=why)
 

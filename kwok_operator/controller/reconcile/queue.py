@@ -117,6 +117,8 @@ class WorkQueue:
         except Exception as error:
             self._retry(key, error, state)
         else:
+            if key in self._failures:
+                logger.info("reconciled again: group=%s", key, extra={"over": f"group {key}"})
             for known in (self._failures, self._rests, self._mended):
                 known.pop(key, None)
         finally:
@@ -139,6 +141,7 @@ class WorkQueue:
             delay,
             error if expected else repr(error),
             exc_info=None if expected else error,
+            extra={"trouble": f"group {key}"},
         )
         self._rests[key] = (asyncio.get_running_loop().time() + delay, state)
         # What the failing pass itself planned for soon waits, too.

@@ -186,12 +186,19 @@ class Elector:
             trouble = str(error) or f"no answer within {within:.1f} s"
             if not self._trouble:
                 logger.warning(
-                    "the Lease is out of reach: lease=%s error=%s", self._in_words, trouble
+                    "the Lease is out of reach: lease=%s error=%s",
+                    self._in_words,
+                    trouble,
+                    extra={"trouble": "lease"},
                 )
             self._trouble = trouble
             return False
         if self._trouble:
-            logger.info("the Lease is within reach again: lease=%s", self._in_words)
+            logger.info(
+                "the Lease is within reach again: lease=%s",
+                self._in_words,
+                extra={"over": "lease"},
+            )
             self._trouble = ""
         return done
 

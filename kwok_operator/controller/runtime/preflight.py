@@ -151,6 +151,8 @@ async def wait_for_crd(status: StatusWriter) -> None:
         "waiting for the CRD: %s.%s is not installed; kubectl apply -f crds/",
         constants.PLURAL,
         constants.API_GROUP,
+        extra={"trouble": "crd"},
     )
     while not await status.served():  # noqa: ASYNC110 - nobody but the API server could tell us
         await asyncio.sleep(_CRD_POLL)
+    logger.info("the CRD is installed", extra={"over": "crd"})

@@ -1,7 +1,8 @@
 """Warnings and errors that programs log: read from lines of their logs, and counted by their text.
 
-    line --warning_in_json, warning_in_klog--> text --WarningCounts--> WarningLine
+    line --read_json, read_klog--> Said --WarningCounts--> WarningLine
 
+What is over before the run began is no warning: an API server that did not answer yet.
 The same text again only raises its count, and is written at most once a second. Texts beyond the
 MOST_TEXTS are counted under one text for each program, so memory and recordings stay small.
 """
@@ -10,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kwok_operator.core.rehearsal.recording import WarningLine
 from kwok_operator.core.untyped import as_map
@@ -29,29 +30,41 @@ _HARMLESS: Final = {
 """Texts of cluster-autoscaler that mean no harm, and why; anything else counts."""
 
 
-def warning_in_json(line: bytes) -> str:
-    """As the operator and the shim log with --log-format=json; nothing where it is none."""
+class Said(NamedTuple):
+    """What a line of a log says; empty where it says no such thing."""
+
+    warning: str = ""
+    trouble: str = ""
+    """What the warning is about, where a later line may tell its end."""
+    over: str = ""
+    """The trouble that has ended."""
+
+
+def read_json(line: bytes) -> Said:
+    """As the operator and the shim log with --log-format=json."""
     try:
         said = as_map(json.loads(line))
     except ValueError:
-        return ""
+        return Said()
     if said.get("level") not in _LEVELS:
-        return ""
+        return Said(over=str(said.get("over") or ""))
     # Where it came from is in the log; what it was is its last line.
     error = str(said.get("traceback") or "").strip().rpartition("\n")[2]
-    return one_line(f"{said.get('message')}{f' ({error})' if error else ''}", limit=_MOST_TEXT)
+    text = one_line(f"{said.get('message')}{f' ({error})' if error else ''}", limit=_MOST_TEXT)
+    return Said(text, str(said.get("trouble") or ""))
 
 
-def warning_in_klog(line: bytes) -> str:
+def read_klog(line: bytes) -> Said:
     """As Kubernetes' own programs log: `W1231 23:59:59.123456   12345 file.go:67] text`."""
     found = _KLOG.match(line)
-    if found and any(text in found[1] for text in _HARMLESS):
-        return ""
-    return one_line(found[1].decode("utf-8", "replace"), limit=_MOST_TEXT) if found else ""
+    if found is None or any(text in found[1] for text in _HARMLESS):
+        return Said()
+    return Said(one_line(found[1].decode("utf-8", "replace"), limit=_MOST_TEXT))
 
 
 @dataclass(slots=True)
 class _Text:
+    trouble: str
     written: float | None = None
     """When there was a line of it last."""
     waiting: int = 0
@@ -63,14 +76,22 @@ class WarningCounts:
     def __init__(self) -> None:
         self._texts: dict[tuple[str, str], _Text] = {}
 
-    def add(self, program: str, text: str) -> bool:
+    def add(self, program: str, text: str, trouble: str = "") -> bool:
         """Whether it is the first of its text."""
         key = (program, text)
         if key not in self._texts and len(self._texts) >= MOST_TEXTS:
             key = (program, OTHERS)
-        found = self._texts.setdefault(key, _Text())
+        found = self._texts.setdefault(key, _Text(trouble))
         found.waiting += 1
         return found.written is None and found.waiting == 1
+
+    def forget(self, program: str, trouble: str) -> None:
+        """What a program said of a trouble, which is over."""
+        self._texts = {
+            key: found
+            for key, found in self._texts.items()
+            if (key[0], found.trouble) != (program, trouble)
+        }
 
     def due(self, t: float, *, every: bool = False, before: bool = False) -> Iterator[WarningLine]:
         """The lines to be written at `t`, of texts that had none for a second, or of all of them.
