@@ -8,11 +8,13 @@
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.core.cloud import draws
 from kwok_operator.core.cloud.arrival import MAX_TRIES, phases, waiting_phase
 from kwok_operator.core.cloud.draws import instance_seed
 from kwok_operator.core.cloud.states import Fault, Phase, State
@@ -176,6 +178,16 @@ def test_what_has_failed_for_days_is_not_walked_through_phase_by_phase(
     asked.clear()
     waiting_phase(history, who, requested_at=T0, now=late + 10_000, after=known)
     assert len(asked) < 5
+
+
+def test_a_delay_is_looked_up_once_for_many_tries() -> None:
+    """A look costs more than a draw."""
+    failure = {"probability": "0.9999", "after": {"uniform": {"min": "1s", "max": "3s"}}}
+    looks: Any = vars(draws)["_inverse"].cache_info
+    before = looks().hits
+    found = phase_of(cloud(failures={"creation": [failure]}, retryAfter="1s"), now=T0 + 3_600_000)
+    assert found.tries > 1_000
+    assert looks().hits - before < 20
 
 
 AFTER = st.sampled_from([{"fixed": "7s"}, {"uniform": {"min": "1s", "max": "9s"}}])

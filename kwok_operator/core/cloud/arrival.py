@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
-from kwok_operator.core.cloud.draws import SECOND, InstanceSeed, drawn, milliseconds, span
+from kwok_operator.core.cloud.draws import SECOND, InstanceSeed, drawn, milliseconds, spans
 from kwok_operator.core.cloud.states import Fault, Phase, State
 from kwok_operator.core.cloud.terms import History
 from kwok_operator.core.serials import names_serial
@@ -150,8 +150,8 @@ def _span(rule: CreationFailure, who: InstanceSeed) -> int | Callable[[int], int
     delay = rule.after
     if delay is None or delay.fixed:
         return drawn(delay, who, what="")
-    draw = who.draws(_DELAY, most=MAX_TRIES)
-    return lambda tries: span(delay, draw(tries))
+    span, draw = spans(delay), who.draws(_DELAY, most=MAX_TRIES)
+    return lambda tries: span(draw(tries))
 
 
 def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iterator[Phase]:

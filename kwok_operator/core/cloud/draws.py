@@ -97,7 +97,13 @@ def milliseconds(text: str) -> int:
 
 def span(delay: Delay, draw: float) -> int:
     """The span that a draw gives."""
-    return _within(_inverse(delay)(draw))
+    return spans(delay)(draw)
+
+
+def spans(delay: Delay) -> Callable[[float], int]:
+    """What gives the spans of many draws: a delay takes longer to look up than to draw from."""
+    inverse = _inverse(delay)
+    return lambda draw: _within(inverse(draw))
 
 
 def drawn(delay: Delay | None, who: InstanceSeed, *, what: str) -> int:
