@@ -4,7 +4,7 @@
 - groups that were deleted meanwhile are noticed, also after history was lost
 - a watch that has stopped without a word is begun anew; one of an idle cluster is left alone
 - a group that nests too deep is told and left out, and stops nobody
-- a resync that is refused ends nothing, and is done again; it is kept from the start
+- a resync that fails ends nothing, and is done again; it is kept from the start
 - signals stay ours, and a watch that has ended leaves nothing behind
 """
 
@@ -14,13 +14,13 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from kwok_operator.controller.observed.observation import Memory
 from kwok_operator.controller.runtime import handlers, login, preflight
+from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.session import Following
-from kwok_operator.models.status import KwokNodeGroupStatus
 from tests.fakes.apiserver import GROUPS
 from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.discovery import serve_discovery
@@ -159,12 +159,13 @@ async def test_a_group_that_nests_too_deep_is_listed_beside_others(world: World)
     await world.watched(2)
 
 
-async def test_a_resync_that_is_refused_is_done_again(world: World) -> None:
-    memory = world.parts.reconciler._memories["web"] = Memory("a-uid", KwokNodeGroupStatus(), 0)
-    memory.taken[0] = "a-node-of-others"
-    world.server.fail(403, reason="Forbidden", verb="get", resource="nodes")
+async def test_a_resync_that_fails_is_done_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_only = AsyncMock(side_effect=[KwokOperatorError("not now"), None])
+    monkeypatch.setattr(world.parts.sources, "keep_only", keep_only)
     world.parts.resync_soon()
-    await until(lambda: world.server.calls["get", "nodes"] > 1 and not memory.taken)
+    await until(lambda: keep_only.await_count == 2)
     await world.knows("web", "batch")
 
 
