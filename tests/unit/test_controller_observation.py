@@ -7,6 +7,8 @@
   gone; no others, however long a batch stays open
 - a name that somebody else holds is spent
 - nextSerial is beyond all that were recorded, asked for or seen: a lost status is harmless
+- a node that had the hash of the present template, and has it no more, lost it; not one that has
+  the hash of the template before: we may have written that, and the answer came late
 - a status that somebody else has written is taken over, an older one isn't
 """
 
@@ -17,7 +19,13 @@ import pytest
 
 from kwok_operator import constants
 from kwok_operator.controller.observed.nodecache import NodeCache, record_of
-from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
+from kwok_operator.controller.observed.observation import (
+    Memory,
+    Observation,
+    Stamped,
+    observe,
+    observed,
+)
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import ObservedGroup
 from kwok_operator.core.serials import Batch
@@ -281,3 +289,20 @@ def test_a_name_that_was_there_is_no_mistake_when_it_is_gone() -> None:
     assert memory.never_there({"a", "b", "c"}, absent=["a", "c"]) == ("c",)
     assert memory.never_there({"c"}, absent=["c"]) == ("c",)
     assert memory.never_there({"a", "c"}, absent=["a", "c"]) == ("a", "c"), "named anew"
+
+
+def test_which_nodes_have_lost_the_hash_of_their_template() -> None:
+    stamped = Stamped()
+
+    def lost(template_hash: str, *of: str) -> list[int | None]:
+        nodes = [node(NAMES.name(serial), template=each) for serial, each in enumerate(of)]
+        return [r.serial for r in stamped.lost(template_hash, [*map(record_of, nodes)])]
+
+    assert lost("one", "one", "one", "") == []
+    assert lost("one", "one", "", "") == [1]
+    assert lost("one", "one", "", "") == [1], "until it is back"
+    assert lost("two", "one", "", "two") == [], "those are outdated"
+    assert lost("one", "one", "one", "two") == []
+    assert lost("one", "two", "odd", "two") == [1]
+    stamped.saw(2, "one")
+    assert lost("one", "one", "one", "") == [2]

@@ -384,6 +384,58 @@ async def test_nodes_that_lose_their_template_hash_are_not_patched_without_end(
     await updated(world)
 
 
+def labels(world: World) -> list[str]:
+    nodes = world.server.objects(NODES).values()
+    return [str(node["metadata"]["labels"].get(NODE_GROUP_LABEL)) for node in nodes]
+
+
+LATER: dict[str, Json] = {
+    "dropped": {"annotations": {TEMPLATE_HASH_ANNOTATION: None}},
+    "rewritten": {"annotations": {TEMPLATE_HASH_ANNOTATION: "rewritten"}},
+    "with the label": {
+        "annotations": {TEMPLATE_HASH_ANNOTATION: None},
+        "labels": {NODE_GROUP_LABEL: None},
+    },
+}
+
+
+@pytest.mark.parametrize("strategy", ["RollingUpdate", "InPlace"])
+@pytest.mark.parametrize("how", LATER)
+async def test_template_hashes_that_are_taken_off_later_are_put_back_and_no_node_is_replaced(
+    world: World, strategy: str, how: str
+) -> None:
+    there, rounds, hurt = set[str](), 0, True
+
+    async def strip() -> None:
+        nonlocal rounds
+        while True:
+            nodes, rounds = world.server.objects(NODES), rounds + 1
+            there.update(nodes)
+            for name in list(nodes) if hurt else ():
+                world.server.patch(NODES, name, {"metadata": LATER[how]})
+            await asyncio.sleep(0.005)
+
+    world.scale(6)
+    world.server.patch(GROUPS, NAME, {"spec": {"updateStrategy": {"type": strategy}}})
+    await world.settled(6)
+    first = set(world.server.objects(NODES))
+    stripping = asyncio.create_task(strip())
+    await until(lambda: altered(world))
+    before, patched = rounds, world.server.calls["patch", "nodes"]
+    await until(lambda: rounds > before + 50)
+    assert there == first
+    assert world.server.calls["patch", "nodes"] <= patched + 12, "each is tried again after seconds"
+    hurt = False
+    for size in (7, 8):  # labels first
+        world.later += 100  # seconds after which it is tried again
+        world.scale(size)
+        await until(lambda: "None" not in labels(world))
+    await world.settled(8)
+    await updated(world)
+    assert first < set(world.server.objects(NODES))
+    stripping.cancel()
+
+
 TAKEN_OFF: dict[str, Json] = {
     "label": {"labels": {NODE_GROUP_LABEL: None}},
     "another group's label": {"labels": {NODE_GROUP_LABEL: "other"}},

@@ -7,7 +7,7 @@ that somebody deletes is not made again under its old name while its batch is st
 Losing it in a crash costs nothing but that distinction.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -46,6 +46,43 @@ class Openings:
 
 
 @dataclass(slots=True)
+class Stamped:
+    """The nodes that had the hash of the present template: one that has it no more is not outdated,
+    somebody has taken it off.
+
+    Those that have the hash of the `former` template may have got it from us, and late.
+    """
+
+    template_hash: str | None = None
+    former: str | None = None
+    serials: set[int | None] = field(default_factory=set)
+
+    def saw(self, serial: int | None, template_hash: str) -> None:
+        """A node has been written, and has this hash."""
+        if template_hash == self.template_hash:
+            self.serials.add(serial)
+
+    def lost(
+        self,
+        template_hash: str,
+        records: Collection[NodeRecord],
+        *,
+        strays: Iterable[NodeRecord] = (),
+    ) -> list[NodeRecord]:
+        """Which of a group's nodes have lost the hash of the present template; its strays may have
+        lost it as well."""
+        if template_hash != self.template_hash:
+            self.template_hash, self.former = template_hash, self.template_hash
+            self.serials.clear()
+        living = [r for r in records if r.serial is not None and not r.deleting]
+        stamped = {r.serial for r in living if r.template_hash == template_hash}
+        missing = self.serials - stamped
+        lost = [r for r in living if r.serial in missing and r.template_hash != self.former]
+        self.serials = stamped | missing.intersection(r.serial for r in (*lost, *strays))
+        return lost
+
+
+@dataclass(slots=True)
 class Memory:
     """What the process remembers of one group, by uid.
 
@@ -72,9 +109,10 @@ class Memory:
     """Whether the last status could not be written since the group was not found."""
     openings: Openings = field(default_factory=Openings)
     regains: Openings = field(default_factory=partial(Openings, longest=60.0))
+    stamped: Stamped = field(default_factory=Stamped)
     altered: tuple[str, ...] = ()
-    """Nodes that are there and not seen as the group's, and what the last of them
-    had lost."""
+    """Nodes that are there and not seen as the group's, or as of a template, and what the last of
+    them had lost."""
     lost_marks: str = ""
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Observation
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
-from kwok_operator.controller.writers.nodewriter import Stored
+from kwok_operator.controller.writers.nodewriter import Stored, template_hash_of
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.network import NodeNetwork
@@ -191,6 +191,7 @@ class Actions:
                 return None
             made[serial] = stored.node.uid
             found.memory.seen.add(serial)
+            found.memory.stamped.saw(serial, template_hash_of(stored.node))
             self._metrics.node_created(group.name)
             return stored
 
@@ -226,6 +227,7 @@ class Actions:
             missing = _missing(found, record)
             if await self._writer.update(record, wanted, uid=group.uid, missing=missing):
                 self._metrics.node_updated(group.name)
+                found.memory.stamped.saw(record.serial, rendered.hash)
 
         await self._executor.run(
             found.plan.update[:WRITES_PER_PASS], update, group=found.group.name, stop=stop

@@ -27,7 +27,7 @@ from kwok_operator.controller.reconcile.actions import Actions, deletes_pods
 from kwok_operator.controller.reconcile.announcements import announce_notice, announce_slowness
 from kwok_operator.controller.reconcile.parts import Parts, PassResult
 from kwok_operator.controller.reconcile.reporting import GroupReporter, progress_interval
-from kwok_operator.controller.reconcile.strays import Strays, without_altered
+from kwok_operator.controller.reconcile.strays import Strays
 from kwok_operator.controller.sources.templates import Resolution
 from kwok_operator.controller.writers.statuswriter import GroupDoubtedError
 from kwok_operator.core.autoscalable import disagreement
@@ -139,9 +139,9 @@ class Reconciler:
     async def _pass(self, group: Group, memory: Memory) -> None:
         parts = self._parts
         resolution = await parts.templates.resolve(group)
-        if memory.altered or parts.cache.strays(group.name):
-            await self._strays.look(group, memory, stop=lambda: self._interrupted(group))
-            resolution = without_altered(resolution, memory)
+        resolution = await self._strays.look(
+            group, memory, resolution, stop=lambda: self._interrupted(group)
+        )
         hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
         found = await self._find(group, memory, resolution, hold)
         plan, seen, decision = found.plan, found.seen, found.decision

@@ -5,6 +5,7 @@
     update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
     reshape(record, shape) ──> the same ──> as the simulated cloud has it
     regain(record)         ──> GET, PATCH of what the group's nodes are recognised by
+    stamp(record)          ──> the same of what tells their template
     postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
     delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
 
@@ -62,7 +63,7 @@ _RETRIES = 4
 """Of requests that stand alone."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
-_TEMPLATE_MARK = f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}"
+TEMPLATE_MARK = f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}"
 
 
 class Stored(NamedTuple):
@@ -125,7 +126,7 @@ class NodeWriter:
                 logger.info("name is taken: group=%s node=%s", group, name)
                 return None
             # A POST whose answer was lost may have been of the template before.
-            stored, template_hash = found, _template_hash(found.node)
+            stored, template_hash = found, template_hash_of(found.node)
         else:
             stored = Stored(answer, NODES.one(answer))
         try:
@@ -168,6 +169,14 @@ class NodeWriter:
         if not _lost_marks(stored.node, group=group, uid=uid):
             self._cache.upsert(record_of(stored.node))
         return names_in_words(lost) if lost else ""
+
+    async def stamp(self, record: NodeRecord, template_hash: str, *, uid: str) -> None:
+        """Puts back which template a node is of, if somebody took it off and nobody refuses."""
+        patch = {"metadata": {"annotations": {constants.TEMPLATE_HASH_ANNOTATION: template_hash}}}
+        try:
+            await self._revise(record, lambda _: [("", patch)], uid=uid)
+        except (ConflictError, *REFUSED) as error:
+            logger.debug("not put back: node=%s error=%s", record.name, error)
 
     async def _is_alive(self, group: str, *, uid: str) -> bool:
         """Asked for after the node was read: what was orphaned by its group's end stays so."""
@@ -258,8 +267,8 @@ class NodeWriter:
         if patched is None:
             return False
         made_from = wanted["metadata"]["annotations"][constants.TEMPLATE_HASH_ANNOTATION]
-        if _template_hash(patched) != made_from:
-            raise AlteredNodeError(_TEMPLATE_MARK, method="PATCH", path=NODES_PATH)
+        if template_hash_of(patched) != made_from:
+            raise AlteredNodeError(TEMPLATE_MARK, method="PATCH", path=NODES_PATH)
         return True
 
     async def reshape(self, record: NodeRecord, shape: DesiredShape, *, uid: str) -> bool:
@@ -432,13 +441,14 @@ class NodeWriter:
 def _require_marks(node: NodeView, *, group: str, uid: str, template_hash: str) -> None:
     """Raises AlteredNodeError where a node lacks what it, or its template, is recognised by."""
     lost = _lost_marks(node, group=group, uid=uid)
-    if _template_hash(node) != template_hash:
-        lost.append(_TEMPLATE_MARK)
+    if template_hash_of(node) != template_hash:
+        lost.append(TEMPLATE_MARK)
     if lost:
         raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
 
 
-def _template_hash(node: NodeView) -> str:
+def template_hash_of(node: NodeView) -> str:
+    """Of the template that a node says it was made from."""
     return node.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")
 
 
