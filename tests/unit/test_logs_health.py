@@ -242,9 +242,9 @@ def test_each_trouble_that_is_told_may_be_over() -> None:
 
     package = Path(kwok_operator.__file__).parent
     found = {path: named(ast.parse(path.read_text())) for path in package.rglob("*.py")}
-    told = {
-        (path, name) for path, names in found.items() for key, name in names if key == "trouble"
-    }
-    over = {(path, name) for path, names in found.items() for key, name in names if key == "over"}
+    told, over = (
+        {(path, name) for path, names in found.items() for key, name in names if key == wanted}
+        for wanted in ("trouble", "over")
+    )
     assert told == over
     assert len(told) >= 5
