@@ -1,6 +1,7 @@
 """Who listens in tests: to Events, and to the time."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -24,7 +25,15 @@ class RecordedEvents:
     def __init__(self) -> None:
         self.said: list[Said] = []
 
-    def emit(self, subject: Subject, kind: EventType, reason: str, message: str) -> None:
+    def emit(
+        self,
+        subject: Subject,
+        kind: EventType,
+        reason: str,
+        message: str,
+        *,
+        log: Mapping[str, str] | None = None,
+    ) -> None:
         self.said.append(Said(subject.name, kind, reason, message))
 
     @property

@@ -37,10 +37,12 @@ class Events:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
+        self.logged: list[dict[str, str]] = []
         self.told_to_nodes: list[tuple[str, str, str, str]] = []
 
-    def emit(self, group: Group, kind: str, reason: str, message: str) -> None:
+    def emit(self, group: Group, kind: str, reason: str, message: str, *, log: Any = None) -> None:
         assert group.name == GROUP.name
+        self.logged += [log] if log and (kind == "Warning" or "over" in log) else []
         self.told.append((kind, reason, message))
 
     def last_said(self, group: Group, reasons: Sequence[str]) -> str | None:
@@ -58,6 +60,7 @@ class Passes:
     def __init__(self) -> None:
         self.facts = SETTLED
         self.status = KwokNodeGroupStatus()
+        self.logged: list[dict[str, str]] = []
 
     def template(self, name: str, **changes: Any) -> list[tuple[str, str, str]]:
         """A pass in which nodes are made from another template."""
@@ -95,6 +98,7 @@ class Passes:
             plan=dataclasses.replace(todo, **(plan or {})),
         )
         self.status = after
+        self.logged += events.logged
         return events.told
 
     def restart(self) -> None:
@@ -240,6 +244,11 @@ class TestConditions:
             passes.restart()
             assert passes.next() == []
             assert passes.next(generation=passes.facts.generation + 1) == []
+        warned, ended = (
+            {log[key] for log in passes.logged if key in log} for key in ("trouble", "over")
+        )
+        assert warned <= ended
+        assert bool(warned) is (told[0][0] == "Warning")
 
     def test_the_sentence_is_that_of_the_condition(self, passes: Passes) -> None:
         ((_, _, message),) = passes.events(template_error="field x is wrong")

@@ -70,8 +70,8 @@ def announce(
     if before.template_hash and before.template_hash != after.template_hash:
         recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))
     failed = recorder.last_said(group, _ARRIVING) in FAILURES
-    for reason, message in _ended(old, new, after=after, failed=failed):
-        recorder.emit(group, "Normal", reason, message)
+    for cause, reason, message in _ended(old, new, after=after, failed=failed):
+        recorder.emit(group, "Normal", reason, message, log={"over": f"{group.name}: {cause}"})
     _announce_scaling(recorder, group, before=before, after=after, plan=plan)
     if plan.unknown and before.observed_generation != after.observed_generation:
         message = (
@@ -82,8 +82,8 @@ def announce(
     if before.observed_generation != after.observed_generation:
         for sentence in cautions(group.spec):
             recorder.emit(group, "Warning", "Caution", f"{sentence}.")
-    for kind, reason, message in _begun(old, after.conditions):
-        recorder.emit(group, kind, reason, message)
+    for cause, kind, reason, message in _begun(old, after.conditions):
+        recorder.emit(group, kind, reason, message, log={"trouble": f"{group.name}: {cause}"})
 
 
 def announce_slowness(recorder: Recorder, group: Group) -> None:
@@ -158,7 +158,8 @@ def _template_changed(spec: KwokNodeGroupSpec, after: KwokNodeGroupStatus) -> st
 
 def _begun(
     old: _Conditions, conditions: Iterable[Condition]
-) -> Iterator[tuple[EventType, str, str]]:
+) -> Iterator[tuple[str, EventType, str, str]]:
+    """The condition's reason, and what is told."""
     said: set[str] = set()  # one cause can turn several conditions, and is told once
     for condition in conditions:
         missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
@@ -170,13 +171,17 @@ def _begun(
             said.add(condition.reason)
             warning = missing or (condition.type, condition.status) in _WARNINGS
             reason = _OUTAGE if condition.type == ConditionType.OUTAGE else condition.reason
-            yield "Warning" if warning else "Normal", reason, condition.message
+            kind: EventType = "Warning" if warning else "Normal"
+            yield condition.reason, kind, reason, condition.message
 
 
 def _ended(
     old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus, failed: bool
-) -> Iterator[tuple[str, str]]:
-    """`failed` says whether the last that was told of instances is that they don't come."""
+) -> Iterator[tuple[str, str, str]]:
+    """The reason that is over, and what is told.
+
+    `failed` says whether the last that was told of instances is that they don't come.
+    """
     over: set[str] = set()
     for kind, well, reason in _TROUBLE:
         before, now = old.get(kind), new.get(kind)
@@ -187,11 +192,12 @@ def _ended(
             continue
         over.add(before.reason)
         if before.reason == _KWOK_SILENT and after.ready_replicas == after.replicas > 0:
-            yield "KwokResponding", "A kwok controller looks after the nodes again."
+            said = "KwokResponding", "A kwok controller looks after the nodes again."
         elif kind == ConditionType.PAUSED:
-            yield reason, "spec.paused is false: the group is brought to its target again."
+            said = reason, "spec.paused is false: the group is brought to its target again."
         else:
-            yield reason, now.message
+            said = reason, now.message
+        yield before.reason, *said
 
 
 def _failed(condition: Condition) -> bool:

@@ -18,7 +18,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -136,11 +136,22 @@ class Recorder:
         self._waiting: OrderedDict[str, _Record] = OrderedDict()
         self._work = asyncio.Event()
 
-    def emit(self, subject: Subject, kind: EventType, reason: str, message: str) -> None:
-        """Says something about a group, a profile or a ConfigMap, and logs it."""
+    def emit(
+        self,
+        subject: Subject,
+        kind: EventType,
+        reason: str,
+        message: str,
+        *,
+        log: Mapping[str, str] | None = None,
+    ) -> None:
+        """Says something about a group, a profile or a ConfigMap, and logs it.
+
+        `log` is for the line in the log: which trouble it tells, or the end of which.
+        """
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
         what = "group" if reference["kind"] == KIND else reference["kind"].lower()
-        logger.log(level, "%s: %s=%s %s", reason, what, subject.name, message)
+        logger.log(level, "%s: %s=%s %s", reason, what, subject.name, message, extra=log)
         now = self._clock()
         story = self._story(reference["uid"], now)
         moment = story.date(self._wall())
