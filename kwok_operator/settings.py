@@ -75,35 +75,7 @@ def add_cluster_flags(group: argparse._ArgumentGroup) -> None:
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Declares the flags. Values are checked by `run_settings`, wherever they come from."""
     add_cluster_flags(parser.add_argument_group("which cluster"))
-    nodes = parser.add_argument_group("nodes")
-    nodes.add_argument(
-        "--max-total-nodes",
-        metavar="N",
-        help="most nodes of all groups together; nodes beyond it wait "
-        f"(default {DEFAULT_MAX_TOTAL_NODES})",
-    )
-    nodes.add_argument(
-        "--provider-id-prefix",
-        metavar="TEXT",
-        help='text before the node name in spec.providerID (default "kwok:"; some cloud '
-        'controllers require "kwok://")',
-    )
-    nodes.add_argument(
-        "--cloud-seed",
-        metavar="TEXT",
-        help="seed of simulated clouds without spec.cloud.seed, beside the group's name; another "
-        "one gives another run (default: the name alone)",
-    )
-    nodes.add_argument(
-        "--csi-nodes",
-        nargs="?",
-        const="true",
-        metavar="true|false",
-        help="give each node a CSINode, as a kubelet does, an empty one where the group's template"
-        " has none: cluster-autoscaler with --enable-csi-node-aware-scheduling needs it; needs the"
-        " rights of the component companions (default true with --clusterapi if the account has"
-        " them, else false)",
-    )
+    _add_node_flags(parser.add_argument_group("nodes"))
     sharing = parser.add_argument_group("sharing a cluster")
     sharing.add_argument(
         "--node-concurrency",
@@ -141,6 +113,37 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     )
     running.add_argument("--log-format", metavar="text|json", help="default text")
     running.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+
+
+def _add_node_flags(nodes: Any) -> None:
+    nodes.add_argument(
+        "--max-total-nodes",
+        metavar="N",
+        help="most nodes of all groups together; nodes beyond it wait "
+        f"(default {DEFAULT_MAX_TOTAL_NODES})",
+    )
+    nodes.add_argument(
+        "--provider-id-prefix",
+        metavar="TEXT",
+        help='text before the node name in spec.providerID (default "kwok:"; some cloud '
+        'controllers require "kwok://")',
+    )
+    nodes.add_argument(
+        "--cloud-seed",
+        metavar="TEXT",
+        help="seed of simulated clouds without spec.cloud.seed, beside the group's name; another "
+        "one gives another run (default: the name alone)",
+    )
+    nodes.add_argument(
+        "--csi-nodes",
+        nargs="?",
+        const="true",
+        metavar="true|false",
+        help="give each node a CSINode, as a kubelet does, an empty one where the group's template"
+        " has none: cluster-autoscaler with --enable-csi-node-aware-scheduling needs it; needs the"
+        " rights of the component companions (default true with --clusterapi if the account has"
+        " them, else false)",
+    )
 
 
 def _add_election_flags(election: Any) -> None:
