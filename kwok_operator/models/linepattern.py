@@ -7,8 +7,6 @@ back-references.
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from kwok_operator.errors import one_line
-
 
 class LinePattern:
     """Raises ValueError, with the text and the remedy, for what is none."""
@@ -21,7 +19,7 @@ class LinePattern:
             # After a drawing of where in the text it is.
             reason = str(error).splitlines()[-1].removeprefix("error: ").strip().rstrip(".")
             raise ValueError(
-                f"{one_line(repr(text), limit=100)} is no regular expression for lines ({reason});"
+                f"{text[:100]!r} is no regular expression for lines ({reason});"
                 " correct it: it can't have look-around, back-references or \\Z, and a brace that"
                 " stands for itself is \\{"
             ) from error

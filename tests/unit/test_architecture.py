@@ -37,7 +37,7 @@ KNOWS: dict[str, frozenset[str]] = {
     "errors": frozenset({"constants"}),
     "settings": frozenset({"constants", "errors"}),
     "observability": frozenset({"constants", "errors"}),
-    "models": frozenset({"constants", "errors"}),
+    "models": frozenset({"constants"}),
     "core": frozenset({"models", "constants", "errors", "settings"}),
     "kube": _BELOW,
     "controller.observed": _BELOW,
