@@ -28,7 +28,7 @@ _HELP: Final = """\
 Says whether B is better than A: plays both several times in turn, each run on a cluster of its own,
 and compares their figures.
 
-  kwok-operator compare before.yaml after.yaml --runs 8
+  kwok-operator compare before.yaml after.yaml --runs 12
   kwok-operator compare deploy/scenarios/kubernetes-upgrade.yaml --check
   kwok-operator compare two-arms.yaml --fail-if 'pendingSeconds.p95 worse than 10%'
 
