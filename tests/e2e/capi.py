@@ -98,7 +98,7 @@ class Provider:
 
     def size(self, scalable: str, *, plural: str = "machinedeployments") -> int:
         scale = self._api.get(f"{self.path(plural, scalable)}/scale")
-        return int(scale["spec"]["replicas"])
+        return int(scale["spec"].get("replicas", 0))
 
     def set_size(self, scalable: str, size: int, *, plural: str = "machinedeployments") -> None:
         path = f"{self.path(plural, scalable)}/scale"
