@@ -100,7 +100,7 @@ def run(context: Context) -> None:
         flags = options.operator_flags
         actors = {
             BARE: Bare(bench, flags=flags),
-            MACHINES: Played(bench, flags=("--clusterapi=emulate", *flags)),
+            MACHINES: Played(bench, flags=("--clusterapi=emulate", "--csi-nodes=false", *flags)),
         }
         machines = Observer(bench.api, path=f"{_ROOT}/machines", view=Running())
         try:
