@@ -63,14 +63,14 @@ PODS: Final[Mapping[str, dict[str, Any]]] = {
 STEPS: Final[list[tuple[str, dict[str, int], list[int]]]] = [
     # What happens, pods by kind from then on, and sizes in the order of MACHINES.
     ("the minimum is enforced", {}, [0, 0, 0, 0, 0, 2]),
-    ("from zero, over three zones", {"web": 3}, [1, 1, 1, 0, 0, 2]),
-    ("more of it", {"web": 6}, [2, 2, 2, 0, 0, 2]),
-    ("pods that keep off fake nodes", {"real": 2}, [2, 2, 2, 0, 0, 2]),
+    ("pods that keep off fake nodes", {"real": 2}, [0, 0, 0, 0, 0, 2]),
+    ("from zero in three zones, for pods that want them", {"fake": 3}, [1, 1, 1, 0, 0, 2]),
+    ("more in three zones", {"web": 3}, [2, 2, 2, 0, 0, 2]),
     ("only one machine is large enough", {"big": 1}, [2, 2, 2, 1, 0, 2]),
     ("a GPU", {"gpu": 1}, [2, 2, 2, 1, 1, 2]),
     ("the total of GPUs", {"gpu": 4}, [2, 2, 2, 1, 2, 2]),
     ("fewer are asked for than there may be", {"gpu": 0}, [2, 2, 2, 1, 0, 2]),
-    ("pods that want fake nodes", {"fake": 3}, [3, 3, 3, 1, 0, 2]),
+    ("still more in three zones", {"web": 6}, [3, 3, 3, 1, 0, 2]),
     ("the least is wasted", {"any": 3}, [4, 4, 4, 1, 0, 2]),
     ("more of the large ones", {"big": 3}, [4, 4, 4, 3, 0, 2]),
     ("to zero", {"big": 0}, [4, 4, 4, 0, 0, 2]),
