@@ -130,15 +130,16 @@ class Clearing:
         self._until = self._until or began + _ALL_WITHIN
         all_kinds = kinds = served.deletable
         refused: dict[str, str] = {}
+        for_others = False
         while True:
             there = [each for each in await look(kinds) if each.turn is turn]
             if not there and kinds is all_kinds:
                 return []
-            waited = time.monotonic() - began
-            if time.monotonic() > self._until and waited > _OTHERS_HAVE:
+            if time.monotonic() > self._until and for_others:
                 return [f"{each}{refused.get(str(each), '')}" for each in there]
+            for_others = time.monotonic() - began > _OTHERS_HAVE
             self._nodes |= {each.metadata["name"] for each in there if each.resource.kind == "Node"}
-            refused |= await self._delete(there, for_others=waited > _OTHERS_HAVE)
+            refused |= await self._delete(there, for_others=for_others)
             if there and time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
                 self._tell(f"waiting until these are gone: {in_words(map(str, there))}")
