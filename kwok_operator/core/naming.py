@@ -26,10 +26,10 @@ from kwok_operator.constants import (
     NODE_GROUP_LABEL,
 )
 from kwok_operator.models.base import DNS_NAME
+from kwok_operator.models.status import LAST_SERIAL
 
 _SERIAL_DIGITS = 6
-_MOST_DIGITS = 18
-"""More than any serial has, and few enough for a number."""
+_MOST_DIGITS = len(str(LAST_SERIAL))
 _HASH_LENGTH = 4
 
 

@@ -16,9 +16,13 @@ from typing import Final
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.serials import Batch, compact, in_batches
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
+from kwok_operator.models.status import LAST_SERIAL
 
 NODE_LIMIT: Final = "NodeLimit"
 NO_ADDRESSES: Final = "NoAddresses"
+NO_NAMES: Final = "NoNames"
+WAITING: Final = (NODE_LIMIT, NO_ADDRESSES, NO_NAMES)
+"""Limits that are none of the group's own bounds, so that the rest is still to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,7 @@ class Limit:
 
     @property
     def keeps_waiting(self) -> bool:
-        """Whether it is none of the group's own bounds, so that the rest is still to come."""
-        return self.reason in (NODE_LIMIT, NO_ADDRESSES)
+        return self.reason in WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,7 @@ def make_plan(
     missing = target.value - len(staying) - len(pending)
     if missing > 0 and (may_create or observed.places is not None):
         free = _free_serials(observed, missing, pending=pending, avoid=condemned)
-        target = _as_far_as_addresses_go(target, missing - len(free))
+        target = _shortened(target, observed, missing - len(free))
         if may_create and free:
             pending += free
             batches = (*batches, *in_batches(free, requested_at=now))
@@ -288,29 +291,38 @@ def _unknown(
     )
 
 
-def _as_far_as_addresses_go(target: Target, short: int) -> Target:
+def _shortened(target: Target, observed: ObservedGroup, short: int) -> Target:
+    """As far as addresses, or names, go."""
     if not short:
         return target
-    value = target.value - short
-    message = (
-        f"template.network has no more addresses that are free: {short} of {target.value} wait."
-        " Make podCIDR and nodeCIDR larger, or the blocks smaller by a greater blockSize."
-    )
-    return Target(value, target.wanted, Limit(NO_ADDRESSES, message))
+    wait = f"{short} of {target.value} wait."
+    if observed.places is not None and observed.next_serial + observed.places.number <= LAST_SERIAL:
+        limit = Limit(
+            NO_ADDRESSES,
+            f"template.network has no more addresses that are free: {wait}"
+            " Make podCIDR and nodeCIDR larger, or the blocks smaller by a greater blockSize.",
+        )
+    else:
+        limit = Limit(
+            NO_NAMES,
+            f"status.nextSerial is as high as it can be, which somebody has written: {wait}"
+            " Make another group in place of this one.",
+        )
+    return Target(target.value - short, target.wanted, limit)
 
 
 def _free_serials(
     observed: ObservedGroup, count: int, *, pending: list[int], avoid: set[int]
 ) -> list[int]:
-    """The next serials that can have addresses, at most `count`.
+    """The next serials that can have addresses, and names, at most `count`.
 
     None comes after the last: what is taken there may have become free next time.
     """
-    first, places = observed.next_serial, observed.places
+    serial, places, end = observed.next_serial, observed.places, LAST_SERIAL + 1
     if places is not None:
-        places = places.without(pending)
-    free, serial = list[int](), first
-    while len(free) < count and not (places is not None and serial >= first + places.number):
+        places, end = places.without(pending), min(end, serial + places.number)
+    free = list[int]()
+    while len(free) < count and serial < end:
         step = places.taken(serial) if places is not None else 0
         if not step and serial not in avoid:
             free.append(serial)

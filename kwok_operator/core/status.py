@@ -20,6 +20,7 @@ from kwok_operator.core.words import few_names
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.cloudstatus import CloudStatus
 from kwok_operator.models.status import (
+    LAST_SERIAL,
     Condition,
     ConditionType,
     KwokNodeGroupStatus,
@@ -147,7 +148,7 @@ def oldest_pending(status: KwokNodeGroupStatus) -> str | None:
 
 
 def _from_record(record: PendingBatch, *, room: int) -> Batch | None:
-    if not 0 <= record.first <= record.last < record.first + room:
+    if not 0 <= record.first <= record.last < record.first + room or record.last > LAST_SERIAL:
         return None
     try:
         spent = Ranges(record.except_ or "")

@@ -9,7 +9,7 @@ reconciler's. `KwokNodeGroupStatus.dump()` is what goes to the API server.
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -17,6 +17,10 @@ from kwok_operator.models.base import ApiModel
 from kwok_operator.models.cloudstatus import CloudStatus
 
 ConditionStatus = Literal["True", "False", "Unknown"]
+
+LAST_SERIAL: Final = 10**18 - 1
+"""The last that a node's name may end in: no group comes so far unless somebody writes its status,
+and a longer number is read from no name."""
 
 
 class ConditionType(StrEnum):
@@ -148,3 +152,9 @@ class KwokNodeGroupStatus(ApiModel):
             "x-kubernetes-list-map-keys": ["type"],
         },
     )
+
+    @field_validator("next_serial", mode="after")
+    @classmethod
+    def _only_ours(cls, value: int) -> int:
+        """0 for what can't have been written by us: the nodes tell which serials are used."""
+        return value if value <= LAST_SERIAL + 1 else 0

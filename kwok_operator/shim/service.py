@@ -32,7 +32,7 @@ from kwok_operator.core.autoscaler import (
 )
 from kwok_operator.core.cloud.checks import cautions
 from kwok_operator.core.clusterapi.capacity import whole_number
-from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT
+from kwok_operator.core.plan import WAITING
 from kwok_operator.core.words import few_names
 from kwok_operator.errors import (
     ForbiddenError,
@@ -394,7 +394,7 @@ def _obstacle(group: Group) -> InstanceFailure | None:
     """Why the operator asks for no more instances of the group, if it has seen what is wanted."""
     limited = group.condition(ConditionType.SCALING_LIMITED)
     seen = group.status.observed_generation == group.generation
-    if not seen or limited is None or limited.reason not in (NODE_LIMIT, NO_ADDRESSES):
+    if not seen or limited is None or limited.reason not in WAITING:
         return None
     return InstanceFailure(limited.reason, limited.message, InstanceErrorClass.OUT_OF_RESOURCES)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import ObservedGroup, Plan, Target, make_plan
+from kwok_operator.core.plan import NO_NAMES, ObservedGroup, Plan, Target, make_plan
 from kwok_operator.core.serials import Batch
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from tests.fakes.rows import each_row
@@ -360,3 +360,12 @@ def test_deletes_are_the_same_whatever_the_room() -> None:
     wish = spec(4, **deleting(*named(1)))
     plans = [plan(wish, seen(range(6), room=room)) for room in (0, 3, 5, 100)]
     assert {p.delete for p in plans} == {tuple(named(1, 5))}
+
+
+@each_row("ahead", [0, 2, 8])
+def test_no_name_is_asked_for_that_no_serial_is_read_from(ahead: int) -> None:
+    made = plan(spec(6), seen(range(2), next_serial=10**18 - ahead))
+    serials = [NAMES.serial(NAMES.name(serial)) for serial in made.create]
+    assert serials == list(range(10**18 - ahead, 10**18))[:4]
+    assert made.target.value == 2 + len(serials)
+    assert (made.target.limit is not None and made.target.limit.reason) == (ahead < 4 and NO_NAMES)

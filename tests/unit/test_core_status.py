@@ -356,6 +356,7 @@ def test_batches_come_back_from_the_api_server_as_they_were(
         {"first": 5, "last": 4},
         {"first": -1, "last": 4},
         {"first": 0, "last": 10**12},
+        {"first": 10**18 - 2, "last": 10**18},
         {"first": 0, "last": 9, "except": "a"},
         {"first": 0, "last": 9, "except": "3,2"},
         {"first": 0, "last": 9, "except": "0-99999999999999"},

@@ -659,3 +659,18 @@ async def test_a_stray_that_goes_while_its_marks_are_put_back_fails_no_pass(
     world.scale(4)
     await world.settled(4)
     assert not [r for r in caplog.records if "reconciling failed" in r.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"nextSerial": 2**63 - 10},
+        {"pending": [{"first": 10**18, "last": 10**18 + 5, "requestedAt": "2026-01-01T00:00:00Z"}]},
+    ],
+    ids=["next", "pending"],
+)
+async def test_no_nodes_without_end_by_a_foreign_status(world: World, written: Json) -> None:
+    await settled_at(world, 5)
+    world.server.patch(GROUPS, NAME, {"status": written}, subresource="status")
+    await settled_at(world, 8)
+    assert world.serials() == list(range(8))
