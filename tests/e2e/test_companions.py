@@ -241,7 +241,7 @@ def test_volumes_fit_as_attach_limits_go(kubectl: Kubectl) -> None:
     waits(kubectl, "app=sample-attach-limits", placed_=2, unplaced=1)
     scale(kubectl, "sample-attach-limits", 2)
     waits(kubectl, "app=sample-attach-limits", placed_=3, unplaced=0)
-    kubectl("delete", f"--filename={SAMPLES / 'attach-limits.yaml'}", "--wait=false")
+    kubectl("delete", f"--filename={SAMPLES / 'attach-limits.yaml'}", "--timeout=30s")
 
 
 @pytest.mark.usefixtures("allowed")

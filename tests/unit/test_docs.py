@@ -5,6 +5,7 @@
 - code in them names make targets, paths of this repository and flags of `kwok-operator` that exist
 - what is for kustomize is applied with -k
 - exit codes of a comparison are those of `compare --help`
+- pods in them don't wait for a node that is gone
 - YAML blocks are YAML, and whole groups in them are such that the API server takes
 """
 
@@ -157,6 +158,15 @@ def test_flags_after_a_command_exist(capsys: pytest.CaptureFixture[str]) -> None
 
     assert of_pages(unknown) == []
     assert {"run", "convert", "uninstall"} <= known.keys()
+
+
+def test_pods_do_not_wait_for_a_node_that_is_gone() -> None:
+    def waiting(page: Path) -> Iterator[str]:
+        for code in code_in(page):
+            if code.count("image: none") > code.count("terminationGracePeriodSeconds: 0"):
+                yield code
+
+    assert of_pages(waiting) == []
 
 
 def test_yaml_is_yaml_and_groups_are_groups() -> None:
