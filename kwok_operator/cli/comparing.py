@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kwok_operator.cli.rehearsing import binaries, summary, surroundings, tell
+from kwok_operator.cli.rehearsing import binaries, check_binaries, summary, surroundings, tell
 from kwok_operator.cli.validate import complain, counted
 from kwok_operator.core.comparison.plan import DEFAULT_RUNS, ComparisonArm, ComparisonPlan
 from kwok_operator.errors import KwokOperatorError
@@ -114,6 +114,7 @@ def run(flags: argparse.Namespace) -> int:
             found = counted(len(loaded.findings), "problem")
             complain(f"kwok-operator: {loaded.name}: {found}; nothing was started")
             return 2
+        check_binaries(given, [arm.scenario for arm in loaded.arms])
         plan = plan_of(flags, loaded.name, (loaded.arms[0], loaded.arms[1]))
         registered = None
         if not flags.check:

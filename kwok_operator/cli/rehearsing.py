@@ -103,6 +103,7 @@ def run(flags: argparse.Namespace) -> int:
         found = counted(len(read.findings), "problem")
         complain(f"kwok-operator: {settings.scenario}: {found}; nothing was started")
         return 2
+    check_binaries(settings.binaries, [read.scenario])
     if flags.check:
         print(summary(read.scenario))
         return 0
@@ -126,14 +127,16 @@ def _clear(flags: argparse.Namespace) -> int:
 
 def _play(scenario: Scenario, settings: RehearseSettings) -> int:
     from kwok_operator.core.rehearsal.verdict import summary as judgement
-    from kwok_operator.rehearsal.outputs import VERDICT, ignored_folder
+    from kwok_operator.rehearsal.outputs import VERDICT, results
     from kwok_operator.rehearsal.progress import screen
     from kwok_operator.rehearsal.runner import LeftBehindError, rehearse
 
     left = None
     try:
-        folder = settings.output or ignored_folder(scenario.name)
-        with screen(sys.stderr, complain, environ=os.environ) as (tell, show):
+        with (
+            results(settings.output, scenario.name) as folder,
+            screen(sys.stderr, complain, environ=os.environ) as (tell, show),
+        ):
             found = asyncio.run(
                 rehearse(
                     scenario,
@@ -212,6 +215,17 @@ def summary(scenario: Scenario) -> str:
         counted(len(scenario.expect), "expectation"),
     ]
     return f"{scenario.name}: {', '.join(parts)}, {scenario.until.at_most:g} s at most; no problems"
+
+
+def check_binaries(given: Iterable[str], scenarios: Iterable[Scenario]) -> None:
+    """Raises SettingsError for names that no scenario has."""
+    from kwok_operator.core.rehearsal.problems import unknown
+
+    known = frozenset[str]().union(*(each.programs for each in scenarios))
+    for name in given:
+        if name not in known:
+            what = "program of this scenario"
+            raise SettingsError(unknown(("--binary",), what, known, value=name).message)
 
 
 def tell(findings: Iterable[Finding]) -> None:

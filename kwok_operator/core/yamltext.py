@@ -21,6 +21,7 @@ MAX_ALIASED: Final = 1_000_000
 _MAX_NUMBER: Final = 64
 _MAX_STEPS: Final = 12
 _MAX_EXACT: Final = 2**53
+_SMALLER: Final = "write a smaller one, or put it in quotes if it is text"
 
 Path = tuple[str | int, ...]
 
@@ -32,17 +33,17 @@ _ESCAPES = re.compile(
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {
     word: meaning
-    for meaning, words in ((True, ("true", "yes", "on")), (False, ("false", "no", "off")))
+    for meaning, words in ((True, ("true", "yes", "on", "y")), (False, ("false", "no", "off", "n")))
     for plain in words
     for word in (plain, plain.capitalize(), plain.upper())
 }
+"""Of YAML 1.1, as sigs.k8s.io/yaml reads it, which kubectl and kwok read with."""
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*|0[0-7_]+|0o[0-7]+|0x[0-9a-fA-F]+|0b[01]+)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _SIXTIES = re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?")
-_NO_TEXTS = frozenset({"=", "<<", "y", "Y", "n", "N", *_NULLS, *_BOOLEANS})
-"""Also by sigs.k8s.io/yaml, which kwok reads its templates with."""
+_NO_TEXTS = frozenset({"=", "<<", *_NULLS, *_BOOLEANS})
 _INDICATORS = frozenset("-?:,[]{}#&*!|>'\"%@`")
 _TAG = "tag:yaml.org,2002:"
 _TYPE_OF_TAG: Mapping[str, type | tuple[type, ...]] = {
@@ -246,15 +247,15 @@ class _Builder:
         if text[0] not in "+-.0123456789":
             return text
         if _NO_NUMBER.fullmatch(text):
-            raise self._error(f"{text} is not a number that JSON has", event)
+            raise self._error(f"{text} is not a number that JSON has; write another", event)
         is_integer = _INTEGER.fullmatch(text)
         if not is_integer and not _FLOAT.fullmatch(text):
             return text
         if len(text) > _MAX_NUMBER:
-            raise self._error("a number has too many digits; put it in quotes", event)
+            raise self._error(f"a number has too many digits; {_SMALLER}", event)
         number = _integer(text) if is_integer else float(text)
         if math.isinf(number):
-            raise self._error(f"{text} is too large a number; put it in quotes", event)
+            raise self._error(f"{text} is too large a number; {_SMALLER}", event)
         # kubectl and the API server write 1e3 as 1000, too.
         return int(number) if number == int(number) and abs(number) < _MAX_EXACT else number
 

@@ -161,6 +161,12 @@ class Scenario(ScenarioPart):
         return self
 
     @property
+    def programs(self) -> frozenset[str]:
+        """What is started, by the names that it is given here."""
+        run = (step.run.command[0] for step in self.timeline if step.run is not None)
+        return frozenset({process.program for process in self.processes}.union(run))
+
+    @property
     def draws_from(self) -> str:
         """The seed."""
         return self.seed or self.name

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -23,6 +23,7 @@ from kwok_operator.errors import SettingsError
 RECORDING: Final = "recording.jsonl.gz"
 VERDICT: Final = "verdict.json"
 GITIGNORE: Final = ".gitignore"
+LOGS: Final = "logs"
 JUNIT: Final = "junit.xml"
 REPORT: Final = "report.html"
 SUMMARY: Final = "summary.md"
@@ -94,12 +95,41 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def results(output: Path | None, name: str) -> Iterator[Path]:
+    """The folder of a run: `output`, or a new one. Raises SettingsError.
+
+    Where the block fails, no folder stays that was made in it and has nothing to tell.
+    """
+    folder = output or _named(name)
+    new = [each for each in (folder / LOGS, folder, *folder.parents) if not each.exists()]
+    try:
+        if output is None:
+            _ignore(folder)
+        yield folder
+    except BaseException:
+        with suppress(OSError):
+            for each in new:
+                if each == folder and os.listdir(each) == [GITIGNORE]:
+                    (each / GITIGNORE).unlink()
+                each.rmdir()
+        raise
+
+
 def ignored_folder(name: str) -> Path:
     """Makes a new folder here whose own .gitignore hides all of it. Raises SettingsError."""
-    folder = Path(f"{name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder = _named(name)
+    _ignore(folder)
+    return folder
+
+
+def _named(name: str) -> Path:
+    return Path(f"{name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _ignore(folder: Path) -> None:
     with writing(folder):
         put(folder / GITIGNORE, "*\n")
-    return folder
 
 
 def write(found: Judged, folder: Path) -> list[Path]:

@@ -86,7 +86,7 @@ async def rehearse(
 
     Raises LeftBehindError once it has ended, KwokOperatorError where it could not begin.
     """
-    logs = (folder / "logs").absolute()  # programs run in the folder of the scenario
+    logs = (folder / outputs.LOGS).absolute()  # programs run in the folder of the scenario
     with outputs.begun(folder):
         with outputs.writing(logs):
             for old in logs.glob(f"*{ShimCalls.SUFFIX}"):

@@ -29,6 +29,10 @@ _BROUGHT: Final = frozenset({"kubectl"})
 """Programs that a rehearsal has of itself."""
 _PLAIN: Final = frozenset({"apiVersion", "kind", "metadata", "resources", "sortOptions"})
 _MOST_FILES: Final = 10_000
+_MAGIC: Final = 4
+"""Bytes by which a system knows a program of its own."""
+_UNIVERSAL: Final = b"\xca\xfe\xba\xbe"
+"""Of macOS: for several processors."""
 _LONGEST_NAME: Final = 250
 
 CheckTrouble = Callable[[object], object]
@@ -84,29 +88,38 @@ class LocalSurroundings:
         return sorted(self._seen)
 
     def check_program(self, name: str) -> None:
-        later = self._programs_later and "/" not in name and name not in self._binaries
-        if self.program(name) is None and not later:
+        path = self._place(name)
+        if path is not None:
+            if why := _why_not_executed(path):
+                said = f"--binary {name}={path}: it" if name in self._binaries else str(path)
+                raise UnusableReferenceError(f"can't be started: {said} {why}")
+        elif name not in _BROUGHT and not self._programs_later:
             raise UnusableReferenceError(
                 f"is no program on PATH; install it, or say --binary {name}=PATH"
-                if "/" not in name
-                else f"is no program; there is none at {self._folder / name}"
             )
 
     def program(self, name: str) -> Path | None:
-        """Where a program is: as --binary says, beside the scenario, on PATH."""
-        given = self._binaries.get(name)
-        if given is not None:
-            return given if _is_program(given) else None
+        """Where a program is that can be started: as --binary says, beside the scenario, on PATH.
+
+        None also for those that a rehearsal has of itself: they are on the PATH that it makes.
+        """
+        path = self._place(name)
+        return path if path is not None and not _why_not_executed(path) else None
+
+    def _place(self, name: str) -> Path | None:
+        """Where a program has to be; None where none of this name is found."""
+        if name in self._binaries:
+            return self._binaries[name]
+        if "/" in name:
+            return (self._folder / name).absolute()
         try:
-            if "/" in name:
-                path = (self._folder / name).absolute()
-                return path if _is_program(path) else None
-            own = Path(sys.executable).parent / name
-            found = shutil.which(name, path=self._search_path)
             # What came with this package is there also where its environment isn't on PATH.
-            return Path(found) if found else own if _is_program(own) or name in _BROUGHT else None
+            found = shutil.which(name, path=self._search_path) or shutil.which(
+                name, path=str(Path(sys.executable).parent)
+            )
         except ValueError:
             return None
+        return Path(found) if found else None
 
     def check_trace(self, path: str) -> None:
         settings = ReplaySettings(paths=(self._folder / path,))
@@ -217,8 +230,22 @@ def _together(found: Sequence[Material]) -> Material:
     )
 
 
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+def _why_not_executed(path: Path) -> str:
+    """Nothing where it can be, as far as can be told without doing it."""
+    if not path.exists():
+        return "isn't there; correct the path"
+    if not path.is_file():
+        return "is no file; correct the path"
+    if not os.access(path, os.X_OK):
+        return "has no right to be executed; chmod +x gives it"
+    try:
+        with path.open("rb") as file, Path(sys.executable).open("rb") as own:
+            begins, machine = file.read(_MAGIC), own.read(_MAGIC)
+    except OSError:  # who may not read it may execute it
+        return ""
+    if begins.startswith(b"#!") or begins in (machine, _UNIVERSAL):
+        return ""
+    return "is neither a program for this machine nor a script that begins with #!; name another"
 
 
 def _unreadable(error: OSError) -> str:

@@ -289,7 +289,10 @@ def test_what_a_scenario_names_is_part_of_it(tmp_path: Path, fake: FakeRehearse)
         for folder in ("before", "after"):
             path = tmp_path / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            write(path, value).chmod(0o755)
+            write(path, value)
+            if name == "program":
+                path.write_text("#!/bin/sh\n")
+                path.chmod(0o755)
     arms = [str(tmp_path / folder / "two.yaml") for folder in ("before", "after")]
     command = ["compare", "--runs=2", f"--output={tmp_path / 'out'}", *arms]
     assert main(command) == 0
@@ -301,8 +304,9 @@ def test_what_a_scenario_names_is_part_of_it(tmp_path: Path, fake: FakeRehearse)
         path.write_text(before)
     write(tmp_path / "after" / "log", "which a program has written")
     assert load_arms([*map(Path, arms)], LocalSurroundings).arms[1].files.keys().isdisjoint({"log"})
-    for name in ("k/patch.yaml", "large.yaml", "controller.py", "program"):
+    for name in ("k/patch.yaml", "large.yaml", "controller.py"):
         write(tmp_path / "after" / name, {**GROUP, "metadata": {"name": "other"}})
+    (tmp_path / "after" / "program").write_text("#!/bin/sh\nexit 1\n")
     assert main([*command, f"--output={tmp_path / 'new' / 'out'}"]) == 0
     named = {each["what"] for each in told(tmp_path / "new" / "x")["differs"]}
     assert {"file k", "file large.yaml", "file controller.py", "program ./program"} <= named

@@ -11,6 +11,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,6 @@ from tests.fakes.scenarios import GROUP, scenario
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "deploy" / "scenarios").glob("*.yaml"))
 SMOKE = ROOT / "deploy" / "scenarios" / "smoke.yaml"
-PROGRAMS = ("cluster-autoscaler", "ca-before", "ca-after")
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> list[str]:
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    return [f"--binary={name}={program}" for name in PROGRAMS]
 
 
 def test_the_page_shows_what_the_smoke_test_prints() -> None:
@@ -171,6 +163,25 @@ def test_what_was_left_behind_is_no_success(
     assert "passed" in said.out and "it stays" in said.err
 
 
+@pytest.mark.parametrize("command", [["rehearse"], ["compare", "--runs=2"]])
+def test_a_binary_that_the_scenario_does_not_name_is_refused(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(
+        tmp_path / "a.yaml",
+        scenario(
+            processes=[{"name": "ca", "clusterAutoscaler": {}}],
+            timeline=[{"at": "1s", "run": {"command": ["tool"]}}],
+            arms={"a": {}, "b": {"until": {"atMost": "1m"}}} if "compare" in command else None,
+        ),
+    )
+    given = [f"--binary={name}={sys.executable}" for name in ("cluster-autoscaler", "tool")]
+    assert main([*command, "--check", *given, str(path)]) == 0
+    assert main([*command, "--check", "--binary=cluster-autoscalr=/a", str(path)]) == 2
+    said = "--binary: 'cluster-autoscalr' is no program of this scenario; did you mean cluster-"
+    assert said in capsys.readouterr().err
+
+
 def test_the_fast_flags_are_those_of_the_docs() -> None:
     page = (ROOT / "docs" / "cluster-autoscaler.md").read_text()
     table = page.partition("## Flags of cluster-autoscaler")[2].partition("\n\nKeep ")[0]
@@ -210,6 +221,26 @@ def test_no_default_folder_is_an_untracked_file(
     subprocess.run([*git, "init", "-q"], check=True)
     (folder / "verdict.json").write_text("{}")
     assert subprocess.check_output([*git, "status", "--porcelain"]) == b""
+
+
+@pytest.mark.parametrize("output", [None, "a/b"])
+def test_nothing_is_left_where_nothing_was_played(
+    output: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "s.yaml", scenario(workloads=None))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    arguments = ["rehearse", "--kubeconfig=/gone", str(path)]
+    assert main([*arguments, *([f"--output={output}"] if output else [])]) == 2
+    assert [*Path().rglob("*")] == []
+
+
+def test_what_was_there_before_stays(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.yaml", scenario(workloads=None))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".gitignore").touch()
+    assert main(["rehearse", "--kubeconfig=/gone", f"--output={tmp_path / 'out'}", str(path)]) == 2
+    assert [each.name for each in (tmp_path / "out").iterdir()] == [".gitignore"]
 
 
 def test_what_is_empty_names_a_remedy_that_helps(
@@ -287,8 +318,11 @@ class TestSurroundings:
 
     def test_programs(self, tmp_path: Path) -> None:
         for name in ("bin/own", "there/listed", "given"):
-            program = write(tmp_path / name, "")
-            program.chmod(0o755)
+            write(tmp_path / name, "").write_text("#!/bin/sh\n")
+        for name in ("bin/own", "bin/text", "there/listed", "given"):
+            path = tmp_path / name
+            path.touch()
+            path.chmod(0o755)
         write(tmp_path / "bin/plain", "")
         around = self.around(
             tmp_path,
@@ -298,9 +332,22 @@ class TestSurroundings:
         for name in ("ca", "listed", "bin/own", "./bin/own", "kubectl"):
             around.check_program(name)
         assert around.program("bin/own") == tmp_path / "bin/own"
-        for name in ("no", "own", "bin/plain", "bin/gone", "gone", "", "a\0b"):
-            with pytest.raises(UnusableReferenceError):
+        for name, said in {
+            "no": f"--binary no={tmp_path / 'bin/plain'}: it has no right to be executed",
+            "own": "is no program on PATH",
+            "bin/plain": "chmod +x",
+            "bin/text": f"{tmp_path / 'bin/text'} is neither a program for this machine nor a",
+            "bin/gone": "isn't there",
+            "bin": "is no program on PATH",
+            "./bin": "is no file",
+            "": "is no program",
+            "a\0b": "is no program",
+        }.items():
+            with pytest.raises(UnusableReferenceError) as refused:
                 around.check_program(name)
+            assert said in str(refused.value)
+            assert around.program(name) is None
+        around.check_program(sys.executable)
 
     def test_a_check_needs_no_program_that_is_only_named(self, tmp_path: Path) -> None:
         gone = {"given": tmp_path / "gone"}
