@@ -71,8 +71,8 @@ GOOD: dict[str, Manifest] = {
     "from nodes with labels": source(nodes={"selector": {"matchLabels": {"pool": "a"}}}),
     "from any node": source(nodes={"selector": {}}),
     "from nodes with an annotation": source(nodes={"annotation": {"key": "a/b", "value": "c d"}}),
-    "from both": source(configMap={"name": "t"}, nodes={"name": "n"}),
-    "from another cluster": source(nodes={"name": "n", "cluster": {"secretName": "s"}}),
+    "from both": source(configMap={"name": "t"}, nodes={"name": "real"}),
+    "from another cluster": source(nodes={"name": "real", "cluster": {"secretName": "s"}}),
     "a label that exists": selecting({"key": "gpu", "operator": "Exists"}),
     "a label with values": selecting({"key": "gpu", "operator": "In", "values": ["a", "b"]}),
     "rolling by number": group(

@@ -106,7 +106,9 @@ def _read(given: str) -> list[tuple[str, str]]:
             raise UnreadableError(f"{given}: has no file that ends in {', '.join(_SUFFIXES)}")
         return [(file, _text(file, read_bytes(file, given=True))) for file in files]
     except OSError as error:
-        raise UnreadableError(f"{error.filename or given}: {error.strerror or error}") from error
+        raise UnreadableError(
+            f"{error.filename or given}: {error.strerror or error}; check the name"
+        ) from error
 
 
 def _text(name: str, data: bytes) -> str:

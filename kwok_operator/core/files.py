@@ -12,7 +12,7 @@ from kwok_operator import constants
 from kwok_operator.core.documents import NodeDocuments, nodes_of
 from kwok_operator.core.providerconfig import API_VERSION
 from kwok_operator.core.words import names_in_words
-from kwok_operator.core.yamltext import Document, DocumentError, Path, read_documents
+from kwok_operator.core.yamltext import Document, DocumentError, Path, in_words, read_documents
 from kwok_operator.errors import ManifestError, one_line
 
 CONFIG_KEY: Final = "config"
@@ -77,7 +77,8 @@ class FoundObject:
         """At the line of a part, or of the nearest part around it; without a path, by name."""
         if not path:
             return Finding(self.file, None, f"{self.label}: {message}")
-        return Finding(self.file, line_of(self.document, (*self.prefix, *path)), message)
+        line = line_of(self.document, (*self.prefix, *path))
+        return Finding(self.file, line, f"{_at(self.prefix)}{message}")
 
     def finding_in_text(self, key: str, error: ManifestError) -> Finding:
         """In the text under a key of a ConfigMap, where lines count from its beginning."""
@@ -158,7 +159,8 @@ class Files:
         if value is None:
             return
         if not isinstance(value, dict):
-            self.findings.append(Finding(file, document.line, "is no object of keys and values"))
+            sentence = f"{_at(prefix)}is no object of keys and values"
+            self.findings.append(Finding(file, line_of(document, prefix), sentence))
             return
         found = FoundObject(file, document, prefix, value)
         kind = value.get("kind")
@@ -178,7 +180,9 @@ class Files:
             self.others.append(found)
         else:
             line = line_of(document, (*prefix, next(iter(value), "")))
-            self.findings.append(Finding(file, line, f"is no object: {_lacking(value)}"))
+            self.findings.append(
+                Finding(file, line, f"{_at(prefix)}is no object: {_lacking(value)}")
+            )
 
     def _sort_configmap(self, found: FoundObject) -> None:
         self.configmaps.append(found)
@@ -213,6 +217,11 @@ class Files:
         elif found.name == _DEFAULT_NAME:
             problem = f"data.{CONFIG_KEY}: is no provider config (apiVersion: {API_VERSION})"
             self.findings.append(found.finding(problem, ("data", CONFIG_KEY)))
+
+
+def _at(prefix: Path) -> str:
+    """Which object of a document a sentence is about."""
+    return f"{in_words(prefix)}: " if prefix else ""
 
 
 def _lacking(value: Mapping[str, Any]) -> str:

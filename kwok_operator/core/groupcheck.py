@@ -188,6 +188,8 @@ def _mismatch_of_length(value: Any, schema: Mapping[str, Any]) -> str:
             if size > schema.get(f"max{word}", size):
                 return f"has {size} {units[kind]}; at most {schema[f'max{word}']} are allowed"
             if size < schema.get(f"min{word}", size):
+                if not value and kind is str:
+                    return "is empty; give it a value"
                 return f"has {size} {units[kind]}; at least {schema[f'min{word}']} are needed"
     return ""
 
@@ -231,8 +233,22 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
         keeps = mirrors(rule)
         if keeps is not None and not keeps(value):
             below = tuple(rule.get("fieldPath", "").split(".")[1:])
-            single = "" if isinstance(value, dict | list) else f"{shown(value)} "
-            yield _problem((*path, *below), f"{single}{rule['message']}")
+            if not isinstance(value, dict | list):
+                yield _problem(path, f"{shown(value)} {rule['message']}")
+                continue
+            given = _given(value, below, keeps)
+            said = "" if given is None else f"; it is {shown(given)}"
+            yield _problem((*path, *below), f"{rule['message']}{said}")
+
+
+def _given(value: Any, below: Path, keeps: Callable[[Any], bool]) -> Any:
+    """What breaks a rule about a field: its value, or a key of it; None where that isn't one."""
+    part = value
+    for step in below:
+        part = part.get(step) if isinstance(part, dict) else None
+    if isinstance(part, dict) and len(below) == 1:
+        return next((k for k, v in part.items() if not keeps({**value, below[0]: {k: v}})), None)
+    return None if isinstance(part, dict | list) else part
 
 
 def _unknown(path: Path, known: Collection[str], kind: str) -> FieldProblem:

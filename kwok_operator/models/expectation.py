@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -89,8 +91,12 @@ def _when(value: Any) -> Any:
     raise ValueError("is neither end, nor always, nor a time such as {at: 2m}")
 
 
+A_WORD, A_TIME = "[word]", "[time]"
+"""Steps in the places of pydantic's errors."""
+
 When = Annotated[
-    Literal["end", "always"] | AtTime,
+    Annotated[Literal["end", "always"], Tag(A_WORD)] | Annotated[AtTime, Tag(A_TIME)],
+    Discriminator(lambda value: A_WORD if isinstance(value, str) else A_TIME),
     BeforeValidator(_when),
     WithJsonSchema(
         {

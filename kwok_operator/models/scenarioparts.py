@@ -8,6 +8,7 @@ numbers. What is checked across parts is the core's (`core/rehearsal/checks.py`)
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import (
@@ -100,16 +101,20 @@ class _Time(float):
     """Seconds that were written as a time such as 30s."""
 
 
+class NoBoundError(ValueError):
+    """A value is no Bound; what would be one depends on the figure."""
+
+
 def _bound(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("is not a number, nor a time such as 30s")
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             value = float(value)
-        except ValueError:
-            return _Time(_seconds(value))
-    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError("is not a number from 0 on, nor a time such as 30s")
+    if isinstance(value, str) and value and _SPLIT.fullmatch(value):
+        return _Time(_seconds(value))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise NoBoundError("is neither a number from 0 on nor a time such as 30s")
+    if not value < math.inf:
+        raise ValueError("is too large a number; write a smaller one")
     return value if is_time(value) else float(value)
 
 

@@ -172,7 +172,9 @@ class Step(ScenarioPart):
         " 50}.",
     )
     delay: Span = Field(default=0.0, description="With after: so much later. Default: 0s.")
-    apply: Applying | None = Field(default=None, description="Files, folders, objects.")
+    apply: Annotated[Applying, Field(min_length=1)] | None = Field(
+        default=None, description="Files, folders, objects."
+    )
     scale: ScaleStep | None = Field(default=None, description="An object's scale.")
     patch: PatchStep | None = Field(default=None, description="A merge patch of an object.")
     delete: DeleteStep | None = Field(default=None, description="An object goes.")

@@ -178,7 +178,9 @@ class ScenarioWorkload(ScenarioPart):
         own = self.model_fields_set & {"kind", "namespace", "count", "each", "pods"}
         if self.arrivals.trace is not None:
             if own:
-                raise ValueError(f"has {sorted(own)[0]} and a trace, which says so itself")
+                raise ValueError(
+                    f"has {sorted(own)[0]} and a trace, which says so itself; keep one of them"
+                )
             return self
         if self.pods is None:
             raise ValueError("has no pods; say what each asks for, as in pods: {cpu: 500m}")

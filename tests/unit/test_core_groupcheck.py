@@ -94,6 +94,17 @@ FIELD = "there is no such field"
             profile({"delay": {"fixed": "1s"}}),
             f"spec.delay: {FIELD}; write spec.start.delay or spec.termination.delay",
         ),
+        (
+            group({"autoscaling": {"minSize": 5, "maxSize": 3}}),
+            "spec.autoscaling.minSize: autoscaling.minSize must not be greater than"
+            " autoscaling.maxSize: lower minSize or raise maxSize; it is 5",
+        ),
+        (
+            shape(labels={"ok": "a", "a b": "c"}),
+            "spec.template.shape.labels: shape.labels: a key must be a name, with a domain or"
+            " without, such as pool or example.com/pool; it is 'a b'",
+        ),
+        (group({"price": {"hourly": ""}}), "spec.price.hourly: is empty; give it a value"),
         ({**group(), "metadata": {}}, "metadata.name: is missing; every object has a name"),
     ],
 )

@@ -75,6 +75,12 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "reads warnings in the log",
         ),
         ({"apply": ["nowhere.yaml"]}, "apply[0]", "isn't there"),
+        ({"apply": [{"object": {}}]}, "apply[0].object", "it has no kind"),
+        (
+            {"apply": [{"object": GROUP | {"spec": {"targetSize": -1}}}]},
+            "apply[0].object",
+            "spec.targetSize: -1 must be",
+        ),
         ({"processes": [CA, CA]}, "processes[1].name", "rename one"),
         ({"processes": [CA | {"name": "operator"}]}, "processes[0].name", "rename it"),
         (
@@ -224,7 +230,7 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         (
             {"expect": [{"figure": "pods.pending", "atLeast": 0}]},
             "expect[0].atLeast",
-            "0 can't fail: pods.pending is never below 0; write more, or take it out",
+            "0 can't fail: pods.pending is never below 0; write more than 0, or atMost",
         ),
         (
             {"expect": [{"event": {"type": "Warning"}, "atLeast": 0}]},
@@ -350,7 +356,7 @@ def test_any_text_can_be_asked(text: str) -> None:
 
 CLOUD = GROUP | {"spec": {"targetSize": 3, "cloud": {"stock": 2}, "price": {"hourly": "1"}}}
 ZONED = GROUP | {"spec": {"template": {"shape": {"zone": "region-1a"}}}}
-COPIED = GROUP | {"spec": {"template": {"from": {"nodes": {"name": "n"}}}}}
+COPIED = GROUP | {"spec": {"template": {"from": {"nodes": {"name": "real"}}}}}
 BUDGET = {
     "apiVersion": "policy/v1",
     "kind": "PodDisruptionBudget",

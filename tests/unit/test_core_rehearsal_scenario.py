@@ -102,6 +102,10 @@ def ready(**how: str) -> dict[str, Any]:
     return {"name": "x", "command": ["a"], "ready": how}
 
 
+def share(bound: object, figure: str = "utilisation.cpu") -> dict[str, Any]:
+    return {"figure": figure, "atMost": bound}
+
+
 @each_row(
     "part value field said",
     [
@@ -110,7 +114,17 @@ def ready(**how: str) -> dict[str, Any]:
         ("cluster", {"kubernetes": 1.3}, "cluster.kubernetes", "1.3 is no text"),
         ("cluster", {"flags": {"scheduler": {}}}, "cluster.flags.scheduler", "kube-scheduler?"),
         ("workloads", {}, "workloads", "is no list"),
-        ("workloads", [5], "workloads[0]", "is no object"),
+        (
+            "workloads",
+            [5],
+            "workloads[0]",
+            "5 is no object; write its fields below it, such as name",
+        ),
+        ("workloads", [None], "workloads[0]", "is empty; write its fields below it"),
+        ("seed", "", "seed", "at least one character"),
+        ("cluster", {"flags": {"etcd": {"v": None}}}, "cluster.flags.etcd.v", "is empty; give it"),
+        ("arms", {"a": {}}, "arms", "must have two names, and has 1"),
+        ("timeline", [{"at": "3s", "apply": []}], "timeline[0].apply", "is empty"),
         ("workloads", [WEB | {"cont": 5}], "workloads[0].cont", "did you mean count?"),
         ("workloads", [WEB | {"count": True}], "workloads[0].count", "is no whole number"),
         ("workloads", [WEB | {"count": 10**15}], "workloads[0].count", "150,000 or less"),
@@ -188,6 +202,18 @@ def ready(**how: str) -> dict[str, Any]:
         ("expect", [RUNNING | {"atMost": 0}], "expect[0]", "can never hold"),
         ("expect", [RUNNING | {"equals": 0}], "expect[0]", "beside another bound"),
         ("expect", [RUNNING | {"wait": "a"}], "expect[0]", "has figure and wait"),
+        ("expect", [RUNNING | {"atLeast": "one"}], "expect[0].atLeast", "a whole number such as 3"),
+        ("expect", [share("50%")], "expect[0].atMost", "'50%' is not a share from 0 to 1"),
+        ("expect", [share("1e400")], "expect[0].atMost", "is too large a number"),
+        ("expect", [share(True, "cost")], "expect[0].atMost", "True is not a number from 0 on"),
+        ("expect", [share("", "startSeconds.max")], "expect[0].atMost", "is not a time such as"),
+        (
+            "expect",
+            [share("x", "cots")],
+            "expect[0].atMost",
+            "neither a number from 0 on nor a time",
+        ),
+        ("expect", [{"event": {"reason": "A"}, "equals": -1}], "expect[0].equals", "whole number"),
         ("expect", [RUNNING | {"when": "never"}], "expect[0].when", "neither end, nor always"),
         ("expect", [RUNNING | {"when": {"att": 1}}], "expect[0].when", ""),
         ("expect", [{"event": {}, "atMost": 0}], "expect[0].event", "says of no event which"),
@@ -200,6 +226,11 @@ def test_a_mistake_is_told(part: str, value: Any, field: str, said: str) -> None
     about = [each for each in found.findings if each.message.startswith(field)]
     assert about, [str(each) for each in found.findings]
     assert any(said in each.message for each in about), [str(each) for each in about]
+
+
+def test_a_mistake_in_when_is_one_line() -> None:
+    (found,) = read(scenario(expect=[RUNNING | {"when": {"at": "later"}}])).findings
+    assert found.message.startswith("expect[0].when.at: 'later' is not a time")
 
 
 def test_a_line_is_that_of_the_field() -> None:

@@ -144,7 +144,7 @@ class TestTheCommand:
         for name in ("binary.yaml", "some/odd.yaml"):
             (write / name).write_bytes(b"\xff\xfe\x00")
         for name, sentence in (
-            ("none.yaml", "kwok-operator: none.yaml: No such file or directory"),
+            ("none.yaml", "kwok-operator: none.yaml: No such file or directory; check the name"),
             ("empty", "kwok-operator: empty: has no file that ends in .yaml, .yml, .json"),
             ("binary.yaml", "kwok-operator: binary.yaml: is not UTF-8 text"),
             ("some", "kwok-operator: some/odd.yaml: is not UTF-8 text"),
@@ -184,7 +184,7 @@ class TestGroups:
         text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items})
         (sentence,) = said(text)
         line = next(n for n, row in enumerate(text.splitlines(), 1) if "targetsize" in row)
-        assert sentence.startswith(f"f0.yaml:{line}: spec.targetsize: there is no such field")
+        assert sentence.startswith(f"f0.yaml:{line}: items[1]: spec.targetsize: there is no such")
 
     def test_pools_are_counted_and_found_by_groups(
         self, write: Path, capsys: pytest.CaptureFixture[str]
@@ -240,7 +240,7 @@ class TestGroups:
         ("source", "note"),
         [
             ("configMap: {name: elsewhere}", "ConfigMap elsewhere is not among the files"),
-            ("nodes: {name: n}", "template.from.nodes needs a cluster"),
+            ("nodes: {name: real}", "template.from.nodes needs a cluster"),
         ],
     )
     def test_what_files_dont_say_is_a_note(self, source: str, note: str) -> None:

@@ -53,7 +53,7 @@ def _form(arms: Any) -> Iterator[FieldProblem]:
         yield problem((ARMS,), "is no object; write two names, and what differs below each")
         return
     if len(arms) != 2:
-        yield problem((ARMS,), f"has {len(arms)} entries, and must have two")
+        yield problem((ARMS,), f"must have two names, and has {len(arms)}")
     for name, arm in arms.items():
         path: Path = (ARMS, name)
         if not re.fullmatch(NAME, name) or len(name) > MAX_NAME:

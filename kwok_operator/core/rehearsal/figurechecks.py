@@ -173,7 +173,7 @@ def _says_nothing(path: Path, compared: Compared, figure: Figure) -> Iterator[Fi
     elif figure.grows and low > 0 and getattr(compared, "when", "") == "always":
         said += f" can't always be: {name} begins at 0; take out when: always"
     elif low == 0 and high == math.inf:
-        said += f" can't fail: {name} is never below 0; write more, or take it out"
+        said += f" can't fail: {name} is never below 0; write more than 0, or atMost"
     else:
         return
     yield problem((*path, field), said)

@@ -323,6 +323,15 @@ def rounded(number: float) -> float:
     return whole if abs(number - whole) < 1e-9 else round(number, 6)
 
 
+def form_of(figure: Figure) -> str:
+    """How a number that it is held against is written."""
+    if figure.unit == "s":
+        return "a time such as 30s"
+    if figure.unit == "share":
+        return "a share from 0 to 1, such as 0.5"
+    return "a whole number such as 3" if figure.whole else "a number from 0 on, such as 2.5"
+
+
 def in_words(number: float | None, unit: str = "", *, exact: bool = False) -> str:
     """As people read it: `31.2 s`, `63.5 %`, `1,204`; `exact` has all digits, as for bounds."""
     if number is None:

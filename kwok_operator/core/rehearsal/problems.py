@@ -3,26 +3,26 @@
 ValidationError (pydantic's)  --field_problems-->  FieldProblem, one for each mistake
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from kwok_operator.core.groupcheck import FieldProblem
+from kwok_operator.core.rehearsal.figures import EVENT_COUNT, FIGURES, form_of
 from kwok_operator.core.words import names_in_words, nearest, shown
 from kwok_operator.core.yamltext import Path, in_words
 from kwok_operator.errors import one_line
 from kwok_operator.models.base import LABEL_VALUE, QUALIFIED_NAME, QUANTITY
-from kwok_operator.models.scenarioparts import NAME
+from kwok_operator.models.expectation import A_TIME, A_WORD
+from kwok_operator.models.scenarioparts import NAME, NoBoundError
 
 MOST: Final = 50
 _MAX_SENTENCE: Final = 800
 _MANY: Final = 2_000
 """Names: to find what was meant among more takes too long."""
 _PROBLEMS: Final = {
-    "model_type": "is no object; write its fields below it",
-    "model_attributes_type": "is no object; write its fields below it",
     "dict_type": "is no object of keys and values",
     "tuple_type": "is no list; begin each item with a dash",
     "string_type": "is no text; put it in quotes",
@@ -50,7 +50,10 @@ _PATTERNS: Final = {
     "kubernetes": 'must be a minor version, such as "1.36"',
     "figure": "must be the name of a figure, such as pods.running",
 }
-_KEY: Final = "[key]"
+_NO_OBJECT: Final = ("model_type", "model_attributes_type")
+_FEW_FIELDS: Final = 6
+_NOT_WRITTEN: Final = ("[key]", A_WORD, A_TIME)
+"""Steps of pydantic's that are no part of what somebody wrote."""
 
 
 def problem(path: Path, sentence: str) -> FieldProblem:
@@ -67,8 +70,10 @@ def unknown(path: Path, what: str, known: Collection[str], *, value: object) -> 
     return problem(path, f"{shown(value)} is no {what}; {hint}")
 
 
-def field_problems(error: ValidationError, model: type[BaseModel]) -> list[FieldProblem]:
-    """All of them, at most MOST, in the order of the fields."""
+def field_problems(
+    error: ValidationError, model: type[BaseModel], whole: object
+) -> list[FieldProblem]:
+    """All that is wrong with `whole`, at most MOST, in the order of the fields."""
     every = error.errors(include_url=False)
     places = [each["loc"] for each in every]
     # A list whose items are all wrong is called empty, too.
@@ -80,15 +85,15 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> list[Field
             len(at) > len(each["loc"]) and at[: len(each["loc"])] == each["loc"] for at in places
         )
     ]
-    problems = [_one(each, model) for each in found[:MOST]]
+    problems = [_one(each, model, whole) for each in found[:MOST]]
     if len(found) > MOST:
         rest = f"there are {len(found) - MOST} mistakes more; correct these first"
         problems.append(FieldProblem((), rest))
     return problems
 
 
-def _one(found: Any, model: type[BaseModel]) -> FieldProblem:
-    path: Path = tuple(step for step in found["loc"] if step != _KEY)
+def _one(found: Any, model: type[BaseModel], whole: object) -> FieldProblem:
+    path: Path = tuple(step for step in found["loc"] if step not in _NOT_WRITTEN)
     kind, value = found["type"], found["input"]
     if kind == "missing":
         return problem(path, "is missing, and must be given")
@@ -96,13 +101,32 @@ def _one(found: Any, model: type[BaseModel]) -> FieldProblem:
         return problem(path, _no_field(str(path[-1]), _fields_at(model, path[:-1])))
     plain = isinstance(value, str | int | float | bool)
     said = f"{shown(value)} " if plain else ""
+    if kind in _NO_OBJECT:
+        return problem(path, f"{said}{_no_object(value, _fields_at(model, path))}")
+    error = found.get("ctx", {}).get("error")
+    if isinstance(error, NoBoundError):
+        return problem(path, f"{said}{_no_bound(error, whole, path)}")
     return problem(path, f"{said}{_sentence(found, path)}")
+
+
+def _no_object(value: object, known: Sequence[str]) -> str:
+    what = "is empty" if value is None else "is no object"
+    return f"{what}; write its fields below it, such as {names_in_words(known, most=_FEW_FIELDS)}"
+
+
+def _no_bound(error: NoBoundError, whole: Any, path: Path) -> str:
+    for step in path[:-1]:
+        whole = whole[step]
+    figure = EVENT_COUNT if "event" in whole else FIGURES.get(str(whole.get("figure")))
+    return str(error) if figure is None else f"is not {form_of(figure)}"
 
 
 def _sentence(found: Any, path: Path) -> str:
     kind, context = found["type"], found.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
+    if found["input"] is None and kind in _PROBLEMS:
+        return "is empty; give it a value"
     if kind in ("enum", "literal_error"):
         return _no_choice(found["input"], str(context["expected"]))
     if kind in _LIMITS:
@@ -112,12 +136,11 @@ def _sentence(found: Any, path: Path) -> str:
         pattern = str(context["pattern"])
         return _FORMS.get(pattern) or _PATTERNS.get(str(path[-1])) or f"must match {pattern}"
     if kind in ("too_long", "string_too_long"):
-        unit = "entries" if kind == "too_long" else "characters"
+        unit = "characters" if isinstance(found["input"], str) else "entries"
         return f"has too many {unit}; at most {context['max_length']:,} are allowed"
-    if kind == "too_short":
-        return "is empty; give at least one entry"
-    if kind == "string_too_short":
-        return "is empty; give at least one character"
+    if kind in ("too_short", "string_too_short"):
+        unit = "character" if isinstance(found["input"], str) else "entry"
+        return f"is empty; give at least one {unit}"
     return _PROBLEMS.get(kind, str(found["msg"]))
 
 

@@ -87,10 +87,11 @@ def scenario_in(read: ScenarioFile, *, arm: str | None = None) -> ScenarioFile:
     if arm is not None:
         document = arm_of(document, arm)
         read = replace(read, document=document)
+    value = _named(document.value, file)
     try:
-        scenario = Scenario.model_validate(_named(document.value, file))
+        scenario = Scenario.model_validate(value)
     except ValidationError as error:
-        return read.with_findings(field_problems(error, Scenario))
+        return read.with_findings(field_problems(error, Scenario, value))
     return replace(read, scenario=scenario)
 
 
