@@ -58,7 +58,7 @@ def _acquire(descriptor: int, *, path: Path, reporter: Reporter) -> None:
         except BlockingIOError:
             pass
         holder = path.read_text(encoding="utf-8").strip() or "another process"
-        text = f"waiting for {holder} ({path})"
+        text = f"waiting for {holder}: only one may at a time (lock {path})"
         if told:
             reporter.update(f"{text}, {elapsed(time.monotonic() - started)}")
         else:

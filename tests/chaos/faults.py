@@ -123,4 +123,5 @@ class Faults:
 def _nobody_else_makes_clusters() -> AbstractContextManager[None]:
     """As one that is made would take the ports of what is down."""
     lock = Settings.from_environ(os.environ).cache / "clusters.lock"
-    return exclusive(lock, purpose="which has killed its own", reporter=Reporter(sys.stderr))
+    purpose = "which kills and restarts parts of its own cluster"
+    return exclusive(lock, purpose=purpose, reporter=Reporter(sys.stderr))

@@ -163,7 +163,7 @@ def test_after_two_repeats_in_vain_it_repeats_no_more(
         "again-2-a",
     ]
     assert "no more pairs are repeated" in capsys.readouterr().err
-    (check,) = (each for each in told(path)["fairness"] if each["what"] == "no busy machine")
+    (check,) = (each for each in told(path)["fairness"] if each["what"] == "quiet machine")
     assert not check["held"]
     assert "2 repeats were as busy" in check["said"] and "widens the intervals" in check["said"]
     assert compare(path, runs=4) == 0 and len(fake.order) == 12

@@ -208,7 +208,7 @@ def _order(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
 
 def _quiet(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
     busy = sum(run.busy for run in (*a.values(), *b.values()))
-    said = [f"{busy} of {len(a) + len(b)} runs were on one"]
+    said = [f"{busy} of {len(a) + len(b)} runs were on a machine that other programs kept busy"]
     there = whole_pairs(a, b)
     if repeats_stopped(plan, there):
         said.append(f"{in_vain(there)} repeats were as busy, so no more pairs were repeated")
@@ -218,7 +218,7 @@ def _quiet(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
             " widens the intervals, so smaller differences go unseen, and times are those of a busy"
             " machine"
         )
-    return FairnessCheck("no busy machine", not busy, "; ".join(said))
+    return FairnessCheck("quiet machine", not busy, "; ".join(said))
 
 
 def _unchanged(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:

@@ -88,7 +88,7 @@ def _in_lines(found: Comparison) -> Iterator[str]:
         yield _line(effect)
     for check in found.checks:
         if not check.held:
-            yield f"NOT THE SAME {check.what}: {check.said}"
+            yield f"NOT THE SAME: {check.what}: {check.said}"
     for each in found.fail_if:
         yield f"{each.said}: {each.condition.text}: {each.reason}"
     yield found.headline
