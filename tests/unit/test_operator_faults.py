@@ -626,7 +626,7 @@ def patches(world: World, name: str) -> int:
 
 
 async def test_a_node_that_others_write_all_the_time_holds_up_no_other(world: World) -> None:
-    await settled_at(world, 60)
+    await settled_at(world, 20)
     names = sorted(world.server.objects(NODES))
     world.server.patch(GROUPS, NAME, {"spec": {"updateStrategy": {"type": "InPlace"}}})
     for name in names[:5]:
@@ -641,7 +641,7 @@ async def test_a_node_that_others_write_all_the_time_holds_up_no_other(world: Wo
     await until(lambda: labelled() == names[5:])
     assert patches(world, names[0]) - before <= 2 * 5, "it took two passes at most"
     world.server.heal()
-    await world.settled(60)
+    await world.settled(20)
     await updated(world)
 
 
