@@ -317,6 +317,41 @@ class TestLease:
         assert (await kwok.endpoint(NODES), kwok.silent) == (ENDPOINT, None)
         assert kwok.wants_scout()
 
+    @pytest.mark.parametrize("alive", [True, False])
+    async def test_of_many_groups_they_tell_as_soon_as_those_of_one(
+        self, kwok: KwokLink, world: World, *, alive: bool
+    ) -> None:
+        """Each group that looks has a Lease that is newer than the one that was read before."""
+        groups = [f"group-{n:03}-0" for n in range(500)]
+        await taught(kwok, world)
+        world.renew(*groups)
+        ended = world.seconds
+        while kwok.silent is None and world.seconds < ended + 10 * DURATION:
+            world.seconds += 1
+            now = int(world.seconds)
+            if alive:
+                world.renew(*groups[now % 10 :: 10])
+            await kwok.look([groups[now % len(groups)]])
+        assert (kwok.silent is None) == alive
+        assert alive or world.seconds - ended <= 1.5 * DURATION
+        for _ in range(DURATION):
+            world.seconds += 1
+            world.renew("another-0")
+            await kwok.look(["another-0"])
+        assert kwok.silent is None
+
+    async def test_of_a_node_that_is_gone_since_nobody_looked_does_not_tell_how_long(
+        self, kwok: KwokLink, world: World
+    ) -> None:
+        world.renew(*NODES)
+        await kwok.look(NODES)
+        del world.leases["web-2"]
+        world.seconds += 3_600
+        await kwok.look(NODES[:2])
+        assert kwok.silent is None
+        await world.pass_by(kwok, DURATION + TRUSTED_FOR, renewing=False)
+        assert kwok.silent is not None
+
     @pytest.mark.parametrize("leases", [{}, dict.fromkeys(NODES, ("kwok-a", 1, None))], ids=bool)
     async def test_nobody_takes_it_kwok_is_silent_after_a_while(
         self, kwok: KwokLink, world: World, leases: dict[str, Any]

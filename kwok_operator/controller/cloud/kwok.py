@@ -83,6 +83,8 @@ class KwokLink:
         self._followed: LeaseView | None = None
         """The Lease that is read again until it changes; as such it was first read then:"""
         self._followed_since = float("-inf")
+        self._quiet = 0.0
+        """Seconds in which none that was followed has changed; one may follow on another."""
         self._untaken: str | None = None
         """The oldest node that kwok had not taken yet, where it is behind."""
         self._read_at = float("-inf")
@@ -199,6 +201,9 @@ class KwokLink:
             self._followed = None
         elif (now.holder, now.renew_time) != (before.holder, before.renew_time):
             self._followed, self._followed_since, taken = now, started, True
+            self._quiet = 0.0
+        else:
+            self._quiet += started - self._read_at
         if taken:
             self._alive_at = max(self._alive_at, self._read_at)
         self._read_at = started
@@ -206,18 +211,19 @@ class KwokLink:
     def _judge(self, newest: LeaseView) -> None:
         self._leaseless_since = None
         now, followed = self._clock(), self._followed
-        quiet = now - max(self._alive_at, self._followed_since)
-        # Another kwok may have taken over, and not this node.
-        other = followed is None or newest.resource_version > followed.resource_version
-        if followed is None or (other and quiet > followed.duration_seconds / 2):
+        quiet = min(self._quiet, now - self._alive_at)
+        if followed is not None and now - self._followed_since > followed.duration_seconds / 2:
+            if quiet > followed.duration_seconds and self.silent is None:
+                # Not the age: a sentence that is another one each time is written each time.
+                self._set_silent(
+                    f"the Lease of {followed.name} was last renewed at "
+                    f"{followed.renew_time:%Y-%m-%dT%H:%M:%SZ}, for {followed.duration_seconds} s"
+                )
+            if newest.resource_version > followed.resource_version:
+                followed = None  # Another kwok may have taken over, and not this node.
+        if followed is None:
             self._followed, self._followed_since = newest, now
-        elif quiet > followed.duration_seconds and followed.renew_time is not None:
-            # Not the age: a sentence that is another one each time is written each time.
-            renewed = followed.renew_time.strftime("%Y-%m-%dT%H:%M:%SZ")
-            self._set_silent(
-                f"the Lease of {followed.name} was last renewed at {renewed}, "
-                f"for {followed.duration_seconds} s"
-            )
+        if self.silent is not None and quiet > newest.duration_seconds:
             return
         if self._holder is not None and self._holder != newest.holder:
             logger.info("kwok controller changed: holder=%s before=%s", newest.holder, self._holder)
@@ -258,8 +264,7 @@ class KwokLink:
             await self._read_again()
         if self._alive_at >= since or await self._lease(scout) is not None:
             return True
-        followed, quiet = self._followed, self._clock() - self._followed_since
-        return followed is not None and quiet < followed.duration_seconds / 2
+        return self._followed is not None and self._quiet < self._followed.duration_seconds / 2
 
     async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
         """The Lease that kwok took last, of nodes in the order in which they were made.
