@@ -51,6 +51,7 @@ class World:
         self.leases: dict[str, tuple[str, int, datetime | None]] = {}
         self.asked: list[str] = []
         self.unreachable = False
+        self.latency = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
@@ -75,6 +76,8 @@ class World:
         assert method == "GET"
         node = path.removeprefix(f"{module.LEASES_PATH}/")
         self.asked.append(node)
+        self.seconds += self.latency
+        await asyncio.sleep(0)
         if self.unreachable:
             raise ApiUnreachableError(server="https://k8s", cause="connection refused")
         if node not in self.leases:
@@ -366,18 +369,19 @@ class TestLease:
         await kwok.look(NODES)
         assert "nobody has taken the Lease of web-0" in str(kwok.silent)
 
-    async def test_a_silent_kwok_is_not_looked_for_by_each_group(
-        self, kwok: KwokLink, world: World
+    @pytest.mark.parametrize("quiet", [0.75, 2], ids=["untold", "told"])
+    async def test_a_quiet_kwok_is_not_looked_for_by_each_group(
+        self, kwok: KwokLink, world: World, quiet: float
     ) -> None:
         await taught(kwok, world)
-        await world.pass_by(kwok, 2 * DURATION, renewing=False)
-        assert kwok.silent is not None
+        await world.pass_by(kwok, quiet * DURATION + TRUSTED_FOR, renewing=False)
+        assert (kwok.silent is not None, kwok.alive) == (quiet > 1, False)
+        world.seconds += LOOK_EVERY
         world.asked.clear()
-        for number in range(10):
-            world.seconds += 0.1
-            await kwok.look([f"group-{number}-0"])
-        assert len(world.asked) <= 4, "one look"
-        world.renew("web-0")
+        world.latency = LOOK_EVERY
+        await asyncio.gather(*(kwok.look([f"group-{number}-0"]) for number in range(10)))
+        assert 0 < len(world.asked) <= 4, "one look, which all wait for"
+        world.renew("web-0", "web-2")
         world.seconds += LOOK_EVERY
         await kwok.look(NODES)
         assert kwok.silent is None

@@ -36,7 +36,7 @@ SCOUT_AGAIN_AFTER = 15.0
 TRUSTED_FOR = 5.0
 """Seconds after a sign of life in which nobody looks for another one."""
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks at a kwok that is silent: each group would have its own."""
+"""Seconds between two looks that find no sign of life: each group would have its own."""
 GOOD_FOR: Final = 0.75
 """Of a Lease's duration: then two renewals are missing."""
 FIRST_LEASE_WITHIN = 15.0
@@ -121,13 +121,16 @@ class KwokLink:
         if not names:
             return
         async with self._looking:
-            if self.alive or (self.silent and self._clock() - self._looked_at < LOOK_EVERY):
+            # Those who waited for the look of another group have their answer with it.
+            if self.alive or self._clock() - self._looked_at < LOOK_EVERY:
                 return
-            self._looked_at = self._clock()
             self._witnesses = names
-            await self._find_holder()
-            await self._read_again()
-            newest = await self._newest_lease(names)
+            try:
+                await self._find_holder()
+                await self._read_again()
+                newest = await self._newest_lease(names)
+            finally:
+                self._looked_at = self._clock()
             if newest is None:
                 self._judge_leaseless(names[0])
             else:
