@@ -240,6 +240,23 @@ class TestErrors:
         await asyncio.sleep(1.9)
         assert len(work.begun) <= before + 2, "the back-off goes on"
 
+    @virtual
+    async def test_causes_that_are_over_without_end_are_tried_less_and_less(self) -> None:
+        # As where a real node comes and goes that a failing group could copy.
+        work = Work(fails=lambda: True)
+        queue = queue_of(work)
+        for _ in range(6_000):
+            queue.add("a", anew=True)
+            await asyncio.sleep(0.1)
+        assert len(work.begun) <= 35, "ten minutes"
+        tries = len(work.begun)
+        await asyncio.sleep(300.0)
+        assert 4 <= len(work.begun) - tries <= 6, "the back-off goes on"
+        tries = len(work.begun)
+        queue.add("a", anew=True)
+        await asyncio.sleep(0.1)
+        assert len(work.begun) == tries + 1, "at once, after a calm"
+
     @pytest.mark.parametrize(
         ("error", "traceback"),
         [(KwokOperatorError("quota exceeded"), False), (KeyError("quota exceeded"), True)],

@@ -10,12 +10,11 @@ of 10,000 nodes takes half a minute; what bounds the load on the API server is t
 A handler that raises is tried again with a growing delay, and no sooner than the API server asked
 for; the first success forgets it. What happens meanwhile brings that no nearer: a failing pass
 writes, and each write is an event. Only another wish for the key is tried at once, and what is
-added anew, because its cause may be mended.
+added anew, because its cause may be mended: with a growing delay, too, if that happens often.
 """
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 
 from kwok_operator.errors import KwokOperatorError
@@ -47,10 +46,12 @@ class WorkQueue:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
-        self._mended: Counter[str] = Counter()
-        """How often a key was added anew since it was last a success."""
         self._rests: dict[str, tuple[float, Hashable]] = {}
-        """Until when a failed key waits, and in which state of things it failed."""
+        """Until when a failed key waits, and for which wish."""
+        self._anew: dict[str, float] = {}
+        """When a key is tried all the same."""
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """When a key that was tried anew may be so again, and how long that pause is."""
         self._closed = False
 
     def add(self, key: str, *, delay: float = 0.0, anew: bool = False) -> None:
@@ -58,9 +59,9 @@ class WorkQueue:
         unless what it met with may be over, and it is to be tried `anew`."""
         if self._closed:
             return
-        if anew:
-            self._mended[key] += 1
         loop = asyncio.get_running_loop()
+        if anew:
+            self._anew.setdefault(key, self._pauses.get(key, (0.0, 0.0))[0])
         due = max(loop.time() + delay, self._rest_until(key))
         timer = self._timers.get(key)
         if timer is not None:
@@ -104,22 +105,29 @@ class WorkQueue:
             self._running[key] = asyncio.create_task(self._run(key), name=f"reconcile {key}")
 
     def _rest_until(self, key: str) -> float:
-        until, state = self._rests.get(key, (0.0, None))
-        return until if until and state == self._state(key) else 0.0
+        until, wish = self._rests.get(key, (0.0, None))
+        return min(until, self._anew.get(key, until)) if wish == self._wish(key) else 0.0
 
-    def _state(self, key: str) -> Hashable:
-        return self._wish(key), self._mended[key]
+    def _begin_anew(self, key: str) -> None:
+        """This try counts as the one that was asked for; the next has to wait."""
+        if self._anew.pop(key, None) is None:
+            return
+        now = asyncio.get_running_loop().time()
+        until, pause = self._pauses.get(key, (now - LAST_RETRY, 0.0))
+        pause = FIRST_RETRY if now - until >= LAST_RETRY else min(2 * pause, LAST_RETRY)
+        self._pauses[key] = (now + pause, pause)
 
     async def _run(self, key: str) -> None:
-        state = self._state(key)
+        wish = self._wish(key)
+        self._begin_anew(key)
         try:
             await self._handle(key)
         except Exception as error:
-            self._retry(key, error, state)
+            self._retry(key, error, wish)
         else:
             if key in self._failures:
                 logger.info("reconciled again: group=%s", key, extra={"over": f"group {key}"})
-            for known in (self._failures, self._rests, self._mended):
+            for known in (self._failures, self._rests, self._pauses):
                 known.pop(key, None)
         finally:
             del self._running[key]
@@ -127,7 +135,7 @@ class WorkQueue:
                 self._again.discard(key)
                 self.add(key)
 
-    def _retry(self, key: str, error: Exception, state: Hashable) -> None:
+    def _retry(self, key: str, error: Exception, wish: Hashable) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         half_drawn = 0.5 + self._draw() / 2
         delay = patient_delay(
@@ -143,7 +151,7 @@ class WorkQueue:
             exc_info=None if expected else error,
             extra={"trouble": f"group {key}"},
         )
-        self._rests[key] = (asyncio.get_running_loop().time() + delay, state)
+        self._rests[key] = (asyncio.get_running_loop().time() + delay, wish)
         # What the failing pass itself planned for soon waits, too.
         timer = self._timers.pop(key, None)
         if timer is not None:
