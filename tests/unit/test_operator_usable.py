@@ -5,7 +5,8 @@
 - what fails, or has changed in between, is looked at again; what others have put there stays
 - who shuts a node each time is fought less and less; a paused group opens none
 - a refusal stops nobody, and no name is used twice because of it
-- where kwok gives no sign of life, nodes keep the taint, whoever made them Ready
+- where kwok gives no sign of life, nodes keep the taint, whoever made them Ready; where none can be
+  looked for, groups are scaled down all the same
 - nodes that are not to be born Ready are left to kwok, and take pods as soon as it has made them so
 
 Which patch it is is in test_core_usable.py.
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kwok_operator.controller.cloud import kwok
 from kwok_operator.core.usable import is_not_ready_taint
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, STATUS, Json, World
@@ -205,6 +207,24 @@ async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
     assert world.status["readyReplicas"] == 1
     assert tainted(world) == [name]
     assert not (world.server.calls - calls)["get", "nodes"], "nobody has tried"
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_leases_that_can_not_be_read_hold_up_no_scaling_down(
+    world: World, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kwok, "LOOK_EVERY", 0.0)  # tests try failed passes again sooner
+    world.scale(SIZE)
+    await world.settled(SIZE)
+    name = sorted(world.server.objects(NODES))[0]
+    down = {"conditions": [{"type": "Ready", "status": "False"}]}
+    world.server.patch(NODES, name, {"status": down}, subresource="status")
+    await until(lambda: world.status.get("readyReplicas") == SIZE - 1)
+    world.server.fail(code, times=1_000, verb="get", resource="leases")
+    world.later = 100.0  # kwok was last heard of then
+    world.scale(2)
+    await until(lambda: len(world.server.objects(NODES)) == 2)
+    assert world.status["observedGeneration"] == 2
 
 
 async def test_nodes_that_are_not_to_be_born_ready_are_initialised_by_kwok(world: World) -> None:

@@ -146,7 +146,11 @@ class Reconciler:
         found = await self._find(group, memory, resolution, hold)
         plan, seen, decision = found.plan, found.seen, found.decision
         if seen.tainted or (seen.usable < len(seen.records) and not plan.create):
-            await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
+            try:
+                await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
+            except KwokOperatorError as error:
+                # Whether kwok lives is not known then, and nothing of the plan depends on it.
+                logger.debug("Leases not read: group=%s error=%s", group.name, error)
         opening = self._opening(found)
         planned = plan.create or plan.delete or plan.update or (decision and decision.writes)
         writes = bool(planned or opening)
