@@ -50,6 +50,7 @@ def node(
     tainted: bool = False,
     unreachable: bool = False,
     template: str = "",
+    version: int = 1,
 ) -> NodeView:
     annotations = {
         constants.NODE_GROUP_UID_ANNOTATION: owner,
@@ -58,7 +59,7 @@ def node(
     return NodeView(
         name=name,
         uid=f"uid-of-{name}",
-        resource_version=1,
+        resource_version=version,
         created=0.0,
         labels={constants.NODE_GROUP_LABEL: "web"},
         annotations=annotations,
@@ -292,10 +293,13 @@ def test_a_name_that_was_there_is_no_mistake_when_it_is_gone() -> None:
 
 
 def test_which_nodes_have_lost_the_hash_of_their_template() -> None:
-    stamped = Stamped()
+    stamped, version = Stamped(), 1
 
     def lost(template_hash: str, *of: str) -> list[int | None]:
-        nodes = [node(NAMES.name(serial), template=each) for serial, each in enumerate(of)]
+        nodes = [
+            node(NAMES.name(serial), template=each, version=version)
+            for serial, each in enumerate(of)
+        ]
         return [r.serial for r in stamped.lost(template_hash, [*map(record_of, nodes)])]
 
     assert lost("one", "one", "one", "") == []
@@ -306,3 +310,7 @@ def test_which_nodes_have_lost_the_hash_of_their_template() -> None:
     assert lost("one", "two", "odd", "two") == [1]
     stamped.saw(2, "one")
     assert lost("one", "one", "one", "") == [2]
+    version = 7
+    assert lost("one", "one", "one", "odd") == [2]
+    version = 6
+    assert lost("one", "one", "odd", "odd") == [], "they are as they were before: a restore"

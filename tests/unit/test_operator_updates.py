@@ -4,6 +4,7 @@
 - a node that goes, or that is not the group's any more, while it is about to be patched
 - a refusal is told and ends with its reason
 - status comes first, and a node that got only that is patched again
+- what a restore of the cluster has undone is done again
 - an edit in the middle stops between two nodes; the counts are told meanwhile
 
 Which patches there are is in test_core_inplace.py; the fake server notes no managedFields.
@@ -165,3 +166,18 @@ async def test_counts_are_told_meanwhile(world: Updating) -> None:
     assert world.status["updatedReplicas"] == SIZE - 1
     held.set()
     await world.updated("2")
+
+
+async def test_what_a_restore_has_undone_is_done_again(world: Updating) -> None:
+    server = world.server
+    spec = {"targetSize": SIZE + 3, "template": {"shape": {"labels": {"v": "2"}}}}
+    server.patch(GROUPS, NAME, {"spec": spec})
+    await world.settled(SIZE + 3)
+    server.patch(GROUPS, NAME, {"spec": {"updateStrategy": {"type": "InPlace"}}})
+    saved = server.snapshot()
+    assert len(set(world.values())) == 2, "in the middle"
+    await world.updated("2", SIZE + 3)
+    await server.restore(saved, missed=world.missed)
+    await until(lambda: len(server.watchers) == 2)
+    await until(lambda: set(world.values()) == {"2"})
+    await world.updated("2", SIZE + 3)

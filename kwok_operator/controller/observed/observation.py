@@ -50,17 +50,19 @@ class Stamped:
     """The nodes that had the hash of the present template: one that has it no more is not outdated,
     somebody has taken it off.
 
-    Those that have the hash of the `former` template may have got it from us, and late.
+    Those that have the hash of the `former` template may have got it from us, and late. Where one
+    is older than it was, the cluster was restored, and its nodes are as they were made then.
     """
 
     template_hash: str | None = None
     former: str | None = None
-    serials: set[int | None] = field(default_factory=set)
+    serials: dict[int | None, int] = field(default_factory=dict)
+    """With the version in which each was last seen to have it."""
 
     def saw(self, serial: int | None, template_hash: str) -> None:
         """A node has been written, and has this hash."""
         if template_hash == self.template_hash:
-            self.serials.add(serial)
+            self.serials.setdefault(serial, 0)
 
     def lost(
         self,
@@ -75,10 +77,14 @@ class Stamped:
             self.template_hash, self.former = template_hash, self.template_hash
             self.serials.clear()
         living = [r for r in records if r.serial is not None and not r.deleting]
-        stamped = {r.serial for r in living if r.template_hash == template_hash}
-        missing = self.serials - stamped
+        before = self.serials
+        if any(r.resource_version < before.get(r.serial, 0) for r in living):
+            before = {}
+        stamped = {r.serial: r.resource_version for r in living if r.template_hash == template_hash}
+        missing = before.keys() - stamped.keys()
         lost = [r for r in living if r.serial in missing and r.template_hash != self.former]
-        self.serials = stamped | missing.intersection(r.serial for r in (*lost, *strays))
+        left = missing.intersection(r.serial for r in (*lost, *strays))
+        self.serials = stamped | {serial: before[serial] for serial in left}
         return lost
 
 
