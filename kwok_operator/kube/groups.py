@@ -175,6 +175,9 @@ class Skipped:
             self._why[group.name] = group.why
             self._on_unreadable(group)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._why
+
     def forget(self, name: str) -> None:
         """It can be read, or is gone."""
         self._why.pop(name, None)

@@ -22,6 +22,7 @@ from kwok_operator.controller.companions.keeper import CompanionKeeper
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache
 from kwok_operator.controller.reconcile.budget import NodeBudget
+from kwok_operator.controller.reconcile.intake import Intake
 from kwok_operator.controller.reconcile.parts import Clock, Parts
 from kwok_operator.controller.reconcile.queue import WorkQueue
 from kwok_operator.controller.reconcile.reconciler import Reconciler
@@ -200,6 +201,20 @@ class World:
             await self._reconciler.reconcile(name)
         else:  # groups and nodes may be of another time, as assembly.py has it
             self._wake(name, 0.01)
+
+    async def take_over(self) -> None:
+        """As the operator does at its start."""
+        parts = self._parts
+        await Intake(
+            store=GroupStore(clock=time.monotonic),
+            status=parts.status,
+            cache=parts.cache,
+            budget=parts.budget,
+        ).take_over()
+
+    def room(self, name: str) -> int:
+        """That the limit leaves for a group."""
+        return self._parts.budget.room(name)
 
     def _doubt(self) -> None:
         self.doubts += 1

@@ -3,7 +3,7 @@
 - together they never ask for more nodes than the limit, with or without a simulated cloud
 - who has to wait gets what becomes free
 - nodes of which somebody has taken the label count as well
-- nodes that are gone don't, also while their group is paused, of which nothing is written meanwhile
+- those of a group that can't be read count, from a restart on; nodes that are gone don't, also while their group is paused, of which nothing is written meanwhile
 """
 
 from typing import Any
@@ -72,3 +72,20 @@ async def test_a_paused_group_holds_no_room_for_nodes_that_are_gone() -> None:
         server.create(GROUPS, {"metadata": {"name": "other"}, "spec": {"targetSize": 6}})
         await until(lambda: len(server.objects(NODES)) == 8)
         assert NODE_GROUP_LABEL not in server.objects(NODES)[altered]["metadata"]["labels"]
+
+
+async def test_a_group_that_can_not_be_read_has_the_room_of_its_nodes() -> None:
+    before, after = World(), World(limit=8)
+    async with before.running():
+        before.scale(6)
+        await before.settled(6)
+    server = after.server
+    server.store = before.server.store
+    server.patch(GROUPS, NAME, {"spec": {"scaleDown": {"pods": "Teleport"}}})
+    async with after.running():
+        await after.take_over()
+        assert after.room("other") == 2
+        server.delete(NODES, next(iter(server.objects(NODES))))
+        await until(lambda: after.room("other") == 3)
+        server.delete(GROUPS, NAME)
+        await until(lambda: after.room("other") == 8)

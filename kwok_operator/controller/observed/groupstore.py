@@ -60,6 +60,10 @@ class GroupStore:
         group = self._groups.get(name)
         return None if group is None else group.wish
 
+    def is_unreadable(self, name: str) -> bool:
+        """Whether there is one of that name that can't be read as it is now."""
+        return name in self._skipped
+
     def names(self) -> list[str]:
         return list(self._groups)
 

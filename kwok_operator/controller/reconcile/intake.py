@@ -48,9 +48,10 @@ class Intake:
         """Enters all groups, with what was granted to them before."""
         groups, _ = await self._status.groups()
         for group in groups:
-            if self._store.put(group) and isinstance(group, Group):
-                held = max(group.status.target_size or 0, self._cache.count(group.name))
-                self._budget.grant(group.name, held, wants_more=False)
+            self._store.put(group)
+            target = group.status.target_size if isinstance(group, Group) else None
+            held = max(target or 0, self._cache.count(group.name))
+            self._budget.grant(group.name, held, wants_more=False)
 
     async def list_anew(self) -> set[str] | None:
         """Enters what a watch may have missed; returns the names of all groups and of those gone.

@@ -371,7 +371,10 @@ class Reconciler:
     def _forget(self, name: str) -> None:
         self._parts.cache.forget_strays(name)
         # Room is granted before the first pass, too, to a group that is taken over.
-        self._parts.budget.release(name)
+        if self._parts.store.is_unreadable(name):
+            self._parts.budget.grant(name, self._parts.cache.count(name), wants_more=False)
+        else:
+            self._parts.budget.release(name)
         if self._memories.pop(name, None) is not None:
             self._parts.templates.drop(name)
             self._parts.clouds.forget(name)
