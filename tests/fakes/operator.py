@@ -21,6 +21,7 @@ from kwok_operator.controller.cloud.pools import Pools
 from kwok_operator.controller.companions.keeper import CompanionKeeper
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache
+from kwok_operator.controller.observed.unmarked import find_unmarked
 from kwok_operator.controller.reconcile.budget import NodeBudget
 from kwok_operator.controller.reconcile.intake import Intake
 from kwok_operator.controller.reconcile.parts import Clock, Parts
@@ -88,6 +89,7 @@ class World:
         """How often all groups were to be listed."""
         self.later = 0.0
         """Seconds by which the operator's clocks are ahead of the test's."""
+        self._begun = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -102,6 +104,9 @@ class World:
             for reflector in self._reflectors:
                 tasks.append(asyncio.create_task(reflector.run()))
                 await reflector.synced.wait()
+            for record in await find_unmarked(client, cache=self._parts.cache, store=self.store):
+                self._parts.cache.lost(record)
+            self._begun = True
             yield self
             self._companions.close()
             await self._companion_queue.close(grace=1.0)
@@ -197,7 +202,7 @@ class World:
         return not any(reflector.version for reflector in self._reflectors)
 
     async def _reconcile(self, name: str) -> None:
-        if all(reflector.version for reflector in self._reflectors):
+        if self._begun and all(reflector.version for reflector in self._reflectors):
             await self._reconciler.reconcile(name)
         else:  # groups and nodes may be of another time, as assembly.py has it
             self._wake(name, 0.01)

@@ -11,7 +11,8 @@ Whatever goes wrong, a group ends with exactly its nodes, each asked for once, a
 - a 404 for the status of a group that is there
 - a policy that protects one node: the others come and go as they should
 - a webhook that takes away what nodes are recognised by: none stays, and a condition says so
-- somebody who takes it away later: it is put back, and no node is made until it stays
+- somebody who takes it away later: it is put back, and no node is made until it stays; also where
+  no operator looked on
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from kwok_operator.constants import (
     TEMPLATE_HASH_ANNOTATION,
 )
 from kwok_operator.controller.writers.podwriter import PODS_PATH
+from kwok_operator.core.naming import NodeNames
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until
@@ -674,3 +676,33 @@ async def test_no_nodes_without_end_by_a_foreign_status(world: World, written: J
     world.server.patch(GROUPS, NAME, {"status": written}, subresource="status")
     await settled_at(world, 8)
     assert world.serials() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        {"labels": {NODE_GROUP_LABEL: None}},
+        {"labels": {NODE_GROUP_LABEL: "another"}},
+        {"annotations": {NODE_GROUP_UID_ANNOTATION: None}},
+    ],
+    ids=["label", "another label", "uid"],
+)
+async def test_marks_that_go_while_no_operator_looks_are_put_back(mark: Json) -> None:
+    before, after = World(), World()
+    async with before.running():
+        await settled_at(before, SIZE)
+    server = after.server
+    server.store = before.server.store
+    ours = list(server.objects(NODES))
+    for name in ours:
+        server.patch(NODES, name, {"metadata": mark})
+    names = NodeNames.of(NAME, after.group["metadata"]["uid"])
+    server.create(NODES, {"metadata": {"name": names.name(SIZE + 5)}})
+    async with after.running():
+        await until(lambda: after.status.get("readyReplicas") == SIZE)
+        after.scale(SIZE - 1)
+        await until(lambda: after.status["replicas"] == SIZE - 1)
+        assert set(server.objects(NODES)) == {*ours[:-1], names.name(SIZE + 5)}
+        assert server.calls["create", "nodes"] <= 1, "the dry run"
+        foreign = server.objects(NODES)[names.name(SIZE + 5)]
+        assert not foreign["metadata"].get("labels")

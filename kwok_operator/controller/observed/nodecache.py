@@ -178,6 +178,11 @@ class NodeCache:
         """The group is gone."""
         self._strays.pop(group, None)
 
+    @property
+    def has_odd(self) -> bool:
+        """Whether a node has a group's label and is none that its label's group has made."""
+        return any(record.serial is None for record in self._nodes.values())
+
     def count(self, name: str) -> int:
         """The nodes of a group that are not on their way out."""
         return sum(not record.deleting for record in self.group(name).values())

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,7 @@ from kwok_operator.controller.clusterapi.settings import ClusterApiSettings, Mod
 from kwok_operator.controller.companions.keeper import CompanionKeeper
 from kwok_operator.controller.observed.groupstore import GroupStore
 from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache, NodeRecord
+from kwok_operator.controller.observed.unmarked import find_unmarked
 from kwok_operator.controller.podprofiles.profiles import PROFILES, Profiles
 from kwok_operator.controller.reconcile.budget import NodeBudget
 from kwok_operator.controller.reconcile.intake import Intake
@@ -159,9 +160,15 @@ class Assembly:
                 sure=self._is_sure,
             )
 
-    def begin(self) -> None:
+    async def unmarked(self) -> list[NodeRecord]:
+        """Nodes of groups that are not seen as theirs."""
+        return await find_unmarked(self._nodes, cache=self.cache, store=self.store)
+
+    def begin(self, unmarked: Iterable[NodeRecord] = ()) -> None:
         """From now on groups are worked on; those that are known, at once."""
         self.begun = self.cache.keeps_strays = True
+        for record in unmarked:
+            self.cache.lost(record)
         for name in self.store.names():
             self.wake(name)
             self.companions.group_changed(name)

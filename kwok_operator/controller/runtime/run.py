@@ -210,7 +210,7 @@ class Operator:
             await self._catch_up(watch)
         await parts.pools.synced.wait()
         await parts.intake.take_over()
-        parts.begin()
+        parts.begin(await parts.unmarked())
         self._ready = True
         logger.info("ready: groups=%d nodes=%d", len(parts.store), len(parts.cache))
         self._keep("post events", parts.recorder.run)
