@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -59,6 +60,8 @@ class World:
         self.nodes: dict[str, NodeRecord] = {}
         self.used: dict[str, set[int]] = {}
         self.pools: list[bytes] = []
+        self.stops: Iterator[bool] = itertools.repeat(False)
+        """What a pass is told each time it asks whether the group has changed."""
         self.restart()
 
     def restart(self) -> None:
@@ -125,9 +128,19 @@ class World:
             return None
         turn = asyncio.run(
             self.clouds.decide(
-                group, memory, seen, plan, outlook, node=NODE, hold=Hold.STAGE, deciding=True
+                group,
+                memory,
+                seen,
+                plan,
+                outlook,
+                node=NODE,
+                hold=Hold.STAGE,
+                deciding=True,
+                stop=lambda: next(self.stops),
             )
         )
+        if turn is None:
+            return None
         self._write(group, memory, turn)
         for node_name in turn.plan.delete:
             self.drop(self.nodes[node_name])
@@ -254,6 +267,30 @@ def test_tries_of_days_are_gone_through_with_pauses_for_others(
     walked = sum(phase.tries for phase in world.clouds.phases("a").values())
     assert walked > 5 * TRIES_AT_ONCE
     assert pauses.await_count >= walked // (2 * TRIES_AT_ONCE)
+
+
+def test_such_tries_are_left_when_the_group_changes_and_gone_on_with() -> None:
+    def walked(*stops: bool) -> tuple[int, CloudDecision]:
+        """How often others had their turn, and what was decided in the end."""
+        world = World()
+        cloud = {"failures": {"creation": [{"probability": "0.9999"}]}, "retryAfter": "1s"}
+        world.apply("a", targetSize=9, cloud=cloud | {"stock": 8})
+        world.one_pass("a")
+        world.apply("a", targetSize=9, cloud=cloud | {"stock": 9})
+        world.restart()
+        world.now += 10_000 * 1_000
+        told = iter(stops)
+        turns = itertools.count()
+        world.stops = (next(told, False) for _ in turns)
+        while (turn := world.one_pass("a")) is None:
+            pass
+        return next(turns), turn
+
+    turns, decided = walked()
+    assert turns > 10
+    again, after = walked(*[False] * 5, True, *[False] * 3, True)
+    assert again <= turns + 2
+    assert (after.status, after.plan) == (decided.status, decided.plan)
 
 
 def test_what_is_left_of_a_cloud_is_not_counted(world: World) -> None:

@@ -9,7 +9,7 @@ passes, or from their status and nodes where there was none yet; there is nothin
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -123,8 +123,9 @@ class Clouds:
         node: Mapping[str, Any] | None,
         hold: Hold,
         deciding: bool,
-    ) -> CloudDecision:
-        """Decides, and then takes its time to find out who is due.
+        stop: Callable[[], bool],
+    ) -> CloudDecision | None:
+        """Decides, and then takes its time to find out who is due; None where it is to `stop`.
 
         `node` is the template, None where there is no usable one; unless `deciding`, the plan only
         reports.
@@ -142,13 +143,9 @@ class Clouds:
             deciding=deciding and not group.spec.paused,
         )
         before = known.phases
-        if known.outage_since != observed.outage_since:
-            known.phases = {}
-        elif settled.record != known.record:
-            known.phases = settled.record.still(known.phases, before=known.record)
-        known.outage_since = observed.outage_since
-        self._book(known, settled)
-        phases = known.phases = await self._phases(asked, known, settled, observed)
+        phases = await self._phases(asked, known, settled, observed, stop)
+        if phases is None:
+            return None
         due = _due(plan, phases, now=observed.now)
         going = (*leaving, *(seen.stuck[s].name for s in late))
         plan = replace(plan, batches=settled.batches, create=tuple(due), delete=going)
@@ -216,9 +213,26 @@ class Clouds:
         return known.record
 
     async def _phases(
-        self, asked: Asked, known: _Known, settled: SettledRequests, observed: ObservedCloud
-    ) -> dict[int, Phase]:
-        """Those of all pending; to draw ten thousand at once would hold up everybody else."""
+        self,
+        asked: Asked,
+        known: _Known,
+        settled: SettledRequests,
+        observed: ObservedCloud,
+        stop: Callable[[], bool],
+    ) -> dict[int, Phase] | None:
+        """Books what was settled, and finds the phases of all pending. To draw ten thousand at once
+        would hold up everybody else.
+
+        None where it is to `stop`. What was settled is in no status then, and is once more; from
+        the phases that are known the next walk goes on.
+        """
+        record = known.record
+        if known.outage_since != observed.outage_since:
+            known.phases = {}
+        elif settled.record != record:
+            known.phases = settled.record.still(known.phases, before=record)
+        known.outage_since = observed.outage_since
+        self._book(known, settled)
         parts = outstanding(
             settled.record,
             settled.batches,
@@ -230,11 +244,16 @@ class Clouds:
         )
         found: dict[int, Phase] = {}
         for number, part in enumerate(parts):
+            found |= part
             if number:
                 await asyncio.sleep(0)
-            found |= part
+                if stop():
+                    known.phases = record.still(known.phases | found, before=settled.record)
+                    known.record = record
+                    return None
         pending = frozenset(asked.pending)
-        return {serial: phase for serial, phase in found.items() if serial in pending}
+        known.phases = {serial: phase for serial, phase in found.items() if serial in pending}
+        return known.phases
 
     def _deletions(
         self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud

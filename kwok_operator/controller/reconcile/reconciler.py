@@ -144,6 +144,8 @@ class Reconciler:
         )
         hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
         found = await self._find(group, memory, resolution, hold)
+        if found is None:
+            return
         plan, seen, decision = found.plan, found.seen, found.decision
         if seen.tainted or (seen.usable < len(seen.records) and not plan.create):
             try:
@@ -201,8 +203,9 @@ class Reconciler:
         hold: Hold,
         *,
         reporting: bool = False,
-    ) -> PassResult:
-        """Looks and decides; nothing new is asked for where it is only for `reporting`.
+    ) -> PassResult | None:
+        """Looks and decides; nothing new is asked for where it is only for `reporting`. None where
+        that took so long that the group has changed meanwhile.
 
         Where there are thousands of nodes each step takes milliseconds, so others run in between.
         """
@@ -244,7 +247,10 @@ class Reconciler:
                 node=resolution.node,
                 hold=hold,
                 deciding=not reporting,
+                stop=lambda: self._interrupted(group),
             )
+            if decision is None:
+                return None
             plan = decision.plan
         await asyncio.sleep(0)
         return PassResult(group, memory, seen, plan, resolution, decision, hold, now)
@@ -322,6 +328,8 @@ class Reconciler:
             now = await self._find(
                 group, found.memory, found.resolution, found.hold, reporting=True
             )
+            if now is None:
+                continue
             try:
                 await self._reporter.publish(now, self._reporter.status(now))
             except Exception as error:
