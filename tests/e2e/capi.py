@@ -35,7 +35,11 @@ def nodes_of(kubectl: Kubectl, group: str) -> list[str]:
     """The names of a group's nodes that are emulated."""
     found = kubectl.api.list(NODES, selector=NODE_GROUP_LABEL, metadata=True)[0]
     names = (each["metadata"] for each in found)
-    return [n["name"] for n in names if n["annotations"][CA_NODE_GROUP_ANNOTATION] == group]
+    return [
+        each["name"]
+        for each in names
+        if each.get("annotations", {}).get(CA_NODE_GROUP_ANNOTATION) == group
+    ]
 
 
 def deployment(

@@ -43,7 +43,9 @@ def test_each_is_played_as_it_is_named() -> None:
 def test_it_passes(name: str, arm: str, tmp_path: Path) -> None:
     autoscaler_in(tmp_path)
     program = shutil.which(os.path.expanduser(REAL)) if REAL else tmp_path / "autoscaler"
-    binaries = [f"--binary={each}={program}" for each in PROGRAMS]
+    text = (FOLDER / f"{name}.yaml").read_text()
+    named = [each for each in PROGRAMS[1:] if each in text] or PROGRAMS[:1]
+    binaries = [f"--binary={each}={program}" for each in named if "clusterAutoscaler" in text]
     arms = [f"--arm={arm}"] if arm else []
     output = tmp_path / "out"
     done = subprocess.run(

@@ -343,6 +343,15 @@ class TestLease:
             await kwok.look(["another-0"])
         assert kwok.silent is None
 
+    async def test_in_time_it_says_more_than_a_scout(self, kwok: KwokLink, world: World) -> None:
+        world.renew(*NODES)
+        await kwok.look(NODES)
+        await world.pass_by(kwok, 0.8 * DURATION, renewing=False)
+        await kwok.scout("web-3", posting(kwok, "web-3", answer=None))
+        assert "was not initialised" in str(kwok.silent)
+        await world.pass_by(kwok, DURATION, renewing=False)
+        assert "was last renewed at" in str(kwok.silent)
+
     async def test_of_a_node_that_is_gone_since_nobody_looked_does_not_tell_how_long(
         self, kwok: KwokLink, world: World
     ) -> None:

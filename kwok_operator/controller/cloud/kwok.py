@@ -94,6 +94,7 @@ class KwokLink:
         self._leaseless_since: float | None = None
         self.silent: str | None = None
         """Why kwok seems to be missing, in a sentence; None while it is alive or unknown."""
+        self._silent_by_lease = False
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
         """What to write into a node that is to be born Ready; None if it may not be.
@@ -216,11 +217,12 @@ class KwokLink:
         now, followed = self._clock(), self._followed
         quiet = min(self._quiet, now - self._alive_at)
         if followed is not None and now - self._followed_since > followed.duration_seconds / 2:
-            if quiet > followed.duration_seconds and self.silent is None:
+            if quiet > followed.duration_seconds and not self._silent_by_lease:
                 # Not the age: a sentence that is another one each time is written each time.
                 self._set_silent(
                     f"the Lease of {followed.name} was last renewed at "
-                    f"{followed.renew_time:%Y-%m-%dT%H:%M:%SZ}, for {followed.duration_seconds} s"
+                    f"{followed.renew_time:%Y-%m-%dT%H:%M:%SZ}, for {followed.duration_seconds} s",
+                    by_lease=True,
                 )
             if newest.resource_version > followed.resource_version:
                 followed = None  # Another kwok may have taken over, and not this node.
@@ -253,12 +255,13 @@ class KwokLink:
         self._trusted_until = self._clock() + TRUSTED_FOR
         if self.silent is not None:
             logger.info("kwok controller is back", extra={"over": "kwok"})
-            self.silent = None
+            self.silent, self._silent_by_lease = None, False
 
-    def _set_silent(self, why: str) -> None:
+    def _set_silent(self, why: str, *, by_lease: bool = False) -> None:
         if self.silent is None:
             logger.warning("kwok controller does not answer: %s", why, extra={"trouble": "kwok"})
         self._alive_at = float("-inf")
+        self._silent_by_lease = by_lease
         self.silent = SILENT.format(why=why)
 
     async def _may_live(self, since: float, scout: str) -> bool:
