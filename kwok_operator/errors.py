@@ -218,7 +218,7 @@ class ServerError(ApiError):
     """5xx: the API server, or something in front of it, is in trouble."""
 
 
-OF_ONE_NODE: Final = (*REFUSED, ConflictError, ServerError)
+OF_ONE_NODE: Final = (*REFUSED, ConflictError, TooManyRequestsError, ServerError)
 """What the writes of one node may meet with, again and again, while others are carried out."""
 
 

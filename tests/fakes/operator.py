@@ -126,7 +126,7 @@ class World:
         )
         store = self.store = GroupStore(clock=time.monotonic)
         kwok = KwokLink(client=client, clock=clock.monotonic, born_ready=store.are_born_ready)
-        cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
+        cache = self.cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
         cache.keeps_strays = True
         writer = NodeWriter(client=client, cache=cache)
         clouds = Clouds(store=store, cache=cache)

@@ -16,6 +16,7 @@ from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.plan import ObservedGroup, Places
 from kwok_operator.core.status import batches_of
+from kwok_operator.core.words import few_names
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.status import KwokNodeGroupStatus
 
@@ -64,6 +65,11 @@ class Stamped:
         if template_hash == self.template_hash:
             self.serials.setdefault(serial, 0)
 
+    def has_lost(self, record: NodeRecord, template_hash: str) -> bool:
+        """Whether a node of the group had the hash of the present template, and has it no more."""
+        known = template_hash == self.template_hash and record.serial in self.serials
+        return known and record.template_hash not in (template_hash, self.former)
+
     def lost(
         self,
         template_hash: str,
@@ -77,14 +83,13 @@ class Stamped:
             self.template_hash, self.former = template_hash, self.template_hash
             self.serials.clear()
         living = [r for r in records if r.serial is not None and not r.deleting]
-        before = self.serials
-        if any(r.resource_version < before.get(r.serial, 0) for r in living):
-            before = {}
+        if any(r.resource_version < self.serials.get(r.serial, 0) for r in living):
+            self.serials = {}
         stamped = {r.serial: r.resource_version for r in living if r.template_hash == template_hash}
-        missing = before.keys() - stamped.keys()
-        lost = [r for r in living if r.serial in missing and r.template_hash != self.former]
+        missing = self.serials.keys() - stamped.keys()
+        lost = [r for r in living if self.has_lost(r, template_hash)]
         left = missing.intersection(r.serial for r in (*lost, *strays))
-        self.serials = stamped | {serial: before[serial] for serial in left}
+        self.serials = stamped | {serial: self.serials[serial] for serial in left}
         return lost
 
 
@@ -120,6 +125,16 @@ class Memory:
     """Nodes that are there and not seen as the group's, or as of a template, and what the last of
     them had lost."""
     lost_marks: str = ""
+    unmended: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that could not be looked up or put right, by name, and why."""
+
+    @property
+    def hindrance(self) -> str | None:
+        """What the API server said to the last write that it refused, in a sentence."""
+        if self.refusal is not None or not self.unmended:
+            return self.refusal
+        error = next(iter(self.unmended.values()))
+        return f"Nodes may be altered and can't be put right: {few_names(self.unmended)}. {error}"
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
         """Of the names that name nothing now, those that never did: the others have been deleted.
@@ -253,8 +268,14 @@ def observed(
 ) -> ObservedGroup:
     """The same for the planner; `template_hash` is None where there is no usable template."""
     records, terminating = seen.records, seen.terminating
+    # Not those that have lost their hash, also a moment ago: it is put back.
     outdated = frozenset(
-        [s for s, record in records.items() if record.template_hash != template_hash]
+        [
+            serial
+            for serial, record in records.items()
+            if record.template_hash != template_hash
+            and not memory.stamped.has_lost(record, template_hash)
+        ]
         if template_hash is not None
         else ()
     )

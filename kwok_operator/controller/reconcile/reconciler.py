@@ -167,7 +167,7 @@ class Reconciler:
             self._wake(group.name, 0.0)
         elif postponed is not None:
             self._wake(group.name, postponed)
-        elif memory.altered or status.ready_replicas < status.replicas:
+        elif self._strays.are_left(group, memory) or status.ready_replicas < status.replicas:
             self._wake(group.name, NOT_READY_RECHECK)
 
     def _opening(self, found: PassResult) -> list[NodeRecord]:

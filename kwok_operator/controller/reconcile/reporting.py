@@ -68,7 +68,7 @@ class GroupReporter:
             template_origin=resolution.origin,
             last_template=resolution.why_last,
             kwok_silent=self._parts.kwok.silent,
-            refusal=found.memory.refusal,
+            refusal=found.memory.hindrance,
             rollout=plan.rollout,
             autoscaled=group.spec.autoscaling is not None,
             hindrance=self._hindrance(group, seen, plan),

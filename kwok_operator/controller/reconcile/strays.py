@@ -1,7 +1,8 @@
 """Nodes of a group that it lost sight of: gone, or there without what they are recognised by.
 
     NodeCache.strays ──GET by name──> gone: forgotten, and made anew
-                                  └─> altered: put back; until it stays, no node is made
+                                  ├─> altered: put back; until it stays, no node is made
+                                  └─> no success: that node is tried again, the pass goes on
 
     Stamped ──of its nodes, those without the hash of their template──> altered, too
 
@@ -20,10 +21,11 @@ from kwok_operator.controller.observed.nodecache import NodeRecord
 from kwok_operator.controller.observed.observation import Memory
 from kwok_operator.controller.reconcile.parts import Parts
 from kwok_operator.controller.sources.templates import Resolution
+from kwok_operator.controller.writers.executor import SOON
 from kwok_operator.controller.writers.nodewriter import TEMPLATE_MARK
 from kwok_operator.core.template import group_label
 from kwok_operator.core.words import few_names
-from kwok_operator.errors import REFUSED, one_line
+from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.nodegroup import UpdateStrategyType
 
@@ -39,27 +41,34 @@ class Strays:
     async def look(
         self, group: Group, memory: Memory, resolution: Resolution, *, stop: Callable[[], bool]
     ) -> Resolution:
-        """Notes in `memory` which of a group's nodes are there and altered.
+        """Notes in `memory` which of a group's nodes are there and altered, and which could not be
+        looked up or put right.
 
         Returns its template; none, and why, while nodes that are made would be lost as well.
         """
-        parts, before = self._parts, len(memory.altered)
+        parts, before = self._parts, len(memory.altered) + len(memory.unmended)
         strays, stripped = parts.cache.strays(group.name), self._stripped(group, memory, resolution)
         if not (strays or stripped or before):
             return resolution
         for name in [n for n, stray in strays.items() if stray.owner != group.uid]:
             parts.cache.settle_stray(group.name, name)
-        now = parts.clock.monotonic()
+        now, failed = parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 
         async def regain(node: NodeRecord) -> None:
-            if node.name in stripped:
-                lost = TEMPLATE_MARK
-                await parts.writer.stamp(node, resolution.hash, uid=group.uid)
-            else:
-                lost = await parts.writer.regain(
-                    node, group=group.name, uid=group.uid, label=label, looking=group.spec.paused
-                )
+            try:
+                if node.name in stripped:
+                    lost = TEMPLATE_MARK
+                    await parts.writer.stamp(node, resolution.hash, uid=group.uid)
+                else:
+                    looking = group.spec.paused
+                    lost = await parts.writer.regain(
+                        node, group=group.name, uid=group.uid, label=label, looking=looking
+                    )
+            except KwokOperatorError as error:
+                failed[node.name] = str(error)
+                raise
+            failed.pop(node.name, None)
             if lost:
                 memory.regains.tried(node.name, now=now)
                 memory.lost_marks = lost
@@ -70,16 +79,26 @@ class Strays:
             if memory.regains.is_due(node.name, now=now)
         ]
         try:
-            await parts.executor.run(due, regain, group=group.name, stop=stop)
-        except REFUSED as error:
-            logger.warning("nodes not looked for: group=%s error=%s", group.name, error)
+            await parts.executor.run(due, regain, group=group.name, stop=stop, patience=SOON)
+        except KwokOperatorError as error:
+            logger.warning("nodes not put right: group=%s error=%s", group.name, error)
+        for name in failed:
+            memory.regains.tried(name, now=now)
         # Those that were put back a moment ago, and have lost it again, too.
         left = {*parts.cache.strays(group.name), *self._stripped(group, memory, resolution)}
-        left = set() if group.spec.paused else left
-        memory.altered = tuple(n for n in sorted(left) if not memory.regains.is_due(n, now=now))
+        waiting = [name for name in sorted(left) if not memory.regains.is_due(name, now=now)]
+        failures = {**memory.unmended, **failed}
+        memory.unmended = {name: failures[name] for name in waiting if name in failures}
+        kept = () if group.spec.paused else waiting
+        memory.altered = tuple(name for name in kept if name not in memory.unmended)
         if memory.altered and not before:
             logger.warning("nodes are altered: group=%s nodes=%d", group.name, len(memory.altered))
         return _without_altered(resolution, memory)
+
+    def are_left(self, group: Group, memory: Memory) -> bool:
+        """Whether there are any to look for again."""
+        left = memory.altered or memory.unmended or self._parts.cache.strays(group.name)
+        return bool(left)
 
     def _stripped(
         self, group: Group, memory: Memory, resolution: Resolution

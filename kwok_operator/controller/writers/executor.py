@@ -46,10 +46,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 20
-"""What may go wrong with a job, or in a row with a plan, before the error is the plan's."""
+"""What may go wrong with a job before it is given up, or in a row with a plan before that is."""
 WEIGHT_OF_WAITING = 1
 WEIGHT_OF_ACCIDENT = 4
-"""Five failures are enough, but to be asked to wait is none."""
+"""Five failures are enough, but to be asked to wait is none, unless a webhook or policy asks."""
+SOON = 5
+"""The PATIENCE of plans that somebody comes back to: two failures, or some seconds."""
 REFUSALS = 20
 """Jobs in a row that the API server refuses, before it is taken to refuse the others, too."""
 RETRY_TURN = 8
@@ -85,6 +87,7 @@ class _Run:
     call: Callable[[Any], Awaitable[None]]
     stop: Callable[[], bool]
     done: asyncio.Future[None]
+    patience: int
     workers: set[asyncio.Task[None]] = field(default_factory=set)
     """Those with a call of this plan in flight."""
     upcoming: Any = None
@@ -182,19 +185,20 @@ class Executor:
         *,
         group: str,
         stop: Callable[[], bool],
+        patience: int = PATIENCE,
     ) -> None:
         """Awaits `call(job)` for each job until there are none left or `stop()` is true.
 
         All plans of a `group` share its pace.
 
-        A call that raises one of ACCIDENTS is made again later, a few times: it has to be one that
-        can be repeated. One that raises one of REFUSED, or ConflictError, is not, and the others go
-        on, unless many in a row are refused. The first other error, or the last of the accidents,
+        A call that raises one of ACCIDENTS is made again later, as `patience` allows: it has to be
+        one that can be repeated. One that raises one of REFUSED, or ConflictError, is not. The
+        others go on, unless many in a row are refused or have accidents. The first other error
         stops the plan. What was raised first is raised once nothing is in flight any more.
         Iterating over `jobs`, and `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
-        plan = _Run(self._group(group), iter(jobs), call, stop, loop.create_future())
+        plan = _Run(self._group(group), iter(jobs), call, stop, loop.create_future(), patience)
         plan.advance()
         if plan.upcoming is _NONE_LEFT:
             return
@@ -299,7 +303,8 @@ class Executor:
         plan, now = job.plan, self._clock()
         retry_after = None if isinstance(error, ApiUnreachableError) else error.retry_after
         asked = isinstance(error, TooManyRequestsError) or retry_after is not None
-        weight = WEIGHT_OF_WAITING if asked else WEIGHT_OF_ACCIDENT
+        by_policy = isinstance(error, ApiError) and error.by_policy
+        weight = WEIGHT_OF_WAITING if asked and not by_policy else WEIGHT_OF_ACCIDENT
         job.failures += weight
         if job.ticket > plan.counted:
             plan.counted = self._pace.begun
@@ -310,9 +315,11 @@ class Executor:
             self._metrics.node_writes_throttled.inc()
         else:
             plan.held_until = max(plan.held_until, now + delay)
-        self._slow_down(job, error, delay=delay, asked=asked)
-        if failures >= PATIENCE:
+        self._slow_down(job, error, delay=delay, asked=asked, by_policy=by_policy)
+        if plan.failures >= plan.patience:
             plan.end(error)
+        elif job.failures >= plan.patience:
+            plan.refuse(error)
         elif not plan.over:
             self._metrics.node_write_retries.inc()
             self._queued += 1
@@ -320,11 +327,16 @@ class Executor:
             self._retrying.add(plan)
 
     def _slow_down(
-        self, job: _Job, error: ApiError | ApiUnreachableError, *, delay: float, asked: bool
+        self,
+        job: _Job,
+        error: ApiError | ApiUnreachableError,
+        *,
+        delay: float,
+        asked: bool,
+        by_policy: bool,
     ) -> None:
         """All groups where the API server asks for it, else the one whose writes fail."""
         now, group = self._clock(), job.plan.group
-        by_policy = isinstance(error, ApiError) and error.by_policy
         pace, ticket, whose = self._pace, job.ticket, ""
         if by_policy or not asked:
             pace, ticket, whose = group.pace, job.group_ticket, f" group={group.name}"

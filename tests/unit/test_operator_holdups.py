@@ -1,0 +1,93 @@
+"""One object's failure holds up that object alone, and the status says what doesn't succeed."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kwok_operator.constants import NODE_GROUP_LABEL, TEMPLATE_HASH_ANNOTATION
+from kwok_operator.controller.reconcile import reconciler
+from tests.fakes.apiserver import GROUPS, NODES
+from tests.fakes.operator import NAME, Json, World
+from tests.fakes.waiting import until
+
+ALWAYS = 10_000
+TAKEN_OFF: dict[str, Json] = {
+    "label": {"labels": {NODE_GROUP_LABEL: None}},
+    "hash": {"annotations": {TEMPLATE_HASH_ANNOTATION: None}},
+}
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(reconciler, "NOT_READY_RECHECK", 0.05)
+    async with World().running() as world:
+        strategy = {"type": "RollingUpdate"}
+        spec = {"targetSize": 10, "updateStrategy": strategy}
+        world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": spec})
+        await world.settled(10)
+        yield world
+
+
+def always(world: World, code: int, **which: str) -> None:
+    """Answers with an error status; 0 cuts the connection."""
+    if code:
+        world.server.fail(code, times=ALWAYS, message="webhook down", **which)
+    else:
+        world.server.cut(times=ALWAYS, **which)
+
+
+def told(world: World) -> str:
+    """Why the group is stalled, of the present spec; "" where it isn't."""
+    if world.status["observedGeneration"] != world.group["metadata"]["generation"]:
+        return ""
+    [stalled] = [c for c in world.status["conditions"] if c["type"] == "Stalled"]
+    return str(stalled["message"]) if stalled["status"] == "True" else ""
+
+
+@pytest.mark.parametrize("mark", TAKEN_OFF)
+@pytest.mark.parametrize("code", [500, 429, 0])
+async def test_a_node_whose_marks_can_not_be_put_back(world: World, mark: str, code: int) -> None:
+    name = sorted(world.server.objects(NODES))[3]
+    always(world, code, verb="patch", resource="nodes", name=name)
+    world.server.patch(NODES, name, {"metadata": TAKEN_OFF[mark]})
+    await until(lambda: name in told(world))
+    world.scale(20)
+    await until(lambda: len(world.server.objects(NODES)) == 20 and name in told(world))
+    world.scale(15)
+    await until(lambda: world.status["replicas"] == 15 and name in told(world))
+    world.server.heal()
+    world.later += 100  # seconds after which it is tried again
+    await world.settled(15)
+    assert name in world.server.objects(NODES)
+    await until(lambda: not told(world))
+
+
+@pytest.mark.parametrize("code", [400, 403])
+async def test_a_stray_that_may_not_be_looked_up_is_not_forgotten(world: World, code: int) -> None:
+    name, creates = min(world.server.objects(NODES)), world.server.calls["create", "nodes"]
+    always(world, code, verb="get", resource="nodes", name=name)
+    world.server.patch(NODES, name, {"metadata": TAKEN_OFF["label"]})
+    await until(lambda: name in told(world))
+    world.server.heal()
+    world.later += 100
+    await world.settled(10)
+    assert world.server.calls["create", "nodes"] == creates
+
+
+async def test_hashes_that_are_taken_off_one_after_the_other(world: World) -> None:
+    """Those that lose it while others are put right are none the less the group's."""
+    nodes = world.server.objects(NODES)
+    first = sorted(nodes)
+    released = world.server.hold(verb="patch", resource="nodes", name=first[0])
+    world.server.patch(NODES, first[0], {"metadata": TAKEN_OFF["hash"]})
+    await until(lambda: any(s.verb == "patch" and s.name == first[0] for s in world.server.seen))
+    for name in first[1:]:
+        world.server.patch(NODES, name, {"metadata": TAKEN_OFF["hash"]})
+    await until(lambda: all(not r.template_hash for r in world.cache.group(NAME).values()))
+    released.set()
+    await until(
+        lambda: all(
+            TEMPLATE_HASH_ANNOTATION in node["metadata"]["annotations"] for node in nodes.values()
+        )
+    )
+    assert sorted(nodes) == first
