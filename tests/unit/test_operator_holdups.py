@@ -91,3 +91,15 @@ async def test_hashes_that_are_taken_off_one_after_the_other(world: World) -> No
         )
     )
     assert sorted(nodes) == first
+
+
+async def test_a_node_whose_deletion_is_always_put_off_keeps_no_other_from_being_made(
+    world: World,
+) -> None:
+    name = sorted(world.server.objects(NODES))[3]
+    always(world, 429, verb="delete", resource="nodes", name=name)
+    down = {"nodesToDelete": [name]}
+    world.server.patch(GROUPS, NAME, {"spec": {"targetSize": 15, "scaleDown": down}})
+    await until(lambda: len(world.server.objects(NODES)) == 16 and told(world))
+    world.server.heal()
+    await until(lambda: len(world.server.objects(NODES)) == 15 and not told(world))
