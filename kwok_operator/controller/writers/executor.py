@@ -115,7 +115,7 @@ class _Run:
         if self.error is None:
             self.error = error
 
-    def refuse(self, error: ApiError) -> None:
+    def refuse(self, error: ApiError | ApiUnreachableError) -> None:
         """Holds up one job; the plan goes on, and raises the first error once it is through."""
         self.refusals += 1
         self.error = self.error or error
