@@ -223,17 +223,23 @@ async def test_after_a_restore_all_are_as_they_were(world: Fleet, others: int, l
     before = await world.played(6)
     saved = world.server.snapshot()
     world.resize(2)
-    await world.played(2)
+    left = await world.played(2)
+    scaled = world.server.hold(verb="patch", resource="kwoknodegroups")
+    world.server.delete(MACHINES, min(left))
+    await until(lambda: world._emulation._deleted[GROUP])
     gone = world.server.calls["delete", "nodes"], world.server.calls["delete", "machines"]
     known = world.server.hold(verb="list", resource=late)
     await world.server.restore(saved, missed=world.missed, others=others)
     await until(lambda: len(world.server.watchers) == len(world._reflectors) - 1)
+    scaled.set()
     known.set()
     assert await world.played(6) == before
     assert (
         world.server.calls["delete", "nodes"],
         world.server.calls["delete", "machines"],
     ) == gone, "nothing is concluded from watches of different times"
+    world.resize(8)
+    assert await world.played(8) > before, "who went before the restore is nobody who goes now"
 
 
 async def test_a_templates_label_takes_no_machine_to_another_group(world: Fleet) -> None:

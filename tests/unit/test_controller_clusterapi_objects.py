@@ -53,7 +53,9 @@ class Told:
         self.changed: list[str] = []
         self.lost: list[tuple[str, str]] = []
         self.store = MachineStore(
-            changed=self.changed.append, lost=lambda group, name: self.lost.append((group, name))
+            changed=self.changed.append,
+            lost=lambda group, name: self.lost.append((group, name)),
+            restored=lambda group, name: self.lost.remove((group, name)),
         )
 
     @property
@@ -112,7 +114,9 @@ def test_a_listing_brings_back_what_was_gone_or_went_and_is_older_than_what_was_
     told.store.deleted(records[0])
     told.store.remove(records[1])
     before = [machine(name, uid=name, version=2, phase="Pending") for name in "abc"]
+    assert told.lost == [("g", "b")]
     told.store.replace(before, 9)
+    assert told.lost == []
     assert told.phases == dict.fromkeys("abc", "Pending")
     assert not any(record.deleting for record in told.store.group("g").values())
 

@@ -149,7 +149,9 @@ class Emulation:
         self._deleted: dict[str, set[str]] = {}
         self._closing = False
         keys, version = terms.keys, terms.version
-        self.machines = MachineStore(changed=self._soon, lost=self._lost)
+        self.machines = MachineStore(
+            changed=self._soon, lost=self._lost, restored=self._machine_restored
+        )
         self.scalables = {
             kind: PlayedStore(changed=self._scalable_changed)
             for kind in (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
@@ -161,7 +163,7 @@ class Emulation:
             decoder=machines_decoder(keys),
             params={"labelSelector": constants.NODE_GROUP_LABEL},
             sink=self.machines,
-            on_restored=self.machines.forget,
+            on_restored=self._cluster_restored,
         )
         self.scalable_reflectors = [
             Reflector(
@@ -237,6 +239,13 @@ class Emulation:
 
     def _lost(self, group: str, name: str) -> None:
         self._deleted.setdefault(group, set()).add(name)
+
+    def _machine_restored(self, group: str, name: str) -> None:
+        self._deleted.get(group, set()).discard(name)
+
+    def _cluster_restored(self) -> None:
+        self.machines.forget()
+        self._deleted.clear()
 
     def _scalable_changed(self, scalable: Scalable) -> None:
         owner = scalable.deployment or scalable.name

@@ -85,12 +85,19 @@ class MachineStore:
     """Machines by the group that they name, and by their own name.
 
     `changed(group)` is called when one has changed; `lost(group, name)` when one is gone that was
-    there.
+    there, `restored(group, name)` when a list has it again.
     """
 
-    def __init__(self, *, changed: Callable[[str], None], lost: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        changed: Callable[[str], None],
+        lost: Callable[[str, str], None],
+        restored: Callable[[str, str], None],
+    ) -> None:
         self._changed = changed
         self._lost = lost
+        self._restored = restored
         self._groups: dict[str, dict[str, MachineRecord]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
 
@@ -150,7 +157,9 @@ class MachineStore:
             else:
                 self.gone(record)
         for item in items:
-            self._gone.pop(item.uid, None)
+            if item.uid in self._gone:
+                del self._gone[item.uid]
+                self._restored(item.group, item.name)
             self.put(item)
 
     def upsert(self, item: MachineRecord) -> None:
