@@ -37,7 +37,8 @@ class Facts:
 
     Counts are nodes. `ready` are usable and have what belongs to them. `leaving` are to be deleted
     and still there, `terminating` have been deleted and are held by a finalizer. `template_error`
-    is the sentence of why the template can't be used, `template_reason` the word for it;
+    is the sentence of why the template can't be used, `template_reason` the word for it, and unless
+    `template_tried` nobody knows whether it can;
     `template_origin` says what it is copied from, `last_template` (reason, sentence) why it is only
     the last one known.
     `kwok_silent` is the sentence of why no kwok controller seems to be there.
@@ -64,6 +65,7 @@ class Facts:
     batches: tuple[Batch, ...]
     template_error: str | None = None
     template_reason: str = "TemplateInvalid"
+    template_tried: bool = True
     template_origin: str = ""
     last_template: tuple[str, str] | None = None
     kwok_silent: str | None = None
@@ -284,7 +286,8 @@ def _reconciling(facts: Facts, ready: Verdict, stalled: Verdict) -> Verdict:
 
 def _template_resolved(facts: Facts) -> Verdict:
     if facts.template_error:
-        return Verdict(False, facts.template_reason, facts.template_error)
+        reason, tried = facts.template_reason, facts.template_tried
+        return Verdict(False, reason, facts.template_error, known=tried)
     if facts.last_template:
         return Verdict(False, *facts.last_template, known=False)
     copied = f" Copied from {facts.template_origin}." if facts.template_origin else ""

@@ -165,7 +165,11 @@ class World:
             cache=cache,
             writer=writer,
             templates=Templates(
-                writer=writer, sources=self.sources.as_sources(), provider_id_prefix="kwok:"
+                writer=writer,
+                sources=self.sources.as_sources(),
+                provider_id_prefix="kwok:",
+                clock=clock.monotonic,
+                draw=lambda: -0.98,
             ),
             kwok=kwok,
             recorder=Recorder(client=client, clock=clock.monotonic, wall=clock.wall),

@@ -2,7 +2,8 @@
 
 - it is tried once per generation, in a dry run, and not again until it is forgotten
 - whatever the API server refuses, by whatever status, is told with its words and a remedy
-- an API server that can't be asked is not a verdict: the error goes on to whoever tries again
+- an API server that can't be asked is no verdict: it is asked again, later each time, or at once
+  about another template
 - one that was accepted before, by the group's own status, is not tried again after a restart
 - it is made anew when its source gives something else, and read from the source only then
 - where the source gives nothing any more, the last one stays, after a restart too, and it says why;
@@ -27,6 +28,7 @@ from kwok_operator.errors import (
 from kwok_operator.kube.groups import Group
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, World
+from tests.fakes.recording import Clock
 from tests.fakes.sources import ScriptedSources
 from tests.fakes.waiting import until
 
@@ -45,6 +47,11 @@ class DryRuns:
 
 
 @pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
 def dry_runs() -> DryRuns:
     return DryRuns()
 
@@ -55,11 +62,13 @@ def sources() -> ScriptedSources:
 
 
 @pytest.fixture
-def templates(dry_runs: DryRuns, sources: ScriptedSources) -> Templates:
+def templates(dry_runs: DryRuns, sources: ScriptedSources, clock: Clock) -> Templates:
     return Templates(
         writer=dry_runs,  # type: ignore[arg-type]
         sources=sources.as_sources(),
         provider_id_prefix="kwok:",
+        clock=clock,
+        draw=lambda: 1.0,
     )
 
 
@@ -105,13 +114,26 @@ async def test_fields_are_named_as_users_write_them(
 
 
 async def test_an_api_server_in_trouble_gives_no_verdict(
-    templates: Templates, dry_runs: DryRuns
+    templates: Templates, dry_runs: DryRuns, clock: Clock
 ) -> None:
     dry_runs.refusal = ServerError("etcd is away", status=500)
-    with pytest.raises(ServerError):
-        await templates.resolve(group())
+    waits = list[float]()
+    for _ in range(9):
+        untried = await templates.resolve(group())
+        assert untried.node is None
+        assert "etcd is away" in str(untried.error)
+        assert untried.retry_in is not None
+        assert await templates.resolve(group()) == untried
+        waits.append(untried.retry_in)
+        clock.now += untried.retry_in
+    assert dry_runs.count == len(waits)
+    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    await templates.resolve(group(generation=2))
+    assert dry_runs.count == len(waits) + 1
     dry_runs.refusal = None
-    assert (await templates.resolve(group())).node is not None
+    clock.now += 60
+    resolution = await templates.resolve(group(generation=2))
+    assert (resolution.node is not None, resolution.retry_in) == (True, None)
 
 
 async def test_what_was_accepted_before_a_restart_is_not_tried_again(

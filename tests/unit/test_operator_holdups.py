@@ -36,11 +36,17 @@ def always(world: World, code: int, **which: str) -> None:
         world.server.cut(times=ALWAYS, **which)
 
 
+def condition(world: World, kind: str) -> Json:
+    found: Json
+    [found] = [c for c in world.status["conditions"] if c["type"] == kind]
+    return found
+
+
 def told(world: World) -> str:
     """Why the group is stalled, of the present spec; "" where it isn't."""
     if world.status["observedGeneration"] != world.group["metadata"]["generation"]:
         return ""
-    [stalled] = [c for c in world.status["conditions"] if c["type"] == "Stalled"]
+    stalled = condition(world, "Stalled")
     return str(stalled["message"]) if stalled["status"] == "True" else ""
 
 
@@ -103,3 +109,19 @@ async def test_a_node_whose_deletion_is_always_put_off_keeps_no_other_from_being
     await until(lambda: len(world.server.objects(NODES)) == 16 and told(world))
     world.server.heal()
     await until(lambda: len(world.server.objects(NODES)) == 15 and not told(world))
+
+
+@pytest.mark.parametrize("code", [500, 429, 0])
+async def test_a_template_that_can_not_be_tried_keeps_no_node_from_going(
+    world: World, code: int
+) -> None:
+    always(world, code, verb="create", resource="nodes")
+    shape = {"template": {"shape": {"cpu": 7}}}
+    world.server.patch(GROUPS, NAME, {"spec": {"targetSize": 5, **shape}})
+    await until(lambda: len(world.server.objects(NODES)) == 5 and "tried" in told(world))
+    await until(lambda: world.status["readyReplicas"] == 5)
+    assert condition(world, "Ready")["status"] == "False"
+    assert condition(world, "TemplateResolved")["status"] == "Unknown"
+    world.server.heal()
+    await world.settled(5)
+    assert {n["status"]["capacity"]["cpu"] for n in world.server.objects(NODES).values()} == {"7"}

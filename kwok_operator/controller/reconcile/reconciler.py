@@ -139,6 +139,8 @@ class Reconciler:
     async def _pass(self, group: Group, memory: Memory) -> None:
         parts = self._parts
         resolution = await parts.templates.resolve(group)
+        if resolution.retry_in is not None:
+            self._wake(group.name, resolution.retry_in)
         resolution = await self._strays.look(
             group, memory, resolution, stop=lambda: self._interrupted(group)
         )

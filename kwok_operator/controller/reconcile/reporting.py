@@ -65,6 +65,7 @@ class GroupReporter:
             batches=plan.batches,
             template_error=resolution.error,
             template_reason=resolution.reason,
+            template_tried=resolution.retry_in is None,
             template_origin=resolution.origin,
             last_template=resolution.why_last,
             kwok_silent=self._parts.kwok.silent,

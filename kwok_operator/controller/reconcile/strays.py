@@ -122,4 +122,6 @@ def _without_altered(resolution: Resolution, memory: Memory) -> Resolution:
         " It is put back, and no node is made until it stays; exempt nodes with the label"
         " kwok-operator.io/node-group from the controller or webhook that does it."
     )
-    return replace(resolution, node=None, error=one_line(sentence), reason="NodesAltered")
+    return replace(
+        resolution, node=None, error=one_line(sentence), reason="NodesAltered", retry_in=None
+    )

@@ -111,7 +111,12 @@ class Assembly:
             store=self.store,
             cache=self.cache,
             writer=writer,
-            templates=Templates(writer=writer, sources=self.sources, provider_id_prefix=prefix),
+            templates=Templates(
+                writer=writer,
+                sources=self.sources,
+                provider_id_prefix=prefix,
+                clock=clock.monotonic,
+            ),
             kwok=self.kwok,
             recorder=self.recorder,
             executor=executor,

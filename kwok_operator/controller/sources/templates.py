@@ -5,9 +5,13 @@
 Each new template is tried once with a POST that creates nothing, so that a mistake is told when it
 is made and not when the first node is. The verdict is kept until the spec or what a source gives
 changes, or it is asked again. Where a source gives nothing any more, the last template stays.
+Where nothing says yes or no, that is no verdict: the template is tried again, later each time.
 """
 
 import logging
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kwok_operator.controller.sources.references import Found, Missing, SourceMissingError, Sources
@@ -20,10 +24,14 @@ from kwok_operator.errors import (
     REFUSED,
     AlteredNodeError,
     ApiError,
+    ApiUnreachableError,
+    DecodeError,
+    KwokOperatorError,
     TemplateError,
     one_line,
 )
 from kwok_operator.kube.groups import Group
+from kwok_operator.kube.retry import patient_delay
 from kwok_operator.models.status import ConditionType
 
 logger = logging.getLogger(__name__)
@@ -37,7 +45,8 @@ class Resolution:
     """The node that new nodes copy, or why there is none.
 
     `reason` is a word for `error`. `origin` says what the node was copied from; with `missing` its
-    source gives nothing at the moment, and it is the last one known.
+    source gives nothing at the moment, and it is the last one known. With `retry_in`, there is none
+    because it could not be tried; it is, in so many seconds.
     """
 
     node: Node | None
@@ -47,6 +56,7 @@ class Resolution:
     reason: str = "TemplateInvalid"
     origin: str = ""
     missing: Missing | None = None
+    retry_in: float | None = None
 
     @property
     def why_last(self) -> tuple[str, str] | None:
@@ -57,19 +67,46 @@ class Resolution:
         return self.missing.reason, message
 
 
-class Templates:
-    """Resolutions by group, each made once per uid, generation and version of the sources."""
+_Version = tuple[str, int, str]
 
-    def __init__(self, *, writer: NodeWriter, sources: Sources, provider_id_prefix: str) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Untried:
+    """When a template that could not be tried is to be tried again, after so many failures."""
+
+    version: _Version
+    resolution: Resolution
+    failures: int
+    due: float
+
+
+class Templates:
+    """Resolutions by group, each made once per uid, generation and version of the sources.
+
+    `clock` counts seconds, `draw` gives numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: NodeWriter,
+        sources: Sources,
+        provider_id_prefix: str,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
         self._writer = writer
         self._sources = sources
         self._prefix = provider_id_prefix
-        self._known: dict[str, tuple[tuple[str, int, str], Resolution]] = {}
+        self._clock = clock
+        self._draw = draw
+        self._known: dict[str, tuple[_Version, Resolution]] = {}
+        self._untried: dict[str, _Untried] = {}
         self._last: dict[str, tuple[str, Resolution]] = {}
         """The last resolution with a node, and the uid of the group that it was for."""
 
     async def resolve(self, group: Group) -> Resolution:
-        """The template of a group. Raises KwokOperatorError when it can't be tried."""
+        """The template of a group."""
         found = await self._sources.find(group)
         if found.missing is not None:
             return self._last_known(group, found.missing)
@@ -77,10 +114,21 @@ class Templates:
         known = self._known.get(group.name)
         if known is not None and known[0] == version:
             return replace(known[1], origin=found.origin)
-        try:
-            resolution = await self._resolve(group, found)
-        except SourceMissingError as error:
-            return self._last_known(group, error.missing)
+        untried = self._untried.get(group.name)
+        if untried is None or untried.version != version or untried.due <= self._clock():
+            try:
+                resolution = await self._resolve(group, found)
+            except SourceMissingError as error:
+                return self._last_known(group, error.missing)
+            except (ApiError, ApiUnreachableError, DecodeError) as error:
+                untried = self._not_tried(group, version, found, error)
+                self._untried[group.name] = untried
+            else:
+                return self._tried(group, version, resolution)
+        return replace(untried.resolution, retry_in=max(0.0, untried.due - self._clock()))
+
+    def _tried(self, group: Group, version: _Version, resolution: Resolution) -> Resolution:
+        self._untried.pop(group.name, None)
         self._known[group.name] = (version, resolution)
         if resolution.node is not None:
             self._last[group.name] = (group.uid, resolution)
@@ -93,7 +141,29 @@ class Templates:
     def drop(self, name: str) -> None:
         """The group is gone."""
         self._known.pop(name, None)
+        self._untried.pop(name, None)
         self._last.pop(name, None)
+
+    def _not_tried(
+        self, group: Group, version: _Version, found: Found, error: KwokOperatorError
+    ) -> _Untried:
+        before = self._untried.get(group.name)
+        failures = before.failures if before is not None else 0
+        half_drawn = 0.5 + self._draw() / 2
+        wait = patient_delay(failures, error, draw=lambda: half_drawn)
+        sentence = (
+            f"The template can't be tried: {error}. It is tried again; until that succeeds no node"
+            " is made or updated."
+        )
+        resolution = Resolution(
+            None,
+            "",
+            template.source(group.spec.template),
+            one_line(sentence),
+            reason="TemplateNotTried",
+            origin=found.origin,
+        )
+        return _Untried(version, resolution, failures + 1, self._clock() + wait)
 
     def _last_known(self, group: Group, missing: Missing) -> Resolution:
         uid, last = self._last.get(group.name, ("", None))

@@ -100,8 +100,9 @@ class NodeWriter:
         """
         params = {"dryRun": "All", "fieldValidation": "Strict"}
         try:
+            # Once more only: what of the group needs no template waits for the answer.
             answer = await self._client.request(
-                "POST", NODES_PATH, params=params, body=body, retries=_RETRIES
+                "POST", NODES_PATH, params=params, body=body, retries=1
             )
         except ConflictError:
             return  # the name is taken, which is only found out after the node was found valid
