@@ -197,22 +197,25 @@ class Kwokctl:
         like it, for which `create` has the same arguments, is begun and given up.
         """
         directory = cluster_directory(name, settings=self.settings)
+        stages = ""
 
         def check() -> None:
-            if (directory / "pki").exists():
+            nonlocal stages
+            before, stages = stages, _stages(directory)
+            # kwokctl writes the file several times: one look may fall into the middle of it.
+            if stages and stages == before:
                 raise _Begun
 
         try:
             with contextlib.suppress(_Begun):
                 self.create(name, extra=extra, check=check, **given)
-            documents = (directory / "kwok.yaml").read_text(encoding="utf-8").split("\n---\n")
+                stages = _stages(directory)
         finally:
             processes.kill_all(self.program.parent, directory)
             shutil.rmtree(directory, ignore_errors=True)
-        stages = [text for text in documents if "\nkind: Stage\n" in f"\n{text}\n"]
         if not stages:
             raise ClusterError(f"asking {self.program} for kwok's own Stages: it wrote none")
-        return "\n---\n".join(stages)
+        return stages
 
     def start(self, name: str, *, check: Callable[[], None]) -> None:
         """Start the components of a cluster that have no pid file."""
@@ -260,6 +263,15 @@ class Kwokctl:
 def cluster_directory(name: str, *, settings: Settings) -> Path:
     """Return where kwokctl keeps a cluster of ours: pid files, logs, certificates, data."""
     return settings.cache / "kwok" / "clusters" / name
+
+
+def _stages(directory: Path) -> str:
+    """The Stages in the configuration that kwokctl has written so far, as YAML."""
+    try:
+        documents = (directory / "kwok.yaml").read_text(encoding="utf-8").split("\n---\n")
+    except FileNotFoundError:
+        return ""
+    return "\n---\n".join(text for text in documents if "\nkind: Stage\n" in f"\n{text}\n")
 
 
 def _complaints(log: Path) -> str:

@@ -74,7 +74,7 @@ def go(directory: Path, *, version: str = "1.99.0", before_build: str = "true") 
 
 KWOKCTL = f"""\
 #!{sys.executable} -SE
-import os, pathlib, subprocess, sys
+import os, pathlib, subprocess, sys, time
 args = sys.argv[1:]
 if args == ["--version"]:
     sys.exit(print("kwokctl version v{SETS["kwok"].version}"))
@@ -95,8 +95,11 @@ if args[0] == "create":
     own = ["kind: Stage\\nmetadata: {{name: " + name + "}}" for name in ("node", "pod")]
     begun = any(arg.startswith("--enable-crds") for arg in args)
     saved = ["kind: KwokctlConfiguration", *([] if begun else own), "kind: KwokConfiguration"]
-    (directory / "kwok.yaml").write_text("\\n---\\n".join(saved))
     (directory / "pki").mkdir()
+    (directory / "kwok.yaml").touch()
+    if "--slowly" in args:
+        time.sleep(0.3)
+    (directory / "kwok.yaml").write_text("\\n---\\n".join(saved))
     pathlib.Path(option("kubeconfig")).write_text(config)
 if args[0] in ("create", "start"):
     for part in ("pids", "logs", "bin"):

@@ -74,7 +74,7 @@ def test_with_stages_kwoks_own_are_asked_for_and_applied(
     tmp_path: Path, settings: Settings
 ) -> None:
     (tmp_path / "silent").touch()
-    factor = ["--heartbeat-factor", "2"]
+    factor = ["--slowly", "--heartbeat-factor", "2"]
     pid = create("one", settings=settings, stages=True, extra_args=factor).pid("etcd")
     asked, made = calls(settings)
     crds = "--enable-crds=Stage,ClusterResourceUsage,ResourceUsage,Metric"
