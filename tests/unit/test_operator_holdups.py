@@ -20,6 +20,7 @@ TAKEN_OFF: dict[str, Json] = {
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(reconciler, "NOT_READY_RECHECK", 0.05)
+    monkeypatch.setattr(reconciler, "progress_interval", lambda groups: 0.05)
     async with World().running() as world:
         strategy = {"type": "RollingUpdate"}
         spec = {"targetSize": 10, "updateStrategy": strategy}
@@ -125,3 +126,22 @@ async def test_a_template_that_can_not_be_tried_keeps_no_node_from_going(
     world.server.heal()
     await world.settled(5)
     assert {n["status"]["capacity"]["cpu"] for n in world.server.objects(NODES).values()} == {"7"}
+
+
+async def test_many_nodes_that_go_at_once_are_looked_for_together(world: World) -> None:
+    world.scale(60)
+    await world.settled(60)
+    first, altered, *gone = sorted(world.server.objects(NODES))[:50]
+    released = world.server.hold(verb="get", resource="nodes", name=first)
+    world.server.patch(NODES, first, {"metadata": TAKEN_OFF["label"]})
+    await until(lambda: world.status["readyReplicas"] == 59)
+    world.server.patch(NODES, altered, {"metadata": TAKEN_OFF["label"]})
+    for name in gone:
+        world.server.delete(NODES, name)
+    await until(lambda: world.status["readyReplicas"] == 10)
+    before = world.server.calls.copy()
+    released.set()
+    await world.settled(60)
+    assert {first, altered} <= world.server.objects(NODES).keys()
+    calls = world.server.calls - before
+    assert calls["get", "nodes"] + calls["list", "nodes"] < 10

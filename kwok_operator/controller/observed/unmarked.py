@@ -9,7 +9,7 @@ are fake, or all nodes where it has seen one that is odd.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,21 +28,28 @@ async def find_unmarked(
 ) -> list[NodeRecord]:
     """As their groups' strays. Raises KwokOperatorError where nodes can't be listed."""
     groups = {group.uid: group for name in store.names() if (group := store.get(name)) is not None}
+    if not groups:
+        return []
+    pages = list_nodes(client, labelled=cache.has_odd)
+    return [record async for page in pages for record in unmarked(page, groups)]
+
+
+async def list_nodes(client: KubeClient, *, labelled: bool) -> AsyncIterator[Sequence[NodeView]]:
+    """In pages, metadata only: all nodes, or those that have no label of a group, which the watch
+    tells nothing of."""
     params = {"limit": str(PAGE_SIZE)}
-    if not cache.has_odd:
+    if not labelled:
         params["labelSelector"] = f"!{NODE_GROUP_LABEL}"
-    found = list[NodeRecord]()
-    while groups:
+    while True:
         body = await client.request(
             "GET", NODES_PATH, params=params, accept=ACCEPT_METADATA_LIST, retries=4
         )
         page = NODES.page(body)
-        found += unmarked(page.items, groups)
+        yield page.items
         if not page.continue_token:
             break
         params["continue"] = page.continue_token
         await asyncio.sleep(0)
-    return found
 
 
 def unmarked(nodes: Iterable[NodeView], groups: Mapping[str, Group]) -> list[NodeRecord]:

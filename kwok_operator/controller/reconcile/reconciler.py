@@ -11,8 +11,10 @@ Nodes and status are written from here alone; what is decided comes from the cor
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from kwok_operator.controller.cloud.decision import CloudDecision
 from kwok_operator.controller.observed.nodecache import NodeRecord
@@ -141,10 +143,14 @@ class Reconciler:
         resolution = await parts.templates.resolve(group)
         if resolution.retry_in is not None:
             self._wake(group.name, resolution.retry_in)
-        resolution = await self._strays.look(
-            group, memory, resolution, stop=lambda: self._interrupted(group)
-        )
         hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
+        resolution = await self._strays.look(
+            group,
+            memory,
+            resolution,
+            stop=lambda: self._interrupted(group),
+            at_work=partial(self._working, group, memory, resolution, hold),
+        )
         found = await self._find(group, memory, resolution, hold)
         if found is None:
             return
@@ -291,13 +297,11 @@ class Reconciler:
     async def _execute(self, found: PassResult, opening: list[NodeRecord]) -> None:
         """Carries the plan out while counts are reported; stops when the group changes."""
         group, memory = found.group, found.memory
-        done = asyncio.Event()
-        self._at_work += 1
-        progress = asyncio.create_task(self._report_progress(found, done))
         try:
-            await self._actions.carry_out(
-                found, opening=opening, stop=lambda: self._interrupted(group)
-            )
+            async with self._working(group, memory, found.resolution, found.hold):
+                await self._actions.carry_out(
+                    found, opening=opening, stop=lambda: self._interrupted(group)
+                )
             memory.refusal = None
         except OF_ONE_NODE as error:
             what = _VERBS.get(error.method, "create")
@@ -305,6 +309,17 @@ class Reconciler:
             memory.refusal = f"The API server {how} to {what} nodes: {error.message}"
             self._parts.templates.forget(group.name)
             raise
+
+    @asynccontextmanager
+    async def _working(
+        self, group: Group, memory: Memory, resolution: Resolution, hold: Hold
+    ) -> AsyncIterator[None]:
+        """Counts are reported meanwhile."""
+        done = asyncio.Event()
+        self._at_work += 1
+        progress = asyncio.create_task(self._report_progress(group, memory, resolution, hold, done))
+        try:
+            yield
         finally:
             self._at_work -= 1
             done.set()
@@ -313,9 +328,16 @@ class Reconciler:
     def _interrupted(self, group: Group) -> bool:
         return self._closing or self._parts.store.wish(group.name) != group.wish
 
-    async def _report_progress(self, found: PassResult, done: asyncio.Event) -> None:
+    async def _report_progress(
+        self,
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        hold: Hold,
+        done: asyncio.Event,
+    ) -> None:
         """Writes the counts now and then until `done`, without asking for anything new."""
-        group, throttled = found.group, False
+        throttled = False
         while not done.is_set():
             try:
                 await asyncio.wait_for(done.wait(), progress_interval(self._at_work))
@@ -327,9 +349,7 @@ class Reconciler:
                 announce_slowness(self._parts.recorder, group)
             if self._interrupted(group):
                 continue
-            now = await self._find(
-                group, found.memory, found.resolution, found.hold, reporting=True
-            )
+            now = await self._find(group, memory, resolution, hold, reporting=True)
             if now is None:
                 continue
             try:

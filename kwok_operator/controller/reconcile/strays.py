@@ -1,6 +1,6 @@
 """Nodes of a group that it lost sight of: gone, or there without what they are recognised by.
 
-    NodeCache.strays ──GET by name──> gone: forgotten, and made anew
+    NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
                                   ├─> altered: put back; until it stays, no node is made
                                   └─> no success: that node is tried again, the pass goes on
 
@@ -14,7 +14,9 @@ made without end, which nobody counts. One that takes the hash off would have th
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from typing import Final
 
 from kwok_operator.constants import MACHINES_ANNOTATION
 from kwok_operator.controller.observed.nodecache import NodeRecord
@@ -31,6 +33,9 @@ from kwok_operator.models.nodegroup import UpdateStrategyType
 
 logger = logging.getLogger(__name__)
 
+MANY: Final = 24
+"""Nodes that are looked for in one list first: those that are gone take two requests each."""
+
 
 class Strays:
     """Looks for them, and makes them the group's again."""
@@ -39,12 +44,19 @@ class Strays:
         self._parts = parts
 
     async def look(
-        self, group: Group, memory: Memory, resolution: Resolution, *, stop: Callable[[], bool]
+        self,
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        *,
+        stop: Callable[[], bool],
+        at_work: Callable[[], AbstractAsyncContextManager[None]],
     ) -> Resolution:
         """Notes in `memory` which of a group's nodes are there and altered, and which could not be
         looked up or put right.
 
-        Returns its template; none, and why, while nodes that are made would be lost as well.
+        It is `at_work` while requests are made. Returns its template; none, and why, while nodes
+        that are made would be lost as well.
         """
         parts, before = self._parts, len(memory.altered) + len(memory.unmended)
         strays, stripped = parts.cache.strays(group.name), self._stripped(group, memory, resolution)
@@ -78,10 +90,15 @@ class Strays:
             for node in (*parts.cache.strays(group.name).values(), *stripped.values())
             if memory.regains.is_due(node.name, now=now)
         ]
-        try:
-            await parts.executor.run(due, regain, group=group.name, stop=stop, patience=SOON)
-        except KwokOperatorError as error:
-            logger.warning("nodes not put right: group=%s error=%s", group.name, error)
+        async with at_work():
+            away = [node.name for node in due if node.name not in stripped]
+            if len(away) >= MANY:
+                gone = await parts.writer.settle_gone(away, group=group.name)
+                due = [node for node in due if node.name not in gone]
+            try:
+                await parts.executor.run(due, regain, group=group.name, stop=stop, patience=SOON)
+            except KwokOperatorError as error:
+                logger.warning("nodes not put right: group=%s error=%s", group.name, error)
         for name in failed:
             memory.regains.tried(name, now=now)
         # Those that were put back a moment ago, and have lost it again, too.

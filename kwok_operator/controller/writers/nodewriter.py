@@ -5,6 +5,7 @@
     update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
     reshape(record, shape) ──> the same ──> as the simulated cloud has it
     regain(record)         ──> GET, PATCH of what the group's nodes are recognised by
+    settle_gone(strays)    ──> one LIST ──> which of many are gone
     stamp(record)          ──> the same of what tells their template
     postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
     delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from kwok_operator import constants
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.controller.observed.unmarked import list_nodes
 from kwok_operator.controller.writers.podwriter import PodRemover
 from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import DesiredShape, Patch, after, carried_over, changes
@@ -41,6 +43,7 @@ from kwok_operator.errors import (
     ApiUnreachableError,
     BadRequestError,
     ConflictError,
+    DecodeError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
@@ -170,6 +173,20 @@ class NodeWriter:
         if not _lost_marks(stored.node, group=group, uid=uid):
             self._cache.upsert(record_of(stored.node))
         return names_in_words(lost) if lost else ""
+
+    async def settle_gone(self, strays: Iterable[str], *, group: str) -> frozenset[str]:
+        """Forgets, and returns, those of a group's strays that are gone, by a list of all nodes
+        without a label of a group; the watch tells of the others. None where it can't be had."""
+        try:
+            pages = [page async for page in list_nodes(self._client, labelled=False)]
+        except (ApiError, ApiUnreachableError, DecodeError) as error:
+            logger.debug("nodes not listed: group=%s error=%s", group, error)
+            return frozenset()
+        there = {node.name for page in pages for node in page}
+        gone = frozenset(n for n in strays if n not in there and n not in self._cache)
+        for name in gone:
+            self._cache.settle_stray(group, name)
+        return gone
 
     async def stamp(self, record: NodeRecord, template_hash: str, *, uid: str) -> None:
         """Puts back which template a node is of, if somebody took it off and nobody refuses."""
