@@ -9,9 +9,11 @@ Between a list and its watch no event is lost: the watch starts at the list's re
 vanished while nobody watched is told by replace(), which is the whole truth.
 
 A server that was away may be back with what it stored some time ago, and would tell nothing until
-its versions have overtaken ours: so all is listed. Lists ask for no version, which makes each as
-new as the store itself; one that is older than what was told before means that the store was put
-back, whatever replicas and caches there are.
+its versions have overtaken ours: so all is listed. It was away if it can't be reached, or, looked at
+after a cut, refuses or takes its time: one that starts takes connections before it answers, and
+refuses what it has yet to load. Lists ask for no version, which makes each as new as the store
+itself; one that is older than what was told before means that the store was put back, whatever
+replicas and caches there are.
 
 Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
 permissions and CRDs may come later. It lets the event loop breathe between pages and within bursts;
@@ -55,6 +57,8 @@ STABLE_AFTER: Final = 5.0
 """A watch that was open this long was a good one: the next failure starts a new count."""
 MIN_WATCH: Final = 1.0
 """A watch that ends earlier and says nothing is a failure, or there would be a tight loop."""
+AWAY_AFTER: Final = 1.0
+"""No API server is stopped, put back and started within this time, and one that is well answers."""
 RELIST_AFTER: Final = 3
 """After so many useless streams in a row the version is given up, and all is listed anew."""
 
@@ -163,8 +167,9 @@ class Reflector(Generic[T]):
         self._newest = 0
         self._opened_at: float | None = None
         self._cut = False
-        """Whether the last stream ended before its time: the server may be another one now."""
+        """Whether the last stream ended before its time, and the server has not been looked at."""
         self._failures = 0
+        self._ended_at = 0.0
         self._gone_before = False
         self._useless_streams = 0
         self._trouble: str | None = None
@@ -185,7 +190,10 @@ class Reflector(Generic[T]):
                     await self._look()
                 if self._version is None:
                     self._version = await self._list()
-                await self._watch(self._version)
+                try:
+                    await self._watch(self._version)
+                finally:
+                    self._ended_at = self._clock()
                 self._restarts("closed")
             except GoneError as error:
                 self._restarts("expired")
@@ -197,7 +205,8 @@ class Reflector(Generic[T]):
                 self._gone_before = True
             except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
                 self._report(error)
-                if self._opened_at is None and isinstance(error, ApiUnreachableError):
+                away = self._cut or isinstance(error, ApiUnreachableError)
+                if self._opened_at is None and away:
                     self._version = None  # it may be restored meanwhile: see the module
                 if self._optional and isinstance(error, NotFoundError):
                     self.last_contact, self._version = self._clock(), None
@@ -308,7 +317,8 @@ class Reflector(Generic[T]):
         self._opened_at = None
         answer = await self._client.request("GET", self._path, params={"limit": "1"})
         self._cut = False
-        if self._decoder.page(answer).resource_version < self.version:
+        late = self._clock() - self._ended_at > AWAY_AFTER
+        if late or self._decoder.page(answer).resource_version < self.version:
             self._version = None
 
     def _take(self, line: bytes) -> None:

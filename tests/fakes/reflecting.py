@@ -53,6 +53,7 @@ class Script:
 
     def __init__(self, *streams: Callable[["Script"], AsyncGenerator[bytes, None]]) -> None:
         self.now = 0.0
+        self.look_seconds = 0.0
         self.streams = list(streams)
         self.lists = 0
         self.looks = 0
@@ -64,6 +65,7 @@ class Script:
     ) -> bytes:
         if params["limit"] == "1":
             self.looks += 1
+            self.now += self.look_seconds
         else:
             self.lists += 1
         return b'{"metadata": {"resourceVersion": "%d"}, "items": []}' % self.version

@@ -68,6 +68,29 @@ async def test_silence_of_a_server_whose_history_ends_before_ours(start: Start) 
     assert (script.lists, script.looks, told) == (2, 1, ["restored"])
 
 
+async def test_one_that_refuses_after_a_cut_is_listed_anew(
+    server: FakeApiServer, start: Start, sink: Names
+) -> None:
+    start()
+    await until(lambda: server.watchers)
+    server.fail(503, verb="list", times=1)
+    server.cut_watches()
+    await until(lambda: not server.watchers)
+    await until(lambda: server.watchers)
+    assert sink.replaced == 2
+
+
+@pytest.mark.parametrize(("seconds", "lists"), [(0.9, 1), (1.1, 2)])
+async def test_one_that_answers_late_is_listed_anew(
+    start: Start, seconds: float, lists: int
+) -> None:
+    script = Script(silent)
+    script.look_seconds = seconds
+    start(client=script, clock=lambda: script.now)
+    await until(script.done.is_set)
+    assert (script.looks, script.lists) == (1, lists)
+
+
 @pytest.mark.parametrize("others", [0, 50], ids=["older", "overtaken"])
 async def test_what_was_stored_some_time_ago(
     server: FakeApiServer, start: Start, sink: Names, naps: Naps, others: int
