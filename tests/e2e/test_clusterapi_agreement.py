@@ -2,7 +2,7 @@
 
 Six MachineDeployments and sixteen steps, in which pods come and go: after each step all groups have
 the same sizes in both, which are those that production's cluster-autoscaler would give them.
-`smallautoscaler` decides; where CLUSTER_AUTOSCALER names a real one (from 1.35 on), it does, too.
+`smallautoscaler` decides; where CLUSTER_AUTOSCALER names a real one, it does, too.
 """
 
 import os
@@ -161,10 +161,13 @@ class Program:
     """A real cluster-autoscaler that runs."""
 
     address: str
+    process: subprocess.Popen[bytes]
 
     @property
     def loops(self) -> int:
         """Raises LookupError until it listens."""
+        if self.process.poll() is not None:
+            raise RuntimeError("it has ended: cluster-autoscaler.log says why")
         try:
             with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
@@ -191,6 +194,13 @@ class Program:
         eventually(is_calm, describe="it has settled", timeout=LONG)
 
 
+def known_flags() -> list[str]:
+    """Those that it has: one before 1.35 looks at no CSINodes."""
+    answer = subprocess.run([os.path.expanduser(REAL), "--help"], capture_output=True, text=True)
+    known = re.findall(r"--[a-z0-9-]+", answer.stdout + answer.stderr)
+    return [flag for flag in FLAGS if flag.partition("=")[0] in known]
+
+
 @contextmanager
 def program(own: OwnCluster, directory: Path, *flags: str) -> Iterator[Program]:
     address = f"127.0.0.1:{free_port()}"
@@ -202,13 +212,13 @@ def program(own: OwnCluster, directory: Path, *flags: str) -> Iterator[Program]:
         *("--write-status-configmap=false", "--kube-client-qps=100", "--kube-client-burst=200"),
         *(f"--scale-down-{which}=1s" for which in ("unneeded-time", "unready-time")),
         *(f"--scale-down-delay-after-{what}=1s" for what in ("add", "delete", "failure")),
-        *FLAGS,
+        *known_flags(),
         *flags,
     ]
     with (directory / "cluster-autoscaler.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        yield Program(address)
+        yield Program(address, process)
     finally:
         process.terminate()
         process.wait(30)
