@@ -25,6 +25,7 @@ from google.protobuf.message import Message
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kwok_operator import constants
+from kwok_operator.core.alike import likeness
 from kwok_operator.core.cleaning import section, taint_list
 from kwok_operator.core.quantity import format_quantity, parse_quantity
 from kwok_operator.core.template import KubeletEndpoint, render
@@ -133,6 +134,8 @@ def template_node(
     _lay_over(manifest, from_zero)
     if clusterapi:
         _make_room_for_kube_proxy(manifest)
+        if constants.ALIKE_LABEL not in metadata["labels"].keys() | from_zero.labels.keys():
+            _set_apart_from_nodes(manifest)
     return encode_node(manifest)
 
 
@@ -192,6 +195,17 @@ def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
             left = max(Fraction(0), parse_quantity(allocatable[name]) - taken)
             allocatable[name] = format_quantity(left, like=allocatable[name])
     node["status"]["allocatable"] = allocatable
+
+
+def _set_apart_from_nodes(node: dict[str, Any]) -> None:
+    """Each node has labels that CA doesn't know from zero, so it takes no group at zero for like
+    one with nodes.
+    """
+    labels = node["metadata"]["labels"]
+    ours = (constants.NODE_GROUP_LABEL, constants.ALIKE_LABEL)
+    compared = {key: text for key, text in labels.items() if key not in ours}
+    alike = likeness({"metadata": {"labels": compared}, "status": node["status"]})
+    labels[constants.ALIKE_LABEL] = f"{alike}-from-zero"
 
 
 def _amounts(node: Mapping[str, Any], part: str) -> Mapping[str, Any]:

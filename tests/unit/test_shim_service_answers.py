@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from kwok_operator.constants import CAPI_NAMESPACE_ANNOTATION, FROM_ZERO_ANNOTATION
+from kwok_operator.constants import ALIKE_LABEL, CAPI_NAMESPACE_ANNOTATION, FROM_ZERO_ANNOTATION
 from kwok_operator.kube.groups import Group
 from kwok_operator.shim.groupnodes import STARTUP_TIME
 from kwok_operator.shim.grpcwire import RpcError
@@ -139,6 +139,26 @@ class TestFromZero:
         shim.store.put_group(with_template("one", annotations=annotations))
         amounts = decode_node(shim.template().nodeBytes)["status"]["allocatable"]
         assert (amounts["cpu"], amounts["pods"]) == ("0", "0")
+
+    def test_of_cluster_apis_objects_those_at_zero_are_alike_and_not_like_those_with_nodes(
+        self,
+    ) -> None:
+        """Its view from zero lacks labels that each node has, so CA's provider balances neither."""
+
+        def alike(overlay: dict[str, Any], name: str = "web") -> str:
+            annotations = {CAPI_NAMESPACE_ANNOTATION: "a"}
+            annotations[FROM_ZERO_ANNOTATION] = json.dumps(overlay)
+            shim = Shim(with_template("one", annotations=annotations, name=name))
+            node = decode_node(shim.template(name).nodeBytes)
+            return str(node["metadata"]["labels"][ALIKE_LABEL])
+
+        plain = decode_node(Shim(with_template("one")).template().nodeBytes)
+        of_nodes = plain["metadata"]["labels"][ALIKE_LABEL]
+        assert alike({}) != of_nodes
+        assert alike({"labels": {"topology.kubernetes.io/zone": "b"}}) == alike({})
+        assert alike({}, "other") == alike({})
+        assert alike({"labels": {"tier": "web"}}) not in (alike({}), of_nodes)
+        assert alike({"labels": {ALIKE_LABEL: "chosen"}}) == "chosen"
 
     @pytest.mark.parametrize(
         "annotation",
