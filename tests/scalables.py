@@ -28,6 +28,7 @@ def body(
     handed_on: Mapping[str, Any] | None = None,
     machine: Mapping[str, Any] | None = None,
     replicas: Any = 1,
+    selector: Any = None,
     **metadata: Any,
 ) -> dict[str, Any]:
     """With bounds and capacity, where no annotations are given."""
@@ -44,7 +45,7 @@ def body(
         "spec": {
             "clusterName": "east",
             "replicas": replicas,
-            "selector": {},
+            "selector": selector or {},
             "template": {
                 "metadata": {"labels": handed_on or {}},
                 "spec": {"clusterName": "east", **(machine or {})},

@@ -231,6 +231,7 @@ class TestObjects:
             ({"annotations": {f"{CAPACITY}cpu": 4}}, f"metadata.annotations.{CAPACITY}cpu"),
             ({"labels": {"a": True}}, "metadata.labels.a"),
             ({"handed_on": {"a": 1.5}}, "spec.template.metadata.labels.a"),
+            ({"selector": {"matchLabels": {"a": 1}}}, "spec.selector.matchLabels.a"),
         ],
     )
     def test_what_is_no_text_is_told(self, parts: Any, named: str) -> None:
@@ -249,6 +250,7 @@ class TestObjects:
             ("spec.replicas", "${WORKERS}"),
             ("spec.replicas", 2.5),
             ("spec.replicas", True),
+            ("spec.selector", "pool=web"),
             ("spec.template.metadata", []),
             ("spec.template.spec.infrastructureRef.kind", 1),
         ],
@@ -270,6 +272,11 @@ class TestObjects:
             ("spec.clusterName", ""),
             ("spec.template.spec.clusterName", None),
             ("spec.template.spec.clusterName", "west"),
+            ("metadata.name", "x" * 64),
+            (
+                "spec.template.spec.infrastructureRef",
+                {"apiVersion": "infra.example/v1", "kind": "XTemplate", "name": "large"},
+            ),
             ("spec.selector", {"matchLabels": {"pool": "api"}}),
             ("spec.selector", {"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}),
             ("spec.replicas", 10),

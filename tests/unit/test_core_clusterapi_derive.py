@@ -279,6 +279,12 @@ class TestGroups:
             (f"{SIZE}min", f"{SIZE}min-size"),
             (f"{SIZE}maxsize", f"{SIZE}max-size"),
             ("cluster.k8s.io/cluster-api-autoscaler-node-group-min-size", f"{SIZE}min-size"),
+            ("cluster-api-autoscaler-node-group-min-size", f"{SIZE}min-size"),
+            ("cluster.x-k8s.io/cluster-autoscaler-node-group-min-size", f"{SIZE}min-size"),
+            (
+                "cluster.x-k8s.io/autoscaler-options-scaledownunneededtime",
+                f"{OPTION}scaledownunneededtime",
+            ),
             (f"{OPTION}scaledownunneededtimes", f"{OPTION}scaledownunneededtime"),
             (f"{OPTION}scaleDownUnneededTime", f"{OPTION}scaledownunneededtime"),
             (

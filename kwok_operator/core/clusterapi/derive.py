@@ -267,7 +267,7 @@ class _Deriver:
                 continue
             # Domains are long and alike: what somebody means is in the other part.
             by_name = {each.partition("/")[2]: each for each in known}
-            near = nearest(key.partition("/")[2], by_name)
+            near = nearest(key.rpartition("/")[2], by_name)
             hint = f"did you mean {by_name[near]}?" if near else "take it out"
             message = f"{key}: is nothing that cluster-autoscaler reads here; {hint}"
             self._tell(scalable, "UnknownKey", message, "metadata", "annotations", key)

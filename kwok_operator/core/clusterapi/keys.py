@@ -42,6 +42,12 @@ STARTUP_TIME: Final = "maxnodestartuptime"
 GPU_LABEL: Final = "cluster-api/accelerator"
 """The label by whose value cluster-autoscaler's provider tells GPUs apart."""
 
+_NAMES: Final = (
+    *("cluster-api-autoscaler", "cluster-autoscaler-node-group"),
+    *("autoscaling-option", "autoscaler-option"),
+)
+"""What the names of its annotations begin with, and what is easily written for that."""
+
 _MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
 
@@ -91,9 +97,8 @@ class Keys:
 
 def is_meant_for_autoscaler(key: str) -> bool:
     """Whether an annotation looks like one that cluster-autoscaler reads, of whatever domain."""
-    domain, _, name = key.partition("/")
-    meant = name.startswith(("cluster-api-autoscaler", "autoscaling-option"))
-    return meant or domain.startswith("capacity.cluster-autoscaler")
+    domain, _, name = key.rpartition("/")
+    return name.startswith(_NAMES) or domain.startswith("capacity.cluster-autoscaler")
 
 
 def is_managed(label: str) -> bool:

@@ -14,7 +14,7 @@ from kwok_operator.core.clusterapi.derive import CapiGroup, CapiTemplates, deriv
 from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.core.clusterapi.findings import Path
 from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP, Keys
-from kwok_operator.core.clusterapi.machines import has_selector, selects
+from kwok_operator.core.clusterapi.machines import LONGEST_LABEL, has_selector, selects
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable
 from kwok_operator.core.clusterapi.topology import class_name, is_patched, planned
 from kwok_operator.core.files import Finding, FoundObject
@@ -30,10 +30,15 @@ _Steps = tuple[str, ...]
 _OF_TEXTS: Final[tuple[_Steps, ...]] = (
     ("metadata", "labels"),
     ("metadata", "annotations"),
+    ("spec", "selector", "matchLabels"),
     ("spec", "template", "metadata", "labels"),
     ("spec", "template", "spec", "infrastructureRef"),
 )
 """Where all values are text."""
+
+
+_IN_REFERENCES: Final = dict(zip(VERSIONS, ("apiVersion", "apiGroup"), strict=True))
+"""Where each version has the API group of a template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +171,9 @@ class _Converter:
             return None
         refused = dict(_refused(scalable, body))
         if self._is_cluster_api and not place.path:
-            refused |= dict(_refused_by_webhooks(scalable, self._terms.keys))
-            if scalable.kind is not Kind.MACHINE_POOL and not has_selector(scalable):
+            refused = dict(_refused_by_cluster_api(scalable, body, self._terms.keys)) | refused
+            empty = scalable.kind is not Kind.MACHINE_POOL and not has_selector(scalable)
+            if empty and ("spec", "selector") not in refused:
                 message = "spec.selector: is empty; Cluster API's webhook fills it in"
                 self._notes.append(f"{scalable.id}: {message}")
         for path, why in refused.items():
@@ -283,15 +289,32 @@ def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Ste
                     yield (*steps, key), "must be text; put it in quotes"
 
 
-def _refused_by_webhooks(scalable: Scalable, keys: Keys) -> Iterator[tuple[_Steps, str]]:
+def _refused_by_cluster_api(
+    scalable: Scalable, body: Mapping[str, Any], keys: Keys
+) -> Iterator[tuple[_Steps, str]]:
     """The same, of a Cluster API with its CRDs and webhooks."""
-    names = (as_map(as_map(scalable.spec.get("template")).get("spec")), scalable.spec)
-    inner, outer = (each.get("clusterName") for each in names)
+    machine = as_map(as_map(scalable.spec.get("template")).get("spec"))
+    inner, outer = machine.get("clusterName"), scalable.spec.get("clusterName")
+    of_machine = ("spec", "template", "spec")
     if not outer:
         yield ("spec", "clusterName"), "is not set, and Cluster API refuses that: name the Cluster"
+    elif not inner:
+        why = f"is not set, and Cluster API refuses that: write {shown(outer)}, as spec.clusterName"
+        yield (*of_machine, "clusterName"), why
     elif inner != outer:
-        path = ("spec", "template", "spec", "clusterName")
-        yield path, f"{shown(inner)} is not {shown(outer)}, as spec.clusterName is: write the same"
+        why = f"{shown(inner)} is not {shown(outer)}, as spec.clusterName is: write the same"
+        yield (*of_machine, "clusterName"), why
+    if scalable.kind is Kind.MACHINE_DEPLOYMENT and len(scalable.name) > LONGEST_LABEL:
+        why = f"{shown(scalable.name)} has more than {LONGEST_LABEL} characters, and Cluster API"
+        yield ("metadata", "name"), f"{why} refuses that, as it becomes a label: shorten it"
+    reference, version = (
+        as_map(machine.get("infrastructureRef")),
+        body["apiVersion"].partition("/")[2],
+    )
+    needed = _IN_REFERENCES.get(version, "")
+    if reference and needed and not reference.get(needed):
+        why = f"has no {needed}, and {version} finds no template without: add it"
+        yield (*of_machine, "infrastructureRef"), why
     labels = dict(scalable.template_labels)
     if scalable.kind is Kind.MACHINE_DEPLOYMENT:
         labels[keys.cluster_name] = str(outer)
