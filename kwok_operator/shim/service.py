@@ -152,7 +152,7 @@ class CloudProvider:
 
     def node_groups(self, _: bytes) -> bytes:
         self._need_sync()
-        served = self._store.all_served()
+        served = list(self._store.all_served())
         return messages.node_groups(_node_group(g) for g in served if g.uid not in self._hidden)
 
     def node_group_for_node(self, request: bytes) -> bytes:
@@ -265,7 +265,11 @@ class CloudProvider:
 
     def gpu_label(self, _: bytes) -> bytes:
         self._need_sync()
-        labels = gpu_labels(self._store.all_served())
+        served = list(self._store.all_served())
+        if not served:
+            # CA asks until it gets an answer, and never again: "" would hold for all groups to come.
+            raise RpcError(StatusCode.UNIMPLEMENTED, "there is no group yet that could set gpuLabel")
+        labels = gpu_labels(served)
         label = gpu_label_in_use(labels)
         others = [f"{name} ({other})" for name, other in labels.items() if other != label]
         if others:

@@ -392,6 +392,13 @@ class TestGpus:
         shim = Shim(gpu_group("a", "a.b/gpu"), gpu_group("b", "a.b/gpu"), gpu_group("c", None))
         assert (shim.label(), self.types(shim)) == ("a.b/gpu", {"h100"})
 
+    def test_none_is_told_before_there_is_a_group(self) -> None:
+        """CA asks until it gets an answer, and keeps that for good: an empty one as well."""
+        shim = Shim()
+        assert code_of(shim.label)[0] == "UNIMPLEMENTED"
+        shim.store.put_group(gpu_group("a", "a.b/gpu"))
+        assert shim.label() == "a.b/gpu"
+
     def test_types_that_groups_name_and_those_on_their_nodes(self) -> None:
         named = gpu_group("b", "a.b/gpu", gpuTypes=["a100", "h100"])
         unlabelled = gpu_group("c", None, gpuTypes=["k80"])
