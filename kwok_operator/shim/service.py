@@ -267,8 +267,8 @@ class CloudProvider:
         self._need_sync()
         served = list(self._store.all_served())
         if not served:
-            # CA asks until it gets an answer, and never again: "" would hold for all groups to come.
-            raise RpcError(StatusCode.UNIMPLEMENTED, "there is no group yet that could set gpuLabel")
+            # CA asks until it gets an answer, and never again: an empty one would hold for good.
+            raise RpcError(StatusCode.UNIMPLEMENTED, "there is no group yet that sets gpuLabel")
         labels = gpu_labels(served)
         label = gpu_label_in_use(labels)
         others = [f"{name} ({other})" for name, other in labels.items() if other != label]
