@@ -27,7 +27,7 @@ from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 MAX_BATCHES = 50
 """More batches than this are merged pairwise, so that status stays small when asks trickle in."""
 
-LONGEST_GAP: Final = 10_000
+LONGEST_GAP: Final = 2_000
 """Serials that one batch skips at once. Where another group holds a large block of addresses, 2**47
 are skipped, and a set of those is more than any memory."""
 

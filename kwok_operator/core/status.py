@@ -10,12 +10,13 @@ column, a message is a sentence for people that says what to do.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from kwok_operator import constants
 from kwok_operator.core.autoscalable import DRIVABLE, FROM_ONE_NODE
 from kwok_operator.core.cloud.summary import PROVISIONING, Verdict
 from kwok_operator.core.plan import Rollout, Target
-from kwok_operator.core.serials import Batch, Ranges, format_ranges
+from kwok_operator.core.serials import LONGEST_GAP, MAX_BATCHES, Batch, Ranges, format_ranges
 from kwok_operator.core.words import few_names
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.cloudstatus import CloudStatus
@@ -27,6 +28,10 @@ from kwok_operator.models.status import (
     PendingBatch,
 )
 
+_LIKE_TARGET: Final = 4
+_MOST_SKIPPED: Final = MAX_BATCHES * LONGEST_GAP
+"""All batches together have no more serials than so many times the target, and so many besides that
+are skipped."""
 UPDATING = "Updating"
 """The reason of Ready and Reconciling while nodes are brought to the present template."""
 
@@ -120,15 +125,17 @@ def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
     """The batches recorded in a status.
 
     One that can't have been written by us is left out: its instances are asked for anew. So is one
-    with which all together would be more than any group has.
+    that, with those after it, has more serials than such a group asks for: each pass goes through
+    all of them.
     """
-    batches, room = list[Batch](), 2 * MAX_TARGET_SIZE
-    for record in status.pending:
+    batches, most = list[Batch](), _LIKE_TARGET * (status.target_size or 0) + _MOST_SKIPPED
+    room = min(most, 2 * MAX_TARGET_SIZE)
+    for record in reversed(status.pending):
         batch = _from_record(record, room=room)
         if batch is not None:
             batches.append(batch)
             room -= batch.last - batch.first + 1
-    return tuple(batches)
+    return tuple(reversed(batches))
 
 
 def nodes_by_state(facts: Facts, *, terminating: int) -> dict[str, int]:
@@ -152,8 +159,10 @@ def oldest_pending(status: KwokNodeGroupStatus) -> str | None:
 def _from_record(record: PendingBatch, *, room: int) -> Batch | None:
     if not 0 <= record.first <= record.last < record.first + room or record.last > LAST_SERIAL:
         return None
+    if not record.except_:
+        return Batch(record.first, record.last, record.requested_at)
     try:
-        spent = Ranges(record.except_ or "")
+        spent = Ranges(record.except_)
     except ValueError:
         return None
     if not spent.is_within(record.first, record.last):

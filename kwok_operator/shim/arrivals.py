@@ -110,7 +110,7 @@ class Arrivals:
             status.terms,
             status.refused,
         ):
-            return _Kept(group, CloudRecord.read(status), batches, asked, {})
+            return _Kept(group, CloudRecord.read(status, batches), batches, asked, {})
         same = {s: p for s, p in kept.phases.items() if kept.asked.get(s) == asked.get(s)}
         return _Kept(group, kept.record, batches, asked, same)
 

@@ -185,7 +185,7 @@ def test_everyone_outstanding_is_in_one_phase_also_after_a_restart(
     assert sum(counts(found.values()).values()) == len(found)
     earlier = phases_of(record, *batches, now=T0 + SECOND, arrived=arrived)
     assert phases_of(record, *batches, now=now, arrived=arrived, known=earlier) == found
-    again = CloudRecord.read(CloudStatus.model_validate(record.dump().dump()))
+    again = CloudRecord.read(CloudStatus.model_validate(record.dump().dump()), batches)
     assert again == record
     assert phases_of(again, *batches, now=now, arrived=arrived) == found
     assert all(found[s].state is State.FAILED for s in refused & found.keys())
@@ -223,7 +223,10 @@ def test_refusals_that_were_tampered_with_are_left_out() -> None:
     (good,) = status["refused"]
     odd = [{**good, "serials": "x"}, {**good, "since": "now"}, {**good, "class": "Odd"}]
     twice = {**good, "serials": "2-3", "reason": "OutOfStock"}
-    read = CloudRecord.read(CloudStatus.model_validate({"refused": [*odd, good, twice]}))
+    many = {**good, "serials": "0-9999999"}
+    status = {"refused": [many, *odd, good, twice, good, twice]}
+    read = CloudRecord.read(CloudStatus.model_validate(status), [batch(0, 4)])
+    assert [r.serials for r in read.refusals] == [{1, 2}, {2, 3}], "no more than are asked for"
     kept = settle(read, StockDecision(), wanted={1, 2, 3, 4})
     assert [r.serials for r in kept.refusals] == [{1, 2}, {3}], "the first holds"
 
@@ -246,7 +249,7 @@ def test_what_is_refused_is_not_spelt_out_but_for_what_is_asked_for(serials: lis
     status = CloudStatus.model_validate({"refused": [{**part, "serials": s} for s in serials]})
     wanted = set(range(100, 200))
     with traced_memory() as most:
-        read = CloudRecord.read(status)
+        read = CloudRecord.read(status, [batch(0, 100_000_000)])
         phases_of(read, batch(100, 199))
         assert settle(read, StockDecision(), wanted=wanted).refused(wanted) == wanted
         assert read.refused_by_pool.keys() == {"zone-b"}

@@ -370,11 +370,16 @@ def test_a_batch_that_we_can_t_have_written_is_left_out(record: dict[str, Any]) 
     assert batches_of(status) == (Batch(20, 21, NOW),)
 
 
-def test_all_batches_together_are_no_more_than_a_group_can_have() -> None:
+@pytest.mark.parametrize(("target", "read"), [(1_000_000, [1_500_000, 9]), (5, [9])])
+def test_all_batches_together_are_no_more_than_a_group_can_have(
+    target: int, read: list[int]
+) -> None:
+    """The last count first, as that is what was asked for anew where others were left out."""
     record = {"first": 0, "last": 1_500_000, "requestedAt": NOW}
     small = {"first": 0, "last": 9, "requestedAt": NOW}
-    status = KwokNodeGroupStatus.model_validate({"pending": [record] * 50 + [small]})
-    assert [batch.last for batch in batches_of(status)] == [1_500_000, 9]
+    pending = [record] * 50 + [small]
+    status = KwokNodeGroupStatus.model_validate({"pending": pending, "targetSize": target})
+    assert [batch.last for batch in batches_of(status)] == read
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from kwok_operator.core.cloud.record import CloudRecord, Refusal
 from kwok_operator.core.cloud.states import Fault
 from kwok_operator.core.cloud.summary import autoscaler_state
 from kwok_operator.core.cloud.terms import History
+from kwok_operator.core.status import batches_of
 from kwok_operator.core.times import format_time, parse_time
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Cloud, ErrorClass
@@ -214,7 +215,7 @@ class TestAgreement:
         for serial in arrived:
             shim.store.put_node(node_of(group, serial))
         assert group.status.cloud is not None
-        kept = CloudRecord.read(group.status.cloud)
+        kept = CloudRecord.read(group.status.cloud, batches_of(group.status))
         for second in seconds:
             clock.now = T0 / 1_000 + second
             found = instances(shim)

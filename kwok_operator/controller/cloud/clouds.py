@@ -181,8 +181,9 @@ class Clouds:
             known, group = self._known.get(name), self._store.get(name)
             if known is not None and known.holding is not None:
                 total += known.refused.get(pool, 0)
-            elif group is not None and group.status.cloud is not None:
-                total += CloudRecord.read(group.status.cloud).refused_by_pool.get(pool, 0)
+            elif group is not None:
+                record = CloudRecord.read(group.status.cloud, batches_of(group.status))
+                total += record.refused_by_pool.get(pool, 0)
         return total
 
     def naming(self, pools: Iterable[str]) -> Iterator[str]:
@@ -206,7 +207,7 @@ class Clouds:
     def _record(self, known: _Known, status: KwokNodeGroupStatus) -> CloudRecord:
         if known.status is not status.cloud:
             known.status = status.cloud
-            record = CloudRecord.read(status.cloud) if status.cloud else CloudRecord()
+            record = CloudRecord.read(status.cloud, batches_of(status))
             if record != known.record:
                 known.phases = record.still(known.phases, before=known.record)
                 known.record = record
@@ -329,8 +330,9 @@ class Clouds:
         if known is not None and known.uid == group.uid and known.holding is not None:
             return replace(known.holding, pools=cloud.capacity_pools)
         status = group.status
-        record = CloudRecord.read(status.cloud) if status.cloud else CloudRecord()
-        asked = {s for batch in batches_of(status) for s in batch}
+        batches = batches_of(status)
+        record = CloudRecord.read(status.cloud, batches)
+        asked = {s for batch in batches for s in batch}
         nodes = (r for r in self._cache.group(group.name).values() if r.owner == group.uid)
         there = {record.serial for record in nodes if record.serial is not None}
         each = self._each(cloud, status.resolved_template)

@@ -8,7 +8,16 @@ Everything else is drawn again. The operator and the shim both take the phases f
 status says and what cluster-autoscaler is told is the same.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -41,16 +50,13 @@ class Refusal:
     fault: Fault | None
 
     @property
-    def _likeness(self) -> tuple[str | None, str, Fault | None]:
+    def likeness(self) -> tuple[str | None, str, Fault | None]:
+        """What those say that can be one."""
         return self.pool, self.reason, self.fault
 
-    def joined(self, other: "Refusal") -> "Refusal | None":
-        """The two as one, with the later time; None where they say different things."""
-        if self._likeness != other._likeness:
-            return None
-        return replace(
-            self, serials=self.serials | other.serials, since=max(self.since, other.since)
-        )
+    def joined(self, later: "Refusal") -> "Refusal":
+        """With one that says the same at this time or later, as one of then."""
+        return replace(later, serials=self.serials | later.serials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,20 @@ class CloudRecord:
     refusals: tuple[Refusal, ...] = ()
 
     @classmethod
-    def read(cls, status: CloudStatus) -> "CloudRecord":
-        """From status; what can't have been written by us is left out."""
-        read = (_read(record) for record in status.refused[:_MOST_READ])
-        return cls(History.read(status.terms), tuple(filter(None, read)))
+    def read(cls, status: CloudStatus | None, asked: Iterable[Batch]) -> "CloudRecord":
+        """From status, its batches beside; what can't have been written by us is left out.
+
+        So is what would be more refused than `asked` for. Each pass goes through them all.
+        """
+        if status is None:
+            return cls()
+        refusals, room = list[Refusal](), sum(batch.last - batch.first + 1 for batch in asked)
+        for record in status.refused[:_MOST_READ]:
+            refusal = _read(record)
+            if refusal is not None and len(refusal.serials) <= room:
+                refusals.append(refusal)
+                room -= len(refusal.serials)
+        return cls(History.read(status.terms), tuple(refusals))
 
     def dump(self) -> CloudStatus:
         """For status; without the rows for people."""
@@ -235,31 +251,25 @@ def _joined(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
     """Those that say the same at the same time as one; where there are too many, those of
     different times too, the closest first.
     """
-    kept: list[Refusal] = []
+    at_once: dict[Hashable, Refusal] = {}
     for refusal in sorted(refusals, key=lambda r: (r.since, min(r.serials))):
-        same = next((i for i, k in enumerate(kept) if _at_once(k, refusal)), None)
-        if same is None:
-            kept.append(refusal)
-        else:
-            kept[same] = kept[same].joined(refusal) or refusal
+        key = refusal.since, refusal.likeness
+        same = at_once.get(key)
+        at_once[key] = refusal if same is None else same.joined(refusal)
+    kept = list(at_once.values())
     while len(kept) > MAX_REFUSED:
-        pairs = [
-            (later.since - earlier.since, i, j)
-            for i, earlier in enumerate(kept)
-            for j, later in enumerate(kept[i + 1 :], i + 1)
-            if earlier.joined(later)
-        ]
+        last, pairs = dict[Hashable, int](), list[tuple[int, int, int]]()
+        for later, refusal in enumerate(kept):
+            earlier = last.get(refusal.likeness)
+            if earlier is not None:
+                pairs.append((refusal.since - kept[earlier].since, earlier, later))
+            last[refusal.likeness] = later
         if not pairs:
             break
-        _, i, j = min(pairs)
-        joined = kept[i].joined(kept[j])
-        kept = [r for n, r in enumerate(kept) if n not in (i, j)] + ([joined] if joined else [])
-        kept.sort(key=lambda r: (r.since, min(r.serials)))
-    return tuple(kept)
-
-
-def _at_once(one: Refusal, other: Refusal) -> bool:
-    return one.since == other.since and one.joined(other) is not None
+        _, earlier, later = min(pairs)
+        kept[later] = kept[earlier].joined(kept[later])
+        del kept[earlier]
+    return tuple(sorted(kept, key=lambda r: (r.since, min(r.serials))))
 
 
 def _dump(refusal: Refusal) -> RefusedRecord:
