@@ -9,11 +9,11 @@ Between a list and its watch no event is lost: the watch starts at the list's re
 vanished while nobody watched is told by replace(), which is the whole truth.
 
 A server that was away may be back with what it stored some time ago, and would tell nothing until
-its versions have overtaken ours: so all is listed. It was away if it can't be reached, or, looked at
-after a cut, refuses or takes its time: one that starts takes connections before it answers, and
-refuses what it has yet to load. Lists ask for no version, which makes each as new as the store
-itself; one that is older than what was told before means that the store was put back, whatever
-replicas and caches there are.
+its versions have overtaken ours: so all is listed. It was away if it can't be reached, or if it
+refuses or is late when it is looked at after a cut: one that starts takes connections before it
+answers, and refuses what it has yet to load. Lists ask for no version, which makes each as new as
+the store itself; one that is older than what was told before means that the store was put back,
+whatever replicas and caches there are.
 
 Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
 permissions and CRDs may come later. It lets the event loop breathe between pages and within bursts;
