@@ -11,13 +11,12 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from kwok_operator.core.clusterapi.offline import ConvertTerms, convert
 from kwok_operator.core.files import Files, Finding
 from kwok_operator.core.podprofile.foretold import LifeRow
 from kwok_operator.core.validation import Row, ValidationReport, validate
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.importing.yamlout import dump
 from kwok_operator.userfiles import MAX_BYTES, read_bytes
 
 STDIN: Final = "-"
@@ -53,7 +52,7 @@ def run_convert(names: Sequence[str], terms: ConvertTerms) -> int:
     files = Files.read(texts)
     converted = convert(files.others, terms)
     if converted.manifests:
-        sys.stdout.write(yaml.safe_dump_all(converted.manifests, sort_keys=False))
+        sys.stdout.write("---\n".join(map(dump, converted.manifests)))
     findings = [*files.findings, *converted.findings]
     tell(findings, converted.notes)
     if not converted.looked_at and not findings:

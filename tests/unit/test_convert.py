@@ -19,6 +19,7 @@ from kwok_operator.core.clusterapi.keys import Keys
 from kwok_operator.core.clusterapi.offline import Converted, ConvertTerms, convert
 from kwok_operator.core.files import Files
 from kwok_operator.core.groupcheck import check_group
+from kwok_operator.core.yamltext import load_documents
 from tests.fakes.rows import each_row
 from tests.scalables import BOUNDS, CAPACITY, MACHINE, REFERENCE, SIZE, body
 
@@ -125,6 +126,17 @@ class TestTheCommand:
             assert "labels" not in each["metadata"]
         assert main(["validate", str(SAMPLE)]) == 0
         assert "MachineDeployment/default/web" in capsys.readouterr().out
+
+    def test_a_text_stays_a_text_for_kubectl(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        labels = {"capacity.cluster-autoscaler.kubernetes.io/labels": "on=y,often=12e5"}
+        file = tmp_path / "fleet.yaml"
+        file.write_text(yaml.safe_dump(body(annotations=MACHINE | labels)), encoding="utf-8")
+        assert main(["convert", str(file)]) == 0
+        (group,) = load_documents(capsys.readouterr().out, where="the groups")
+        found = group["spec"]["template"]["shape"]["labels"]
+        assert (found["on"], found["often"]) == ("y", "12e5")
 
     @each_row("command", ["convert", "validate"])
     def test_a_finding_has_file_and_line_and_makes_it_one(
