@@ -10,8 +10,7 @@ with the call: at its deadline, when the client cancels, or with the connection.
 
 A client that doesn't read isn't read either. What it doesn't take waits up to the call's deadline
 and, with what others don't take, to `MAX_UNSENT`: from there on, each client has one answer at a
-time. Streams and calls that have not begun wait with it. There is one large answer in a turn of the
-loop.
+time. Calls that have not begun wait with it. There is one large answer in a turn of the loop.
 """
 
 import asyncio
@@ -33,7 +32,6 @@ from kwok_operator.shim.grpcwire import (
     MessageReader,
     RpcError,
     StatusCode,
-    StreamHandler,
 )
 from kwok_operator.shim.http2.connection import (
     DataReceived,
@@ -69,7 +67,6 @@ class Service:
     """What all connections of a server share."""
 
     handlers: Mapping[bytes, tuple[str, Handler]]
-    streams: Mapping[bytes, tuple[str, StreamHandler]]
     observe: Callable[[str, StatusCode, float], None] | None
     connections: dict["GrpcConnection", None] = field(default_factory=dict)
     """The oldest first."""
@@ -116,20 +113,13 @@ class Call:
     stream_id: int
     method: str
     handler: Handler | None = None
-    stream_handler: StreamHandler | None = None
     started: float = field(default_factory=monotonic)
     reader: MessageReader | None = None
     message: bytes | None = None
-    ended: bool = False
-    """The request is complete."""
-    wake: asyncio.Event | None = None
-    """For streams: something has come, or gone."""
     held: int = 0
     timeout: float | None = None
     timer: asyncio.TimerHandle | None = None
     task: asyncio.Future[Any] | None = None
-    begun: bool = False
-    """Part of the answer is on its way, so that its end can't begin with a head."""
     code: StatusCode | None = None
     """Of the answer, which may be on its way still."""
 
@@ -287,13 +277,7 @@ class GrpcConnection(asyncio.Protocol):
     def _requested(self, event: RequestReceived) -> None:
         stream_id, head, ends = event
         path = head[b":path"]
-        service = self._service
-        if found := service.handlers.get(path):
-            call = Call(stream_id, *found)
-        elif streaming := service.streams.get(path):
-            call = Call(stream_id, streaming[0], stream_handler=streaming[1])
-        else:
-            call = Call(stream_id, UNKNOWN_METHOD)
+        call = Call(stream_id, *self._service.handlers.get(path, (UNKNOWN_METHOD, None)))
         self._calls[stream_id] = call
         if not self._acceptable(call, head):
             return
@@ -307,10 +291,6 @@ class GrpcConnection(asyncio.Protocol):
                 self._fail(call, _late())
                 return
             self._new.append(call)
-        if call.stream_handler is not None:
-            call.reader = MessageReader(max_bytes=self._service.max_message_bytes)
-            call.wake = asyncio.Event()
-            call.task = self._loop.create_task(self._converse(call, call.stream_handler))
         if ends:
             self._body(call, b"", True)
 
@@ -320,7 +300,7 @@ class GrpcConnection(asyncio.Protocol):
             self._end(call, grpcwire.http_error(415), StatusCode.UNKNOWN)
         elif head[b":method"] != b"POST":
             self._end(call, grpcwire.http_error(405), StatusCode.UNKNOWN)
-        elif call.handler is None and call.stream_handler is None:
+        elif call.handler is None:
             path = head[b":path"][:200].decode("ascii", "replace")
             sentence = f"there is no method {path} here"
             self._fail(call, RpcError(StatusCode.UNIMPLEMENTED, sentence))
@@ -367,16 +347,12 @@ class GrpcConnection(asyncio.Protocol):
             if self._service.held > MAX_HELD:
                 raise _too_much()
             call.reader.feed(data)
-            call.ended = ends
-            if call.wake is not None:
-                call.wake.set()
-            else:
-                self._collect(call, call.reader, size, ends)
+            self._collect(call, call.reader, size, ends)
         except RpcError as error:
             self._fail(call, error)
 
     def _collect(self, call: Call, reader: MessageReader, size: int, ends: bool) -> None:
-        """For unary calls: one message, and no more."""
+        """One message, and no more."""
         while (message := reader.take()) is not None:
             if call.message is not None:
                 raise RpcError(StatusCode.INTERNAL, "more than one message in a unary call")
@@ -438,44 +414,6 @@ class GrpcConnection(asyncio.Protocol):
             )
         self._flush()
 
-    async def _converse(self, call: Call, handler: StreamHandler) -> None:
-        """Answers the messages of a stream one after the other, as the client takes the answers."""
-        assert call.reader is not None and call.wake is not None
-        connection, stream_id = self._connection, call.stream_id
-        try:
-            while True:
-                # Others have their turn, however much this client sends.
-                await asyncio.sleep(0)
-                if connection.waits(stream_id) or (message := call.reader.take()) is None:
-                    if call.ended and not connection.waits(stream_id):
-                        break
-                    call.wake.clear()
-                    await call.wake.wait()
-                    continue
-                answer = await handler(message)
-                if call.over:
-                    return
-                if self._is_too_much(answer):
-                    raise _too_much()
-                self._begin(call)
-                connection.send_data(stream_id, grpcwire.prefix(answer) + answer)
-                self._release(call, PREFIX + len(message))
-                connection.consumed(stream_id, PREFIX + len(message))
-                self._flush()
-            call.reader.finish()
-            self._begin(call)
-            self._end(call, OK_TRAILERS, StatusCode.OK)
-        except (Exception, asyncio.CancelledError) as error:
-            if call.over:
-                return
-            self._fail(call, self._told(call, error))
-        self._flush()
-
-    def _begin(self, call: Call) -> None:
-        if not call.begun:
-            call.begun = True
-            self._connection.send_headers(call.stream_id, HEAD)
-
     def _told(self, call: Call, error: BaseException) -> RpcError:
         """What the client is told of an error."""
         if isinstance(error, RpcError):
@@ -485,12 +423,12 @@ class GrpcConnection(asyncio.Protocol):
         return self._service.failed(call.method, error)
 
     def _answer(self, call: Call, message: bytes) -> None:
-        if self._is_too_much(message):
+        size = len(message)
+        if size > _SMALL and not self._has_room():
             self._fail(call, _too_much())
             return
         self._over(call, StatusCode.OK)
         connection, stream_id = self._connection, call.stream_id
-        size = len(message)
         if size <= _SMALL:
             body = b"\0" + size.to_bytes(4, "big") + message
             connection.respond(stream_id, head=HEAD, body=body, trailers=OK_TRAILERS)
@@ -501,12 +439,8 @@ class GrpcConnection(asyncio.Protocol):
             connection.end_stream(stream_id, OK_TRAILERS)
             self._end_turn()
 
-    def _is_too_much(self, answer: bytes) -> bool:
-        return len(answer) > _SMALL and not self._has_room()
-
     def _fail(self, call: Call, error: RpcError) -> None:
-        block = grpcwire.trailers if call.begun else grpcwire.trailers_only
-        self._end(call, block(error.code, error.message), error.code)
+        self._end(call, grpcwire.trailers_only(error.code, error.message), error.code)
 
     def _end(self, call: Call, block: bytes, code: StatusCode) -> None:
         self._over(call, code)
@@ -517,18 +451,14 @@ class GrpcConnection(asyncio.Protocol):
             return
         call.code = code
         self._waiting.pop(call.stream_id, None)
-        if call.held:
-            self._release(call, call.held)
+        self._service.held -= call.held
         if call.task is not None:
-            # For a task that ends its own call, this comes too late to matter.
             call.task.cancel()
 
     def _sent(self, stream_id: int) -> None:
         call = self._calls[stream_id]
-        if call.code is not None:
-            self._gone(call, call.code)
-        elif call.wake is not None:
-            call.wake.set()
+        assert call.code is not None
+        self._gone(call, call.code)
 
     def _gone(self, call: Call, code: StatusCode = StatusCode.CANCELLED) -> None:
         """Nothing of it is left to be sent, or nothing more goes."""
@@ -538,10 +468,6 @@ class GrpcConnection(asyncio.Protocol):
             call.timer.cancel()
         if self._service.observe is not None:
             self._service.observe(call.method, code, monotonic() - call.started)
-
-    def _release(self, call: Call, count: int) -> None:
-        call.held -= count
-        self._service.held -= count
 
     def _end_all(self) -> None:
         for call in list(self._calls.values()):

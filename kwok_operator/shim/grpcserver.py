@@ -17,7 +17,7 @@ from ssl import SSLContext
 from typing import Final
 
 from kwok_operator.shim.grpcconnection import GrpcConnection, Service
-from kwok_operator.shim.grpcwire import Handler, StatusCode, StreamHandler
+from kwok_operator.shim.grpcwire import Handler, StatusCode
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +36,10 @@ class GrpcServer:
         self,
         handlers: Mapping[str, Handler],
         *,
-        streams: Mapping[str, StreamHandler] | None = None,
         observe: Callable[[str, StatusCode, float], None] | None = None,
     ) -> None:
         self._service = Service(
             handlers={path.encode(): (path, handler) for path, handler in handlers.items()},
-            streams={path.encode(): (path, handler) for path, handler in (streams or {}).items()},
             observe=observe,
         )
         self._listeners: dict[socket.socket, asyncio.Task[None]] = {}

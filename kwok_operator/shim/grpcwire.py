@@ -44,10 +44,6 @@ class RpcError(Exception):
 Handler = Callable[[bytes], bytes | Awaitable[bytes]]
 """One request message to one response message, or RpcError. What is not async answers at once."""
 
-StreamHandler = Callable[[bytes], Awaitable[bytes]]
-"""For streams in both directions that answer each message with one."""
-
-
 PREFIX: Final = 5
 """Bytes before each message: whether it is compressed, and its length."""
 MAX_STATUS_MESSAGE: Final = 4096
@@ -107,12 +103,6 @@ def parse_timeout(value: bytes) -> float:
     if not match:
         raise RpcError(StatusCode.INTERNAL, "grpc-timeout is not at most 8 digits and a unit")
     return int(match[1]) * _SECONDS[match[2]]
-
-
-@lru_cache(maxsize=256)
-def trailers(code: StatusCode, message: str) -> bytes:
-    """The end of a call that has begun to answer."""
-    return encode(_status_fields(code, message))
 
 
 @lru_cache(maxsize=256)

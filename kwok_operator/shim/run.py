@@ -13,7 +13,6 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -27,9 +26,8 @@ from kwok_operator.kube.groups import GROUPS
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.observability.health import HealthServer
 from kwok_operator.shim.callslog import CallsLog
-from kwok_operator.shim.describe import health_handlers, reflection_streams
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcwire import Handler
+from kwok_operator.shim.health import health_handlers
 from kwok_operator.shim.metrics import ShimMetrics
 from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.settings import ShimSettings
@@ -63,7 +61,8 @@ async def run(settings: ShimSettings) -> None:
             log = _calls_log(settings.calls_log)
             stack.callback(log.close)
             calls = log.around(calls)
-        server = server_of(calls, settings, store=store, metrics=metrics)
+        served = {**calls, **health_handlers(lambda: store.synced)}
+        server = GrpcServer(served, observe=metrics.call)
         health = HealthServer(
             registry=metrics.registry, healthy=lambda: None, ready=lambda: _unready(store)
         )
@@ -78,17 +77,6 @@ async def run(settings: ShimSettings) -> None:
             stack.callback(trouble.stop)
         await _work(client, store, tls, metrics)
         logger.info("stopping: calls under way end, nodes and groups stay")
-
-
-def server_of(
-    calls: Mapping[str, Handler], settings: ShimSettings, *, store: Store, metrics: ShimMetrics
-) -> GrpcServer:
-    """The server of CloudProvider's calls, and of what else was asked for."""
-    return GrpcServer(
-        {**calls, **health_handlers(lambda: store.synced)},
-        streams=reflection_streams() if settings.grpc_reflection else None,
-        observe=metrics.call,
-    )
 
 
 async def _work(client: KubeClient, store: Store, tls: Tls | None, metrics: ShimMetrics) -> None:

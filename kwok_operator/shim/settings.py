@@ -114,7 +114,6 @@ class ShimSettings:
     metrics_listen: tuple[str, int] | None
     api_trouble: "TroublePlan | None"
     calls_log: str | None
-    grpc_reflection: bool
     log_format: str
     log_level: str
 
@@ -156,12 +155,6 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="serve without TLS on an address that others can reach",
-    )
-    parser.add_argument(
-        "--grpc-reflection",
-        action="store_true",
-        default=None,
-        help="serve gRPC's server reflection, for tools such as grpcurl",
     )
     rehearsing = parser.add_argument_group("rehearsing")
     rehearsing.add_argument(
@@ -225,7 +218,6 @@ def shim_settings(
         metrics_listen=values.read("metrics-listen", ":8087", address),
         api_trouble=values.read("api-trouble", "", _plan),
         calls_log=values.read("calls-log", "", str) or None,
-        grpc_reflection=flags.grpc_reflection or _is_true(values, "KWOK_OPERATOR_GRPC_REFLECTION"),
         log_format=values.read("log-format", "text", one_of(*LOG_FORMATS)),
         log_level=values.read("log-level", "info", one_of(*LOG_LEVELS)),
     )

@@ -88,6 +88,11 @@ class Autoscaler:
         )
         return method(request, timeout=timeout)
 
+    def serves(self) -> bool:
+        """What a probe is told."""
+        check = self._channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
+        return bool(check(b"", timeout=5) == b"\x08\x01")
+
     def refresh(self) -> None:
         self.call("Refresh", pb.RefreshRequest(), pb.RefreshResponse)
 

@@ -1,5 +1,6 @@
 """The shim with the operator behind it, driven as cluster-autoscaler drives it.
 
+- a probe's question
 - a whole life: from zero, scaled up, registered, scaled down one node at a time, all at once
 - what doesn't come: taken back, given back, and what arrives meanwhile stays
 - other people's nodes, at once and with an empty answer; groups that come, go, or are paused
@@ -62,6 +63,10 @@ def wait_instances(autoscaler: Autoscaler, group: str, count: int, state: str = 
 
 
 @pytest.mark.core
+def test_probes_are_told_that_it_serves(autoscaler: Autoscaler) -> None:
+    assert autoscaler.serves()
+
+
 def test_a_whole_life(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> None:
     assert autoscaler.loop()[group] == (0, 20)
     node = decode_node(autoscaler.template(group))

@@ -2,11 +2,11 @@
 
 - unary calls, small and 3 MiB each way, one after the other and many at once
 - statuses: RpcError, unknown methods, mistakes of handlers (logged), deadlines, cancelling
-- streams that answer each message; many connections
+- many connections
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -15,14 +15,13 @@ import grpc.aio
 import pytest
 
 from kwok_operator.shim.grpcserver import GrpcServer
-from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode, StreamHandler
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from tests.fakes.slow import Slow
 
 MESSAGES: list[tuple[str, int | bool]] = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
 ]
-EOF = vars(grpc.aio)["EOF"]
 LONG: Final = 60.0
 """Seconds for what takes none: machines are busy."""
 OBSERVED = list[tuple[str, StatusCode]]
@@ -65,13 +64,7 @@ class Serving:
             "/test.Test/Mistake": mistake,
             "/test.Test/MistakeLater": mistake_later,
         }
-        streams: dict[str, StreamHandler] = {
-            "/test.Test/Stream": later,
-            "/test.Test/StreamRefuse": refuse_later,
-            "/test.Test/StreamMistake": mistake_later,
-            "/test.Test/StreamSlow": self.slow,
-        }
-        self.server = GrpcServer(handlers, streams=streams, observe=self._observe)
+        self.server = GrpcServer(handlers, observe=self._observe)
         self.target = ""
 
     def _observe(self, method: str, code: StatusCode, seconds: float) -> None:
@@ -96,10 +89,6 @@ async def channel(serving: Serving) -> AsyncIterator[grpc.aio.Channel]:
 
 def unary(channel: grpc.aio.Channel, name: str) -> Any:
     return channel.unary_unary(f"/test.Test/{name}", bytes, bytes)
-
-
-def stream_of(channel: grpc.aio.Channel, name: str) -> Any:
-    return channel.stream_stream(f"/test.Test/{name}", bytes, bytes)
 
 
 async def status_of(call: Awaitable[bytes]) -> tuple[grpc.StatusCode, str | None]:
@@ -189,44 +178,3 @@ async def test_the_blocking_client_from_many_threads(serving: Serving) -> None:
     with ThreadPoolExecutor(8) as pool:
         loop = asyncio.get_running_loop()
         assert all(await asyncio.gather(*(loop.run_in_executor(pool, calls, n) for n in range(8))))
-
-
-async def test_streams(channel: grpc.aio.Channel, serving: Serving) -> None:
-    stream = stream_of(channel, "Stream")()
-    for message in (b"ab", b"", bytes(200_000) + b"x"):
-        await stream.write(message)
-        assert await stream.read() == message[::-1]
-    await stream.done_writing()
-    assert await stream.read() is EOF
-    assert await stream.code() == grpc.StatusCode.OK
-    assert serving.observed == [("/test.Test/Stream", StatusCode.OK)]
-
-
-async def test_a_stream_of_many_messages_ahead(channel: grpc.aio.Channel) -> None:
-    def messages() -> Iterator[bytes]:
-        for number in range(500):
-            yield b"%d" % number * 1000
-
-    stream = stream_of(channel, "Stream")(messages())
-    assert [answer async for answer in stream] == [each[::-1] for each in messages()]
-
-
-async def test_streams_that_end_without_an_answer(channel: grpc.aio.Channel) -> None:
-    empty = stream_of(channel, "Stream")()
-    await empty.done_writing()
-    assert await empty.code() == grpc.StatusCode.OK
-    for name, code in (
-        ("StreamRefuse", grpc.StatusCode.NOT_FOUND),
-        ("StreamMistake", grpc.StatusCode.INTERNAL),
-    ):
-        stream = stream_of(channel, name)()
-        await stream.write(b"x")
-        assert await stream.code() == code
-
-
-async def test_a_stream_that_is_cancelled(channel: grpc.aio.Channel, serving: Serving) -> None:
-    stream = stream_of(channel, "StreamSlow")()
-    await stream.write(b"x")
-    await serving.slow.started.wait()
-    stream.cancel()
-    await asyncio.wait_for(serving.slow.cancelled.wait(), LONG)

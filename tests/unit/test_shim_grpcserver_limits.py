@@ -1,8 +1,7 @@
 """What clients can't have of the server, on both loops, with frames by hand.
 
-- answers: a stream waits for its window before the next message, what isn't taken ends with the
-  call's deadline, and what waits on all connections is bounded: calls wait for room, and those of
-  clients that take their answers for nobody
+- answers: what isn't taken ends with the call's deadline, and what waits on all connections is
+  bounded: calls wait for room, and those of clients that take their answers for nobody
 - others have their turn between two large answers
 - connections: at most so many, and those that have said nothing make room
 - time: to say something at first, and to answer a PING
@@ -105,7 +104,6 @@ class Raw:
 
 class Serving:
     def __init__(self, port: int) -> None:
-        self.asked = 0
         self.observed: list[tuple[str, StatusCode]] = []
         self._port = port
         self._clients: list[Raw] = []
@@ -127,10 +125,6 @@ class Serving:
 async def serving(
     context: ssl.SSLContext | None = None, *, handlers: dict[str, Handler] | None = None
 ) -> AsyncIterator[Serving]:
-    async def count(message: bytes) -> bytes:
-        found.asked += 1
-        return message * 100
-
     async def big_later(message: bytes) -> bytes:
         return message * BIG
 
@@ -141,7 +135,6 @@ async def serving(
             "/t/BigLater": big_later,
         }
         | (handlers or {}),
-        streams={"/t/Stream": count},
         observe=lambda method, code, _: found.observed.append((method, code)),
     )
     tls = (lambda: context) if context else None
@@ -151,25 +144,6 @@ async def serving(
     finally:
         await found.close()
         await server.stop(0)
-
-
-def test_a_stream_waits_for_its_window(run: Run) -> None:
-    async def work() -> None:
-        async with serving() as served:
-            client = await served.client(window=0)
-            client.call(1, "/t/Stream", *[b"x"] * 50)
-            await client.heard()
-            assert served.asked == 1
-            client.open_window(105, 1)
-            assert (await client.until(frames.DATA))[3] == b"\0\0\0\0\x64" + b"x" * 100
-            await client.heard()
-            assert served.asked == 2
-            client.open_window(2**20, 1)
-            end = frames.END_HEADERS | frames.END_STREAM
-            await client.until(frames.HEADERS, flags=end)
-            assert served.asked == 50
-
-    run(work())
 
 
 def test_an_answer_that_is_not_taken_ends_with_its_deadline(run: Run) -> None:
@@ -385,7 +359,6 @@ class Failing(asyncio.Transport):
 async def test_nothing_is_written_once_a_write_has_failed() -> None:
     service = grpcconnection.Service(
         handlers={b"/t/Big": ("/t/Big", lambda _: bytes(2**20))},
-        streams={},
         observe=None,
     )
     client, transport = grpcconnection.GrpcConnection(service), Failing()

@@ -60,12 +60,6 @@ class Transport(asyncio.Transport):
         self.reading = True
 
 
-async def or_wait(message: bytes) -> bytes:
-    if message == b"wait":
-        await asyncio.Event().wait()
-    return message
-
-
 class Wire:
     """A connection with its protocol, and h2 at the other end."""
 
@@ -75,7 +69,6 @@ class Wire:
         self.protocol = GrpcConnection(
             Service(
                 handlers={b"/package.Service/Method": ("/package.Service/Method", handler)},
-                streams={b"/package.Service/Stream": ("/package.Service/Stream", or_wait)},
                 observe=lambda _, code, __: self.observed.append(code),
                 max_message_bytes=100_000,
             )
@@ -190,19 +183,6 @@ async def test_a_deadline_counts_from_the_headers_on() -> None:
     wire.client.exchange()
     await until(lambda: wire.observed)
     assert wire.status(stream_id) == StatusCode.DEADLINE_EXCEEDED
-
-
-async def test_a_deadline_amid_a_stream() -> None:
-    wire = Wire()
-    body = prefix(b"x") + b"x" + prefix(b"wait") + b"wait"
-    stream_id = wire.call(body, path="/package.Service/Stream", grpc_timeout="200m")
-    wire.client.exchange()
-    await until(lambda: wire.transport.written)
-    wire.client.exchange()
-    assert wire.client.bodies[stream_id] == prefix(b"x") + b"x"
-    await until(lambda: wire.observed)
-    assert wire.status(stream_id) == StatusCode.DEADLINE_EXCEEDED
-    assert wire.observed == [StatusCode.DEADLINE_EXCEEDED]
 
 
 async def test_too_much_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:

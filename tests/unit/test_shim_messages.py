@@ -3,24 +3,16 @@
 - what an old cluster-autoscaler needs and what a new one needs stand in the same answer
 - requests of either generation are read; what is missing from the defaults is never taken for zero
 - bytes that are no message end the call with INVALID_ARGUMENT, and with nothing else
-- health and reflection: a probe's question, and what grpcurl asks before it calls
+- health: a probe's question
 """
 
 from collections.abc import Callable
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.shim import describe, messages
-from kwok_operator.shim.describe import (
-    check_health,
-    health_handlers,
-    reflect,
-    reflection_streams,
-)
+from kwok_operator.shim import health, messages
 from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.messages import (
     HOUR,
@@ -30,7 +22,6 @@ from kwok_operator.shim.messages import (
 )
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import health_pb2
-from kwok_operator.shim.proto import reflection_pb2 as reflection
 from tests.fakes.protobuf import fields, put
 
 WANTED = GroupOptions(
@@ -131,8 +122,7 @@ READERS: list[Callable[[bytes], object]] = [
     lambda data: messages.pod_of(messages.read(pb.PricingPodPriceRequest, data)),
     lambda data: messages.read(pb.NodeGroupForNodeRequest, data),
     lambda data: messages.read(pb.NodeGroupDeleteNodesRequest, data),
-    lambda data: check_health(data, serving=True),
-    reflect,
+    lambda data: health.check(data, serving=True),
 ]
 COMPLETE = put(1, NODE) + put(2, "group") + put(4, POD) + put(5, START)
 
@@ -164,68 +154,12 @@ def test_a_truncated_request_names_the_message_it_should_be() -> None:
 
 def test_health_is_that_of_the_server_at_each_check() -> None:
     synced: list[str] = []
-    (check,) = health_handlers(lambda: bool(synced)).values()
+    (check,) = health.health_handlers(lambda: bool(synced)).values()
     for status in (2, 1):
-        for service in ("", *describe.SERVICES):
+        for service in ("", *health.SERVICES):
             request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
             assert check(request) == put(1, status), service
         synced.append("groups and nodes")
     with pytest.raises(RpcError) as refused:
         check(put(1, "payments"))
     assert refused.value.code == StatusCode.NOT_FOUND
-
-
-def reflected(**asked: str) -> reflection.ServerReflectionResponse:
-    request = reflection.ServerReflectionRequest(host="h", **asked)  # type: ignore[arg-type]
-    answer = reflection.ServerReflectionResponse.FromString(reflect(request.SerializeToString()))
-    assert (answer.valid_host, answer.original_request) == ("h", request)
-    return answer
-
-
-async def test_both_versions_of_reflection_list_the_services() -> None:
-    listed = [s.name for s in reflected(list_services="").list_services_response.service]
-    assert listed == list(describe.SERVICES)
-    assert len(listed) == 3
-    request = put(7, "")
-    assert {
-        path.split("/")[1]: await stream(request) for path, stream in reflection_streams().items()
-    } == dict.fromkeys(
-        ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"],
-        reflect(request),
-    )
-
-
-SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
-
-
-@pytest.mark.parametrize(
-    "symbol",
-    [
-        *describe.SERVICES,
-        f"{SERVICE}.NodeGroupForNode",
-        "clusterautoscaler.cloudprovider.v1.externalgrpc.InstanceStatus.InstanceState",
-        "google.protobuf.Duration",
-    ],
-)
-def test_reflection_gives_all_that_a_client_needs_to_call(symbol: str) -> None:
-    files = reflected(file_containing_symbol=symbol).file_descriptor_response.file_descriptor_proto
-    pool = DescriptorPool()
-    for data in reversed(files):
-        pool.AddSerializedFile(data)
-    first = pool.FindFileByName(FileDescriptorProto.FromString(files[0]).name)
-    assert symbol.startswith(first.package)
-    # The same file, asked for by its name.
-    again = reflected(file_by_filename=first.name)
-    assert again.file_descriptor_response.file_descriptor_proto == files
-
-
-def test_what_reflection_doesnt_know_is_told_in_its_answer() -> None:
-    for asked in (
-        {"file_by_filename": "no.proto"},
-        {"file_containing_symbol": f"{SERVICE}.NoSuchCall"},
-        {"file_containing_symbol": ""},
-        {"file_containing_symbol": "google.protobuf.FileDescriptorProto"},
-        {"all_extension_numbers_of_type": SERVICE},
-    ):
-        assert reflected(**asked).error_response.error_code == StatusCode.NOT_FOUND, asked
-    assert reflected().error_response.error_code == StatusCode.INVALID_ARGUMENT

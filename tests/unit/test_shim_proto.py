@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.proto import health_pb2, reflection_pb2
+from kwok_operator.shim.proto import health_pb2
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 
 PACKAGE = "clusterautoscaler.cloudprovider.v1.externalgrpc"
@@ -97,17 +97,6 @@ HealthCheckRequest: service 1 string
 HealthCheckResponse: status 1 ServingStatus
 """
 
-REFLECTION = """
-ServerReflectionRequest: host 1 string, file_by_filename 3 string, file_containing_symbol 4 string, file_containing_extension 5 ExtensionRequest, all_extension_numbers_of_type 6 string, list_services 7 string
-ExtensionRequest: containing_type 1 string, extension_number 2 int32
-ServerReflectionResponse: valid_host 1 string, original_request 2 ServerReflectionRequest, file_descriptor_response 4 FileDescriptorResponse, all_extension_numbers_response 5 ExtensionNumberResponse, list_services_response 6 ListServiceResponse, error_response 7 ErrorResponse
-FileDescriptorResponse: file_descriptor_proto 1 bytes*
-ExtensionNumberResponse: base_type_name 1 string, extension_number 2 int32*
-ListServiceResponse: service 1 ServiceResponse*
-ServiceResponse: name 1 string
-ErrorResponse: error_code 1 int32, error_message 2 string
-"""  # noqa: E501
-
 SCALARS = {
     FieldDescriptor.TYPE_STRING: "string",
     FieldDescriptor.TYPE_BYTES: "bytes",
@@ -136,7 +125,7 @@ def type_of(field: Any) -> str:
 
 
 def test_each_field_has_its_number_and_its_type() -> None:
-    tables = {pb: EXTERNALGRPC, k8s: KUBERNETES, health_pb2: HEALTH, reflection_pb2: REFLECTION}
+    tables = {pb: EXTERNALGRPC, k8s: KUBERNETES, health_pb2: HEALTH}
     for module, table in tables.items():
         assert list(messages(module.DESCRIPTOR)) == table.strip().splitlines()
 
@@ -150,18 +139,10 @@ def test_each_call_has_its_name_its_request_and_its_response() -> None:
     assert not any(m.client_streaming or m.server_streaming for m in service.methods)
 
 
-def test_the_other_services_have_the_names_that_clients_know() -> None:
+def test_health_has_the_name_that_clients_know() -> None:
     (health,) = health_pb2.DESCRIPTOR.services_by_name.values()
     assert health.full_name == "grpc.health.v1.Health"
     assert [m.name for m in health.methods] == ["Check"]
-    (reflection,) = reflection_pb2.DESCRIPTOR.services_by_name.values()
-    assert reflection.full_name == "grpc.reflection.v1.ServerReflection"
-    (method,) = reflection.methods
-    assert (method.name, method.client_streaming, method.server_streaming) == (
-        "ServerReflectionInfo",
-        True,
-        True,
-    )
 
 
 def test_the_states_of_instances_and_of_health_have_their_numbers() -> None:

@@ -48,7 +48,6 @@ DEFAULTS = ShimSettings(
     metrics_listen=("0.0.0.0", 8087),
     api_trouble=None,
     calls_log=None,
-    grpc_reflection=False,
     log_format="text",
     log_level="info",
 )
@@ -103,7 +102,7 @@ def test_with_nothing_given_all_is_as_documented() -> None:
 
 def test_every_setting_is_tried_here() -> None:
     tried = {setting for _, setting, *_ in GOOD}
-    tried |= {"certificates", "api_trouble", "grpc_reflection"}
+    tried |= {"certificates", "api_trouble"}
     assert tried == {field.name for field in dataclasses.fields(ShimSettings)}
 
 
@@ -223,13 +222,6 @@ class TestApiTrouble:
         )
 
 
-def test_reflection_is_asked_for() -> None:
-    asked = dataclasses.replace(DEFAULTS, grpc_reflection=True)
-    assert parse("--grpc-reflection") == asked
-    assert parse(KWOK_OPERATOR_GRPC_REFLECTION="true") == asked
-    assert parse(KWOK_OPERATOR_GRPC_REFLECTION="false") == DEFAULTS
-
-
 class TestDiscovery:
     def discover(self, *texts: str) -> Selector:
         return parse(*(f"--node-group-auto-discovery={text}" for text in texts)).selector
@@ -306,7 +298,7 @@ def test_help_tells_of_every_flag() -> None:
     parser = argparse.ArgumentParser()
     add_shim_flags(parser)
     text = parser.format_help()
-    for flag in [*IDS, *FILES, "insecure", "grpc-reflection"]:
+    for flag in [*IDS, *FILES, "insecure"]:
         assert f"--{flag}" in text
 
 

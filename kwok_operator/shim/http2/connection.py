@@ -129,7 +129,7 @@ _REMEMBERED_LENGTH: Final = 512
 class Http2Connection:
     """The server's side. `clock` gives seconds that never go back.
 
-    `sent` is called with each stream whose answer, as far as it is given, has gone.
+    `sent` is called with each stream whose answer has gone.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Http2Connection:
         self._decoder = HeaderDecoder(max_list_size=limits.header_list)
         # A client's headers are few, even with their timeouts: most calls find theirs here.
         self._heads: dict[bytes, Mapping[bytes, bytes]] = {}
-        self._outgoing = Outgoing(ended=self._sent_all, drained=lambda stream: sent(stream.id))
+        self._outgoing = Outgoing(ended=self._sent_all)
         self._sent = sent
         self._streams: dict[int, Stream] = {}
         # What a client sent before it heard of a reset is no mistake. Oldest first, bounded.

@@ -58,15 +58,10 @@ class Stream:
 
 
 class Outgoing:
-    """`ended` is called with each stream whose last frame has been made, `drained` with one that is
-    to go on and has nothing waiting any more.
-    """
+    """`ended` is called with each stream whose last frame has been made."""
 
-    def __init__(
-        self, *, ended: Callable[[Stream], None], drained: Callable[[Stream], None]
-    ) -> None:
+    def __init__(self, *, ended: Callable[[Stream], None]) -> None:
         self._ended = ended
-        self._drained = drained
         self.unsent = 0
         """Bytes that wait in all streams."""
         self._out: list[bytes | memoryview] = []
@@ -190,8 +185,6 @@ class Outgoing:
             self._queue(stream)
         elif stream.trailers is not None:
             self._end(stream)
-        else:
-            self._drained(stream)
 
     def _end(self, stream: Stream) -> None:
         assert stream.trailers is not None
