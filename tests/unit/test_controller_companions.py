@@ -13,22 +13,27 @@
 - a group without companions asks the API server for nothing
 - devices come late, fail or never come, as spec.cloud says; what it holds back is told, and a
   large group isn't looked at for each of them
+- an operator that may not give every node a CSINode, and isn't told to, says so
 - an operator that ends in the middle leaves no node without its own to the next one
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from kwok_operator.constants import NOT_READY_TAINT_EFFECT, NOT_READY_TAINT_KEY
 from kwok_operator.controller.companions import state
+from kwok_operator.controller.runtime import preflight
 from kwok_operator.core.cloud.summary import Verdict
 from kwok_operator.core.companions import CompanionKind, not_copied
 from kwok_operator.core.livecompanions import CopiedCompanions, CopiedPool
 from kwok_operator.core.usable import is_not_ready_taint
+from kwok_operator.kube.access import AccessRight
 from tests.fakes import store
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, World
@@ -523,3 +528,17 @@ async def test_a_lost_answer_costs_nothing(world: Companioned) -> None:
     world.make(6, csi())
     await world.present(6)
     assert world.csi_nodes.keys() == world.nodes.keys()
+
+
+@pytest.mark.parametrize("missing", [[], [AccessRight("storage.k8s.io", "csinodes", "create")]])
+async def test_csi_nodes_that_may_not_be_made_are_told(
+    missing: list[AccessRight], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cluster-autoscaler that wants them does nothing without, and doesn't say so."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(preflight, "missing_rights", AsyncMock(return_value=missing))
+    client: Any = None
+    assert await preflight.may_keep_csi_nodes(client) is not bool(missing)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == len(missing)
+    assert all("may not: create csinodes" in each for each in told)

@@ -108,8 +108,16 @@ async def check_permissions(
 
 
 async def may_keep_csi_nodes(client: KubeClient) -> bool:
-    """Whether the account may give each node a CSINode."""
-    return not await _missing(client, [AccessRight(*rule) for rule in NEEDED_FOR_CSI_NODES])
+    """Whether the account may give each node a CSINode; says so if it may not."""
+    missing = await _missing(client, [AccessRight(*rule) for rule in NEEDED_FOR_CSI_NODES])
+    if missing:
+        logger.info(
+            "nodes get no CSINode, without which cluster-autoscaler does nothing if it has"
+            " --enable-csi-node-aware-scheduling: this account may not: %s; bind it to the role in"
+            " deploy/components/companions/rbac.yaml and start again, or set --csi-nodes=false",
+            ", ".join(map(str, missing)),
+        )
+    return not missing
 
 
 async def check_reading(client: KubeClient, *, group: str, namespace: str) -> None:
