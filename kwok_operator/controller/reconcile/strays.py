@@ -13,7 +13,7 @@ made without end, which nobody counts. One that takes the hash off would have th
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Final
@@ -64,7 +64,43 @@ class Strays:
             return resolution
         for name in [n for n, stray in strays.items() if stray.owner != group.uid]:
             parts.cache.settle_stray(group.name, name)
-        now, failed = parts.clock.monotonic(), dict[str, str]()
+        now = parts.clock.monotonic()
+        due = [
+            node
+            for node in (*parts.cache.strays(group.name).values(), *stripped.values())
+            if memory.regains.is_due(node.name, now=now)
+        ]
+        async with at_work():
+            away = [node.name for node in due if node.name not in stripped]
+            if len(away) >= MANY:
+                gone = await parts.writer.settle_gone(away, group=group.name)
+                due = [node for node in due if node.name not in gone]
+            failed = await self._put_right(due, group, memory, resolution, stripped, stop=stop)
+        for name in failed:
+            memory.regains.tried(name, now=now)
+        # Those that were put back a moment ago, and have lost it again, too.
+        left = {*parts.cache.strays(group.name), *self._stripped(group, memory, resolution)}
+        waiting = [name for name in sorted(left) if not memory.regains.is_due(name, now=now)]
+        failures = {**memory.unmended, **failed}
+        memory.unmended = {name: failures[name] for name in waiting if name in failures}
+        kept = () if group.spec.paused else waiting
+        memory.altered = tuple(name for name in kept if name not in memory.unmended)
+        if memory.altered and not before:
+            logger.warning("nodes are altered: group=%s nodes=%d", group.name, len(memory.altered))
+        return _without_altered(resolution, memory)
+
+    async def _put_right(
+        self,
+        nodes: Iterable[NodeRecord],
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        stripped: Container[str],
+        *,
+        stop: Callable[[], bool],
+    ) -> dict[str, str]:
+        """Returns why it failed, by name."""
+        parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 
         async def regain(node: NodeRecord) -> None:
@@ -85,32 +121,11 @@ class Strays:
                 memory.regains.tried(node.name, now=now)
                 memory.lost_marks = lost
 
-        due = [
-            node
-            for node in (*parts.cache.strays(group.name).values(), *stripped.values())
-            if memory.regains.is_due(node.name, now=now)
-        ]
-        async with at_work():
-            away = [node.name for node in due if node.name not in stripped]
-            if len(away) >= MANY:
-                gone = await parts.writer.settle_gone(away, group=group.name)
-                due = [node for node in due if node.name not in gone]
-            try:
-                await parts.executor.run(due, regain, group=group.name, stop=stop, patience=SOON)
-            except KwokOperatorError as error:
-                logger.warning("nodes not put right: group=%s error=%s", group.name, error)
-        for name in failed:
-            memory.regains.tried(name, now=now)
-        # Those that were put back a moment ago, and have lost it again, too.
-        left = {*parts.cache.strays(group.name), *self._stripped(group, memory, resolution)}
-        waiting = [name for name in sorted(left) if not memory.regains.is_due(name, now=now)]
-        failures = {**memory.unmended, **failed}
-        memory.unmended = {name: failures[name] for name in waiting if name in failures}
-        kept = () if group.spec.paused else waiting
-        memory.altered = tuple(name for name in kept if name not in memory.unmended)
-        if memory.altered and not before:
-            logger.warning("nodes are altered: group=%s nodes=%d", group.name, len(memory.altered))
-        return _without_altered(resolution, memory)
+        try:
+            await parts.executor.run(nodes, regain, group=group.name, stop=stop, patience=SOON)
+        except KwokOperatorError as error:
+            logger.warning("nodes not put right: group=%s error=%s", group.name, error)
+        return failed
 
     def are_left(self, group: Group, memory: Memory) -> bool:
         """Whether there are any to look for again."""

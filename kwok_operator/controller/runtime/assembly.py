@@ -111,12 +111,7 @@ class Assembly:
             store=self.store,
             cache=self.cache,
             writer=writer,
-            templates=Templates(
-                writer=writer,
-                sources=self.sources,
-                provider_id_prefix=prefix,
-                clock=clock.monotonic,
-            ),
+            templates=Templates(writer=writer, sources=self.sources, provider_id_prefix=prefix),
             kwok=self.kwok,
             recorder=self.recorder,
             executor=executor,
