@@ -168,10 +168,9 @@ class Reflector(Generic[T]):
         self._opened_at: float | None = None
         self._cut = False
         """Whether the last stream ended before its time, and the server has not been looked at."""
-        self._failures = 0
         self._ended_at = 0.0
+        self._failures = self._useless_streams = 0
         self._gone_before = False
-        self._useless_streams = 0
         self._trouble: str | None = None
 
     @property
