@@ -206,6 +206,31 @@ class TestObjects:
         assert any("XTemplate prod/large" in note for note in found.notes)
 
     @each_row(
+        "parts exported known",
+        [
+            (None, {}, False),
+            ({}, {}, False),
+            ({}, {"uid": "1"}, True),
+            ({"status": {}}, {}, True),
+        ],
+    )
+    def test_a_status_that_git_never_has_is_noted(
+        self, parts: Any, exported: Any, known: bool
+    ) -> None:
+        """Cluster API's provider may write cpu, memory and arch into it."""
+        metadata = {"name": "large", "namespace": "prod", **exported}
+        template = LARGE | {"metadata": metadata}
+        del template["status"]
+        template |= parts or {}
+        reference = {"infrastructureRef": REFERENCE}
+        some = [] if parts is None else [template]
+        found = converted(body(annotations=BOUNDS, machine=reference), *some)
+        assert bool(found.findings) is known
+        assert any("XTemplate prod/large" in note for note in found.notes) is not known
+        assert any("from zero" in note for note in found.notes) is not known
+        assert len(found.looked_at) == 1 + len(some)
+
+    @each_row(
         "definition served",
         [
             (crd("XTemplate", "xtemplates"), True),

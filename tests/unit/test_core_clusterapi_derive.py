@@ -31,6 +31,7 @@ from tests.scalables import (
 )
 
 PAUSED = {"cluster.x-k8s.io/paused": ""}
+WRONG = {f"{CAPACITY}maxPods": "x"}
 NOISE = st.text(max_size=12) | st.sampled_from(
     ["-1", "9" * 30, "1e99", "a=b:c", "a=b,=", "0.1ms", "9" * 5_000, "x.io/y", "-0"]
 )
@@ -127,20 +128,23 @@ class TestBounds:
 
 class TestOffers:
     @each_row(
-        "annotations offer told",
+        "annotations offer told noted",
         [
-            (BOUNDS | MACHINE, Offer.ALWAYS, []),
-            (BOUNDS, Offer.ABOVE_ZERO, ["NoCapacity"]),
-            (BOUNDS | MACHINE | {f"{CAPACITY}maxPods": "x"}, Offer.ABOVE_ZERO, ["InvalidCapacity"]),
-            (MACHINE, Offer.NEVER, []),
-            (MACHINE | bounds("0", "0"), Offer.NEVER, []),
-            (BOUNDS | MACHINE | PAUSED, Offer.NEVER, []),
+            (BOUNDS | MACHINE, Offer.ALWAYS, [], []),
+            (BOUNDS, Offer.ABOVE_ZERO, ["NoCapacity"], []),
+            (BOUNDS | MACHINE | WRONG, Offer.ABOVE_ZERO, ["InvalidCapacity"], []),
+            ({}, Offer.NEVER, [], ["NoCapacity"]),
+            (MACHINE | WRONG, Offer.NEVER, [], ["InvalidCapacity", "NoMaximum"]),
+            (MACHINE | bounds("0", "0"), Offer.NEVER, [], ["NoMaximum"]),
+            (BOUNDS | MACHINE | PAUSED, Offer.NEVER, [], ["Paused"]),
         ],
     )
-    def test_ca_sees_a_group(self, annotations: Any, offer: Offer, told: list[str]) -> None:
+    def test_ca_sees_a_group(
+        self, annotations: Any, offer: Offer, told: list[str], noted: list[str]
+    ) -> None:
         found = fleet(body(annotations=annotations))
         assert found.groups[0].offer is offer
-        assert reasons(found) == told
+        assert (reasons(found), reasons(found, notes=True)) == (told, noted)
 
     @each_row(
         "kind handed_on flags offer",

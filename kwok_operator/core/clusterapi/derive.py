@@ -36,6 +36,7 @@ from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.base import QUALIFIED_NAME
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 
+NO_CAPACITY: Final = "NoCapacity"
 _LABEL: Final = re.compile(QUALIFIED_NAME)
 
 
@@ -204,7 +205,11 @@ class _Deriver:
             self._hidden.append(scalable.id)
         least, most = bounds or (0, 0)
         self._unknown_keys(scalable)
-        capacity = self._capacity(scalable)
+        seen = bounds is None or most > 0
+        capacity = self._capacity(scalable, seen=seen)
+        if not seen and not scalable.annotations.keys().isdisjoint(self._keys.of_autoscaler):
+            message = f"{self._keys.max_size}: is not set, or 0: CA doesn't see the group"
+            self._tell(scalable, "NoMaximum", message, "metadata", "annotations", note=True)
         annotated = {self._keys.min_size, self._keys.max_size} <= scalable.annotations.keys()
         group = CapiGroup(
             name=group_name(f"{scalable.namespace}.{scalable.name}"),
@@ -272,7 +277,8 @@ class _Deriver:
             message = f"{key}: is nothing that cluster-autoscaler reads here; {hint}"
             self._tell(scalable, "UnknownKey", message, "metadata", "annotations", key)
 
-    def _capacity(self, scalable: Scalable) -> Capacity:
+    def _capacity(self, scalable: Scalable, *, seen: bool) -> Capacity:
+        """What CA would make of a group that it doesn't see has not to be mended."""
         ref = scalable.infrastructure
         template = None
         if ref is not None:
@@ -282,18 +288,19 @@ class _Deriver:
                 path = ("spec", "template", "spec", "infrastructureRef")
                 self._tell(scalable, "TemplateUnreadable", message, *path)
         capacity = read_capacity(scalable, template, default_arch=self._default_arch)
-        self._findings += capacity.findings
+        self._findings += (replace(each, note=each.note or not seen) for each in capacity.findings)
         missing = [part for part in ("cpu", "memory") if part not in capacity.shape]
         if missing:
             self._tell(
                 scalable,
-                "NoCapacity",
+                NO_CAPACITY,
                 "neither annotations nor the infrastructure template's status.capacity give"
                 f" {' and '.join(missing)} that a node can have: CA can't scale the group from"
                 " zero, and its fake nodes have 32 CPU or 256Gi there; set"
                 f" {' and '.join(names.CAPACITY + part for part in missing)}",
                 "metadata",
                 "annotations",
+                note=not seen,
             )
         return capacity
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.core.clusterapi.capacity import DEFAULT_ARCH
 from kwok_operator.core.clusterapi.crds import VERSIONS
-from kwok_operator.core.clusterapi.derive import CapiGroup, CapiTemplates, derive
+from kwok_operator.core.clusterapi.derive import NO_CAPACITY, CapiGroup, CapiTemplates, derive
 from kwok_operator.core.clusterapi.discovery import Discovery
 from kwok_operator.core.clusterapi.findings import Path
-from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP, Keys
+from kwok_operator.core.clusterapi.keys import CPU, DEFAULT_GROUP, MEMORY, Keys
 from kwok_operator.core.clusterapi.machines import LONGEST_LABEL, has_selector, selects
 from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable
 from kwok_operator.core.clusterapi.topology import class_name, is_patched, planned
@@ -91,6 +91,8 @@ class _Converter:
     _findings: list[Finding] = field(default_factory=list)
     _notes: list[str] = field(default_factory=list)
     _looked_at: list[FoundObject] = field(default_factory=list)
+    _without_status: set[str] = field(default_factory=set)
+    """Scalables whose infrastructure template is not there, or has no status as yet."""
 
     def run(self) -> Converted:
         classes = {found.identity: found for found in self._of_kind(_CLASS)}
@@ -108,6 +110,8 @@ class _Converter:
             default_arch=self._terms.default_arch,
         )
         for finding in fleet.findings:
+            if finding.reason == NO_CAPACITY and finding.about in self._without_status:
+                continue  # the status is still to come
             place = self._scalables[finding.about][1]
             told = place.finding(finding.message, finding.path or ("metadata", "name"))
             if finding.note:
@@ -247,13 +251,11 @@ class _Converter:
             plural = _plural(definitions.get(ref.kind))
             if definitions and plural != ref.resource:
                 trouble[ref] = _not_served(ref, plural)
-            elif template is not None:
+            elif template is not None and _has_status(template.value):
                 found[scalable.namespace, ref] = template.value
             else:
-                self._notes.append(
-                    f"{scalable.id}: {ref.kind} {namespace}/{ref.name} is not among the"
-                    " files; what its status says is not known"
-                )
+                self._without_status.add(scalable.id)
+                self._notes.append(_unknown_status(scalable, f"{ref.kind} {namespace}/{ref.name}"))
         return CapiTemplates(found, trouble)
 
     def _served(self) -> dict[str, dict[str, FoundObject]]:
@@ -321,6 +323,18 @@ def _refused_by_cluster_api(
     if has_selector(scalable) and not selects(scalable, keys, labels):
         what = "does not select Machines with the labels of spec.template.metadata, and Cluster API"
         yield ("spec", "selector"), f"{what} refuses that: correct one of the two"
+
+
+def _has_status(template: Mapping[str, Any]) -> bool:
+    """Whether it is of a cluster, or has what only a cluster writes: in Git there is none."""
+    return "status" in template or bool(as_map(template.get("metadata")).get("uid"))
+
+
+def _unknown_status(scalable: Scalable, template: str) -> str:
+    note = f"{scalable.id}: what the status of {template} says is not among the files"
+    if {CPU, MEMORY} <= scalable.annotations.keys():
+        return note
+    return f"{note}; unless it gives cpu and memory, CA can't scale the group from zero"
 
 
 def _plural(definition: FoundObject | None) -> str | None:
