@@ -37,6 +37,7 @@ from kwok_operator.core.clusterapi.machines import (
 )
 from kwok_operator.core.clusterapi.played import Projection, default_replicas, project
 from kwok_operator.core.clusterapi.scalable import Scalable, read_scalable
+from kwok_operator.core.naming import is_object_name
 from kwok_operator.models.cloud import ErrorClass
 from tests.fakes.rows import each_row
 from tests.unit.test_core_clusterapi_scaling import NAMES, fleet, named
@@ -47,10 +48,12 @@ FAULT = Fault(ErrorClass.OUT_OF_RESOURCES, "SoldOut", "there are none left")
 FAILED = Phase(State.FAILED, 0, None, "SoldOut", FAULT, 1)
 
 
-def scalable(kind: str = "MachineDeployment", uid: str = "u1", **spec: Any) -> Scalable:
+def scalable(
+    kind: str = "MachineDeployment", uid: str = "u1", name: str = "pool", **spec: Any
+) -> Scalable:
     template = {"metadata": {"labels": {"team": "a"}}}
     given_spec = {"clusterName": "c", "replicas": 3, "template": template, **spec}
-    metadata = {"name": "pool", "namespace": "ns", "uid": uid}
+    metadata = {"name": name, "namespace": "ns", "uid": uid}
     return read_scalable({"kind": kind, "metadata": metadata, "spec": given_spec}, KEYS)
 
 
@@ -100,6 +103,9 @@ class TestManifests:
         assert (body["spec"]["replicas"], body["apiVersion"]) == (3, "cluster.x-k8s.io/v1beta1")
         again = machine_set_name(scalable(uid="u2"))
         assert metadata["name"] != again and len(again) < 63
+        for cut in (f"{'x' * 57}.{'x' * 5}", "x" * 63):
+            name = machine_set_name(scalable(name=cut))
+            assert is_object_name(name) and len(name) <= 63
 
     def test_a_selector_in_one_line(self) -> None:
         of = scalable(selector={"matchLabels": {"b": "2", "a": "1", "c": 3}})

@@ -218,7 +218,8 @@ def machine_set_name(scalable: Scalable) -> str:
     """That of a MachineDeployment's MachineSet: another one if it is made again."""
     if scalable.kind is Kind.MACHINE_SET:
         return scalable.name
-    return f"{scalable.name[: LONGEST_LABEL - _HASH]}-{uid_hash(scalable.uid)}"
+    name = scalable.name[: LONGEST_LABEL - _HASH].rstrip(".")
+    return f"{name}-{uid_hash(scalable.uid)}"
 
 
 def machine_set(scalable: Scalable, *, keys: Keys, version: str, group_uid: str) -> dict[str, Any]:
