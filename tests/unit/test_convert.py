@@ -279,6 +279,11 @@ class TestObjects:
         [
             ("metadata.annotations", ["x"]),
             ("metadata.labels", "x"),
+            ("metadata.labels.team", "${TEAM}"),
+            ("metadata.labels.x y", "z"),
+            ("metadata.annotations.x y", "z"),
+            ("spec.template.metadata.labels.team", "x" * 64),
+            ("spec.selector.matchLabels.team", "${TEAM}"),
             ("metadata.name", "${CLUSTER_NAME}-md-0"),
             ("metadata.name", "x" * 254),
             ("metadata.namespace", "a.b"),
@@ -293,7 +298,9 @@ class TestObjects:
         ],
     )
     def test_what_the_api_server_refuses_is_told_at_its_line(self, place: str, value: Any) -> None:
-        wrong = body(machine={"infrastructureRef": dict(REFERENCE)})
+        machine = {"infrastructureRef": dict(REFERENCE)}
+        wrong = body(machine=machine, selector={"matchLabels": {}})
+        wrong["metadata"]["annotations"]["A.io/free"] = "${ANY}"
         found = converted(set_in(wrong, place, value))
         (finding,) = [each for each in found.findings if f"{place}: " in each.message]
         lines = yaml.safe_dump_all([wrong]).splitlines()
@@ -307,6 +314,7 @@ class TestObjects:
             ("apiVersion", "cluster.x-k8s.io/v1beta3"),
             ("spec.clusterName", None),
             ("spec.clusterName", ""),
+            ("spec.clusterName", "${CLUSTER_NAME}"),
             ("spec.template.spec.clusterName", None),
             ("spec.template.spec.clusterName", "west"),
             ("metadata.name", "x" * 64),

@@ -296,7 +296,7 @@ class _Reader:
         return found
 
     def _reaches_nodes(self, key: str, value: str) -> bool:
-        good = _fits(_LABEL_KEY, key) and _fits(_LABEL_VALUE, value)
+        good = is_label_key(key) and is_label_value(value)
         if not good:
             path = ("spec", "template", "metadata", "labels")
             message = f"{'.'.join(path)}: {shown(f'{key}={value}')} is no label: correct it"
@@ -304,7 +304,7 @@ class _Reader:
         return good
 
     def _is_label(self, key: str, value: str) -> bool:
-        good = _fits(_LABEL_KEY, key) and _fits(_LABEL_VALUE, value)
+        good = is_label_key(key) and is_label_value(value)
         if not good:
             what = "is no label that a node can have; CA expects it from zero, and no node has it"
             self._annotation(keys.LABELS, f"{key}={value}", what, reason="InvalidLabel")
@@ -371,6 +371,14 @@ class _Reader:
         return shape
 
 
+def is_label_key(text: str) -> bool:
+    return _fits(_LABEL_KEY, text)
+
+
+def is_label_value(text: str) -> bool:
+    return _fits(_LABEL_VALUE, text)
+
+
 def whole_number(text: str) -> int | None:
     """As Go's strconv.Atoi reads it; None where it doesn't."""
     number = int(text) if _INTEGER.fullmatch(text) else None
@@ -383,7 +391,7 @@ def _taint(text: str) -> Taint | None:
     key, equals, value = head.partition("=") if colon else (head, "", "")
     if ":" in effect or (equals and "=" in value):
         return None
-    if not _fits(_LABEL_KEY, key) or not _fits(_LABEL_VALUE, value):
+    if not is_label_key(key) or not is_label_value(value):
         return None
     return {"key": key, "value": value, "effect": effect}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.core.clusterapi.capacity import DEFAULT_ARCH
+from kwok_operator.core.clusterapi.capacity import DEFAULT_ARCH, is_label_key, is_label_value
 from kwok_operator.core.clusterapi.crds import VERSIONS
 from kwok_operator.core.clusterapi.derive import NO_CAPACITY, CapiGroup, CapiTemplates, derive
 from kwok_operator.core.clusterapi.discovery import Discovery
@@ -289,6 +289,19 @@ def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Ste
             for key, value in inner.items():
                 if value is not None and not isinstance(value, str):
                     yield (*steps, key), "must be text; put it in quotes"
+                elif why := _no_label(steps[-1], key, value or ""):
+                    yield (*steps, key), f"{why}, and the API server refuses that: correct it"
+
+
+def _no_label(part: str, key: str, value: str) -> str:
+    """What is wrong with a label, or with an annotation's key; empty where nothing is."""
+    if part == "annotations":
+        return "" if is_label_key(key.lower()) else f"{shown(key)} is no annotation's key"
+    if part == "infrastructureRef":
+        return ""
+    if not is_label_key(key):
+        return f"{shown(key)} is no label's key"
+    return "" if is_label_value(value) else f"{shown(value)} is no label's value"
 
 
 def _refused_by_cluster_api(
@@ -300,6 +313,11 @@ def _refused_by_cluster_api(
     of_machine = ("spec", "template", "spec")
     if not outer:
         yield ("spec", "clusterName"), "is not set, and Cluster API refuses that: name the Cluster"
+    elif not (isinstance(outer, str) and is_object_name(outer)):
+        why = (
+            f"{shown(outer)} can't be the name of a Cluster: correct it, or fill in what it stands"
+        )
+        yield ("spec", "clusterName"), f"{why} for"
     elif not inner:
         why = f"is not set, and Cluster API refuses that: write {shown(outer)}, as spec.clusterName"
         yield (*of_machine, "clusterName"), why
