@@ -23,7 +23,7 @@ def operator_metrics() -> CollectorRegistry:
     metrics.watch_kwok(lambda: True)
     metrics.watch_total(nodes=lambda: 1, limit=10_000, waiting=lambda: 0)
     metrics.provider_problems({"NoKey": 1})
-    metrics.loop_turn(0.1, 0.1)
+    metrics.loop_lag(0.1, 0.1)
     metrics.group(
         "web",
         target=5,

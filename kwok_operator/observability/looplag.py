@@ -1,55 +1,31 @@
-"""How long the event loop is busy at a time: then no answer is read, no probe answered, no watch.
+"""How late the event loop comes to what is due: as late are answers read, and probes answered.
 
-Owns how long a turn is measured to be, and how much is taken up in one.
+    sleep(INTERVAL) ──> awake again, this much too late: observed
 
-    select() returns ──> everything that is due runs: one turn ──> select() is called again
-          └────────────── observed: seconds, and of them the CPU's ──────────┘
+Owns the measure; what becomes of it is for metrics.py. A delay shorter than the interval may fall
+between two looks. asyncio tells of slow callbacks itself only in debug mode, which slows down all
+of them.
 
-Each turn is timed where the loop goes to sleep and wakes, in its selector. So nothing is missed, as
-a task that looks at the clock now and then would miss a short stall; an idle loop is not woken for
-it; and a turn costs some readings of clocks and one observation, about three microseconds. asyncio
-tells of slow callbacks itself only in debug mode, which slows down all of them.
-
-What nobody heard from us is the time that passed. How much of it we used the CPU tells whose fault
-that was: on a machine that is too busy to run us, the first is long and the second is not.
-
-Where many sockets have something at once, as 64 answers have, a turn takes up a few of them. The
-others are told of again by the next select(), which doesn't wait, and what is due in between runs.
-Each turn begins with others, so that those that always have something keep nobody waiting.
+How much of the delay we can have used the CPU tells whose fault it was: on a machine that is too
+busy to run us, the first is long and the second is not.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-SOCKETS_AT_ONCE: Final = 16
+INTERVAL: Final = 0.1
+"""Seconds. To wake ten times a second takes 0.2 % of a core."""
 
 
-def watch_turns(
-    loop: asyncio.AbstractEventLoop,
-    observe: Callable[[float, float], None],
-) -> None:
-    """Tells `observe` of each turn from now on: its seconds, and those of the CPU; and keeps turns
-    short.
+async def watch_lag(observe: Callable[[float, float], None]) -> None:
+    """Tells `observe`, until cancelled, each delay in seconds, and what of it the CPU took at most.
 
-    Raises TypeError where the loop shows no selector, as those of other libraries don't.
+    The CPU's is that of this thread since it was last awake, as far as it fits into the delay.
     """
-    selector: Any = getattr(loop, "_selector", None)
-    if selector is None:
-        raise TypeError(f"{type(loop).__name__} shows no selector: its turns can't be timed")
-    select = selector.select
-    woken, used = time.perf_counter(), time.thread_time()
-    first = 0
-
-    def timed_select(timeout: float | None = None) -> Any:
-        nonlocal woken, used, first
-        observe(time.perf_counter() - woken, time.thread_time() - used)
-        events = select(timeout)
-        if len(events) > SOCKETS_AT_ONCE:
-            first = (first + SOCKETS_AT_ONCE) % len(events)
-            events = (events[first:] + events[:first])[:SOCKETS_AT_ONCE]
-        woken, used = time.perf_counter(), time.thread_time()
-        return events
-
-    selector.select = timed_select
+    while True:
+        due, used = time.perf_counter() + INTERVAL, time.thread_time()
+        await asyncio.sleep(INTERVAL)
+        late = max(time.perf_counter() - due, 0.0)
+        observe(late, min(late, time.thread_time() - used))

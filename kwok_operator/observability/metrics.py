@@ -182,13 +182,13 @@ class Metrics(ProcessMetrics):
         )
         self._loop_lag = Histogram(
             "kwok_operator_event_loop_lag_seconds",
-            "How long the event loop was busy in one turn, and heard nobody.",
+            "How late the event loop comes to what is due; looked at ten times a second.",
             buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
             registry=self.registry,
         )
         self._longest_lag = Gauge(
             "kwok_operator_event_loop_lag_longest_seconds",
-            "The longest turn of the event loop since the start: as time passed, and of the CPU.",
+            "The longest such delay since the start: as time passed, and of it the CPU's at most.",
             ["clock"],
             registry=self.registry,
         )
@@ -230,8 +230,8 @@ class Metrics(ProcessMetrics):
         text = "Groups that get fewer nodes than they want, because of --max-total-nodes."
         self._gauge("kwok_operator_groups_waiting_for_room", text, waiting)
 
-    def loop_turn(self, wall: float, cpu: float) -> None:
-        """Notes one turn of the event loop: seconds that passed, and seconds of the CPU."""
+    def loop_lag(self, wall: float, cpu: float) -> None:
+        """Notes a delay of the event loop: seconds that passed, and of them the CPU's at most."""
         self._loop_lag.observe(wall)
         for clock, seconds in (("wall", wall), ("cpu", cpu)):
             if seconds > self._longest[clock]:

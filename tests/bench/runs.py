@@ -127,7 +127,7 @@ def note_timing(context: Context, actor: Actor, timing: Timing, *, work: str, n:
 
 
 def note_lag(context: Context, actor: Actor, *, work: str, n: int) -> None:
-    """How long the operator's event loop stood still at most, where it tells."""
+    """How late the operator's event loop was at most, where it tells."""
     if isinstance(actor, Operator) and (lag := actor.largest_lag()) is not None:
         context.add(actor.name, "largest loop lag", lag, work=work, n=n, unit="s")
 

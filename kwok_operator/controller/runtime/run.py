@@ -39,7 +39,7 @@ from kwok_operator.kube.config import load_connection, own_namespace
 from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.session import Following, Session, open_session
 from kwok_operator.observability.health import HealthServer
-from kwok_operator.observability.looplag import watch_turns
+from kwok_operator.observability.looplag import watch_lag
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.settings import RunSettings
 
@@ -62,7 +62,6 @@ async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = Non
     connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     namespace = settings.namespace or own_namespace(connection)
     metrics = Metrics()
-    watch_turns(asyncio.get_running_loop(), metrics.loop_turn)
     fence = Fence()
     check = fence.check if settings.leader_elect else None
     async with AsyncExitStack() as stack:
@@ -185,6 +184,7 @@ class Operator:
 
     async def _start(self) -> None:
         """All parts in order."""
+        self._spawn("watch the event loop", watch_lag(self._metrics.loop_lag))
         parts, playing = self._parts, self._parts.playing
         await preflight.check_permissions(
             self._client,
