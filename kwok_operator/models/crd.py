@@ -36,11 +36,9 @@ from kwok_operator.constants import (
     PROFILE_SINGULAR,
     SHORT_NAME,
     SINGULAR,
-    ZONE_LABEL,
 )
 from kwok_operator.models.base import STORED_DEFAULT, ApiModel
 from kwok_operator.models.capacitypool import KwokCapacityPoolSpec, KwokCapacityPoolStatus
-from kwok_operator.models.cloudstatus import InstanceCounts
 from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from kwok_operator.models.podprofile import KwokPodProfileSpec, KwokPodProfileStatus
 from kwok_operator.models.status import KwokNodeGroupStatus
@@ -212,10 +210,7 @@ def _condition(kind: str, field: str) -> str:
 
 def _group_columns() -> list[dict[str, Any]]:
     capacity = ".status.resolvedTemplate.status.capacity"
-    zone = ".status.resolvedTemplate.metadata.labels." + ZONE_LABEL.replace(".", "\\.")
     target = "Number of nodes in force, within all limits"
-    provisioned = "Why instances of the simulated cloud have no Node"
-    outage = "Whether the simulated cloud has an outage"
     return _columns(
         (
             ("TARGET", ".status.targetSize", "integer", target),
@@ -228,30 +223,8 @@ def _group_columns() -> list[dict[str, Any]]:
             ("MAX", ".spec.autoscaling.maxSize", "integer", "Most nodes"),
             ("CPU", f"{capacity}.cpu", "string", "CPU of each node"),
             ("MEMORY", f"{capacity}.memory", "string", "Memory of each node"),
-            ("PENDING", ".status.pendingReplicas", "integer", "Asked for, not there yet"),
-            ("FAILED", ".status.failedReplicas", "integer", "Asked for, not created"),
-            ("PROVISIONED", _condition("Provisioned", "reason"), "string", provisioned),
-            ("OUTAGE", _condition("Outage", "status"), "string", outage),
-            *_state_columns(),
-            ("SOURCE", ".status.templateSource", "string", "Where the template is from"),
-            ("ZONE", zone, "string", "Zone of the nodes"),
         ),
     )
-
-
-def _state_columns() -> list[_Column]:
-    """Those of a simulated cloud, but for what READY and FAILED tell of every group."""
-    fields = InstanceCounts.model_fields
-    return [
-        (
-            name.replace("_", "").upper(),
-            f".status.cloud.counts.{field.alias}",
-            "integer",
-            str(field.description),
-        )
-        for name, field in fields.items()
-        if name not in ("ready", "failed")
-    ]
 
 
 def _pool_columns() -> list[dict[str, Any]]:

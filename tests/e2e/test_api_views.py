@@ -137,20 +137,6 @@ def test_the_status_of_the_models_is_kept_whole_and_shown(
         "MAX": "20",
         "CPU": "32",
         "MEMORY": "256Gi",
-        "PENDING": "3",
-        "FAILED": "2",
-        "PROVISIONED": "ProvisionedReason",
-        "OUTAGE": "False",
-        "WAITING": "11",
-        "CREATING": "12",
-        "UNREGISTERED": "14",
-        "STARTING": "15",
-        "INITIALIZING": "16",
-        "NOTREADY": "18",
-        "INTERRUPTED": "19",
-        "DELETING": "20",
-        "SOURCE": "Default",
-        "ZONE": "eu-west-1b",
     }
 
 

@@ -191,11 +191,7 @@ def test_columns() -> None:
     shown = [c["name"] for c in columns if not c.get("priority")]
     wide = [c["name"] for c in columns if c.get("priority") == 1]
     assert shown == ["TARGET", "CURRENT", "READY", "STATUS", "AGE"]
-    states = "WAITING CREATING UNREGISTERED STARTING INITIALIZING NOTREADY INTERRUPTED DELETING"
-    expected = f"MIN MAX CPU MEMORY PENDING FAILED PROVISIONED OUTAGE {states} SOURCE ZONE"
-    assert wide == expected.split()
-    zone = columns[-1]["jsonPath"]
-    assert zone.endswith(r".metadata.labels.topology\.kubernetes\.io/zone")
+    assert wide == ["MIN", "MAX", "CPU", "MEMORY"]
     columns = POOL_VERSION["additionalPrinterColumns"]
     shown = [c["name"] for c in columns if not c.get("priority")]
     wide = [c["name"] for c in columns if c.get("priority") == 1]
