@@ -438,8 +438,9 @@ async def test_one_that_is_stopped_before_all_is_read_leaves_nothing(
         *("-m", "kwok_operator", "record", "--kubeconfig", path, "--output", str(output)),
         stderr=subprocess.PIPE,
     )
-    await until(lambda: server.calls["list", "pods"] > 0)
-    process.send_signal(signal.SIGTERM)
+    await until(lambda: server.calls["list", "pods"] or process.returncode is not None)
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
     _, errors = await process.communicate()
     assert process.returncode == 130, errors
     assert not output.exists()
