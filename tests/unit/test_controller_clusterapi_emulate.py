@@ -270,6 +270,15 @@ async def test_cluster_autoscaler_is_told_the_label_of_the_nodes(world: Fleet) -
         await until(lambda expected=expected: told() == expected)  # type: ignore[misc]
 
 
+async def test_where_it_cant_be_told_machines_come_all_the_same(world: Fleet) -> None:
+    """A policy that takes the annotation out again lets the API server answer as if all was well."""
+    for _ in range(20):
+        world.server.answer(b"{}", verb="patch", resource="machinedeployments")
+    world.deploy(2)
+    await until(lambda: len(world.machines) == 2)
+    assert LABELS not in str(world.server.objects(DEPLOYMENTS)["web"])
+
+
 async def test_a_node_without_the_label_is_the_groups_again(world: Fleet) -> None:
     world.deploy(2)
     await world.played(2)

@@ -278,7 +278,7 @@ class Emulation:
 
     async def _default(self, group: Group, played: Played) -> bool:
         """Writes what Cluster API's webhook would, and which label of ours the nodes have; whether
-        there was something to write.
+        the webhook had something to write, without which nothing can be played.
         """
         scalable, keys = played.scalable, self._terms.keys
         spec: dict[str, Any] = {}
@@ -294,7 +294,7 @@ class Emulation:
                 await self._writer.default(played, spec, annotations)
             except (ConflictError, NotFoundError):
                 self._wake(group.name, LOOK_AGAIN)
-        return bool(spec or annotations)
+        return bool(spec)
 
     async def _follow(
         self,
