@@ -271,7 +271,7 @@ async def test_cluster_autoscaler_is_told_the_label_of_the_nodes(world: Fleet) -
 
 
 async def test_where_it_cant_be_told_machines_come_all_the_same(world: Fleet) -> None:
-    """A policy that takes the annotation out again lets the API server answer as if all was well."""
+    """A policy that takes the annotation out again is no error to whoever wrote it."""
     for _ in range(20):
         world.server.answer(b"{}", verb="patch", resource="machinedeployments")
     world.deploy(2)
