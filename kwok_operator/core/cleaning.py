@@ -138,6 +138,8 @@ _OF_A_GROUP = re.compile(r"group|pool")
 
 _MAX_DEPTH = 50
 """Levels of a node; a real one has a dozen. What copies and serialises it recurses."""
+_MOST_ADDRESSES = 32
+"""That are looked for in annotations; a real node has a handful."""
 _SHORTEST_IDENTITY = 7
 """Characters; shorter values of a machine ("node1") also occur in text that is not its identity."""
 
@@ -331,13 +333,13 @@ def _identity(metadata: Node, spec: Node, status: Node) -> frozenset[str]:
     node_info, pod_cidrs = status["nodeInfo"], spec.get("podCIDRs")
     values = [node_info.get(key) for key in _NODE_INFO_OF_A_MACHINE]
     values += [metadata.get("uid"), spec.get("podCIDR")]
-    values += pod_cidrs if isinstance(pod_cidrs, list) else []
+    values += pod_cidrs[:_MOST_ADDRESSES] if isinstance(pod_cidrs, list) else []
     provider_id = spec.get("providerID")
     if isinstance(provider_id, str):
         # Most end in /ID, those of Alibaba are REGION.i-ID.
         values += [provider_id, re.split(r"/|\.(?=i-)", provider_id)[-1]]
     addresses = status.get("addresses")
-    for address in addresses if isinstance(addresses, list) else []:
+    for address in addresses[:_MOST_ADDRESSES] if isinstance(addresses, list) else []:
         if isinstance(address, dict) and address.get("type") != "Hostname":
             values.append(address.get("address"))
     # A template may be called like its group or its type, and those labels must stay: a name is

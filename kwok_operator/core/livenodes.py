@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from kwok_operator import constants
-from kwok_operator.core.cleaning import clean_node
-from kwok_operator.core.template import template_hash
+from kwok_operator.core.cleaning import clean_node, rough_size
+from kwok_operator.core.template import MAX_ROUGH_BYTES, template_hash
 from kwok_operator.core.untyped import as_map, as_texts
 from kwok_operator.errors import TemplateError
 from kwok_operator.models.base import DNS_NAME
@@ -150,11 +150,13 @@ def is_leftover(node: LiveNode) -> bool:
 
 
 def _digest(raw: Mapping[str, Any]) -> str:
+    unusable = f"unusable-{as_map(raw.get('metadata')).get('resourceVersion')}"
     try:
-        cleaned = clean_node(raw, field="Node")
+        if rough_size(raw, field="Node") > MAX_ROUGH_BYTES:
+            return unusable  # no template is made of it, and to look through it takes long
+        return template_hash(clean_node(raw, field="Node"))
     except TemplateError:
-        return f"unusable-{as_map(raw.get('metadata')).get('resourceVersion')}"
-    return template_hash(cleaned)
+        return unusable
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:

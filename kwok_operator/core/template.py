@@ -49,6 +49,8 @@ _FIELD_OF_RESOURCE = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ep
 """In the shape, and in what it reserves; the others are under `resources`."""
 MAX_RESOLVED_BYTES = 128 * 1024
 """The resolved node is kept in status beside the spec; etcd takes 1.5 MB for the whole object."""
+MAX_ROUGH_BYTES = 2 * MAX_RESOLVED_BYTES
+"""Of a part before it is cleaned: `rough_size`."""
 
 DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 """As `kwokctl scale node` gives without parameters."""
@@ -92,7 +94,7 @@ def resolve(
     node: Node = {"metadata": {}, "spec": {}, "status": {}}
     for part in (*sources, SourceNode(NODE_FIELD, template.node)):
         rough = rough_size(part.node, field=part.field, keep_images=template.keep_images)
-        _check_size(rough, field=part.field, most=2 * MAX_RESOLVED_BYTES)
+        _check_size(rough, field=part.field, most=MAX_ROUGH_BYTES)
         cleaned = clean_node(part.node, field=part.field, keep_images=template.keep_images)
         for kind in ("capacity", "allocatable"):
             field = f"{part.field}.status"

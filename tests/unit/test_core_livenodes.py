@@ -279,6 +279,10 @@ class TestDigest:
         later: Json = merge_patch(wrong, {"metadata": {"resourceVersion": "8"}})
         assert kept(**later).digest != one.digest
 
+    def test_of_a_node_that_is_too_large_for_a_template_is_not_worked_out(self) -> None:
+        labels = {f"label-{i}": "x" * 30 for i in range(10_000)}
+        assert kept(metadata={"labels": labels}).digest.startswith("unusable")
+
 
 def test_what_is_kept() -> None:
     node = kept()
