@@ -40,7 +40,7 @@ class DryRuns:
         self.count = 0
         self.refusal: ApiError | None = None
 
-    async def check(self, body: bytes, **_: str) -> None:
+    async def check(self, name: str, body: bytes, **_: str) -> None:
         self.count += 1
         if self.refusal is not None:
             raise self.refusal

@@ -16,6 +16,7 @@ Whatever goes wrong, a group ends with exactly its nodes, each asked for once, a
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -490,6 +491,25 @@ async def test_a_stray_that_is_not_found_once_is_no_reason_to_make_another(world
     await until(lambda: any(s.verb == "get" and s.name == name for s in world.server.seen))
     await until(lambda: NODE_GROUP_LABEL in world.server.objects(NODES)[name]["metadata"]["labels"])
     assert world.server.calls["create", "nodes"] == creates
+
+
+@pytest.mark.parametrize("dry_runs", [True, False])
+async def test_nodes_that_get_other_names_on_their_way_are_not_made_without_end(
+    world: World, dry_runs: bool
+) -> None:
+    names = map("renamed-{}".format, itertools.count())
+
+    def admit(body: Json, dry_run: bool) -> None:
+        if body["kind"] == "Node" and (dry_runs or not dry_run):
+            body["metadata"]["name"] = next(names)
+
+    world.server.admit = admit
+    world.scale(6)
+    await until(lambda: "its name" in str(world.status.get("conditions")))
+    assert not world.server.objects(NODES)
+    world.server.admit = lambda body, dry_run: None
+    world.scale(7)
+    await world.settled(7)
 
 
 async def test_altered_nodes_that_can_not_be_deleted_are_counted(world: World) -> None:

@@ -208,7 +208,7 @@ class Templates:
             body = rendered.body(name, requested_at="", now="", ready=False)
             try:
                 await self._writer.check(
-                    body, group=group.name, uid=group.uid, template_hash=rendered.hash
+                    name, body, group=group.name, uid=group.uid, template_hash=rendered.hash
                 )
             except AlteredNodeError as error:
                 sentence = one_line(f"No node can be made: {error.message}.")

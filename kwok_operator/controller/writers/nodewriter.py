@@ -95,7 +95,9 @@ class NodeWriter:
         self._spend = spend
         self._pods = PodRemover(client=client, spend=spend, refused=pods_refused)
 
-    async def check(self, body: bytes, *, group: str, uid: str, template_hash: str) -> None:
+    async def check(
+        self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
+    ) -> None:
         """A strict dry run of a POST: nothing is created.
 
         Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it,
@@ -109,7 +111,7 @@ class NodeWriter:
             )
         except ConflictError:
             return  # the name is taken, which is only found out after the node was found valid
-        _require_marks(NODES.one(answer), group=group, uid=uid, template_hash=template_hash)
+        _require_marks(NODES.one(answer), name, group=group, uid=uid, template_hash=template_hash)
 
     async def create(
         self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
@@ -134,7 +136,7 @@ class NodeWriter:
         else:
             stored = Stored(answer, NODES.one(answer))
         try:
-            _require_marks(stored.node, group=group, uid=uid, template_hash=template_hash)
+            _require_marks(stored.node, name, group=group, uid=uid, template_hash=template_hash)
         except AlteredNodeError:
             self._spend()
             await self._take_back(stored.node, group=group, uid=uid)
@@ -456,9 +458,11 @@ class NodeWriter:
         return Stored(body, NODES.one(body))
 
 
-def _require_marks(node: NodeView, *, group: str, uid: str, template_hash: str) -> None:
+def _require_marks(node: NodeView, name: str, *, group: str, uid: str, template_hash: str) -> None:
     """Raises AlteredNodeError where a node lacks what it, or its template, is recognised by."""
     lost = _lost_marks(node, group=group, uid=uid)
+    if node.name != name:
+        lost.append("its name")
     if template_hash_of(node) != template_hash:
         lost.append(TEMPLATE_MARK)
     if lost:
