@@ -1,14 +1,18 @@
 """One object's failure holds up that object alone, and the status says what doesn't succeed."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL, TEMPLATE_HASH_ANNOTATION
 from kwok_operator.controller.reconcile import reconciler
-from tests.fakes.apiserver import GROUPS, NODES
+from tests.fakes.apiserver import GROUPS, NODES, Seen
 from tests.fakes.operator import NAME, Json, World
+from tests.fakes.store import Change
 from tests.fakes.waiting import until
+from tests.fakes.wire import Watcher
 
 ALWAYS = 10_000
 TAKEN_OFF: dict[str, Json] = {
@@ -145,3 +149,42 @@ async def test_many_nodes_that_go_at_once_are_looked_for_together(world: World) 
     assert {first, altered} <= world.server.objects(NODES).keys()
     calls = world.server.calls - before
     assert calls["get", "nodes"] + calls["list", "nodes"] < 10
+
+
+async def test_many_that_have_their_label_again_are_not_taken_for_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody puts it back before the nodes are listed, and the watch tells of it later."""
+    world.server.patch(GROUPS, NAME, {"spec": {"scaleDown": {"order": "OldestFirst"}}})
+    world.scale(30)
+    await world.settled(30)
+    first, creates = set(world.server.objects(NODES)), world.server.calls["create", "nodes"]
+    late, respond, tell = list[tuple[Watcher, Change]](), world.server._respond, Watcher.tell
+
+    def tell_later() -> None:
+        monkeypatch.setattr(Watcher, "tell", tell)
+        for watcher, change in late:
+            watcher.tell(change)
+
+    async def put_back(request: Any, seen: Seen, *rest: Any) -> Any:
+        if (seen.verb, seen.resource) == ("list", "nodes") and not late:
+            monkeypatch.setattr(Watcher, "tell", lambda *told: late.append(told))
+            for name in first:
+                labels = {"labels": {NODE_GROUP_LABEL: NAME}}
+                world.server.patch(NODES, name, {"metadata": labels})
+            asyncio.get_running_loop().call_later(0.1, tell_later)
+        return await respond(request, seen, *rest)
+
+    monkeypatch.setattr(world.server, "_respond", put_back)
+    one = min(first)
+    released = world.server.hold(verb="get", resource="nodes", name=one)
+    world.server.patch(NODES, one, {"metadata": TAKEN_OFF["label"]})
+    await until(lambda: world.status["readyReplicas"] == 29)
+    for name in first - {one}:
+        world.server.patch(NODES, name, {"metadata": TAKEN_OFF["label"]})
+    await until(lambda: not world.cache.group(NAME))
+    released.set()
+    await until(lambda: late and Watcher.tell is tell)
+    await world.settled(30)
+    assert set(world.server.objects(NODES)) == first
+    assert world.server.calls["create", "nodes"] == creates

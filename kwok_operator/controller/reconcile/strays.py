@@ -34,7 +34,9 @@ from kwok_operator.models.nodegroup import UpdateStrategyType
 logger = logging.getLogger(__name__)
 
 MANY: Final = 24
-"""Nodes that are looked for in one list first: those that are gone take two requests each."""
+A_PAGE_COSTS: Final = 100
+"""So many nodes, or one of so many, are looked for in a list of all nodes first: those that are
+gone take two requests each."""
 
 
 class Strays:
@@ -72,7 +74,7 @@ class Strays:
         ]
         async with at_work():
             away = [node.name for node in due if node.name not in stripped]
-            if len(away) >= MANY:
+            if len(away) >= max(MANY, len(parts.cache) // A_PAGE_COSTS):
                 gone = await parts.writer.settle_gone(away, group=group.name)
                 due = [node for node in due if node.name not in gone]
             failed = await self._put_right(due, group, memory, resolution, stripped, stop=stop)

@@ -177,10 +177,10 @@ class NodeWriter:
         return names_in_words(lost) if lost else ""
 
     async def settle_gone(self, strays: Iterable[str], *, group: str) -> frozenset[str]:
-        """Forgets, and returns, those of a group's strays that are gone, by a list of all nodes
-        without a label of a group; the watch tells of the others. None where it can't be had."""
+        """Forgets, and returns, those of a group's strays that are gone, by a list of all nodes:
+        one with its label again is in no list of those without. None where it can't be had."""
         try:
-            pages = [page async for page in list_nodes(self._client, labelled=False)]
+            pages = [page async for page in list_nodes(self._client, labelled=True)]
         except (ApiError, ApiUnreachableError, DecodeError) as error:
             logger.debug("nodes not listed: group=%s error=%s", group, error)
             return frozenset()
