@@ -218,10 +218,6 @@ class ServerError(ApiError):
     """5xx: the API server, or something in front of it, is in trouble."""
 
 
-OF_ONE_NODE: Final = (*REFUSED, ConflictError, TooManyRequestsError, ServerError)
-"""What the writes of one node may meet with, again and again, while others are carried out."""
-
-
 class ApiUnreachableError(KwokOperatorError):
     """There was no answer, or not a whole one. A write may have been carried out nevertheless."""
 
@@ -242,3 +238,8 @@ class DecodeError(KwokOperatorError):
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+
+OF_ONE_NODE: Final = (ApiError, ApiUnreachableError, DecodeError)
+"""What the writes of one node may meet with, again and again, while others are carried out: a
+webhook answers with any status that it likes."""

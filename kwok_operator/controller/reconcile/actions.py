@@ -66,7 +66,7 @@ class Actions:
             steps.append(lambda: self._create(found, node, stop))
         if node is not None and plan.update:
             steps.append(lambda: self._update(found, node, stop))
-        first: ApiError | None = None
+        first: KwokOperatorError | None = None
         for step in steps:
             if stop():
                 break

@@ -37,8 +37,17 @@ from kwok_operator.core.cloud.shaping import Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.errors import OF_ONE_NODE, REFUSED, KwokOperatorError, TemplateError
+from kwok_operator.errors import (
+    OF_ONE_NODE,
+    ApiError,
+    ApiUnreachableError,
+    ConflictError,
+    DecodeError,
+    KwokOperatorError,
+    TemplateError,
+)
 from kwok_operator.kube.groups import Group
+from kwok_operator.kube.retry import ACCIDENTS
 
 logger = logging.getLogger(__name__)
 
@@ -304,9 +313,7 @@ class Reconciler:
                 )
             memory.refusal = None
         except OF_ONE_NODE as error:
-            what = _VERBS.get(error.method, "create")
-            how = "refuses" if isinstance(error, REFUSED) else "fails"
-            memory.refusal = f"The API server {how} to {what} nodes: {error.message}"
+            memory.refusal = _in_words(error)
             self._parts.templates.forget(group.name)
             raise
 
@@ -409,3 +416,11 @@ class Reconciler:
             self._parts.templates.drop(name)
             self._parts.clouds.forget(name)
             self._parts.metrics.forget(name)
+
+
+def _in_words(error: KwokOperatorError) -> str:
+    method = error.method if isinstance(error, ApiError | ApiUnreachableError) else ""
+    failed = isinstance(error, (*ACCIDENTS, ConflictError, DecodeError))
+    what = f"{'fails' if failed else 'refuses'} to {_VERBS.get(method, 'create')} nodes"
+    why = error.message if isinstance(error, ApiError) else str(error)
+    return f"The API server {what}: {why}"

@@ -32,10 +32,10 @@ from typing import Any, TypeVar
 
 from kwok_operator.controller.writers.pacing import Pace
 from kwok_operator.errors import (
-    REFUSED,
+    OF_ONE_NODE,
     ApiError,
     ApiUnreachableError,
-    ConflictError,
+    KwokOperatorError,
     TooManyRequestsError,
 )
 from kwok_operator.kube.retry import ACCIDENTS, retry_delay
@@ -115,7 +115,7 @@ class _Run:
         if self.error is None:
             self.error = error
 
-    def refuse(self, error: ApiError | ApiUnreachableError) -> None:
+    def refuse(self, error: KwokOperatorError) -> None:
         """Holds up one job; the plan goes on, and raises the first error once it is through."""
         self.refusals += 1
         self.error = self.error or error
@@ -192,7 +192,7 @@ class Executor:
         All plans of a `group` share its pace.
 
         A call that raises one of ACCIDENTS is made again later, as `patience` allows: it has to be
-        one that can be repeated. One that raises one of REFUSED, or ConflictError, is not. The
+        one that can be repeated. One that raises another one of OF_ONE_NODE is not. The
         others go on, unless many in a row are refused or have accidents. The first other error
         stops the plan. What was raised first is raised once nothing is in flight any more.
         Iterating over `jobs`, and `stop`, must not raise.
@@ -282,7 +282,7 @@ class Executor:
             await plan.call(job.job)
         except ACCIDENTS as error:
             self._put_back(job, error)
-        except (ConflictError, *REFUSED) as error:
+        except OF_ONE_NODE as error:
             plan.refuse(error)
         except (Exception, asyncio.CancelledError) as error:
             plan.end(error)

@@ -374,7 +374,12 @@ class NodeWriter:
 
     async def delete(self, record: NodeRecord, *, pods: bool) -> None:
         """Deletes a node without a drain, then its pods if `pods`."""
-        await self._delete(record, {"uid": record.uid})
+        refusal = await self._delete(record, {"uid": record.uid})
+        if refusal is not None:
+            self._spend()
+            stored = await self._read(record.name)
+            if stored is not None and stored.node.uid == record.uid:
+                raise refusal  # it is no other node of that name: a webhook says so
         if pods:
             await self._pods.remove(record.name, group=record.group)
 
@@ -386,7 +391,8 @@ class NodeWriter:
         """
         version = str(record.resource_version)
         for _ in range(_ORPHANING_TRIES):
-            if await self._delete(record, {"uid": record.uid, "resourceVersion": version}):
+            preconditions = {"uid": record.uid, "resourceVersion": version}
+            if await self._delete(record, preconditions) is None:
                 if pods:
                     await self._pods.remove(record.name, group=record.group)
                 return
@@ -400,7 +406,8 @@ class NodeWriter:
 
     async def _delete(
         self, record: NodeRecord, preconditions: Mapping[str, str], *, retries: int = 0
-    ) -> bool:
+    ) -> ConflictError | None:
+        """Returns what a precondition that does not hold is answered with."""
         try:
             await self._client.request(
                 "DELETE",
@@ -411,11 +418,11 @@ class NodeWriter:
             )
         except NotFoundError as error:
             await self._forget(record.name, error)
-        except ConflictError:
-            return False
+        except ConflictError as error:
+            return error
         else:
             self._cache.deleted(record.name)
-        return True
+        return None
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
         """The node is gone, if a list says so as well; raises ServerError where it is there."""
