@@ -128,9 +128,12 @@ class Api:
         self._writer = NodeWriter(client=self._client, cache=cache)
 
     def check(self, body: bytes) -> None:
-        template_hash = json.loads(body)["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
+        metadata = json.loads(body)["metadata"]
+        template_hash = metadata["annotations"][TEMPLATE_HASH_ANNOTATION]
         self._loop.run_until_complete(
-            self._writer.check(body, group="g", uid="u", template_hash=template_hash)
+            self._writer.check(
+                metadata["name"], body, group="g", uid="u", template_hash=template_hash
+            )
         )
 
     def close(self) -> None:
