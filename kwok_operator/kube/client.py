@@ -1,6 +1,6 @@
 """HTTP with one API server: requests, and the lines of a watch.
 
-    request() ──> session of at most `max_connections`, kept alive ──> bytes, or an error class
+    request() ──> one of few places (places.py) ──> kept-alive session ──> bytes, or an error class
     lines()   ──> a session of its own, so that a watch never queues behind creates, nor they
                   behind it ──> complete lines, whatever the chunks
 
@@ -31,6 +31,7 @@ from kwok_operator.kube.answers import check_status, describe_failure
 from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.fence import FencedBody, WriteCheck, check
 from kwok_operator.kube.gathering import GATHER, gather
+from kwok_operator.kube.places import RequestPlaces
 from kwok_operator.kube.retry import call_with_retries
 from kwok_operator.kube.serverclock import ServerClock
 
@@ -86,7 +87,7 @@ class KubeClient:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.connection = connection
-        self._max_connections = max_connections
+        self._places = RequestPlaces(max_connections)
         self._observe = observe
         self._fence = fence
         self._sleep = sleep
@@ -244,21 +245,24 @@ class KubeClient:
     ) -> bytes:
         """One request, with a second login after a 401."""
         if self._requests is None:
-            self._requests = self._new_session(limit=self._max_connections)
+            self._requests = self._new_session(limit=0)
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         logged_in_again, resent = False, not resend
         while True:
             status, started = 0, self._clock()
             try:
-                async with await self._send(
-                    self._requests,
-                    method=method,
-                    path=path,
-                    params=params,
-                    data=data,
-                    headers=headers,
-                    limits=limits,
-                ) as response:
+                async with (
+                    self._places.one(),
+                    await self._send(
+                        self._requests,
+                        method=method,
+                        path=path,
+                        params=params,
+                        data=data,
+                        headers=headers,
+                        limits=limits,
+                    ) as response,
+                ):
                     self.server_clock.heard(response.headers.get("Date", ""))
                     answer = await response.read()
                     status = response.status

@@ -30,6 +30,7 @@ from kwok_operator.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from kwok_operator.kube import places
 from kwok_operator.kube.client import APPLY, MERGE_PATCH, KubeClient, LineSplitter
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer
@@ -217,7 +218,26 @@ async def test_redirects_are_not_followed(server: FakeApiServer, client: KubeCli
     assert server.calls["get", "/readyz"] == 0
 
 
-async def test_pool_is_bounded_and_watches_stand_apart(server: FakeApiServer) -> None:
+async def test_requests_that_hang_keep_no_others_waiting(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "SLOW", 0.01)
+    held = [server.hold(verb="list") for _ in range(3)]
+    async with KubeClient(connection=server.connection(), max_connections=2) as client:
+        hanging = [asyncio.create_task(client.get_json(NODES)) for _ in held]
+        await until(lambda: server.calls["list", "nodes"] == len(held))
+        assert await client.request("GET", "/readyz") == b"ok"
+        for each in held:
+            each.set()
+        await asyncio.gather(*hanging)
+        hanging = [asyncio.create_task(client.get_json(NODES)) for _ in range(20)]
+        await asyncio.gather(*hanging)
+
+
+async def test_pool_is_bounded_and_watches_stand_apart(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "SLOW", 60.0)
     held = server.hold(verb="list")
     async with KubeClient(connection=server.connection(), max_connections=1) as client:
         slow = asyncio.create_task(client.get_json(NODES))
