@@ -17,6 +17,7 @@ from kwok_operator.core.autoscalable import DRIVABLE, FROM_ONE_NODE
 from kwok_operator.core.cloud.summary import PROVISIONING, Verdict
 from kwok_operator.core.plan import Rollout, Target
 from kwok_operator.core.serials import LONGEST_GAP, MAX_BATCHES, Batch, Ranges, format_ranges
+from kwok_operator.core.times import parse_time
 from kwok_operator.core.words import few_names
 from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.models.cloudstatus import CloudStatus
@@ -159,10 +160,9 @@ def oldest_pending(status: KwokNodeGroupStatus) -> str | None:
 def _from_record(record: PendingBatch, *, room: int) -> Batch | None:
     if not 0 <= record.first <= record.last < record.first + room or record.last > LAST_SERIAL:
         return None
-    if not record.except_:
-        return Batch(record.first, record.last, record.requested_at)
     try:
-        spent = Ranges(record.except_)
+        parse_time(record.requested_at)
+        spent = Ranges(record.except_ or "")
     except ValueError:
         return None
     if not spent.is_within(record.first, record.last):

@@ -22,11 +22,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch. Raises ValueError for what is no RFC 3339 time with a zone."""
+    """Milliseconds since the epoch. Raises ValueError for what is no RFC 3339 time with a zone, or
+    before the epoch."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")
-    return milliseconds_of(time)
+    # Where zones are at the ends of the calendar, there is no such time in UTC.
+    if not 1970 <= time.year < 9999 or (at := milliseconds_of(time)) < 0:
+        raise ValueError(f"{text!r} is no time from 1970 on, before 9999")
+    return at
 
 
 def milliseconds_of(time: datetime) -> int:

@@ -121,10 +121,23 @@ def test_the_seed_is_recorded_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [{"since": "yesterday"}, {"since": "2026-01-01T00:00:00Z", "cloud": {"stock": -1}}]
+    "record",
+    [
+        {"since": "yesterday"},
+        {"since": "0001-01-01T00:00:00+23:59"},
+        {"since": "0001-01-01T00:00:00Z"},
+        {"since": "9999-12-31T23:59:59-23:59"},
+        {"since": "2026-01-01T00:00:00Z", "cloud": {"stock": -1}},
+    ],
 )
 def test_what_we_did_not_write_is_left_out(record: dict[str, Any]) -> None:
     assert History.read([TermsRecord.model_validate(record)]) == History()
+
+
+def test_of_more_terms_than_we_write_the_last_are_read() -> None:
+    """A status of a megabyte has room for 30,000, which takes more than a second."""
+    record = TermsRecord(since="2026-01-01T00:00:00Z")
+    assert len(History.read([record] * 100).terms) == MAX_TERMS
 
 
 EDITS = st.lists(st.tuples(st.integers(0, 600), st.none() | CLOUDS), min_size=1, max_size=5)

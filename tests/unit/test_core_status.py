@@ -362,11 +362,22 @@ def test_batches_come_back_from_the_api_server_as_they_were(
         {"first": 0, "last": 9, "except": "0-99999999999999"},
         {"first": 5, "last": 9, "except": "4"},
         {"first": 5, "last": 9, "except": "6,8-10"},
+        *(
+            {"first": 0, "last": 9, "requestedAt": time}
+            for time in (
+                "2026-01-01T00:00:00z",
+                "2026-01-01T00:00:00x5Z",
+                "2026-01-01T00:00:00+99:99",
+                "0001-01-01T00:00:00+23:59",
+                "9999-12-31T23:59:59-23:59",
+            )
+        ),
     ],
 )
 def test_a_batch_that_we_can_t_have_written_is_left_out(record: dict[str, Any]) -> None:
+    """The API server takes all of these times for a date-time."""
     good = {"first": 20, "last": 21, "requestedAt": NOW}
-    status = KwokNodeGroupStatus.model_validate({"pending": [record | {"requestedAt": NOW}, good]})
+    status = KwokNodeGroupStatus.model_validate({"pending": [{"requestedAt": NOW, **record}, good]})
     assert batches_of(status) == (Batch(20, 21, NOW),)
 
 

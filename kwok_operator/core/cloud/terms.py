@@ -55,8 +55,9 @@ class History:
 
     @classmethod
     def read(cls, records: Iterable[TermsRecord]) -> "History":
-        """From status; what can't have been written by us is left out."""
-        read = [terms for record in records if (terms := _read(record))]
+        """From status; what can't have been written by us is left out: of more than we write, all
+        but the newest."""
+        read = [terms for record in tuple(records)[-MAX_TERMS:] if (terms := _read(record))]
         return cls(tuple(sorted(read, key=lambda terms: terms.since)))
 
     def at(self, time: int) -> Cloud:
