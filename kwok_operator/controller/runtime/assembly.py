@@ -90,6 +90,7 @@ class Assembly:
         self._metrics = metrics
         clock = Clock(time.monotonic, nodes.server_clock.now)
         self.begun = False
+        self._listed = asyncio.Event()
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
         self.kwok = KwokLink(
             client=nodes, clock=clock.monotonic, born_ready=self.store.are_born_ready
@@ -223,12 +224,22 @@ class Assembly:
         for name in names:
             self._templates.forget(name)
             self.wake(name)
-        for name in names:
-            await self.reconciler.recheck_taken(name)
+        self._listed.set()
         await self.sources.keep_only(self.store.names())
         self.provider.recheck()
         if self.mirror is not None:
             self.mirror.recheck()
+
+    async def recheck(self) -> None:
+        """Looks, each time all groups were listed, whether names that others hold are free again.
+
+        Apart from the listing: a node that can't be read takes long, and a doubt must not wait.
+        """
+        while True:
+            await self._listed.wait()
+            self._listed.clear()
+            for name in self.store.names():
+                await self.reconciler.recheck_taken(name)
 
     def _node_reflector(self, nodes: KubeClient) -> Reflector[NodeRecord]:
         return Reflector(

@@ -215,6 +215,7 @@ class Operator:
         logger.info("ready: groups=%d nodes=%d", len(parts.store), len(parts.cache))
         self._keep("post events", parts.recorder.run)
         self._keep("resync", parts.resync)
+        self._keep("look for names that are free again", parts.recheck)
         self._keep("tell of pools", parts.pools.run)
         self._keep("provider config", parts.provider.run)
         # Only now: by an old list newer profiles' Stages would pass for leftovers.
