@@ -7,6 +7,9 @@ wrong must not judge by it: with a clock 20 hours ahead, nodes with a lifetime o
 gone. This machine's clock is read once. It holds as long as the server's agrees with it; a Date has
 whole seconds, and answers take time, so small differences mean nothing. Later jumps of this
 machine's clock change nothing.
+
+After the first, one Date alone changes nothing either: it may be of a proxy, or of one API server
+of several whose clock is wrong. It takes several in a row, of different seconds, that agree.
 """
 
 import logging
@@ -20,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 TOLERANCE: Final = 30.0
 """Seconds between the two clocks that are taken for none: an answer may be read late."""
+AGREEING: Final = 3
+"""Dates in a row that say the same of this machine's clock before they are believed."""
 
 
 class ServerClock:
@@ -35,6 +40,9 @@ class ServerClock:
         self._anchor = wall() - monotonic()
         """Seconds since the epoch when the monotonic clock was 0."""
         self._date = ""
+        self._heard = False
+        self._ahead: list[float] = []
+        """What Dates in a row said that disagree with the clock, and agree with each other."""
         self.said: float | None = None
         """The last Date, in seconds since the epoch: what the server's clock said."""
 
@@ -49,7 +57,13 @@ class ServerClock:
             self.said = None
             return
         ahead = self._anchor + self._monotonic() - said
+        if abs(ahead) <= TOLERANCE or (self._ahead and abs(ahead - self._ahead[0]) > TOLERANCE):
+            self._ahead.clear()
         if abs(ahead) > TOLERANCE:
+            self._ahead.append(ahead)
+        first, self._heard = not self._heard, True
+        if len(self._ahead) >= (1 if first else AGREEING):
+            self._ahead.clear()
             logger.warning(
                 "this machine's clock is wrong, the API server's is taken: ahead=%.0fs", ahead
             )

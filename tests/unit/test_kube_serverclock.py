@@ -2,7 +2,7 @@
 
 - this machine's clock holds while the server's agrees with it, to the millisecond
 - a clock that is wrong is replaced by the server's, also where it jumps later; both are logged once
-- what is no Date changes nothing
+- what is no Date changes nothing, nor does one alone that disagrees with those before it
 """
 
 import logging
@@ -11,7 +11,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from kwok_operator.kube.serverclock import ServerClock
+from kwok_operator.kube.serverclock import AGREEING, ServerClock
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
@@ -58,3 +58,28 @@ def test_a_clock_that_is_wrong_is_replaced_and_its_jumps_change_nothing(
         off = clock.now() - (NOW + timedelta(seconds=machine.passed))
         assert abs(off) <= timedelta(seconds=1)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_one_server_of_several_whose_clock_is_wrong_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    for second in range(60):
+        machine.passed = float(second)
+        wrong = timedelta(hours=20 if second % 3 else 0)
+        clock.heard(format_datetime(NOW + timedelta(seconds=second) + wrong, usegmt=True))
+        assert clock.now() == NOW + timedelta(seconds=second)
+    assert not caplog.records
+
+
+def test_a_server_whose_clock_is_set_is_believed_once_it_has_said_so_several_times() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock.heard(machine.date)
+    for second in range(AGREEING):
+        assert clock.now() == NOW + timedelta(seconds=machine.passed)
+        machine.passed = float(second + 1)
+        later = NOW + timedelta(seconds=machine.passed, hours=20)
+        clock.heard(format_datetime(later, usegmt=True))
+    assert abs(clock.now() - later) <= timedelta(seconds=1)
