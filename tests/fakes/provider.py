@@ -203,7 +203,7 @@ class ProviderWorld:
         self.far = ScriptedLink(self, place="the cluster of Secret prod")
         """The one that a config names."""
         self.groups = ScriptedGroups(self)
-        self.begun = 0
+        self.begun = self._told = 0
         """Passes."""
         self.naps: list[float] = []
         """Other waits: before it is run again."""
@@ -223,9 +223,10 @@ class ProviderWorld:
 
     async def _sleep(self, seconds: float) -> None:
         if seconds == SETTLE:
-            self.begun += 1
+            self.begun, self._told = self.begun + 1, self.metrics.passes
             await asyncio.sleep(0)
         else:
+            self.metrics.passes = self._told  # of a pass that has failed, it is no other
             await asyncio.sleep(0)
             self.naps.append(seconds)
 

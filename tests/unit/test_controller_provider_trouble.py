@@ -17,8 +17,10 @@ from kwok_operator.errors import (
     ForbiddenError,
     InvalidError,
     ServerError,
+    TooManyRequestsError,
 )
 from tests.fakes.provider import CONFIG, ProviderWorld, config, template
+from tests.fakes.waiting import until
 
 OWNER = "kwok-operator.io/provider-config"
 
@@ -73,8 +75,30 @@ async def test_what_was_under_way_in_a_trouble_is_taken_up_again(
     world.groups.troubles = [ServerError("away", status=500) for _ in range(4)]
     world.configure(config(), template("batch"), template("web"))
     await world.quiet()
-    assert len(world.naps) == 4
+    assert len(world.naps) == 2
     assert sorted(world.groups.bodies) == ["batch", "web"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServerError("webhook down", status=500),
+        TooManyRequestsError("later", status=429),
+        ApiError("too large", status=413),
+    ],
+    ids=lambda error: str(error.status),
+)
+async def test_a_group_that_can_not_be_written_keeps_no_other_from_being_made(
+    world: ProviderWorld, error: ApiError
+) -> None:
+    world.groups.refusals["batch"] = error
+    world.configure(config(), template("batch"), template("web"), template("zoo"))
+    await until(lambda: len(world.naps) >= 2)
+    assert sorted(world.groups.bodies) == ["web", "zoo"]
+    (event,) = world.said("GroupRefused")
+    assert error.message in event.message
+    world.groups.refusals.clear()
+    await until(lambda: len(world.groups.bodies) == 3 and not world.problems())
 
 
 async def test_a_group_that_can_not_be_read_does_not_end_it_all(world: ProviderWorld) -> None:
@@ -96,4 +120,4 @@ async def test_what_was_written_before_a_trouble_is_not_written_twice(world: Pro
     world.configure(config(), *[template(pool) for pool in "abc"])
     await world.quiet()
     assert len(world.naps) == 1
-    assert world.written() == [("apply", "a"), ("apply", "b"), ("apply", "c")]
+    assert world.written() == [("apply", "a"), ("apply", "c"), ("apply", "b")]

@@ -27,6 +27,7 @@ from kwok_operator.core.clusterapi.discovery import namespace_watched
 from kwok_operator.core.clusterapi.findings import CapiFinding
 from kwok_operator.core.clusterapi.scalable import Kind, Scalable
 from kwok_operator.core.words import few_names
+from kwok_operator.errors import ApiError, ApiUnreachableError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.groups import Group
 
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 MANAGER: Final = "kwok-operator-clusterapi"
 SETTLE: Final = 0.2
 """Seconds in which several changes make one pass."""
+FAILURES: Final = 3
+"""Groups that can't be written, and no other, after which the others are not tried."""
 AT_ONCE: Final = 10
 """Groups that are written at a time: enough for a fleet, and little beside the writes of nodes."""
 HIDDEN: Final = "Hidden"
@@ -134,18 +137,23 @@ class Mirror:
         for finding in fleet.findings:
             findings.setdefault(finding.about, []).append(finding)
         told: set[_Told] = set()
+        trouble: BaseException | None = None
         for at in range(0, len(fleet.groups), AT_ONCE):
             some = fleet.groups[at : at + AT_ONCE]
             ends = await asyncio.gather(
                 *(self._apply(each, fleet, findings.get(each.scalable.id, ())) for each in some),
                 return_exceptions=True,
             )
-            for end in ends:
-                if isinstance(end, BaseException):
-                    raise end
-                told |= end
+            failed = [end for end in ends if isinstance(end, BaseException)]
+            others = [end for end in failed if not isinstance(end, ApiError | ApiUnreachableError)]
+            if others or (len(failed) == len(ends) and len(failed) >= FAILURES):
+                raise (others or failed)[0]
+            trouble = trouble or next(iter(failed), None)
+            told = told.union(*(end for end in ends if not isinstance(end, BaseException)))
         await self._retire(scalables, kinds)
         self._tell(told)
+        if trouble is not None:
+            raise trouble
         self._summarise(fleet)
 
     def _derive(

@@ -11,7 +11,7 @@ never touches a group that somebody made by hand.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +26,13 @@ from kwok_operator.controller.writers.events import Recorder
 from kwok_operator.core.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
 from kwok_operator.core.providerconfig import ProviderConfigError, read_config, templates_key
 from kwok_operator.core.words import Problem, few_names
-from kwok_operator.errors import ManifestError, one_line
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    KwokOperatorError,
+    ManifestError,
+    one_line,
+)
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.providerconfig import ProviderConfig
 from kwok_operator.models.source import RemoteCluster
@@ -37,6 +43,8 @@ logger = logging.getLogger(__name__)
 CONFIG_KEY: Final = "config"
 SETTLE: Final = 0.5
 """Seconds in which several changes make one pass."""
+FAILURES: Final = 3
+"""Groups in a row that can't be written, after which the others are not tried."""
 MAX_TOLD: Final = 25
 """Most problems of one pass that are told one by one: 1 MiB of templates can have thousands."""
 
@@ -134,12 +142,13 @@ class Provider:
             return
         self._derived.begin()
         problems += derivation.problems
-        for group in derivation.groups:
-            problems += await self._apply(group)
+        trouble = await self._apply_all(derivation.groups, problems)
         if not any(problem.blocks for problem in problems):
             await self._retire({group.name for group in derivation.groups}, prune=config.prune)
         problems += self._leftovers()
         self._tell(configmap, problems)
+        if trouble is not None:
+            raise trouble
         self._summarise(derivation)
 
     async def _read(self, configmap: ConfigMap) -> ProviderConfig:
@@ -191,6 +200,25 @@ class Provider:
             )
         key = templates_key(config, configmap.data.keys())
         return ConfigMapTemplates(name, key, await self._configmaps.nodes(configmap, key))
+
+    async def _apply_all(
+        self, groups: Sequence[DerivedGroup], problems: list[Problem]
+    ) -> KwokOperatorError | None:
+        """One that can't be written holds up no other: returns what it ends with. Raises it where
+        several in a row end so, as the API server is in trouble then."""
+        trouble, in_a_row = None, 0
+        for group in groups:
+            try:
+                problems += await self._apply(group)
+            except (ApiError, ApiUnreachableError) as error:
+                trouble, in_a_row = trouble or error, in_a_row + 1
+                if in_a_row >= FAILURES:
+                    raise
+                message = f"group {group.name} can't be written, which is tried again: {error}"
+                problems.append(Problem("GroupRefused", one_line(message)))
+            else:
+                in_a_row = 0
+        return trouble
 
     async def _apply(self, derived: DerivedGroup) -> list[Problem]:
         """Makes a group what the config says, if it is ours to make; tells what it can't."""
