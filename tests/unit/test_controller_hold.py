@@ -190,3 +190,14 @@ def test_the_stage_selects_what_the_operator_labels() -> None:
     text = (DEPLOY / "components/hold-stage/stage.yaml").read_text()
     stages = {stage["metadata"]["name"]: stage for stage in yaml.safe_load_all(text)}
     assert stages[HOLD_STAGE]["spec"]["selector"] == {"matchLabels": {HOLD_LABEL: HOLD_LABEL_VALUE}}
+
+
+async def test_an_answer_that_hangs_keeps_no_group_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.install_stage()
+    assert await world.hold.way() is Hold.STAGE
+    monkeypatch.setattr(module, "LOOK_WITHIN", 0.01)
+    released = world.server.hold(resource="stages")
+    assert await world.way_after(STAGE_KNOWN_FOR) is Hold.STAGE
+    released.set()

@@ -52,6 +52,7 @@ class World:
         self.asked: list[str] = []
         self.unreachable = False
         self.latency = 0.0
+        self.hangs = False
 
     def monotonic(self) -> float:
         return self.seconds
@@ -77,7 +78,7 @@ class World:
         node = path.removeprefix(f"{module.LEASES_PATH}/")
         self.asked.append(node)
         self.seconds += self.latency
-        await asyncio.sleep(0)
+        await (asyncio.Event().wait() if self.hangs else asyncio.sleep(0))
         if self.unreachable:
             raise ApiUnreachableError(server="https://k8s", cause="connection refused")
         if node not in self.leases:
@@ -513,3 +514,13 @@ async def test_silence_and_return_are_logged_once(
         "kwok controller does not answer",
         "kwok controller is back",
     ]
+
+
+async def test_a_lease_whose_answer_hangs_keeps_nobody_waiting(
+    world: World, kwok: KwokLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_WITHIN", 0.01)
+    world.hangs = True
+    await asyncio.gather(*(kwok.look([node]) for node in NODES))
+    assert len(world.asked) == 1
+    assert not kwok.alive and kwok.silent is None

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 STAGE_PATH: Final = f"/apis/kwok.x-k8s.io/v1alpha1/stages/{constants.HOLD_STAGE}"
 
 STAGE_KNOWN_FOR: Final = 30.0
+LOOK_WITHIN: Final = 5.0
+"""Seconds that all groups wait at most for an answer that hangs."""
 ASK_AGAIN_AFTER: Final = 5.0
 """Seconds after an answer that told nothing."""
 DISOBEYED_TIMES: Final = 3
@@ -119,9 +121,10 @@ class HoldLink:
     async def _look(self) -> None:
         before = self._way
         try:
-            self._way = await self._find()
-        except KwokOperatorError as error:
-            logger.debug("how nodes are held can't be found out: %s", error)
+            async with asyncio.timeout(LOOK_WITHIN):
+                self._way = await self._find()
+        except (KwokOperatorError, TimeoutError) as error:
+            logger.debug("how nodes are held can't be found out: %r", error)
             self._look_again = self._clock() + ASK_AGAIN_AFTER
         else:
             self._look_again = self._clock() + STAGE_KNOWN_FOR

@@ -37,6 +37,8 @@ TRUSTED_FOR = 5.0
 """Seconds after a sign of life in which nobody looks for another one."""
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks that find no sign of life: each group would have its own."""
+LOOK_WITHIN: Final = 5.0
+"""Seconds that all groups wait at most for an answer that hangs, or is late."""
 GOOD_FOR: Final = 0.75
 """Of a Lease's duration: then two renewals are missing."""
 FIRST_LEASE_WITHIN = 15.0
@@ -127,9 +129,13 @@ class KwokLink:
                 return
             self._witnesses = names
             try:
-                await self._find_holder()
-                await self._read_again()
-                newest = await self._newest_lease(names)
+                async with asyncio.timeout(LOOK_WITHIN):
+                    await self._find_holder()
+                    await self._read_again()
+                    newest = await self._newest_lease(names)
+            except TimeoutError:
+                logger.debug("Leases are not read in time")
+                return
             finally:
                 self._looked_at = self._clock()
             if newest is None:
