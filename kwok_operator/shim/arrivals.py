@@ -7,7 +7,7 @@ worked out is kept while the record says the same, so that thousands that wait a
 each loop of CA.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,6 @@ from kwok_operator.core.cloud.states import Fault, Phase
 from kwok_operator.core.cloud.summary import InstanceState, autoscaler_state
 from kwok_operator.core.serials import Batch
 from kwok_operator.core.status import batches_of
-from kwok_operator.core.times import parse_time
 from kwok_operator.kube.groups import Group
 from kwok_operator.models import cloud
 from kwok_operator.models.cloudstatus import CloudStatus
@@ -103,7 +102,7 @@ class Arrivals:
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:
             return kept
-        batches = tuple(_readable(batches_of(group.status)))
+        batches = batches_of(group.status)
         asked = {serial: batch.requested_at for batch in batches for serial in batch}
         known = kept.group.status.cloud if kept is not None else None
         if kept is None or (known and (known.terms, known.refused)) != (
@@ -113,16 +112,6 @@ class Arrivals:
             return _Kept(group, CloudRecord.read(status, batches), batches, asked, {})
         same = {s: p for s, p in kept.phases.items() if kept.asked.get(s) == asked.get(s)}
         return _Kept(group, kept.record, batches, asked, same)
-
-
-def _readable(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Without those whose date somebody else than the operator wrote."""
-    for batch in batches:
-        try:
-            parse_time(batch.requested_at)
-        except (ValueError, OverflowError):
-            continue
-        yield batch
 
 
 def _creating(_: int) -> Told:

@@ -89,8 +89,7 @@ class Assembly:
         self.playing: Playing | None = None
         self._metrics = metrics
         clock = Clock(time.monotonic, nodes.server_clock.now)
-        self.begun = False
-        self._listed = asyncio.Event()
+        self.begun, self._listed = False, asyncio.Event()
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
         self.kwok = KwokLink(
             client=nodes, clock=clock.monotonic, born_ready=self.store.are_born_ready
