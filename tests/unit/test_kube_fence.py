@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.kube import places
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.fence import FencedBody
@@ -98,15 +99,16 @@ async def test_nor_is_one_whose_body_was_about_to_go(
     assert [(seen.verb, seen.name) for seen in server.seen] == [("delete", "b")]
 
 
-async def test_a_write_that_waits_for_a_connection_is_asked_about_again(
-    server: FakeApiServer, client: KubeClient, fence: Fence
+async def test_a_write_that_waits_for_its_turn_is_asked_about_after_that(
+    server: FakeApiServer, client: KubeClient, fence: Fence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(places, "SLOW", 60.0)
     released = server.hold(verb="get")
     first = asyncio.create_task(client.request("GET", "/version"))
     await until(lambda: server.seen)
     second = asyncio.create_task(write(client, "POST"))
-    await until(lambda: fence.asked)
-    fence.after = 1
+    await until(lambda: client._places._free._waiters)
+    fence.after = 0
     released.set()
     await first
     with pytest.raises(NotNowError):
