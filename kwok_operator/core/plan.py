@@ -51,6 +51,8 @@ class ObservedGroup:
     `nodes`, `outdated` were made from another template than the present one; without a usable
     template none is. `ready` are those that are Ready, `usable` those of them that take pods: only
     asked for where some are outdated.
+    `finalizing` is the number of those that were deleted, and that a finalizer keeps: they take of
+    the `room` of all groups, which is without them here.
     `ended` are those that the simulated cloud has taken back: they go whatever the target, as those
     do that somebody names. With `places`, nodes have addresses of their own, which others may hold.
     """
@@ -67,6 +69,7 @@ class ObservedGroup:
     outdated: frozenset[int] = frozenset()
     ended: frozenset[int] = frozenset()
     places: Places | None = None
+    finalizing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +248,9 @@ def _rollout(
     if strategy.type is UpdateStrategyType.IN_PLACE:
         return Rollout(strategy.type)
     limit = max_unavailable(strategy.rolling_update.max_unavailable, target=target)
-    return Rollout(strategy.type, limit, held=observed.room < target)
+    # Where deleted nodes stay, each takes room beside the one in its place.
+    held = observed.room < target + bool(observed.finalizing)
+    return Rollout(strategy.type, limit, held=held)
 
 
 def _patches(rollout: Rollout | None) -> bool:
@@ -271,7 +276,8 @@ def _replaced(
     shut = [s for s in outdated if s in observed.ready and s not in observed.usable]
     on_their_way = unavailable - len(shut)
     cleared = shut[: max(0, rollout.max_unavailable - on_their_way)]
-    return not_ready + cleared + _without(outdated, not_ready + shut)[:budget]
+    replaced = not_ready + cleared + _without(outdated, not_ready + shut)[:budget]
+    return replaced[: observed.room - target] if observed.finalizing else replaced
 
 
 def _without(serials: list[int], others: list[int]) -> list[int]:

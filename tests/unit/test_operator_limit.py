@@ -13,7 +13,7 @@ import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
-from tests.fakes.operator import NAME, World
+from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until
 
 LIMIT = 20
@@ -90,3 +90,35 @@ async def test_a_group_that_can_not_be_read_has_the_room_of_its_nodes() -> None:
         await until(lambda: after.room("other") == 3)
         server.delete(GROUPS, NAME)
         await until(lambda: after.room("other") == 8)
+
+
+async def test_deleted_nodes_that_a_finalizer_keeps_take_room() -> None:
+    """Replaced again and again, they would be without end."""
+    async with World(limit=25).running() as world:
+
+        def admit(body: Json, dry_run: bool) -> None:
+            if body["kind"] == "Node":
+                body["metadata"]["finalizers"] = ["example.com/kept"]
+
+        world.server.admit = admit
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 5}}
+        spec = {"targetSize": 10, "updateStrategy": strategy}
+        world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": spec})
+        await world.settled(10)
+        for cpu in range(3, 8):
+            shape = {"template": {"shape": {"cpu": cpu}}}
+            world.server.patch(GROUPS, NAME, {"spec": shape})
+            await world.heard()
+            await until(lambda: "leaves no room" in str(world.status) or updated(world))
+        assert len(world.server.objects(NODES)) <= 25
+        assert world.status["replicas"] == 10
+        world.server.admit = lambda body, dry_run: None
+        for name, node in list(world.server.objects(NODES).items()):
+            if node["metadata"].get("deletionTimestamp"):
+                world.server.patch(NODES, name, {"metadata": {"finalizers": None}})
+        await until(lambda: updated(world))
+
+
+def updated(world: World) -> bool:
+    seen = world.status.get("observedGeneration") == world.group["metadata"]["generation"]
+    return seen and world.status.get("updatedReplicas") == world.status.get("readyReplicas") == 10

@@ -281,14 +281,17 @@ class NodeCache:
         else:
             self.addresses.put(name, known.pod_cidr, known.address)
 
-    def deleted(self, name: str, *, gone: bool = False) -> None:
-        """The API server took our DELETE; `gone` where it did not know the node any more."""
+    def deleted(self, name: str, *, gone: bool = False, held: bool = False) -> None:
+        """The API server took our DELETE; `gone` where it did not know the node any more, `held`
+        where a finalizer keeps it.
+        """
         for group in [g for g, strays in self._strays.items() if name in strays]:
             self.settle_stray(group, name)
         if gone:
             self._remove(name)
         elif name in self._nodes:
             self._nodes[name].deleting = True
+            self._nodes[name].held |= held
 
     def updated(
         self, item: NodeRecord, *, ready: bool | None = None, tainted: bool | None = None

@@ -299,7 +299,7 @@ class Reconciler:
             self._wake(group.name, NO_ADDRESSES_RECHECK)
         self._parts.budget.grant(
             group.name,
-            strays + (max(nodes, plan.target.value) if active else nodes),
+            strays + len(seen.held) + (max(nodes, plan.target.value) if active else nodes),
             wants_more=waits or (rollout is not None and rollout.held),
         )
 

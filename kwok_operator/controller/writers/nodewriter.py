@@ -409,7 +409,7 @@ class NodeWriter:
     ) -> ConflictError | None:
         """Returns what a precondition that does not hold is answered with."""
         try:
-            await self._client.request(
+            answer = await self._client.request(
                 "DELETE",
                 f"{NODES_PATH}/{record.name}",
                 body={"preconditions": preconditions},
@@ -421,7 +421,9 @@ class NodeWriter:
         except ConflictError as error:
             return error
         else:
-            self._cache.deleted(record.name)
+            # Of a node that is gone the API server answers a Status.
+            finalizers = decode_dict(answer).get("metadata", {}).get("finalizers")
+            self._cache.deleted(record.name, held=bool(finalizers))
         return None
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
