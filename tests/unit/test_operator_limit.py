@@ -86,8 +86,14 @@ async def test_a_group_that_can_not_be_read_has_the_room_of_its_nodes() -> None:
     async with after.running():
         await after.take_over()
         assert after.room("other") == 2
-        server.delete(NODES, next(iter(server.objects(NODES))))
+        kept, other, *_ = server.objects(NODES)
+        server.patch(NODES, kept, {"metadata": {"finalizers": ["example.com/kept"]}})
+        server.delete(NODES, kept)
+        server.delete(NODES, other)
         await until(lambda: after.room("other") == 3)
+        assert kept in server.objects(NODES)
+        server.patch(NODES, kept, {"metadata": {"finalizers": None}})
+        await until(lambda: after.room("other") == 4)
         server.delete(GROUPS, NAME)
         await until(lambda: after.room("other") == 8)
 

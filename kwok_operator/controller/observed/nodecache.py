@@ -184,8 +184,8 @@ class NodeCache:
         return any(record.serial is None for record in self._nodes.values())
 
     def count(self, name: str) -> int:
-        """The nodes of a group that are not on their way out."""
-        return sum(not record.deleting for record in self.group(name).values())
+        """The nodes of a group that take room: also those that a finalizer keeps from going."""
+        return sum(not r.deleting or r.held for r in self.group(name).values())
 
     def __len__(self) -> int:
         return len(self._nodes)
