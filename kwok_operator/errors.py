@@ -240,6 +240,6 @@ class DecodeError(KwokOperatorError):
         return one_line(super().__str__())
 
 
-OF_ONE_NODE: Final = (ApiError, ApiUnreachableError, DecodeError)
-"""What the writes of one node may meet with, again and again, while others are carried out: a
-webhook answers with any status that it likes."""
+FAILED_REQUEST: Final = (ApiError, ApiUnreachableError, DecodeError)
+"""What a request may end with: any status, as a webhook answers with what it likes, no answer, or
+one that can't be read."""

@@ -30,6 +30,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from typing import Final, Generic, Protocol, TypeVar
 
 from kwok_operator.errors import (
+    FAILED_REQUEST,
     ApiError,
     ApiUnreachableError,
     DecodeError,
@@ -202,7 +203,7 @@ class Reflector(Generic[T]):
                 if self._gone_before:
                     await self._back_off(error)
                 self._gone_before = True
-            except (ApiError, ApiUnreachableError, DecodeError, _StreamError) as error:
+            except (*FAILED_REQUEST, _StreamError) as error:
                 self._report(error)
                 away = self._cut or isinstance(error, ApiUnreachableError)
                 if self._opened_at is None and away:

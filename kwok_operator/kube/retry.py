@@ -38,6 +38,11 @@ def backoff(
     return draw() * min(cap, base * 2.0 ** min(attempt, 32))
 
 
+def at_least_half(draw: Callable[[], float]) -> Callable[[], float]:
+    """Draws from the upper half: for what must not be tried again at once."""
+    return lambda: 0.5 + draw() / 2
+
+
 def retry_delay(
     attempt: int,
     error: BaseException,

@@ -40,7 +40,8 @@ class ServerClock:
         self._anchor = wall() - monotonic()
         """Seconds since the epoch when the monotonic clock was 0."""
         self._date = ""
-        self._heard = False
+        self._enough = 1
+        """Dates in a row that are believed: the first is, alone."""
         self._ahead: list[float] = []
         """What Dates in a row said that disagree with the clock, and agree with each other."""
         self.said: float | None = None
@@ -61,8 +62,8 @@ class ServerClock:
             self._ahead.clear()
         if abs(ahead) > TOLERANCE:
             self._ahead.append(ahead)
-        first, self._heard = not self._heard, True
-        if len(self._ahead) >= (1 if first else AGREEING):
+        believed, self._enough = len(self._ahead) >= self._enough, AGREEING
+        if believed:
             self._ahead.clear()
             logger.warning(
                 "this machine's clock is wrong, the API server's is taken: ahead=%.0fs", ahead

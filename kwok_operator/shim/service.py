@@ -152,7 +152,7 @@ class CloudProvider:
 
     def node_groups(self, _: bytes) -> bytes:
         self._need_sync()
-        served = list(self._store.all_served())
+        served = self._store.all_served()
         return messages.node_groups(_node_group(g) for g in served if g.uid not in self._hidden)
 
     def node_group_for_node(self, request: bytes) -> bytes:

@@ -20,7 +20,7 @@ from kwok_operator.core.cleaning import Node
 from kwok_operator.core.cloud.shaping import Birth, DesiredShape, Hold
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.template import KubeletEndpoint, NodeTemplate, render
-from kwok_operator.errors import OF_ONE_NODE, REFUSED, ApiError, KwokOperatorError
+from kwok_operator.errors import FAILED_REQUEST, REFUSED, ApiError, KwokOperatorError
 from kwok_operator.kube.groups import Group
 from kwok_operator.models.cloud import Interruptions
 from kwok_operator.models.nodegroup import DeletedNodePods
@@ -49,7 +49,7 @@ class Actions:
     async def carry_out(
         self, found: PassResult, *, opening: Sequence[NodeRecord], stop: Stop
     ) -> None:
-        """Raises the first of OF_ONE_NODE that writes end with, once the others are made.
+        """Raises the first of FAILED_REQUEST that writes end with, once the others are made.
 
         `opening` are Ready nodes that are to take pods.
         """
@@ -72,7 +72,7 @@ class Actions:
                 break
             try:
                 await step()
-            except OF_ONE_NODE as error:
+            except FAILED_REQUEST as error:
                 first = first or error
         if first is not None:
             raise first

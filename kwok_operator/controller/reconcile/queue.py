@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.kube.retry import patient_delay
+from kwok_operator.kube.retry import at_least_half, patient_delay
 
 logger = logging.getLogger(__name__)
 
@@ -137,10 +137,8 @@ class WorkQueue:
 
     def _retry(self, key: str, error: Exception, wish: Hashable) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        half_drawn = 0.5 + self._draw() / 2
-        delay = patient_delay(
-            failures - 1, error, draw=lambda: half_drawn, base=FIRST_RETRY, cap=LAST_RETRY
-        )
+        draw = at_least_half(self._draw)
+        delay = patient_delay(failures - 1, error, draw=draw, base=FIRST_RETRY, cap=LAST_RETRY)
         expected = isinstance(error, KwokOperatorError)
         logger.warning(
             "reconciling failed: group=%s attempt=%d retry_in=%.1fs error=%s",

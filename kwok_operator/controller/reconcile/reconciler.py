@@ -38,7 +38,7 @@ from kwok_operator.core.network import NodeNetwork
 from kwok_operator.core.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.core.times import format_time, milliseconds_of
 from kwok_operator.errors import (
-    OF_ONE_NODE,
+    FAILED_REQUEST,
     ApiError,
     ApiUnreachableError,
     ConflictError,
@@ -312,7 +312,7 @@ class Reconciler:
                     found, opening=opening, stop=lambda: self._interrupted(group)
                 )
             memory.refusal = None
-        except OF_ONE_NODE as error:
+        except FAILED_REQUEST as error:
             memory.refusal = _in_words(error)
             self._parts.templates.forget(group.name)
             raise
@@ -373,7 +373,7 @@ class Reconciler:
                 continue
             try:
                 await self._delete_owned(name, retired.uid, pods=retired.delete_pods)
-            except OF_ONE_NODE as error:
+            except FAILED_REQUEST as error:
                 logger.warning("not deleted with its group: group=%s error=%s", name, error)
                 self._sweeps.tried(retired.uid, now=now)
                 self._wake(name, LEFTOVER_RECHECK)

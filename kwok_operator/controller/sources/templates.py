@@ -21,17 +21,16 @@ from kwok_operator.core.cleaning import Node
 from kwok_operator.core.naming import NodeNames
 from kwok_operator.core.network import NodeNetwork
 from kwok_operator.errors import (
+    FAILED_REQUEST,
     REFUSED,
     AlteredNodeError,
     ApiError,
-    ApiUnreachableError,
-    DecodeError,
     KwokOperatorError,
     TemplateError,
     one_line,
 )
 from kwok_operator.kube.groups import Group
-from kwok_operator.kube.retry import patient_delay
+from kwok_operator.kube.retry import at_least_half, patient_delay
 from kwok_operator.models.status import ConditionType
 
 logger = logging.getLogger(__name__)
@@ -120,7 +119,7 @@ class Templates:
                 resolution = await self._resolve(group, found)
             except SourceMissingError as error:
                 return self._last_known(group, error.missing)
-            except (ApiError, ApiUnreachableError, DecodeError) as error:
+            except FAILED_REQUEST as error:
                 untried = self._not_tried(group, version, found, error)
                 self._untried[group.name] = untried
             else:
@@ -149,8 +148,7 @@ class Templates:
     ) -> _Untried:
         before = self._untried.get(group.name)
         failures = before.failures if before is not None else 0
-        half_drawn = 0.5 + self._draw() / 2
-        wait = patient_delay(failures, error, draw=lambda: half_drawn)
+        wait = patient_delay(failures, error, draw=at_least_half(self._draw))
         sentence = (
             f"The template can't be tried: {error}. It is tried again; until that succeeds no node"
             " is made or updated."

@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from kwok_operator.controller.writers.pacing import Pace
 from kwok_operator.errors import (
-    OF_ONE_NODE,
+    FAILED_REQUEST,
     ApiError,
     ApiUnreachableError,
     KwokOperatorError,
@@ -192,7 +192,7 @@ class Executor:
         All plans of a `group` share its pace.
 
         A call that raises one of ACCIDENTS is made again later, as `patience` allows: it has to be
-        one that can be repeated. One that raises another one of OF_ONE_NODE is not. The
+        one that can be repeated. One that raises another one of FAILED_REQUEST is not. The
         others go on, unless many in a row are refused or have accidents. The first other error
         stops the plan. What was raised first is raised once nothing is in flight any more.
         Iterating over `jobs`, and `stop`, must not raise.
@@ -282,7 +282,7 @@ class Executor:
             await plan.call(job.job)
         except ACCIDENTS as error:
             self._put_back(job, error)
-        except OF_ONE_NODE as error:
+        except FAILED_REQUEST as error:
             plan.refuse(error)
         except (Exception, asyncio.CancelledError) as error:
             plan.end(error)

@@ -37,13 +37,13 @@ from kwok_operator.core.times import format_exact_time
 from kwok_operator.core.usable import untaint
 from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import (
+    FAILED_REQUEST,
     REFUSED,
     AlteredNodeError,
     ApiError,
     ApiUnreachableError,
     BadRequestError,
     ConflictError,
-    DecodeError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
@@ -181,7 +181,7 @@ class NodeWriter:
         one with its label again is in no list of those without. None where it can't be had."""
         try:
             pages = [page async for page in list_nodes(self._client, labelled=True)]
-        except (ApiError, ApiUnreachableError, DecodeError) as error:
+        except FAILED_REQUEST as error:
             logger.debug("nodes not listed: group=%s error=%s", group, error)
             return frozenset()
         there = {node.name for page in pages for node in page}
@@ -375,11 +375,8 @@ class NodeWriter:
     async def delete(self, record: NodeRecord, *, pods: bool) -> None:
         """Deletes a node without a drain, then its pods if `pods`."""
         refusal = await self._delete(record, {"uid": record.uid})
-        if refusal is not None:
-            self._spend()
-            stored = await self._read(record.name)
-            if stored is not None and stored.node.uid == record.uid:
-                raise refusal  # it is no other node of that name: a webhook says so
+        if refusal is not None and await self._reread(record) is not None:
+            raise refusal  # it is no other node of that name: a webhook says so
         if pods:
             await self._pods.remove(record.name, group=record.group)
 
@@ -396,11 +393,8 @@ class NodeWriter:
                 if pods:
                     await self._pods.remove(record.name, group=record.group)
                 return
-            self._spend()
-            stored = await self._read(record.name)
-            if stored is None or stored.node.uid != record.uid:
-                return
-            if owner not in stored.node.owner_uids:
+            stored = await self._reread(record)
+            if stored is None or owner not in stored.node.owner_uids:
                 return
             version = str(stored.node.resource_version)
 
@@ -425,6 +419,12 @@ class NodeWriter:
             finalizers = decode_dict(answer).get("metadata", {}).get("finalizers")
             self._cache.deleted(record.name, held=bool(finalizers))
         return None
+
+    async def _reread(self, record: NodeRecord) -> Stored | None:
+        """The node as it is now; None where it is gone, or another one has its name."""
+        self._spend()
+        stored = await self._read(record.name)
+        return stored if stored is not None and stored.node.uid == record.uid else None
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
         """The node is gone, if a list says so as well; raises ServerError where it is there."""

@@ -39,6 +39,7 @@ _OF_TEXTS: Final[tuple[_Steps, ...]] = (
 
 _IN_REFERENCES: Final = dict(zip(VERSIONS, ("apiVersion", "apiGroup"), strict=True))
 """Where each version has the API group of a template."""
+_CORRECT_IT: Final = "correct it, or fill in what it stands for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,7 @@ class _Converter:
 
 def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Steps, str]]:
     """Of all that is looked at, what the API server refuses an object for, and why."""
-    no_name = "is no name that the API server takes: correct it, or fill in what it stands for"
+    no_name = f"is no name that the API server takes: {_CORRECT_IT}"
     for part, name in (("name", scalable.name), ("namespace", scalable.namespace)):
         if not is_object_name(name) or (part == "namespace" and "." in name):
             yield ("metadata", part), f"{shown(name)} {no_name}"
@@ -314,10 +315,8 @@ def _refused_by_cluster_api(
     if not outer:
         yield ("spec", "clusterName"), "is not set, and Cluster API refuses that: name the Cluster"
     elif not (isinstance(outer, str) and is_object_name(outer)):
-        why = (
-            f"{shown(outer)} can't be the name of a Cluster: correct it, or fill in what it stands"
-        )
-        yield ("spec", "clusterName"), f"{why} for"
+        why = f"{shown(outer)} can't be the name of a Cluster: {_CORRECT_IT}"
+        yield ("spec", "clusterName"), why
     elif not inner:
         why = f"is not set, and Cluster API refuses that: write {shown(outer)}, as spec.clusterName"
         yield (*of_machine, "clusterName"), why
@@ -327,10 +326,8 @@ def _refused_by_cluster_api(
     if scalable.kind is Kind.MACHINE_DEPLOYMENT and len(scalable.name) > LONGEST_LABEL:
         why = f"{shown(scalable.name)} has more than {LONGEST_LABEL} characters, and Cluster API"
         yield ("metadata", "name"), f"{why} refuses that, as it becomes a label: shorten it"
-    reference, version = (
-        as_map(machine.get("infrastructureRef")),
-        body["apiVersion"].partition("/")[2],
-    )
+    reference = as_map(machine.get("infrastructureRef"))
+    version = body["apiVersion"].partition("/")[2]
     needed = _IN_REFERENCES.get(version, "")
     if reference and needed and not reference.get(needed):
         why = f"has no {needed}, and {version} finds no template without: add it"
