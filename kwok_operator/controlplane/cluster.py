@@ -16,7 +16,10 @@ from kwok_operator.controlplane.errors import ClusterError, TooSlowError, hint, 
 from kwok_operator.controlplane.stopping import go_on
 
 _ASK_SECONDS = 15
-_USABLE_SECONDS = 60.0
+_USABLE_SECONDS = 300.0
+"""Three clusters that started at once on a slow disk took 64 s. A long wait costs nothing: a
+component that ends is noticed before.
+"""
 _POLL_SECONDS = 0.1
 _GAVE_UP = "failed to wait for apiserver being healthy"
 """What kube-controller-manager logs before it ends, when kube-apiserver takes more than 20 s."""
@@ -58,6 +61,10 @@ class Cluster:
 
     def answers(self, *question: str) -> bool:
         """Say whether kubectl gets an answer; the default question is whether it is ready."""
+        return self._failure(*question) is None
+
+    def _failure(self, *question: str) -> str | None:
+        """Return what kubectl printed in place of an answer, or None when it got one."""
         arguments = question or ("get", "--raw", "/readyz")
         options = [f"--kubeconfig={self.kubeconfig}", "--request-timeout=5s"]
         try:
@@ -67,9 +74,9 @@ class Cluster:
                 timeout=_ASK_SECONDS,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return answer.returncode == 0
+        except (OSError, subprocess.TimeoutExpired) as err:
+            return str(err)
+        return None if answer.returncode == 0 else answer.stderr.decode(errors="replace").strip()
 
     def dead(self) -> list[str]:
         """Name the components that were started and do not run any more."""
@@ -95,13 +102,16 @@ class Cluster:
         if manifests is not None:
             questions.append(("apply", f"--filename={manifests}"))
         deadline = time.monotonic() + _USABLE_SECONDS
+        failure: str | None = None
         while time.monotonic() < deadline:
             go_on()
             self.check()
-            if all(self.answers(*question) for question in questions):
+            failures = (self._failure(*question) for question in questions)
+            failure = next((text for text in failures if text is not None), None)
+            if failure is None:
                 return
             time.sleep(_POLL_SECONDS)
         raise ClusterError(
             f"starting cluster {self.name}: it is not ready after {_USABLE_SECONDS:.0f} s, as if "
-            f"the machine were too busy; the logs: {self.log('etcd').parent}"
+            f"the machine were too busy: {failure}; the logs: {self.log('etcd').parent}"
         )
