@@ -15,13 +15,13 @@ from typing import Any, Final
 import yaml
 
 from hack.generated import pictures
+from kwok_operator.cloud.draws import SECOND, span
 from kwok_operator.constants import PROFILE_KIND
-from kwok_operator.core.cloud.draws import SECOND, span
-from kwok_operator.core.podprofile.compile import Profile
-from kwok_operator.core.podprofile.explain import explain
-from kwok_operator.core.podprofile.selectors import Pod
-from kwok_operator.core.svg import GREY, LinearAxis, smooth_path
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.formats.svg import GREY, LinearAxis, smooth_path
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Profile
+from kwok_operator.podprofiles.explain import explain
+from kwok_operator.podprofiles.selectors import Pod
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DIRECTORY: Final = ROOT / "docs" / "img"

@@ -18,7 +18,7 @@ from unittest import mock
 
 from hack import matched, rules
 from hack.simulated import Values, compared, head, lognormal, noise, percent, reported, row
-from kwok_operator.core.comparison import turning
+from kwok_operator.comparison import turning
 
 PAIRS: Final = (8, 10, 12, 16, 20, 24)
 VARIATIONS: Final = (0.03, 0.05, 0.15, 0.4)

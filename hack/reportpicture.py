@@ -12,12 +12,12 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.core.rehearsal.page import time_plots
-from kwok_operator.core.rehearsal.pagestyle import STYLE
-from kwok_operator.core.rehearsal.plots import HEIGHT, WIDTH, TimePlot, in_time, keys, picture
-from kwok_operator.core.rehearsal.verdict import Judged, held_in_words
 from kwok_operator.errors import one_line
+from kwok_operator.rehearsal.judge.verdict import Judged, held_in_words
 from kwok_operator.rehearsal.outputs import judge
+from kwok_operator.rehearsal.report.page import time_plots
+from kwok_operator.rehearsal.report.pagestyle import STYLE
+from kwok_operator.rehearsal.report.plots import HEIGHT, WIDTH, TimePlot, in_time, keys, picture
 
 PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "img" / "rehearsal.svg"
 _MARGIN: Final = 20

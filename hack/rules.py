@@ -13,13 +13,13 @@ from random import Random
 from typing import Final
 
 from hack.simulated import compared, head, lognormal, noise, percent, reported, row
-from kwok_operator.core.comparison.failing import FailCondition, FailWay, bound_of, judged
-from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan
-from kwok_operator.core.comparison.statistics import (
+from kwok_operator.comparison.failing import FailCondition, FailWay, bound_of, judged
+from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan
+from kwok_operator.comparison.statistics import (
     EffectVerdict,
     against_bounds,
 )
-from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.scenario.model import Scenario
 
 FIGURE: Final = "pendingSeconds.p95"
 _SCENARIO: Final = Scenario.model_validate(

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from kwok_operator.core.comparison.failing import counts_decisions
-from kwok_operator.core.comparison.statistics import (
+from kwok_operator.comparison.failing import counts_decisions
+from kwok_operator.comparison.statistics import (
     DIFFERENCES,
     Effect,
     compare_figures,

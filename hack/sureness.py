@@ -19,7 +19,7 @@ from random import Random
 from statistics import fmean
 from typing import Final
 
-from kwok_operator.core.comparison.statistics import (
+from kwok_operator.comparison.statistics import (
     DIFFERENCES,
     Effect,
     EffectVerdict,

@@ -115,7 +115,7 @@ EXCLUDE_FROM_LOAD_BALANCERS_LABEL: Final = "node.kubernetes.io/exclude-from-exte
 NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT_KEY: Final = "node.kubernetes.io/unreachable"
 NOT_READY_TAINT_EFFECT: Final = "NoSchedule"
-"""The API server's own, on every new node: core/usable.py."""
+"""The API server's own, on every new node: nodegroups/usable.py."""
 
 TTL_ANNOTATION: Final = "node.alpha.kubernetes.io/ttl"
 """Of the same kind: written by Kubernetes on every node, for kubelets."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kwok_operator.core.rehearsal.figures import FigureScope
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.rehearsal.judge.figures import FigureScope
+from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
     NodeLine,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.rehearsal.judge.recording import (
     EndLine,
     EventLine,
     GroupLine,

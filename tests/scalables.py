@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kwok_operator.core.clusterapi.capacity import Capacity, read_capacity
-from kwok_operator.core.clusterapi.derive import CapiFleet, CapiGroup, CapiTemplates, derive
-from kwok_operator.core.clusterapi.discovery import Discovery
-from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.clusterapi.scalable import InfrastructureRef, Scalable, read_scalable
+from kwok_operator.clusterapi.capacity import Capacity, read_capacity
+from kwok_operator.clusterapi.derive import CapiFleet, CapiGroup, CapiTemplates, derive
+from kwok_operator.clusterapi.discovery import Discovery
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.scalable import InfrastructureRef, Scalable, read_scalable
 
 KEYS = Keys()
 SIZE = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"

@@ -16,7 +16,7 @@ from hack.cloudpictures import drawing, states
 from hack.cloudpictures.rehearsal import rehearse
 from hack.cloudpictures.scenes import SCENES, Scene, groups_and_pools
 from hack.generated import pictures
-from kwok_operator.core.cloud.draws import SECOND
+from kwok_operator.cloud.draws import SECOND
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "docs" / "img"
 _PATTERN: Final = "cloud-*.svg"

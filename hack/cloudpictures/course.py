@@ -9,12 +9,12 @@ spec does to an instance that meets no others and no edits; the operator works w
 
 from dataclasses import dataclass
 
-from kwok_operator.core.cloud.arrival import phases, waiting_phase
-from kwok_operator.core.cloud.draws import InstanceSeed, instance_seed
-from kwok_operator.core.cloud.life import DesiredNode, Life, draw_life
-from kwok_operator.core.cloud.states import Phase, State
-from kwok_operator.core.cloud.terms import History
-from kwok_operator.models.cloud import Cloud
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.arrival import phases, waiting_phase
+from kwok_operator.cloud.draws import InstanceSeed, instance_seed
+from kwok_operator.cloud.life import DesiredNode, Life, draw_life
+from kwok_operator.cloud.states import Phase, State
+from kwok_operator.cloud.terms import History
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from html import escape
 from typing import Final
 
 from hack.cloudpictures.rehearsal import Span, Track
-from kwok_operator.core.cloud.draws import SECOND
-from kwok_operator.core.cloud.states import State
+from kwok_operator.cloud.draws import SECOND
+from kwok_operator.cloud.states import State
 
 GREY: Final = "#768390"
 COLOURS: Final[Mapping[State, str]] = {

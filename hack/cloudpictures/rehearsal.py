@@ -1,4 +1,4 @@
-"""Plays groups of a simulated cloud, step by step, by the rules of `kwok_operator.core.cloud`.
+"""Plays groups of a simulated cloud, step by step, by the rules of `kwok_operator.cloud`.
 
     groups + pools + who wants how many when  --rehearse-->  tracks: an instance's spans of state
 
@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hack.cloudpictures.course import Course
-from kwok_operator.core.cloud.arrival import retry_span
-from kwok_operator.core.cloud.desired import give_notice
-from kwok_operator.core.cloud.draws import SECOND, instance_seed
-from kwok_operator.core.cloud.life import DesiredNode, Life, deletion_delay
-from kwok_operator.core.cloud.states import Phase, State
-from kwok_operator.core.cloud.stock import Amounts, CapacityPool, Holder, StockRequest, decide
-from kwok_operator.core.cloud.terms import in_force
-from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.core.template import resolve
-from kwok_operator.models.cloud import Cloud
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.arrival import retry_span
+from kwok_operator.cloud.desired import give_notice
+from kwok_operator.cloud.draws import SECOND, instance_seed
+from kwok_operator.cloud.life import DesiredNode, Life, deletion_delay
+from kwok_operator.cloud.states import Phase, State
+from kwok_operator.cloud.stock import Amounts, CapacityPool, Holder, StockRequest, decide
+from kwok_operator.cloud.terms import in_force
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.template import resolve
 
 _WITHOUT_NODE = frozenset(
     {State.WAITING, State.CREATING, State.FAILED, State.UNREGISTERED, State.DUE}

@@ -7,10 +7,10 @@ from typing import Final
 import yaml
 
 from hack.cloudpictures.rehearsal import Group, Wish
+from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
+from kwok_operator.cloud.stock import CapacityPool
 from kwok_operator.constants import KIND, POOL_KIND
-from kwok_operator.core.cloud.stock import CapacityPool
-from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 
 SAMPLES: Final = Path(__file__).resolve().parents[2] / "deploy" / "samples"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from hack.cloudpictures.drawing import COLOURS, GREY
-from kwok_operator.core.cloud.states import State
+from kwok_operator.cloud.states import State
 
 _WIDE, _HIGH, _COLUMN, _ROW, _LEFT, _TOP = 116, 42, 140, 66, 12, 34
 _WITHOUT_NODE: Final = 3

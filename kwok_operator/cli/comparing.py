@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kwok_operator.cli.rehearsing import binaries, check_binaries, summary, surroundings, tell
 from kwok_operator.cli.validate import complain, counted
-from kwok_operator.core.comparison.plan import DEFAULT_RUNS, ComparisonArm, ComparisonPlan
+from kwok_operator.comparison.plan import DEFAULT_RUNS, ComparisonArm, ComparisonPlan
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.settings import RehearseSettings
 
@@ -99,10 +99,10 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
 
 def run(flags: argparse.Namespace) -> int:
     """Checks or plays, and returns the exit code."""
-    from kwok_operator.comparing.folders import ComparisonFolder
-    from kwok_operator.comparing.loading import load_arms
-    from kwok_operator.core.comparison.course import in_minutes, runs_left, time_left
-    from kwok_operator.core.comparison.fairness import what_differs
+    from kwok_operator.comparison.course import in_minutes, runs_left, time_left
+    from kwok_operator.comparison.fairness import what_differs
+    from kwok_operator.comparison.folders import ComparisonFolder
+    from kwok_operator.comparison.loading import load_arms
     from kwok_operator.rehearsal.outputs import ignored_folder
 
     given = binaries(flags.binary)
@@ -140,8 +140,8 @@ def plan_of(
     flags: argparse.Namespace, name: str, arms: tuple[ComparisonArm, ComparisonArm]
 ) -> ComparisonPlan:
     """What flags ask for. Raises SettingsError naming flag, value, remedy."""
-    from kwok_operator.core.comparison.failing import fail_condition
-    from kwok_operator.core.comparison.plan import checked
+    from kwok_operator.comparison.failing import fail_condition
+    from kwok_operator.comparison.plan import checked
 
     figures = [each.strip() for each in (flags.figures or "").split(",")]
     return checked(
@@ -160,7 +160,7 @@ def plan_of(
 
 def _warn(plan: ComparisonPlan) -> None:
     """What is no mistake, and may be none of what is wanted."""
-    from kwok_operator.core.comparison.turning import FEWEST_PAIRS
+    from kwok_operator.comparison.turning import FEWEST_PAIRS
 
     one, other = plan.arms
     if plan.runs < FEWEST_PAIRS:
@@ -174,9 +174,9 @@ def _warn(plan: ComparisonPlan) -> None:
 
 
 def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
-    from kwok_operator.comparing.running import compare
+    from kwok_operator.comparison.inmarkdown import in_lines
+    from kwok_operator.comparison.running import compare
     from kwok_operator.controlplane import ControlPlaneError
-    from kwok_operator.core.comparison.inmarkdown import in_lines
 
     def find_program(arm: ComparisonArm) -> "FindProgram":
         return _around(Path(arm.file), given).program

@@ -13,12 +13,6 @@ from typing import Any, Final
 
 from kwok_operator.cli.validate import complain, counted, read_texts, table, tell
 from kwok_operator.constants import PROFILES_PATH
-from kwok_operator.core.files import Files
-from kwok_operator.core.naming import is_object_name
-from kwok_operator.core.podprofile.compile import Profile
-from kwok_operator.core.podprofile.explain import holding, lines
-from kwok_operator.core.podprofile.foretold import Foretold, foretell
-from kwok_operator.core.podprofile.selectors import Pod, labels_match
 from kwok_operator.errors import (
     KwokOperatorError,
     NotFoundError,
@@ -27,7 +21,13 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.nodegroups.naming import is_object_name
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Profile
+from kwok_operator.podprofiles.explain import holding, lines
+from kwok_operator.podprofiles.foretold import Foretold, foretell
+from kwok_operator.podprofiles.selectors import Pod, labels_match
+from kwok_operator.schema.files import Files
 from kwok_operator.settings import add_cluster_flags
 
 HELP: Final = """\

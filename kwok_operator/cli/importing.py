@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.core.importing.ledger import Ledger
-from kwok_operator.core.naming import is_object_name
-from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.importing.ledger import Ledger
 from kwok_operator.importing.settings import ImportSettings
+from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.settings import Values, add_cluster_flags
 
 IMPORT_HELP: Final = """\

@@ -1,7 +1,7 @@
 """`kwok-operator install` and `uninstall`: manifests printed, into a cluster, and out again.
 
-    manifests/crds.yaml + manifests/OVERLAY.yaml --> core/manifests.py --> objects
-    --clusterapi-crds --> core/clusterapi/crds.py --> objects
+    manifests/crds.yaml + manifests/OVERLAY.yaml --> formats/manifests.py --> objects
+    --clusterapi-crds --> clusterapi/crds.py --> objects
     objects --as_yaml--> standard output
     objects --apply-->   server-side apply as MANAGER; one line for each
     objects --remove-->  those in which MANAGER has a part go: the CRDs first, while an operator is
@@ -22,9 +22,17 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from kwok_operator.cli.install_settings import CRDS, DIRECTORY, InstallSettings, overlays
+from kwok_operator.clusterapi.crds import emulated_crds, is_marked
 from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
-from kwok_operator.core.clusterapi.crds import emulated_crds, is_marked
-from kwok_operator.core.manifests import (
+from kwok_operator.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    KwokOperatorError,
+    NotFoundError,
+    one_line,
+)
+from kwok_operator.formats.manifests import (
     Manifest,
     applied_by,
     condition_is_true,
@@ -36,14 +44,6 @@ from kwok_operator.core.manifests import (
     read_manifests,
     reference,
     with_image,
-)
-from kwok_operator.errors import (
-    ApiError,
-    ConflictError,
-    ForbiddenError,
-    KwokOperatorError,
-    NotFoundError,
-    one_line,
 )
 from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.kube.config import load_connection

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kwok_operator.clusterapi.crds import is_api_group
+from kwok_operator.clusterapi.keys import DEFAULT_GROUP
 from kwok_operator.constants import INSTALL_IMAGE
-from kwok_operator.core.clusterapi.crds import is_api_group
-from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import ENV_PREFIX, Values, add_cluster_flags
 

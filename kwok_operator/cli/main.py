@@ -139,19 +139,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _validate(flags: argparse.Namespace) -> int:
     from kwok_operator.cli.validate import run, run_convert
-    from kwok_operator.controller.clusterapi.settings import terms
+    from kwok_operator.clusterapi.settings import terms
 
     command = run if flags.command == "validate" else run_convert
     return command(flags.files, terms(flags))
 
 
 def _run(flags: argparse.Namespace) -> int:
-    from kwok_operator.controller.clusterapi.settings import clusterapi_settings
+    from kwok_operator.clusterapi.settings import clusterapi_settings
 
     settings, clusterapi = run_settings(flags), clusterapi_settings(flags)
     logs.configure(log_format=settings.log_format, level=settings.log_level)
     # Imported late: --help and wrong flags need not wait for what the operator is made of.
-    from kwok_operator.controller.runtime.run import run
+    from kwok_operator.operator.run import run
 
     # What is imported stays for good. Without this the collector goes through all of it now and
     # then, and the event loop stands still for 20 ms and more.
@@ -266,7 +266,7 @@ def _parser() -> argparse.ArgumentParser:
     # Late: the flags of a command are known to its own module alone.
     from kwok_operator.cli import comparing, explainpod, importing, rehearsing, reports, traces
     from kwok_operator.cli import install_settings as installing
-    from kwok_operator.controller.clusterapi.settings import (
+    from kwok_operator.clusterapi.settings import (
         add_clusterapi_flags,
         add_discovery_flag,
     )

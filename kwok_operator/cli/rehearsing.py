@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kwok_operator.cli.validate import complain, counted
-from kwok_operator.core.files import Finding
-from kwok_operator.core.rehearsal.scenariofile import ScenarioFile
 from kwok_operator.errors import KwokOperatorError, SettingsError
-from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
 from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.schema.files import Finding
 
 if TYPE_CHECKING:
     from kwok_operator.rehearsal.surroundings import LocalSurroundings
@@ -126,7 +126,7 @@ def _clear(flags: argparse.Namespace) -> int:
 
 
 def _play(scenario: Scenario, settings: RehearseSettings) -> int:
-    from kwok_operator.core.rehearsal.verdict import summary as judgement
+    from kwok_operator.rehearsal.judge.verdict import summary as judgement
     from kwok_operator.rehearsal.outputs import VERDICT, results
     from kwok_operator.rehearsal.progress import screen
     from kwok_operator.rehearsal.runner import LeftBehindError, rehearse
@@ -219,7 +219,7 @@ def summary(scenario: Scenario) -> str:
 
 def check_binaries(given: Iterable[str], scenarios: Iterable[Scenario]) -> None:
     """Raises SettingsError for names that no scenario has."""
-    from kwok_operator.core.rehearsal.problems import unknown
+    from kwok_operator.rehearsal.scenario.problems import unknown
 
     known = frozenset[str]().union(*(each.programs for each in scenarios))
     for name in given:

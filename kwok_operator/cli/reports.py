@@ -47,8 +47,8 @@ def add_commands(command: Callable[[str, str, str], argparse.ArgumentParser]) ->
 
 def run_report(flags: argparse.Namespace) -> int:
     """Judges, writes, tells; returns the exit code."""
-    from kwok_operator.core.rehearsal.verdict import summary
     from kwok_operator.rehearsal import outputs
+    from kwok_operator.rehearsal.judge.verdict import summary
 
     recording: Path = flags.recording
     try:
@@ -68,8 +68,8 @@ def run_report(flags: argparse.Namespace) -> int:
 
 def run_diff(flags: argparse.Namespace) -> int:
     """Compares two recordings, tells, and returns the exit code."""
-    from kwok_operator.core.rehearsal.diff import compared, in_lines, traits
     from kwok_operator.rehearsal import outputs
+    from kwok_operator.rehearsal.judge.diff import compared, in_lines, traits
 
     found = []
     for path in (flags.a, flags.b):

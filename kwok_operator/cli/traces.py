@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.core.times import parse_duration
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.times import parse_duration
 from kwok_operator.importing.traces.settings import RecordSettings, ReplaySettings
 from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name
 
 if TYPE_CHECKING:
-    from kwok_operator.core.importing.traces.replaying import Replay
     from kwok_operator.importing.traces.files import Told
+    from kwok_operator.importing.traces.replaying import Replay
 
 RECORD_HELP: Final = """\
 Watches the workloads and pods of a cluster, and writes a trace: which of them arrive, are scaled,

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kwok_operator.core.importing.anonymous import Anonymizer, in_new_order
-from kwok_operator.core.importing.ledger import Unread
-from kwok_operator.core.importing.notes import Note
 from kwok_operator.errors import SettingsError
+from kwok_operator.importing.anonymous import Anonymizer, in_new_order
 from kwok_operator.importing.folder import OutputError, stem
+from kwok_operator.importing.ledger import Unread
+from kwok_operator.importing.notes import Note
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.userfiles import read_bytes
 

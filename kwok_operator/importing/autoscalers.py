@@ -7,11 +7,11 @@ no failure; what isn't there isn't told at all.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from kwok_operator.core.importing.ledger import Unread
-from kwok_operator.core.importing.nodes.bounds import Bounds
-from kwok_operator.core.importing.nodes.castatus import flags_of
-from kwok_operator.core.naming import is_object_name
 from kwok_operator.importing.cluster import ClusterClient, Unreadable
+from kwok_operator.importing.ledger import Unread
+from kwok_operator.importing.nodes.bounds import Bounds
+from kwok_operator.importing.nodes.castatus import flags_of
+from kwok_operator.nodegroups.naming import is_object_name
 
 STATUS: Final = "cluster-autoscaler-status"
 PROVIDER_CONFIG: Final = "kwok-provider-config"

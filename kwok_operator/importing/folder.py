@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import API_GROUP, KIND
-from kwok_operator.core.importing.ledger import WRITER, Ledger, as_json, as_text
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.importing.ledger import WRITER, Ledger, as_json, as_text
 from kwok_operator.importing.yamlout import dump
 
 ARCHIVES: Final = (".tar.gz", ".tgz")

@@ -1,10 +1,10 @@
 """Reads a cluster, and writes the folder that brings it into another.
 
-    ClusterClient  --pages-->  Nodes, Workloads, Bounds (core/importing)  -->  manifests, notes
+    ClusterClient  --pages-->  Nodes, Workloads, Bounds (importing)  -->  manifests, notes
     manifests, notes, what could not be read  -->  folder.write
 
 One kind that can't be read is told, and the others are imported. What an object becomes is decided
-in core/importing; nothing is written before all has been read.
+in importing; nothing is written before all has been read.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.core.importing.ledger import Ledger, Unread, ledger_of
-from kwok_operator.core.importing.nodes.bounds import Bounds
-from kwok_operator.core.importing.nodes.grouping import Nodes
-from kwok_operator.core.importing.nodes.prices import Prices, read_prices
-from kwok_operator.core.importing.notes import Note
-from kwok_operator.core.importing.pods.workloads import KINDS, Workloads
-from kwok_operator.core.untyped import as_map
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.formats.untyped import as_map
 from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import anonymized, check_table
 from kwok_operator.importing.autoscalers import namespaces_of, read_bounds
 from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
+from kwok_operator.importing.ledger import Ledger, Unread, ledger_of
+from kwok_operator.importing.nodes.bounds import Bounds
+from kwok_operator.importing.nodes.grouping import Nodes
+from kwok_operator.importing.nodes.prices import Prices, read_prices
+from kwok_operator.importing.notes import Note
+from kwok_operator.importing.pods.workloads import KINDS, Workloads
 from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.signals import cancelled_by_signals

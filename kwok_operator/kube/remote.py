@@ -3,7 +3,7 @@
 Who may write a Secret is not who may run programs in the operator's pod or read its files: a
 kubeconfig from there may contain data only. Exec plugins, auth-providers and paths are refused,
 which also means that nothing has to be imported to log in. Its text is read as that of ConfigMaps
-is, by a parser that neither nests nor repeats without end (core/yamltext.py).
+is, by a parser that neither nests nor repeats without end (formats/yamltext.py).
 """
 
 import base64
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kwok_operator.core.yamltext import DocumentError, load_documents
 from kwok_operator.errors import ConnectionConfigError, one_line
+from kwok_operator.formats.yamltext import DocumentError, load_documents
 from kwok_operator.kube.connection import Endpoint
 from kwok_operator.kube.kubeconfig import MAX_NAMES, Choice, Kubeconfig, make_kubeconfig, pick
 from kwok_operator.kube.proxy import checked

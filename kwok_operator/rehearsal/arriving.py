@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from kwok_operator.core.rehearsal.arrivals import arrivals_of
-from kwok_operator.core.rehearsal.manifests import manifest
 from kwok_operator.errors import ConflictError, KwokOperatorError
-from kwok_operator.models.scenario import Scenario
-from kwok_operator.models.workload import ScenarioWorkload
 from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.programs import Program, ProgramError
+from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
+from kwok_operator.rehearsal.scenario.manifests import manifest
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
 from kwok_operator.rehearsal.stage import Stage
 
 TRACE: Final = "trace:"

@@ -1,6 +1,6 @@
 """Waits until the cluster is steady; processes and the clock of a rehearsal start then.
 
-    groups, controllers, pods without a node --every look--> core/rehearsal/steady.py --> goes on,
+    groups, controllers, pods without a node --every look--> rehearsal/judge/steady.py --> goes on,
                                                              reports what it waits for, or refuses
 
 Each look lists: what it waits for comes in seconds, and the lists are short, as pods with a node
@@ -12,7 +12,7 @@ import time
 from typing import Any, Final
 
 from kwok_operator.constants import GROUPS_PATH, REHEARSAL_LABEL
-from kwok_operator.core.rehearsal.steady import (
+from kwok_operator.rehearsal.judge.steady import (
     MOST_GROUPS,
     UnderWay,
     groups_under_way,

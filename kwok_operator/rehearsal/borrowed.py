@@ -18,25 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import REHEARSAL_LABEL
-from kwok_operator.core.manifests import Manifest
-from kwok_operator.core.rehearsal.borrowing import (
-    PART_OF,
-    PART_OF_LABEL,
-    REHEARSAL_NAMESPACE,
-    Turn,
-    marked,
-    workload_objects,
-)
-from kwok_operator.core.rehearsal.clocks import ClockOffset
-from kwok_operator.core.untyped import as_map
 from kwok_operator.errors import ConflictError, KwokOperatorError, NotFoundError
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.untyped import as_map
 from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.resources import ApiResource, ApiResources, discover
-from kwok_operator.models.scenario import Scenario
-from kwok_operator.models.timeline import ApplySource
 from kwok_operator.rehearsal.clearing import Clearing, in_words
 from kwok_operator.rehearsal.installing import crds, missing_grants, read_objects
+from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.kubectl import CommandError, Kubectl
 from kwok_operator.rehearsal.refusals import (
     BorrowedClusterError,
@@ -50,6 +40,16 @@ from kwok_operator.rehearsal.refusals import (
     check_selectors,
     scout,
 )
+from kwok_operator.rehearsal.scenario.borrowing import (
+    PART_OF,
+    PART_OF_LABEL,
+    REHEARSAL_NAMESPACE,
+    Turn,
+    marked,
+    workload_objects,
+)
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.signals import to_its_end
 

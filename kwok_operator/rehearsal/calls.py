@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.core.rehearsal.recording import CallLine, RecordedLine
-from kwok_operator.core.untyped import as_map
+from kwok_operator.formats.untyped import as_map
 from kwok_operator.rehearsal.following import FollowedFile
+from kwok_operator.rehearsal.judge.recording import CallLine, RecordedLine
 
 _MOST_TEXT: Final = 1_000
 

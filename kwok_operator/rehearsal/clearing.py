@@ -21,18 +21,18 @@ from kwok_operator.constants import (
     NODES_PATH,
     REHEARSAL_LABEL,
 )
-from kwok_operator.core.naming import group_of_node
-from kwok_operator.core.rehearsal.borrowing import (
+from kwok_operator.errors import ApiError, ConflictError, NotFoundError
+from kwok_operator.formats.untyped import as_map
+from kwok_operator.kube.client import MERGE_PATCH, KubeClient
+from kwok_operator.kube.resources import ApiResource, ApiResources, discover
+from kwok_operator.nodegroups.naming import group_of_node
+from kwok_operator.rehearsal.scenario.borrowing import (
     REHEARSAL_NAMESPACE,
     SCOUT,
     Turn,
     nodes_of_pod,
     turn_of,
 )
-from kwok_operator.core.untyped import as_map
-from kwok_operator.errors import ApiError, ConflictError, NotFoundError
-from kwok_operator.kube.client import MERGE_PATCH, KubeClient
-from kwok_operator.kube.resources import ApiResource, ApiResources, discover
 
 _ALL_WITHIN: Final = 300.0
 _OTHERS_HAVE: Final = 10.0

@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kwok_operator.core.rehearsal.expectations import Assertion, Judge, assertions, scopes
-from kwok_operator.core.rehearsal.figures import reading
-from kwok_operator.core.rehearsal.ledger import ClusterLedger
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.judge.expectations import Assertion, Judge, assertions, scopes
+from kwok_operator.rehearsal.judge.figures import reading
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
     MarkLine,
@@ -30,9 +31,8 @@ from kwok_operator.core.rehearsal.recording import (
     RecordingHeader,
     encode,
 )
-from kwok_operator.models.expectation import ScenarioCondition
-from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.progress import RunProgress
+from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
 
 FLUSH_SECONDS: Final = 2.0
 _LINES_AT_ONCE: Final = 200

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import REHEARSAL_LABEL
-from kwok_operator.core.manifests import Manifest, in_order, read_manifests
-from kwok_operator.core.rehearsal.borrowing import REHEARSAL_NAMESPACE
-from kwok_operator.core.rehearsal.rights import component_of
+from kwok_operator.formats.manifests import Manifest, in_order, read_manifests
 from kwok_operator.kube.access import AccessRight, missing_rights
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.models.scenario import Scenario
-from kwok_operator.models.timeline import ApplySource
 from kwok_operator.rehearsal.kubectl import Kubectl
+from kwok_operator.rehearsal.scenario.borrowing import REHEARSAL_NAMESPACE
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.rights import component_of
+from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.rehearsal.surroundings import is_kustomization
 
 _MANIFESTS: Final = Path(__file__).parent.parent / "manifests"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kwok_operator.core.rehearsal.checks import check
-from kwok_operator.core.rehearsal.scenariofile import ScenarioFile, read_scenario
+from kwok_operator.rehearsal.scenario.checks import check
+from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_scenario
 from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
 
 

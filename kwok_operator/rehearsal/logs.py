@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.core.rehearsal.logged import Said, WarningCounts, read_json, read_klog
-from kwok_operator.core.rehearsal.recording import OPERATOR, SHIM, RecordedLine
-from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal.following import FollowedFile
+from kwok_operator.rehearsal.judge.logged import Said, WarningCounts, read_json, read_klog
+from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM, RecordedLine
+from kwok_operator.rehearsal.scenario.model import Scenario
 
 _LOOK_SECONDS: Final = 0.5
 OPERATOR_LOG: Final = f"{OPERATOR}.log"

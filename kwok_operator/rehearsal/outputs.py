@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from kwok_operator.core.rehearsal.inmarkdown import in_markdown
-from kwok_operator.core.rehearsal.page import page
-from kwok_operator.core.rehearsal.reading import RecordingReader
-from kwok_operator.core.rehearsal.verdict import Judged, judged, junit_xml, verdict_json
 from kwok_operator.errors import SettingsError
+from kwok_operator.rehearsal.judge.reading import RecordingReader
+from kwok_operator.rehearsal.judge.verdict import Judged, judged, junit_xml, verdict_json
+from kwok_operator.rehearsal.report.inmarkdown import in_markdown
+from kwok_operator.rehearsal.report.page import page
 
 RECORDING: Final = "recording.jsonl.gz"
 VERDICT: Final = "verdict.json"

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.models.linepattern import LinePattern
+from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 
 GRACE: Final = 10.0
 """Seconds from SIGTERM to SIGKILL."""

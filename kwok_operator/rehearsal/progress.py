@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from kwok_operator.core.rehearsal.expectations import AssertionOutcome
 from kwok_operator.errors import one_line
+from kwok_operator.rehearsal.judge.expectations import AssertionOutcome
 
 if TYPE_CHECKING:
     from rich.live import Live

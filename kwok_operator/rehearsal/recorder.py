@@ -16,10 +16,14 @@ from typing import Any, Final, Generic, TypeVar
 from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
 
 from kwok_operator.constants import GROUPS_PATH, NODES_PATH
-from kwok_operator.core.rehearsal import observed
-from kwok_operator.core.rehearsal.borrowing import is_marked
-from kwok_operator.core.rehearsal.observed import StampClock
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.formats.untyped import as_map
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.gathering import GATHER
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.rehearsal.judge import observed
+from kwok_operator.rehearsal.judge.observed import StampClock
+from kwok_operator.rehearsal.judge.recording import (
     BACK,
     BROKEN,
     LISTED,
@@ -33,11 +37,7 @@ from kwok_operator.core.rehearsal.recording import (
     RecordedLine,
     WatchLine,
 )
-from kwok_operator.core.untyped import as_map
-from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import Decoder
-from kwok_operator.kube.gathering import GATHER
-from kwok_operator.kube.reflector import Reflector
+from kwok_operator.rehearsal.scenario.borrowing import is_marked
 
 PODS_PATH: Final = "/api/v1/pods"
 EVENTS_PATH: Final = "/api/v1/events"

@@ -18,21 +18,21 @@ from kwok_operator.constants import (
     NODES_PATH,
     REHEARSAL_LABEL,
 )
-from kwok_operator.core.manifests import Manifest
-from kwok_operator.core.rehearsal.borrowing import (
+from kwok_operator.errors import KwokOperatorError, NotFoundError
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.kube.access import AccessRight, missing_rights
+from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
+from kwok_operator.kube.resources import ApiResources
+from kwok_operator.rehearsal.clearing import in_words
+from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, offset_of
+from kwok_operator.rehearsal.scenario.borrowing import (
     REHEARSAL_NAMESPACE,
     SCOUT,
     is_same_crd,
     labels_of_pods,
     selects,
 )
-from kwok_operator.core.rehearsal.clocks import ClockOffset, DatedAnswer, offset_of
-from kwok_operator.core.untyped import as_list, as_map
-from kwok_operator.errors import KwokOperatorError, NotFoundError
-from kwok_operator.kube.access import AccessRight, missing_rights
-from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
-from kwok_operator.kube.resources import ApiResources
-from kwok_operator.rehearsal.clearing import in_words
 from kwok_operator.settings import DEFAULT_PROVIDER_CONFIG
 
 _SELECTING: Final = (

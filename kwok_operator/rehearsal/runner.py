@@ -22,25 +22,30 @@ from typing import Final
 
 from kwok_operator import __version__
 from kwok_operator.controlplane import ControlPlaneError
-from kwok_operator.core.rehearsal.clocks import ClockOffset, DatedAnswer, moved_by
-from kwok_operator.core.rehearsal.observed import StampClock
-from kwok_operator.core.rehearsal.recording import EndLine, RecordingHeader, WaitLine
-from kwok_operator.core.rehearsal.verdict import Judged
 from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, SettingsError, one_line
-from kwok_operator.models.expectation import DEFAULT_WAIT, AtTime, Expectation, ScenarioCondition
-from kwok_operator.models.process import Ends, Starts
-from kwok_operator.models.scenario import Begin, Scenario
-from kwok_operator.models.timeline import Step
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
 from kwok_operator.rehearsal.beginning import until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.course import RunCourse
+from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
+from kwok_operator.rehearsal.judge.observed import StampClock
+from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
+from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import ProgramError
 from kwok_operator.rehearsal.progress import Show, Tell, in_lines
 from kwok_operator.rehearsal.recorder import RunRecorder
+from kwok_operator.rehearsal.scenario.expectation import (
+    DEFAULT_WAIT,
+    AtTime,
+    Expectation,
+    ScenarioCondition,
+)
+from kwok_operator.rehearsal.scenario.model import Begin, Scenario
+from kwok_operator.rehearsal.scenario.process import Ends, Starts
+from kwok_operator.rehearsal.scenario.timeline import Step
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.stage import FindProgram, Stage, stage
 from kwok_operator.rehearsal.steps import apply, perform, set_outage

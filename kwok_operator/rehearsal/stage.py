@@ -24,16 +24,11 @@ from typing import Any, Final
 import yaml
 
 from kwok_operator import controlplane
-from kwok_operator.core.manifests import Manifest
-from kwok_operator.core.rehearsal.autoscaler import autoscaler_flags
-from kwok_operator.core.rehearsal.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
-from kwok_operator.core.rehearsal.rights import OptionalRights, needed_rights
-from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
-from kwok_operator.models.process import ClusterAutoscaler, Readiness, ScenarioProcess
-from kwok_operator.models.scenario import Component, Scenario
 from kwok_operator.rehearsal.borrowed import BorrowedCluster, borrow, clear, only_this_cluster
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.clearing import Clearing
@@ -49,6 +44,11 @@ from kwok_operator.rehearsal.installing import (
 from kwok_operator.rehearsal.kubectl import Kubectl
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
+from kwok_operator.rehearsal.scenario.autoscaler import autoscaler_flags
+from kwok_operator.rehearsal.scenario.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
+from kwok_operator.rehearsal.scenario.model import Component, Scenario
+from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, Readiness, ScenarioProcess
+from kwok_operator.rehearsal.scenario.rights import OptionalRights, needed_rights
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.signals import to_its_end
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.core.rehearsal.recording import NodeState
-from kwok_operator.models.timeline import (
+from kwok_operator.rehearsal.judge.recording import NodeState
+from kwok_operator.rehearsal.kubectl import CommandError, run
+from kwok_operator.rehearsal.scenario.timeline import (
     ApplySource,
     NodesStep,
     OutageStep,
     PatchStep,
     Step,
 )
-from kwok_operator.rehearsal.kubectl import CommandError, run
 from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.rehearsal.surroundings import is_kustomization
 

@@ -1,6 +1,6 @@
 """What a scenario names on this machine: files and folders to apply, programs, traces.
 
-Only reads. What stands in the files is the core's to judge (`core/rehearsal/checks.py`).
+Only reads. What stands in the files is the core's to judge (`rehearsal/scenario/checks.py`).
 """
 
 import os
@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from kwok_operator.core.rehearsal.surroundings import Material, UnusableReferenceError
-from kwok_operator.core.untyped import as_list, as_map
-from kwok_operator.core.words import shown
-from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import KwokOperatorError, ManifestError, SettingsError
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.words import shown
+from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.importing.traces.replay import planned
 from kwok_operator.importing.traces.settings import ReplaySettings
+from kwok_operator.rehearsal.scenario.surroundings import Material, UnusableReferenceError
 from kwok_operator.userfiles import chunks, read_bytes
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")

@@ -11,14 +11,14 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kwok_operator.core.cloud.record import CloudRecord, outstanding
-from kwok_operator.core.cloud.states import Fault, Phase
-from kwok_operator.core.cloud.summary import InstanceState, autoscaler_state
-from kwok_operator.core.serials import Batch
-from kwok_operator.core.status import batches_of
-from kwok_operator.kube.groups import Group
-from kwok_operator.models import cloud
-from kwok_operator.models.cloudstatus import CloudStatus
+from kwok_operator.cloud.api import cloud
+from kwok_operator.cloud.api.cloudstatus import CloudStatus
+from kwok_operator.cloud.record import CloudRecord, outstanding
+from kwok_operator.cloud.states import Fault, Phase
+from kwok_operator.cloud.summary import InstanceState, autoscaler_state
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.serials import Batch
+from kwok_operator.nodegroups.status import batches_of
 from kwok_operator.shim.messages import (
     CREATING,
     DELETING,

@@ -11,9 +11,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.core.cloud.annotations import Mark, mark_of
-from kwok_operator.core.serials import Batch, runs
+from kwok_operator.cloud.annotations import Mark, mark_of
 from kwok_operator.kube.decode import NodeView
+from kwok_operator.nodegroups.serials import Batch, runs
 
 STARTUP_TIME: Final = 15 * 60.0
 """Seconds that CA gives a node to become Ready, unless its flags say else."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.core.times import parse_duration
-from kwok_operator.kube.groups import Group
-from kwok_operator.models import autoscaling
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.times import parse_duration
+from kwok_operator.nodegroups.api import autoscaling
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.messages import SECOND, GroupOptions
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.store import Store

@@ -22,8 +22,8 @@ from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.decode import NODES
-from kwok_operator.kube.groups import GROUPS
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.nodegroups.client import GROUPS
 from kwok_operator.observability.health import HealthServer
 from kwok_operator.shim.callslog import CallsLog
 from kwok_operator.shim.grpcserver import GrpcServer

@@ -11,29 +11,14 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from kwok_operator.cloud.checks import cautions
+from kwok_operator.clusterapi.capacity import whole_number
 from kwok_operator.constants import (
     CA_MIN_SIZE_ANNOTATION,
     CA_NODE_GROUP_ANNOTATION,
     CAPI_NAMESPACE_ANNOTATION,
     FROM_ZERO_ANNOTATION,
 )
-from kwok_operator.core.autoscalable import (
-    MAX_ANSWER,
-    gpu_label_in_use,
-    too_many_instances,
-)
-from kwok_operator.core.autoscaler import (
-    RefusalReason,
-    RefusedError,
-    Victim,
-    decrease,
-    delete,
-    increase,
-)
-from kwok_operator.core.cloud.checks import cautions
-from kwok_operator.core.clusterapi.capacity import whole_number
-from kwok_operator.core.plan import WAITING
-from kwok_operator.core.words import few_names
 from kwok_operator.errors import (
     ForbiddenError,
     InvalidError,
@@ -41,8 +26,23 @@ from kwok_operator.errors import (
     TemplateError,
     one_line,
 )
-from kwok_operator.kube.groups import Group
-from kwok_operator.models.status import ConditionType
+from kwok_operator.formats.words import few_names
+from kwok_operator.nodegroups.api.status import ConditionType
+from kwok_operator.nodegroups.autoscalable import (
+    MAX_ANSWER,
+    gpu_label_in_use,
+    too_many_instances,
+)
+from kwok_operator.nodegroups.autoscaler import (
+    RefusalReason,
+    RefusedError,
+    Victim,
+    decrease,
+    delete,
+    increase,
+)
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.plan import WAITING
 from kwok_operator.shim import messages
 from kwok_operator.shim.arrivals import Arrivals
 from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode

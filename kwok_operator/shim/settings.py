@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from kwok_operator.clusterapi.discovery import Discovery, namespace_watched, parse_discovery
 from kwok_operator.constants import (
     ALIKE_LABEL,
     CAPI_CLUSTER_ANNOTATION,
     CAPI_NAMESPACE_ANNOTATION,
 )
-from kwok_operator.core.clusterapi.discovery import Discovery, namespace_watched, parse_discovery
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import (
     DEFAULT_PROVIDER_ID_PREFIX,

@@ -16,13 +16,13 @@ from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 from kwok_operator import constants
-from kwok_operator.core.autoscaler import MOST_TOLD, Fleet, target_of
-from kwok_operator.core.naming import NodeNames, group_of_node
-from kwok_operator.core.serials import Batch
-from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
-from kwok_operator.kube.groups import Group, Skipped, UnreadableGroup
-from kwok_operator.models.status import PendingBatch
+from kwok_operator.nodegroups.api.status import PendingBatch
+from kwok_operator.nodegroups.autoscaler import MOST_TOLD, Fleet, target_of
+from kwok_operator.nodegroups.client import Group, Skipped, UnreadableGroup
+from kwok_operator.nodegroups.naming import NodeNames, group_of_node
+from kwok_operator.nodegroups.serials import Batch
+from kwok_operator.nodegroups.status import batches_of
 from kwok_operator.shim.groupnodes import GroupNode, GroupNodes
 from kwok_operator.shim.settings import Selector
 

@@ -25,12 +25,12 @@ from google.protobuf.message import Message
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kwok_operator import constants
-from kwok_operator.core.alike import likeness
-from kwok_operator.core.cleaning import section, taint_list
-from kwok_operator.core.quantity import format_quantity, parse_quantity
-from kwok_operator.core.template import KubeletEndpoint, render
+from kwok_operator.api.base import Quantity
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.base import Quantity
+from kwok_operator.formats.quantity import format_quantity, parse_quantity
+from kwok_operator.nodegroups.alike import likeness
+from kwok_operator.nodegroups.cleaning import section, taint_list
+from kwok_operator.nodegroups.template import KubeletEndpoint, render
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 
 _Field = Any

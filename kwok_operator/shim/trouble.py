@@ -20,9 +20,9 @@ from typing import Final
 
 from google.protobuf.message_factory import GetMessageClass
 
+from kwok_operator.cloud.draws import SECOND, InstanceSeed
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION
-from kwok_operator.core.cloud.draws import SECOND, InstanceSeed
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim import messages
 from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb

@@ -20,12 +20,12 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from kwok_operator.core.cloud.draws import SECOND, span
-from kwok_operator.core.words import names_in_words
-from kwok_operator.core.yamltext import in_words, load_documents
+from kwok_operator.api.base import number_as_text
+from kwok_operator.cloud.api.delay import Delay
+from kwok_operator.cloud.draws import SECOND, span
 from kwok_operator.errors import ManifestError, one_line
-from kwok_operator.models.base import number_as_text
-from kwok_operator.models.delay import Delay
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.formats.yamltext import in_words, load_documents
 from kwok_operator.shim.grpcwire import StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.userfiles import read_bytes

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.constants import GROUPS_PATH
-from kwok_operator.core.autoscaler import Change, Fleet
 from kwok_operator.errors import (
     InvalidError,
     KwokOperatorError,
     NotFoundError,
 )
 from kwok_operator.kube.client import JSON_PATCH, KubeClient
-from kwok_operator.kube.groups import GROUPS, Group, scaling_patch
+from kwok_operator.nodegroups.autoscaler import Change, Fleet
+from kwok_operator.nodegroups.client import GROUPS, Group, scaling_patch
 from kwok_operator.shim.store import Store
 
 logger = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ from kwok_operator.constants import (
     PLURAL,
     POOL_KIND,
 )
-from kwok_operator.core.manifests import Manifest
-from kwok_operator.core.naming import is_object_name
-from kwok_operator.core.untyped import as_list, as_map
-from kwok_operator.core.words import shown
-from kwok_operator.core.yamltext import load_documents
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.words import shown
+from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.testkit.cluster import KubectlError, KwokCluster
 
 _WITHIN: Final = 60.0

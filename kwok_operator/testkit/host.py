@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.stage import stage
 from kwok_operator.signals import cancelled_by_signals

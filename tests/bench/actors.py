@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kwok_operator.constants import GROUPS_PATH, PLURAL
-from kwok_operator.core.template import KubeletEndpoint
+from kwok_operator.nodegroups.template import KubeletEndpoint
 from tests.bench import body, prometheus
 from tests.bench.cluster import CEILING, OPERATOR, BenchCluster
 from tests.bench.observer import NODES, READY

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kwok_operator import constants
-from kwok_operator.core.template import KubeletEndpoint, render, resolve
-from kwok_operator.core.usable import untaint
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.template import KubeletEndpoint, render, resolve
+from kwok_operator.nodegroups.usable import untaint
 from kwok_operator.settings import DEFAULT_PROVIDER_ID_PREFIX
 
 NAME: Final = "ceiling-name-to-be"

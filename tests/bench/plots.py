@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from kwok_operator.core.svg import BOUNDS, COLOURS, GREY, short_number
+from kwok_operator.formats.svg import BOUNDS, COLOURS, GREY, short_number
 from tests.bench import results
 from tests.bench.measures import Measure
 

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
-from kwok_operator.core.naming import uid_hash
+from kwok_operator.nodegroups.naming import uid_hash
 from tests.e2e.api import GROUPS, NODES, Api
 
 GUARD = [{"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}]

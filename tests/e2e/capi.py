@@ -8,8 +8,8 @@ independent of the operator's own rules.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kwok_operator.clusterapi.crds import emulated_crds
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION, NODE_GROUP_LABEL
-from kwok_operator.core.clusterapi.crds import emulated_crds
 from tests.e2e.api import MERGE, NODES, Api
 from tests.e2e.kubectl import Kubectl, eventually
 

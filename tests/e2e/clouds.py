@@ -20,6 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hack.cloudpictures.course import Course
+from kwok_operator.cloud.annotations import load_life
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.arrival import phases
+from kwok_operator.cloud.life import Life
+from kwok_operator.cloud.terms import History
 from kwok_operator.constants import (
     API_GROUP,
     API_VERSION,
@@ -30,13 +35,8 @@ from kwok_operator.constants import (
     REQUESTED_AT_ANNOTATION,
 )
 from kwok_operator.controlplane import Cluster
-from kwok_operator.core.cloud.annotations import load_life
-from kwok_operator.core.cloud.arrival import phases
-from kwok_operator.core.cloud.life import Life
-from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.serials import Ranges
-from kwok_operator.core.times import parse_time
-from kwok_operator.models.cloud import Cloud
+from kwok_operator.formats.times import parse_time
+from kwok_operator.nodegroups.serials import Ranges
 from tests.e2e.api import GROUPS, NODES, POOLS, Api
 from tests.e2e.deploying import ROOT
 from tests.e2e.groups import is_ready, serial_of

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kwok_operator.core.podprofile.compile import Profile
-from kwok_operator.core.podprofile.explain import explain
-from kwok_operator.core.podprofile.selectors import Pod
-from kwok_operator.core.times import parse_time
+from kwok_operator.formats.times import parse_time
+from kwok_operator.podprofiles.compile import Profile
+from kwok_operator.podprofiles.explain import explain
+from kwok_operator.podprofiles.selectors import Pod
 from tests.e2e.api import Api
 from tests.e2e.watching import Watch, each
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from kwok_operator.constants import ALIKE_LABEL
-from kwok_operator.core.quantity import parse_quantity
+from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from tests.e2e.api import NODES, Api, path_of

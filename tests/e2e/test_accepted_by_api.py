@@ -24,15 +24,15 @@ from kwok_operator.constants import (
     PROFILES_PATH,
     TEMPLATE_HASH_ANNOTATION,
 )
-from kwok_operator.controller.observed.nodecache import NodeCache
-from kwok_operator.controller.writers.nodewriter import NodeWriter
-from kwok_operator.core import template
-from kwok_operator.core.template import SourceNode, render
 from kwok_operator.errors import BadRequestError, InvalidError, TemplateError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
-from kwok_operator.models.crd import definitions
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups import template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.nodewriter import NodeWriter
+from kwok_operator.nodegroups.template import SourceNode, render
+from kwok_operator.schema.crd import definitions
 from tests import cloudmanifests, manifests, podmanifests
 from tests.e2e.api import GROUPS, POOLS, Refused
 from tests.e2e.groups import group_manifest, nodes_of

@@ -11,16 +11,21 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.models.capacitypool import GroupShare, KwokCapacityPoolStatus, PoolCondition
-from kwok_operator.models.cloudstatus import (
+from kwok_operator.cloud.api.capacitypool import GroupShare, KwokCapacityPoolStatus, PoolCondition
+from kwok_operator.cloud.api.cloudstatus import (
     CloudStatus,
     InstanceCounts,
     InstanceRow,
     RefusedRecord,
     TermsRecord,
 )
-from kwok_operator.models.source import RemoteCluster
-from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
+from kwok_operator.nodegroups.api.status import (
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+    PendingBatch,
+)
+from kwok_operator.sources.api.source import RemoteCluster
 from tests.e2e.groups import group_manifest, group_of, pool_manifest
 from tests.e2e.kubectl import Kubectl, as_text
 

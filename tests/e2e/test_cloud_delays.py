@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.controlplane import Cluster
-from kwok_operator.core.times import parse_time
+from kwok_operator.formats.times import parse_time
 from tests.e2e.clouds import (
     AGENT,
     MARKED,

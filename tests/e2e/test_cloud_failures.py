@@ -8,7 +8,7 @@ import pytest
 
 from kwok_operator.constants import DELETE_AT_ANNOTATION
 from kwok_operator.controlplane import Cluster
-from kwok_operator.core.times import parse_time
+from kwok_operator.formats.times import parse_time
 from tests.e2e.clouds import (
     MARKED,
     born_after,

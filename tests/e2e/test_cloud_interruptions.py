@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.cloud.api.cloud import NOTICE_CONDITION, NOTICE_TAINT_KEY
 from kwok_operator.constants import KIND, NOTICED_AT_ANNOTATION
 from kwok_operator.controlplane import Cluster
-from kwok_operator.core.times import parse_time
-from kwok_operator.models.cloud import NOTICE_CONDITION, NOTICE_TAINT_KEY
+from kwok_operator.formats.times import parse_time
 from tests.e2e.clouds import Chronicle, Version, chronicled, condition_of, life_of, taint_keys
 from tests.e2e.groups import apply_group, patch_group, serial_of
 from tests.e2e.kubectl import Kubectl, eventually

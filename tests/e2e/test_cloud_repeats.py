@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.cloud.life import Life
 from kwok_operator.controlplane import Cluster
-from kwok_operator.core.cloud.life import Life
 from tests.e2e.clouds import (
     MARKED,
     apply_pool,

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.clusterapi.crds import MARK, PLURALS, PROVIDER_LABEL
 from kwok_operator.constants import CAPI_ANNOTATION, NODE_GROUP_LABEL
 from kwok_operator.controlplane import Cluster
-from kwok_operator.core.clusterapi.crds import MARK, PLURALS, PROVIDER_LABEL
-from kwok_operator.core.naming import uid_hash
+from kwok_operator.nodegroups.naming import uid_hash
 from tests.e2e import capi
 from tests.e2e.api import NODES, Refused
 from tests.e2e.capi import Provider, deployment

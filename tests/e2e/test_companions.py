@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.companions.desired import CompanionKind
 from kwok_operator.constants import GUARD_TAINT_KEY, NODE_GROUP_LABEL
-from kwok_operator.core.companions import CompanionKind
 from tests.e2e.deploying import ROOT
 from tests.e2e.grants import COMPANIONS, DEPLOY
 from tests.e2e.groups import (

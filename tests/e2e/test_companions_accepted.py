@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kwok_operator.core.companions import CompanionOwner, compile_companions
-from kwok_operator.core.naming import longest_name
+from kwok_operator.companions.desired import CompanionOwner, compile_companions
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.template import GpuProfile, Template
+from kwok_operator.nodegroups.api.template import GpuProfile, Template
+from kwok_operator.nodegroups.naming import longest_name
 from tests.e2e.api import NODES, Refused
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.own_cluster import own_cluster

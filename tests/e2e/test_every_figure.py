@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from kwok_operator.core.rehearsal.figures import FIGURES
+from kwok_operator.rehearsal.judge.figures import FIGURES
 from tests.e2e.test_rehearse import autoscaler_in, play, verdict
 
 SCENARIO: Final = Path(__file__).parent / "every_figure.yaml"

@@ -18,7 +18,7 @@ from kwok_operator.constants import (
     NODE_GROUP_LABEL,
     NODE_GROUP_UID_ANNOTATION,
 )
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.nodegroups.naming import NodeNames
 from tests.e2e.api import NODES
 from tests.e2e.groups import (
     apply_group,

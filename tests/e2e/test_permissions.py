@@ -30,14 +30,14 @@ from kwok_operator.constants import (
     NODES_PATH,
     PROFILE_KIND,
 )
-from kwok_operator.controller.runtime.preflight import (
+from kwok_operator.errors import PreflightError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.operator.preflight import (
     NEEDED,
     NEEDED_FOR_ELECTION,
     check_permissions,
 )
-from kwok_operator.errors import PreflightError
-from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.config import load_connection
 from kwok_operator.settings import DEFAULT_LEASE_NAME
 from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.clouds import condition_of

@@ -26,10 +26,10 @@ from kwok_operator.constants import (
     PROFILE_KIND,
     PROFILE_LABEL,
 )
-from kwok_operator.core.podprofile.compile import Profile
-from kwok_operator.core.podprofile.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL
-from kwok_operator.core.times import parse_time
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.formats.times import parse_time
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Profile
+from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL
 from tests.e2e.clouds import condition_of, staged_cluster
 from tests.e2e.grants import DEPLOY, PROFILES
 from tests.e2e.kubectl import Kubectl, eventually

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import KWOK_NODE_ANNOTATION
-from kwok_operator.core.podprofile.compile import Manifest, Profile, compile_profile
-from kwok_operator.core.podprofile.usage import RESOURCES, compile_usage
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Manifest, Profile, compile_profile
+from kwok_operator.podprofiles.usage import RESOURCES, compile_usage
 from tests.e2e.clouds import staged_cluster
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.own_cluster import OwnCluster

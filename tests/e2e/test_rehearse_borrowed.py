@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from kwok_operator.controlplane import Cluster, revive
-from kwok_operator.models.crd import CRD_DIRECTORY
+from kwok_operator.schema.crd import CRD_DIRECTORY
 from tests import chaos as clock_of_chaos
 from tests.e2e.api import GROUPS
 from tests.e2e.bare_cluster import bare_cluster

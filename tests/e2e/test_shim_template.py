@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from kwok_operator.constants import REQUESTED_AT_ANNOTATION
 from kwok_operator.controlplane import Cluster
-from kwok_operator.core.template import render, resolve
 from kwok_operator.kube.client import JSON, KubeClient
 from kwok_operator.kube.config import load_connection
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.template import render, resolve
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.template import canonical_quantity, template_node
 from tests.e2e.groups import apply_group, group_of, names_of, nodes_of, wait_ready

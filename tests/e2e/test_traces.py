@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from kwok_operator.core.importing.traces.cleaning import cleaner
-from kwok_operator.core.importing.traces.trace import Event, Gap, Happening, Line, TracedShape
+from kwok_operator.importing.traces.cleaning import cleaner
 from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.trace import Event, Gap, Happening, Line, TracedShape
 from tests.chaos.cutter import Cutter
 from tests.e2e.api import NODES
 from tests.e2e.kubectl import Kubectl, eventually

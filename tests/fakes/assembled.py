@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from kwok_operator.controller.runtime.assembly import Assembly
-from kwok_operator.controller.runtime.run import Operator
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.observability.metrics import Metrics
+from kwok_operator.operator.assembly import Assembly
+from kwok_operator.operator.run import Operator
 from kwok_operator.settings import add_run_flags, run_settings
 from tests.fakes.apiserver import FakeApiServer
 

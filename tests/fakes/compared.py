@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kwok_operator.core.comparison.failing import fail_condition
-from kwok_operator.core.comparison.fairness import RunFacts
-from kwok_operator.core.comparison.outcome import PlayedRun
-from kwok_operator.core.comparison.plan import ComparisonArm, ComparisonPlan
-from kwok_operator.core.rehearsal.verdict import Judged
-from kwok_operator.models.scenario import Scenario
+from kwok_operator.comparison.failing import fail_condition
+from kwok_operator.comparison.fairness import RunFacts
+from kwok_operator.comparison.outcome import PlayedRun
+from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan
 from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.judge.verdict import Judged
+from kwok_operator.rehearsal.scenario.model import Scenario
 from tests.fakes.rehearsed import content, node, pod, run
 from tests.fakes.scenarios import scenario
 

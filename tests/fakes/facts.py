@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from kwok_operator.core.plan import Target
-from kwok_operator.core.status import Facts
+from kwok_operator.nodegroups.plan import Target
+from kwok_operator.nodegroups.status import Facts
 
 AT_REST: Final = Facts(
     generation=7,

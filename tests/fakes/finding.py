@@ -5,11 +5,11 @@ import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.sources.livenodes import NodeLink
-from kwok_operator.controller.sources.references import Found, Missing, Sources
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
+from kwok_operator.sources.livenodes import NodeLink
+from kwok_operator.sources.references import Found, Missing, Sources
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.following import following
 from tests.fakes.recording import Clock, RecordedEvents

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources import configmaps, livenodes
-from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink, RemoteLink
-from kwok_operator.core.livenodes import LiveNode
 from kwok_operator.kube import reflector
+from kwok_operator.sources import configmaps, livenodes
+from kwok_operator.sources.livenodes import LiveNodes, NodeLink, RemoteLink
+from kwok_operator.sources.nodechoice import LiveNode
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.recording import Clock
 from tests.fakes.store import Json

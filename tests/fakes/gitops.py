@@ -1,7 +1,7 @@
 """Groups as Flux and Argo CD find them in the API server, each with what the two should make of it.
 
 A situation has the words that docs/gitops.md has for it, and a whole object whose status
-core/status.py computed. `every_group` gives far more of them, all that combine.
+nodegroups/status.py computed. `every_group` gives far more of them, all that combine.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import yaml
 
-from kwok_operator.core.plan import Limit, Rollout, Target
-from kwok_operator.core.status import Facts, make_status
-from kwok_operator.models.nodegroup import UpdateStrategyType
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.api.nodegroup import UpdateStrategyType
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.plan import Limit, Rollout, Target
+from kwok_operator.nodegroups.status import Facts, make_status
 from tests.fakes.facts import AT_REST
 from tests.manifests import group
 

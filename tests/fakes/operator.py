@@ -13,32 +13,32 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from kwok_operator.cloud.clouds import Clouds
+from kwok_operator.cloud.hold import HoldLink
+from kwok_operator.cloud.kwok import KwokLink
+from kwok_operator.cloud.pools import Pools
+from kwok_operator.companions.keeper import CompanionKeeper
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.controller.cloud.clouds import Clouds
-from kwok_operator.controller.cloud.hold import HoldLink
-from kwok_operator.controller.cloud.kwok import KwokLink
-from kwok_operator.controller.cloud.pools import Pools
-from kwok_operator.controller.companions.keeper import CompanionKeeper
-from kwok_operator.controller.observed.groupstore import GroupStore
-from kwok_operator.controller.observed.nodecache import RECORDS, NodeCache
-from kwok_operator.controller.observed.unmarked import find_unmarked
-from kwok_operator.controller.reconcile.budget import NodeBudget
-from kwok_operator.controller.reconcile.intake import Intake
-from kwok_operator.controller.reconcile.parts import Clock, Parts
-from kwok_operator.controller.reconcile.queue import WorkQueue
-from kwok_operator.controller.reconcile.reconciler import Reconciler
-from kwok_operator.controller.sources.templates import Templates
-from kwok_operator.controller.writers.events import Recorder
-from kwok_operator.controller.writers.executor import Executor
-from kwok_operator.controller.writers.nodewriter import NodeWriter
-from kwok_operator.controller.writers.pacing import Pace
-from kwok_operator.controller.writers.statuswriter import StatusWriter
-from kwok_operator.core.naming import NodeNames
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
-from kwok_operator.kube.groups import Group, UnreadableGroup
+from kwok_operator.kube.events import Recorder
+from kwok_operator.kube.executor import Executor
+from kwok_operator.kube.pacing import Pace
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.nodegroups.budget import NodeBudget
+from kwok_operator.nodegroups.client import GROUPS as GROUP_DECODER
+from kwok_operator.nodegroups.client import Group, UnreadableGroup
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.intake import Intake
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.nodecache import RECORDS, NodeCache
+from kwok_operator.nodegroups.nodewriter import NodeWriter
+from kwok_operator.nodegroups.parts import Clock, Parts
+from kwok_operator.nodegroups.queue import WorkQueue
+from kwok_operator.nodegroups.reconciler import Reconciler
+from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.nodegroups.unmarked import find_unmarked
 from kwok_operator.observability.metrics import Metrics
+from kwok_operator.sources.templates import Templates
 from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
 from tests.fakes.sources import ScriptedSources

@@ -19,17 +19,17 @@ from unittest.mock import patch
 
 from pydantic import ValidationError
 
-from kwok_operator.controller.observed.groupstore import GroupStore
-from kwok_operator.controller.runtime.keeping import keep_running
-from kwok_operator.controller.sources import livenodes
-from kwok_operator.controller.sources.configmaps import ConfigMap, ConfigMaps
-from kwok_operator.controller.sources.groupwriter import Applied, DerivedGroupWriter
-from kwok_operator.controller.sources.livenodes import LiveNodes, NodeLink
-from kwok_operator.controller.sources.provider import SETTLE, Provider
-from kwok_operator.core.livenodes import live_node
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.observability.metrics import Metrics
+from kwok_operator.operator.keeping import keep_running
+from kwok_operator.sources import livenodes
+from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
+from kwok_operator.sources.groupwriter import Applied, DerivedGroupWriter
+from kwok_operator.sources.livenodes import LiveNodes, NodeLink
+from kwok_operator.sources.nodechoice import live_node
+from kwok_operator.sources.provider import SETTLE, Provider
 from tests.fakes.recording import Clock, RecordedEvents, Said
 from tests.fakes.store import Json, merge_patch
 from tests.fakes.waiting import until

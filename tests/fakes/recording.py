@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
-from kwok_operator.controller.writers.events import EventType, Recorder, Subject
+from kwok_operator.kube.events import EventType, Recorder, Subject
 
 
 @dataclass(frozen=True, slots=True)

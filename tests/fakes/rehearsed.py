@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kwok_operator.core.rehearsal.reading import RecordingReader
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.rehearsal.judge.reading import RecordingReader
+from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     EndLine,
     EventLine,
@@ -23,7 +23,7 @@ from kwok_operator.core.rehearsal.recording import (
     WarningLine,
     encode,
 )
-from kwok_operator.core.rehearsal.verdict import Judged, judged
+from kwok_operator.rehearsal.judge.verdict import Judged, judged
 
 NAME = "recording.jsonl.gz"
 ALLOCATABLE = {"cpu": 4_000.0, "memory": 16 * 2.0**30, "pods": 110.0}

@@ -7,7 +7,7 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.kube.decode import NodeView
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from kwok_operator.shim.writer import TargetWriter

@@ -2,12 +2,12 @@
 
 from typing import cast
 
-from kwok_operator.controller.sources.references import Found, Missing, SourceMissingError, Sources
-from kwok_operator.core.companions import Trouble
-from kwok_operator.core.livecompanions import CopiedCompanions
-from kwok_operator.core.template import SourceNode
-from kwok_operator.kube.groups import Group
-from kwok_operator.models.source import NodesSource
+from kwok_operator.companions.desired import Trouble
+from kwok_operator.companions.livecompanions import CopiedCompanions
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.template import SourceNode
+from kwok_operator.sources.api.source import NodesSource
+from kwok_operator.sources.references import Found, Missing, SourceMissingError, Sources
 
 
 class ScriptedSources:

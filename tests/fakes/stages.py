@@ -10,7 +10,7 @@ from typing import Any
 
 import jq
 
-from kwok_operator.core.times import parse_time
+from kwok_operator.formats.times import parse_time
 
 Manifest = Mapping[str, Any]
 

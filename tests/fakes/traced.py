@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.core.importing.traces.cleaning import cleaner
-from kwok_operator.core.importing.traces.replaying import Request
+from kwok_operator.importing.traces.cleaning import cleaner
+from kwok_operator.importing.traces.replaying import Request
 from tests.fakes.store import merge_patch
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from kwok_operator.models.cloud import Cloud
+from kwok_operator.cloud.api.cloud import Cloud
 
 GROUP = "group-a"
 QUICK = settings(deadline=None, max_examples=50)

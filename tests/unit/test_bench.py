@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.template import KubeletEndpoint
-from kwok_operator.core.usable import untaint
+from kwok_operator.nodegroups.template import KubeletEndpoint
+from kwok_operator.nodegroups.usable import untaint
 from tests.bench import audit, body, measures, prometheus, results
 from tests.bench.cases import changes
 from tests.bench.generator import joined, spread, uid_of

@@ -17,8 +17,8 @@ import yaml
 from hack.cloudpictures.__main__ import DIRECTORY, generate, main, picture
 from hack.cloudpictures.rehearsal import Track, rehearse
 from hack.cloudpictures.scenes import SAMPLES, SCENES, groups_and_pools
-from kwok_operator.core.cloud.states import State
-from kwok_operator.core.validation import validate
+from kwok_operator.cloud.states import State
+from kwok_operator.schema.validation import validate
 from tests.fakes.rows import each_row
 
 ROOT: Final = Path(__file__).resolve().parents[2]

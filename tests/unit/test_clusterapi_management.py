@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.clusterapi.management import Management
-from kwok_operator.core.clusterapi.derive import CapiTemplates
-from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.clusterapi.scalable import Kind
+from kwok_operator.clusterapi.derive import CapiTemplates
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.management import Management
+from kwok_operator.clusterapi.scalable import Kind
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.waiting import until

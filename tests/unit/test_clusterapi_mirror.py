@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.clusterapi import management
-from kwok_operator.controller.clusterapi.mirror import Mirror
-from kwok_operator.controller.clusterapi.settings import ClusterApiSettings, Mode, Replicas
-from kwok_operator.controller.observed.groupstore import GroupStore
-from kwok_operator.core.clusterapi.discovery import Discovery
-from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.clusterapi.machines import FailureStyle
+from kwok_operator.clusterapi import management
+from kwok_operator.clusterapi.discovery import Discovery
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.machines import FailureStyle
+from kwok_operator.clusterapi.mirror import Mirror
+from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode, Replicas
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.nodegroups.client import GROUPS as GROUP_DECODER
+from kwok_operator.nodegroups.groupstore import GroupStore
 from tests.fakes.apiserver import GROUPS, FakeApiServer, Seen
 from tests.fakes.operator import GroupFeed
 from tests.fakes.recording import Clock, RecordedEvents

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.clusterapi.management import management_connection
-from kwok_operator.controller.clusterapi.settings import (
+from kwok_operator.clusterapi.discovery import Discovery
+from kwok_operator.clusterapi.machines import FailureStyle
+from kwok_operator.clusterapi.management import management_connection
+from kwok_operator.clusterapi.settings import (
     ClusterApiSettings,
     Mode,
     Replicas,
     add_clusterapi_flags,
     clusterapi_settings,
 )
-from kwok_operator.core.clusterapi.discovery import Discovery
-from kwok_operator.core.clusterapi.machines import FailureStyle
 from kwok_operator.errors import ConnectionConfigError, SettingsError
 from kwok_operator.kube.config import load_connection
 from tests.fakes.certificates import Certificates

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from kwok_operator.cli.main import main
-from kwok_operator.comparing import running
-from kwok_operator.comparing.load import LoadMeter
-from kwok_operator.comparing.loading import load_arms
+from kwok_operator.comparison import running
+from kwok_operator.comparison.load import LoadMeter
+from kwok_operator.comparison.loading import load_arms
 from kwok_operator.controlplane import ControlPlaneError
 from kwok_operator.rehearsal.surroundings import MAX_BYTES, LocalSurroundings
 from tests.fakes.compared import PENDING, FakeRehearse

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kwok_operator.controller.runtime.absent import absent
+from kwok_operator.operator.absent import absent
 
 
 def test_what_is_absent_can_not_be_imported() -> None:

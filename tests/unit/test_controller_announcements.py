@@ -14,16 +14,16 @@ from typing import Any, cast
 
 import pytest
 
-from kwok_operator.controller.reconcile.announcements import (
+from kwok_operator.kube.events import Recorder
+from kwok_operator.nodegroups.announcements import (
     MAX_NODES_TOLD,
     announce,
     announce_notice,
 )
-from kwok_operator.controller.writers.events import Recorder
-from kwok_operator.core.plan import Limit, Plan, Target
-from kwok_operator.core.status import make_status
-from kwok_operator.kube.groups import Group
-from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.plan import Limit, Plan, Target
+from kwok_operator.nodegroups.status import make_status
 from tests.fakes.facts import AT_REST
 
 NOW = "2026-01-02T03:04:05Z"

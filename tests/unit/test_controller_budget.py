@@ -8,7 +8,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.controller.reconcile.budget import NodeBudget
+from kwok_operator.nodegroups.budget import NodeBudget
 
 LIMIT = 10
 GROUPS = st.sampled_from("abcd")

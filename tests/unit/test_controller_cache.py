@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.observed.nodecache import (
+from kwok_operator.kube.decode import NodeView
+from kwok_operator.nodegroups.api.template import Network
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.network import NodeNetwork
+from kwok_operator.nodegroups.nodecache import (
     RECORDS,
     UNHEARD_OF,
     NodeCache,
     NodeRecord,
     record_of,
 )
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.network import NodeNetwork
-from kwok_operator.core.template import KubeletEndpoint
-from kwok_operator.kube.decode import NodeView
-from kwok_operator.models.template import Network
+from kwok_operator.nodegroups.template import KubeletEndpoint
 
 UID = "group-uid"
 NAMES = NodeNames.of("web", UID)

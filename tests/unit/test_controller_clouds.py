@@ -21,20 +21,20 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from kwok_operator.controller.cloud.clouds import Clouds
-from kwok_operator.controller.cloud.decision import CloudDecision
-from kwok_operator.controller.cloud.pools import POOLS, Pools
-from kwok_operator.controller.observed.groupstore import GroupStore
-from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord
-from kwok_operator.controller.observed.observation import Memory, observe, observed
-from kwok_operator.core.cloud.annotations import Mark
-from kwok_operator.core.cloud.arrival import TRIES_AT_ONCE
-from kwok_operator.core.cloud.shaping import Birth, Hold, shown_text
-from kwok_operator.core.plan import make_plan
-from kwok_operator.core.times import format_time, milliseconds_of
-from kwok_operator.kube.groups import Group
-from kwok_operator.models.cloudstatus import CloudStatus, InstanceCounts
-from kwok_operator.models.status import KwokNodeGroupStatus, PendingBatch
+from kwok_operator.cloud.annotations import Mark
+from kwok_operator.cloud.api.cloudstatus import CloudStatus, InstanceCounts
+from kwok_operator.cloud.arrival import TRIES_AT_ONCE
+from kwok_operator.cloud.clouds import Clouds
+from kwok_operator.cloud.decision import CloudDecision
+from kwok_operator.cloud.pools import POOLS, Pools
+from kwok_operator.cloud.shaping import Birth, Hold, shown_text
+from kwok_operator.formats.times import format_time, milliseconds_of
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus, PendingBatch
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
+from kwok_operator.nodegroups.observation import Memory, observe, observed
+from kwok_operator.nodegroups.plan import make_plan
 from kwok_operator.observability.metrics import Metrics
 
 NODE = {"status": {"capacity": {"cpu": "4"}}}

@@ -15,15 +15,15 @@ from typing import Any, Self
 
 import pytest
 
+from kwok_operator.clusterapi import emulate
+from kwok_operator.clusterapi.emulate import Emulation, EmulationTerms
+from kwok_operator.clusterapi.keys import LABELS, Keys
+from kwok_operator.clusterapi.machines import FailureStyle
 from kwok_operator.constants import CAPI_ANNOTATION, MACHINES_ANNOTATION, NODE_GROUP_LABEL
-from kwok_operator.controller.clusterapi import emulate
-from kwok_operator.controller.clusterapi.emulate import Emulation, EmulationTerms
-from kwok_operator.controller.reconcile.queue import WorkQueue
-from kwok_operator.core.clusterapi.keys import LABELS, Keys
-from kwok_operator.core.clusterapi.machines import FailureStyle
-from kwok_operator.core.naming import NodeNames, group_name
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.groups import read_group
+from kwok_operator.nodegroups.client import read_group
+from kwok_operator.nodegroups.naming import NodeNames, group_name
+from kwok_operator.nodegroups.queue import WorkQueue
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import World
 from tests.fakes.store import Collection, Json

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator import constants
-from kwok_operator.controller.clusterapi.machinewriter import is_ours
-from kwok_operator.controller.clusterapi.playedobjects import (
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.machinewriter import is_ours
+from kwok_operator.clusterapi.playedobjects import (
     MachineRecord,
     MachineStore,
     PlayedStore,
     machine_record,
     read_played,
 )
-from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.nodegroups.naming import NodeNames
 
 KEYS = Keys()
 JUNK = st.recursive(

@@ -26,14 +26,14 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from kwok_operator.cloud.summary import Verdict
+from kwok_operator.companions import state
+from kwok_operator.companions.desired import CompanionKind, not_copied
+from kwok_operator.companions.livecompanions import CopiedCompanions, CopiedPool
 from kwok_operator.constants import NOT_READY_TAINT_EFFECT, NOT_READY_TAINT_KEY
-from kwok_operator.controller.companions import state
-from kwok_operator.controller.runtime import preflight
-from kwok_operator.core.cloud.summary import Verdict
-from kwok_operator.core.companions import CompanionKind, not_copied
-from kwok_operator.core.livecompanions import CopiedCompanions, CopiedPool
-from kwok_operator.core.usable import is_not_ready_taint
 from kwok_operator.kube.access import AccessRight
+from kwok_operator.nodegroups.usable import is_not_ready_taint
+from kwok_operator.operator import preflight
 from tests.fakes import store
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, World

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources import configmaps as module
-from kwok_operator.controller.sources.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
-from kwok_operator.core.documents import NodeDocuments, read_nodes
 from kwok_operator.errors import ManifestError
+from kwok_operator.formats.documents import NodeDocuments, read_nodes
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.sources import configmaps as module
+from kwok_operator.sources.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.recording import RecordedEvents, Said
 from tests.fakes.waiting import until

@@ -16,8 +16,8 @@ from itertools import pairwise
 
 import pytest
 
-from kwok_operator.controller.writers.executor import BEGUN_AT_ONCE, Executor
-from kwok_operator.controller.writers.pacing import Pace
+from kwok_operator.kube.executor import BEGUN_AT_ONCE, Executor
+from kwok_operator.kube.pacing import Pace
 from kwok_operator.observability.metrics import Metrics
 from tests.fakes.waiting import until
 

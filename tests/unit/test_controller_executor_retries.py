@@ -16,9 +16,9 @@ from itertools import pairwise
 
 import pytest
 
-from kwok_operator.controller.writers.executor import REMEMBERED, Executor
-from kwok_operator.controller.writers.pacing import Pace
 from kwok_operator.errors import ApiUnreachableError, ServerError, TooManyRequestsError
+from kwok_operator.kube.executor import REMEMBERED, Executor
+from kwok_operator.kube.pacing import Pace
 from kwok_operator.observability.metrics import Metrics
 from tests.fakes.waiting import until
 

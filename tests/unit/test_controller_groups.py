@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.controller.observed.groupstore import RETIRED_FOR, GroupStore, Retired
-from kwok_operator.core.companions import asks_for_companions, tells_of_companions
-from kwok_operator.kube.groups import Group, UnreadableGroup
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.companions.desired import asks_for_companions, tells_of_companions
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import Group, UnreadableGroup
+from kwok_operator.nodegroups.groupstore import RETIRED_FOR, GroupStore, Retired
 from tests.fakes.recording import Clock
 
 

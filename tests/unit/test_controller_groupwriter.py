@@ -14,12 +14,6 @@ from typing import Any, cast
 
 import pytest
 
-from kwok_operator.controller.sources.groupwriter import (
-    DERIVED_MANAGER,
-    DESIRED_COUNT_MANAGER,
-    DerivedGroupWriter,
-    without_fields,
-)
 from kwok_operator.errors import (
     ConflictError,
     ErrorCause,
@@ -30,6 +24,12 @@ from kwok_operator.errors import (
     ServerError,
 )
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.sources.groupwriter import (
+    DERIVED_MANAGER,
+    DESIRED_COUNT_MANAGER,
+    DerivedGroupWriter,
+    without_fields,
+)
 
 Json = dict[str, Any]
 GROUP = "/apis/kwok-operator.io/v1alpha1/kwoknodegroups/web"

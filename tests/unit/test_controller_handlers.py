@@ -14,7 +14,7 @@ import kopf
 import pytest
 from kopf._cogs.clients.errors import APIConflictError
 
-from kwok_operator.controller.runtime.handlers import (
+from kwok_operator.operator.handlers import (
     FIRST_BACKOFFS,
     LAST_BACKOFF,
     log_forgotten,

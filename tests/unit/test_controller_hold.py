@@ -11,16 +11,16 @@ Time stands still unless a test moves it.
 import pytest
 import yaml
 
-from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, HOLD_STAGE
-from kwok_operator.controller.cloud import hold as module
-from kwok_operator.controller.cloud.hold import (
+from kwok_operator.cloud import hold as module
+from kwok_operator.cloud.hold import (
     DISOBEYED_AFTER,
     DISOBEYED_FOR,
     DISOBEYED_WITHIN,
     STAGE_KNOWN_FOR,
     HoldLink,
 )
-from kwok_operator.core.cloud.shaping import Hold
+from kwok_operator.cloud.shaping import Hold
+from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, HOLD_STAGE
 from kwok_operator.kube.client import KubeClient
 from tests.e2e.deploying import DEPLOY
 from tests.fakes.apiserver import FakeApiServer

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.observed.groupstore import GroupStore
-from kwok_operator.controller.observed.nodecache import NodeCache
-from kwok_operator.controller.reconcile.budget import NodeBudget
-from kwok_operator.controller.reconcile.intake import Intake
-from kwok_operator.controller.writers.statuswriter import StatusWriter
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.budget import NodeBudget
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.intake import Intake
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.statuswriter import StatusWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 
 

@@ -20,17 +20,17 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.runtime import leadership
-from kwok_operator.controller.runtime.leadership import (
+from kwok_operator.errors import NotLeadingError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.operator import leadership
+from kwok_operator.operator.election import LeaseTerms
+from kwok_operator.operator.leadership import (
     Elector,
     Fence,
     LeadershipLostError,
     elapsed,
     make_identity,
 )
-from kwok_operator.core.election import LeaseTerms
-from kwok_operator.errors import NotLeadingError
-from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.recording import Clock
 from tests.fakes.waiting import until

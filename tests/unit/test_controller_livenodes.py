@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources import livenodes as module
-from kwok_operator.controller.sources.livenodes import PATIENCE, LiveNodes, NodeLink
-from kwok_operator.core.livenodes import live_node
 from kwok_operator.errors import ApiUnreachableError
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.sources import livenodes as module
+from kwok_operator.sources.livenodes import PATIENCE, LiveNodes, NodeLink
+from kwok_operator.sources.nodechoice import live_node
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.following import News, following, hurry, lasting, names, node, synced
 from tests.fakes.recording import Clock

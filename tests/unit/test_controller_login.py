@@ -7,10 +7,10 @@
 
 import pytest
 
-from kwok_operator.controller.runtime.login import GOOD_AFTER, LONGEST_PAUSE, KopfLogin
 from kwok_operator.errors import ConnectionConfigError
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.session import open_session
+from kwok_operator.operator.login import GOOD_AFTER, LONGEST_PAUSE, KopfLogin
 from tests.fakes.recording import Clock
 
 SERVER = "http://127.0.0.1:1"

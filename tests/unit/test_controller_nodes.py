@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
-from kwok_operator.controller.writers.nodewriter import NodeWriter
-from kwok_operator.core.cloud.life import ComingResource, DesiredNode, Life
-from kwok_operator.core.cloud.shaping import DesiredShape, Hold, born, needs_shaping
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.template import KubeletEndpoint, render, resolve
-from kwok_operator.core.times import parse_time
+from kwok_operator.cloud.life import ComingResource, DesiredNode, Life
+from kwok_operator.cloud.shaping import DesiredShape, Hold, born, needs_shaping
 from kwok_operator.errors import ConflictError, InvalidError
+from kwok_operator.formats.times import parse_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.nodegroups.nodewriter import NodeWriter
+from kwok_operator.nodegroups.template import KubeletEndpoint, render, resolve
 from tests.fakes.apiserver import NODES, FakeApiServer
 
 Json = dict[str, Any]

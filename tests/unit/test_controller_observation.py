@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.controller.observed.nodecache import NodeCache, record_of
-from kwok_operator.controller.observed.observation import (
+from kwok_operator.kube.decode import NodeView
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.nodecache import NodeCache, record_of
+from kwok_operator.nodegroups.observation import (
     Memory,
     Observation,
     Stamped,
     observe,
     observed,
 )
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import ObservedGroup
-from kwok_operator.core.serials import Batch
-from kwok_operator.kube.decode import NodeView
-from kwok_operator.kube.groups import Group
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.plan import ObservedGroup
+from kwok_operator.nodegroups.serials import Batch
 
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"
 BEFORE = "9d1f6a52-33c7-4c0b-8a55-0c6c7d0e4f10"

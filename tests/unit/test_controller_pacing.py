@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.controller.writers.pacing import CATCH_UP, Pace, Rate
+from kwok_operator.kube.pacing import CATCH_UP, Pace, Rate
 
 gaps = st.floats(min_value=0.0, max_value=10.0)
 steps = st.lists(st.tuples(st.sampled_from(["begin", "ok", "wait", "fail"]), gaps), max_size=60)

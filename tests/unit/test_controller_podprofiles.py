@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import PROFILE_KIND, PROFILE_LABEL, PROFILES_PATH
-from kwok_operator.controller.podprofiles import profiles as module
-from kwok_operator.controller.podprofiles.profiles import PROFILES, Profiles
-from kwok_operator.core.podprofile.compile import Compiled, compile_profile
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.podprofiles import profiles as module
+from kwok_operator.podprofiles.compile import Compiled, compile_profile
+from kwok_operator.podprofiles.profiles import PROFILES, Profiles
 from tests.fakes.applying import NAMESPACES, ApplyingApiServer
 from tests.fakes.recording import RecordedEvents
 from tests.fakes.reflecting import Naps

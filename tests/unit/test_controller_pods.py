@@ -7,9 +7,9 @@
 
 import pytest
 
-from kwok_operator.controller.writers.podwriter import PODS_PATH, PodRemover
 from kwok_operator.errors import ServerError
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.podwriter import PODS_PATH, PodRemover
 from tests.fakes.apiserver import FakeApiServer
 
 NAMESPACED = "/api/v1/namespaces/default/pods"

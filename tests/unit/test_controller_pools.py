@@ -20,13 +20,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.cloud.pools import POOLS, TRY_AGAIN_AFTER, WRITE_EVERY, Pools
+from kwok_operator.cloud.stock import Holder, Use
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
-from kwok_operator.controller.cloud.pools import POOLS, TRY_AGAIN_AFTER, WRITE_EVERY, Pools
-from kwok_operator.controller.runtime.leadership import Fence
-from kwok_operator.core.cloud.stock import Holder, Use
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.observability.metrics import Metrics
+from kwok_operator.operator.leadership import Fence
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.reflecting import Naps
 from tests.fakes.store import Json

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.controller.sources.provider import MAX_TOLD
+from kwok_operator.sources.provider import MAX_TOLD
 from tests.fakes.provider import CONFIG, TEMPLATES, ProviderWorld, config, template
 from tests.fakes.recording import Said
 
@@ -192,7 +192,7 @@ async def test_what_has_no_effect_is_told_once(world: ProviderWorld) -> None:
 async def test_what_comes_out_is_logged_when_it_changes(
     world: ProviderWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "kwok_operator.controller.sources.provider")
+    caplog.set_level(logging.INFO, "kwok_operator.sources.provider")
     await configured(world, config())
     await world.settled()
     world.configure(config(), template("batch"), template("web"))

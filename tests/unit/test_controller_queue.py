@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.reconcile.queue import LAST_RETRY, WorkQueue
 from kwok_operator.errors import KwokOperatorError, TooManyRequestsError
+from kwok_operator.nodegroups.queue import LAST_RETRY, WorkQueue
 
 Handler = Callable[[str], Coroutine[Any, Any, None]]
 FOREVER = 1e6

@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kwok_operator.controller.writers.events import (
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.events import (
     BURST,
     COMBINED,
     NAMESPACE,
@@ -22,8 +23,7 @@ from kwok_operator.controller.writers.events import (
     Recorder,
     event_name,
 )
-from kwok_operator.core.naming import is_object_name
-from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.naming import is_object_name
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.store import Json
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.controller.sources import livenodes as module
-from kwok_operator.controller.sources.livenodes import PATIENCE, NodeLink, RemoteLink
 from kwok_operator.errors import ConnectionConfigError, ManifestError
 from kwok_operator.kube.connection import Endpoint
+from kwok_operator.sources import livenodes as module
+from kwok_operator.sources.livenodes import PATIENCE, NodeLink, RemoteLink
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.following import News, following, hurry, lasting, names, node, synced
 from tests.fakes.recording import Clock

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.sources.references import Missing, SourceMissingError
-from kwok_operator.core.companions import CompanionKind, Trouble
-from kwok_operator.core.livecompanions import CopiedCompanions
-from kwok_operator.core.livenodes import live_node
-from kwok_operator.models.source import NodesSource, RemoteCluster
+from kwok_operator.companions.desired import CompanionKind, Trouble
+from kwok_operator.companions.livecompanions import CopiedCompanions
+from kwok_operator.sources.api.source import NodesSource, RemoteCluster
+from kwok_operator.sources.nodechoice import live_node
+from kwok_operator.sources.references import Missing, SourceMissingError
 from tests.fakes.apiserver import NODES
 from tests.fakes.finding import BATCH, BIG, REMOTE, World, a_world, group
 from tests.fakes.following import hurry

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator.models.source import RemoteCluster
+from kwok_operator.sources.api.source import RemoteCluster
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.certificates import Certificates
 from tests.fakes.finding import BATCH, REMOTE, World, a_world

@@ -14,9 +14,6 @@
 
 import pytest
 
-from kwok_operator.controller.sources.references import Missing
-from kwok_operator.controller.sources.templates import Resolution, Templates
-from kwok_operator.core.template import SourceNode
 from kwok_operator.errors import (
     ApiError,
     BadRequestError,
@@ -25,7 +22,10 @@ from kwok_operator.errors import (
     InvalidError,
     ServerError,
 )
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.template import SourceNode
+from kwok_operator.sources.references import Missing
+from kwok_operator.sources.templates import Resolution, Templates
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, World
 from tests.fakes.recording import Clock
@@ -254,7 +254,7 @@ async def test_an_error_that_nobody_expected_is_the_templates(
     def fail(*_: object, **__: object) -> None:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr("kwok_operator.core.template.resolve", fail)
+    monkeypatch.setattr("kwok_operator.nodegroups.template.resolve", fail)
     answer = await templates.resolve(group())
     assert answer.node is None
     assert "RecursionError: too deep" in (answer.error or "")

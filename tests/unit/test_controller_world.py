@@ -34,16 +34,16 @@ from hypothesis.stateful import (
 )
 
 from kwok_operator import constants
-from kwok_operator.controller.observed.nodecache import NodeCache, NodeRecord, record_of
-from kwok_operator.controller.observed.observation import Memory, Observation, observe, observed
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import Plan, make_plan
-from kwok_operator.core.serials import MAX_BATCHES
-from kwok_operator.core.status import Facts, batches_of, make_status
 from kwok_operator.kube.decode import NodeView
-from kwok_operator.kube.groups import Group
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.nodegroups.observation import Memory, Observation, observe, observed
+from kwok_operator.nodegroups.plan import Plan, make_plan
+from kwok_operator.nodegroups.serials import MAX_BATCHES
+from kwok_operator.nodegroups.status import Facts, batches_of, make_status
 
 GROUP = "web"
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main
-from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.clusterapi.offline import Converted, ConvertTerms, convert
-from kwok_operator.core.files import Files
-from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.yamltext import load_documents
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.offline import Converted, ConvertTerms, convert
+from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.schema.check import check_group
+from kwok_operator.schema.files import Files
 from tests.fakes.rows import each_row
 from tests.scalables import BOUNDS, CAPACITY, MACHINE, REFERENCE, SIZE, body
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from kwok_operator.core.alike import NOT_COMPARED, likeness
+from kwok_operator.nodegroups.alike import NOT_COMPARED, likeness
 from tests.fakes.rows import each_row
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"

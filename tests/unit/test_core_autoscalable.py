@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.autoscalable import (
+from kwok_operator.nodegroups.api.status import Condition, KwokNodeGroupStatus
+from kwok_operator.nodegroups.autoscalable import (
     MAX_ANSWER,
     answer_size,
     disagreement,
     gpu_label_in_use,
     hindrance,
 )
-from kwok_operator.core.status import make_status
-from kwok_operator.models.status import Condition, KwokNodeGroupStatus
+from kwok_operator.nodegroups.status import make_status
 from kwok_operator.shim.messages import CREATING, DELETING, RUNNING, ExternalInstance, instances
 from tests.fakes.facts import AT_REST
 

@@ -18,7 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import MAX_NODES_TO_DELETE
-from kwok_operator.core.autoscaler import (
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.autoscaler import (
     Change,
     Fleet,
     RefusalReason,
@@ -28,11 +31,8 @@ from kwok_operator.core.autoscaler import (
     delete,
     increase,
 )
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.serials import Batch
-from kwok_operator.models.autoscaling import MAX_TARGET_SIZE
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.serials import Batch
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
 

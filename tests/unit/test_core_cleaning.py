@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.cleaning import clean_node, merge_taints
 from kwok_operator.errors import TemplateError
+from kwok_operator.nodegroups.cleaning import clean_node, merge_taints
 from tests.fakes.rows import each_row
 
 FIELD = "spec.template.node"

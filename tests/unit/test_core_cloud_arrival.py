@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud import draws
-from kwok_operator.core.cloud.arrival import MAX_TRIES, phases, waiting_phase
-from kwok_operator.core.cloud.draws import instance_seed
-from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.cloud.terms import History, Terms
-from kwok_operator.models.cloud import Cloud, ErrorClass
+from kwok_operator.cloud import draws
+from kwok_operator.cloud.api.cloud import Cloud, ErrorClass
+from kwok_operator.cloud.arrival import MAX_TRIES, phases, waiting_phase
+from kwok_operator.cloud.draws import instance_seed
+from kwok_operator.cloud.states import Fault, Phase, State
+from kwok_operator.cloud.terms import History, Terms
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
 T0 = 1_800_000_000_000

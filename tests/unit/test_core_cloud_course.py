@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.cloudpictures.course import Course
-from kwok_operator.core.cloud.arrival import phases
-from kwok_operator.core.cloud.draws import instance_seed
-from kwok_operator.core.cloud.life import DesiredNode
-from kwok_operator.core.cloud.states import Phase, State
-from kwok_operator.core.cloud.terms import History
-from kwok_operator.models.cloud import Cloud
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.arrival import phases
+from kwok_operator.cloud.draws import instance_seed
+from kwok_operator.cloud.life import DesiredNode
+from kwok_operator.cloud.states import Phase, State
+from kwok_operator.cloud.terms import History
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
 T0 = 1_800_000_000_000

@@ -8,8 +8,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.devices import DeviceCourse, device_course
-from kwok_operator.models.cloud import Cloud
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.devices import DeviceCourse, device_course
 from tests.unit.clouds import CLOUDS
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), unique=True)

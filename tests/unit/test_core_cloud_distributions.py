@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.draws import (
+from kwok_operator.cloud.api.delay import Delay
+from kwok_operator.cloud.draws import (
     HOUR,
     LONGEST,
     SECOND,
@@ -23,7 +24,6 @@ from kwok_operator.core.cloud.draws import (
     span,
     span_by_rate,
 )
-from kwok_operator.models.delay import Delay
 from tests.fakes.rows import each_row
 from tests.unit.clouds import DELAYS
 

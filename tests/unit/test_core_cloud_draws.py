@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.draws import InstanceSeed, instance_seed
+from kwok_operator.cloud.draws import InstanceSeed, instance_seed
 from tests.unit.clouds import cloud
 
 INSTANCES = st.builds(InstanceSeed, st.text(), st.text(), st.integers(0, 10**9))

@@ -8,8 +8,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.desired import give_notice, next_notice
-from kwok_operator.core.cloud.life import End, Life
+from kwok_operator.cloud.desired import give_notice, next_notice
+from kwok_operator.cloud.life import End, Life
 
 T0 = 1_800_000_000_000
 

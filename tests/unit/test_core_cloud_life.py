@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.annotations import dump_life, load_life
-from kwok_operator.core.cloud.draws import HOUR, InstanceSeed
-from kwok_operator.core.cloud.life import (
+from kwok_operator.cloud.annotations import dump_life, load_life
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.draws import HOUR, InstanceSeed
+from kwok_operator.cloud.life import (
     LATE,
     ComingResource,
     End,
@@ -25,8 +26,7 @@ from kwok_operator.core.cloud.life import (
     deletion_delay,
     draw_life,
 )
-from kwok_operator.core.cloud.states import State
-from kwok_operator.models.cloud import Cloud
+from kwok_operator.cloud.states import State
 from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, QUICK, cloud
 

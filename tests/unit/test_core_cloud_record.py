@@ -21,11 +21,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.arrival import MAX_TRIES, TRIES_AT_ONCE
-from kwok_operator.core.cloud.record import CloudRecord, Refusal, outstanding, redated
-from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.cloud.stock import CapacityPool, StockDecision, StockRequest, decide
-from kwok_operator.core.cloud.summary import (
+from kwok_operator.cloud.api.cloud import Cloud, ErrorClass
+from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, MAX_ROWS, CloudStatus
+from kwok_operator.cloud.arrival import MAX_TRIES, TRIES_AT_ONCE
+from kwok_operator.cloud.record import CloudRecord, Refusal, outstanding, redated
+from kwok_operator.cloud.states import Fault, Phase, State
+from kwok_operator.cloud.stock import CapacityPool, StockDecision, StockRequest, decide
+from kwok_operator.cloud.summary import (
     InstanceState,
     autoscaler_state,
     counts,
@@ -33,12 +35,15 @@ from kwok_operator.core.cloud.summary import (
     next_look,
     rows,
 )
-from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.serials import MAX_BATCHES, Batch, format_ranges
-from kwok_operator.core.times import format_time, parse_time
-from kwok_operator.models.cloud import Cloud, ErrorClass
-from kwok_operator.models.cloudstatus import MAX_REFUSED, MAX_ROWS, CloudStatus
-from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
+from kwok_operator.cloud.terms import History
+from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.nodegroups.api.status import (
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+    PendingBatch,
+)
+from kwok_operator.nodegroups.serials import MAX_BATCHES, Batch, format_ranges
 from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 

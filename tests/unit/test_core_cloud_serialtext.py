@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.serials import names_serial, pack, unpack
+from kwok_operator.nodegroups.serials import names_serial, pack, unpack
 from tests.fakes.rows import each_row
 
 

@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator import constants
-from kwok_operator.core.cloud.annotations import Mark, load_life, mark_of
-from kwok_operator.core.cloud.draws import instance_seed
-from kwok_operator.core.cloud.life import (
+from kwok_operator.cloud.annotations import Mark, load_life, mark_of
+from kwok_operator.cloud.api.cloud import Interruptions
+from kwok_operator.cloud.draws import instance_seed
+from kwok_operator.cloud.life import (
     ComingResource,
     DesiredNode,
     End,
@@ -29,7 +30,7 @@ from kwok_operator.core.cloud.life import (
     Spells,
     draw_life,
 )
-from kwok_operator.core.cloud.shaping import (
+from kwok_operator.cloud.shaping import (
     DesiredShape,
     Hold,
     Patch,
@@ -41,11 +42,10 @@ from kwok_operator.core.cloud.shaping import (
     shown_text,
     shows_notice,
 )
-from kwok_operator.core.inplace import make_patches
-from kwok_operator.core.template import KubeletEndpoint, render, resolve
-from kwok_operator.core.times import format_time, parse_time
-from kwok_operator.models.cloud import Interruptions
-from kwok_operator.models.template import GuardTaint, Taint, Template
+from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.nodegroups.api.template import GuardTaint, Taint, Template
+from kwok_operator.nodegroups.inplace import make_patches
+from kwok_operator.nodegroups.template import KubeletEndpoint, render, resolve
 from tests.fakes.rows import each_row
 from tests.fakes.store import merge_patch
 from tests.unit.clouds import CLOUDS, GROUP, QUICK

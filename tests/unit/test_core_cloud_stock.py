@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.poolstatus import pool_status
-from kwok_operator.core.cloud.stock import (
+from kwok_operator.cloud.api.capacitypool import MAX_SHOWN_GROUPS, KwokCapacityPoolSpec
+from kwok_operator.cloud.api.cloud import ErrorClass
+from kwok_operator.cloud.poolstatus import pool_status
+from kwok_operator.cloud.stock import (
     CapacityPool,
     Holder,
     Refused,
@@ -24,8 +26,6 @@ from kwok_operator.core.cloud.stock import (
     Use,
     decide,
 )
-from kwok_operator.models.capacitypool import MAX_SHOWN_GROUPS, KwokCapacityPoolSpec
-from kwok_operator.models.cloud import ErrorClass
 from tests.unit.clouds import QUICK
 
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.arrival import phases
-from kwok_operator.core.cloud.draws import instance_seed
-from kwok_operator.core.cloud.states import State
-from kwok_operator.core.cloud.terms import MAX_BYTES, MAX_TERMS, History, asked_part
-from kwok_operator.models.cloud import Cloud
-from kwok_operator.models.cloudstatus import TermsRecord
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.api.cloudstatus import TermsRecord
+from kwok_operator.cloud.arrival import phases
+from kwok_operator.cloud.draws import instance_seed
+from kwok_operator.cloud.states import State
+from kwok_operator.cloud.terms import MAX_BYTES, MAX_TERMS, History, asked_part
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
 T0 = 1_800_000_000_000

@@ -5,9 +5,9 @@
 - an outage, and whose it is
 """
 
-from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.cloud.summary import FAILURES, Verdict, outage, provisioned
-from kwok_operator.models.cloud import ErrorClass
+from kwok_operator.cloud.api.cloud import ErrorClass
+from kwok_operator.cloud.states import Fault, Phase, State
+from kwok_operator.cloud.summary import FAILURES, Verdict, outage, provisioned
 from tests.fakes.rows import each_row
 
 SOLD_OUT = Fault(ErrorClass.OUT_OF_RESOURCES, "SoldOut", "no machines left")

@@ -13,11 +13,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.clusterapi.capacity import Capacity
-from kwok_operator.core.clusterapi.keys import is_managed
-from kwok_operator.core.companions import CompanionOwner, compile_companions
-from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.models.template import Template
+from kwok_operator.clusterapi.capacity import Capacity
+from kwok_operator.clusterapi.keys import is_managed
+from kwok_operator.companions.desired import CompanionOwner, compile_companions
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.nodegroups.api.template import Template
 from tests.fakes.rows import each_row
 from tests.scalables import CAPACITY, MACHINE, capacity, reasons
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.cli.install import as_yaml
-from kwok_operator.core.clusterapi.crds import (
+from kwok_operator.clusterapi.crds import (
     PLURALS,
     PROVIDER_LABEL,
     emulated_crds,

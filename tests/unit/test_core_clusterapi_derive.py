@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.clusterapi.derive import Offer
+from kwok_operator.clusterapi.discovery import parse_discovery
 from kwok_operator.constants import CA_MIN_SIZE_ANNOTATION as MIN_TOLD
-from kwok_operator.core.clusterapi.derive import Offer
-from kwok_operator.core.clusterapi.discovery import parse_discovery
-from kwok_operator.core.groupcheck import check_group
+from kwok_operator.schema.check import check_group
 from tests.fakes.rows import each_row
 from tests.scalables import (
     BOUNDS,

@@ -15,9 +15,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.states import Fault, Phase, State
-from kwok_operator.core.clusterapi.keys import DEPLOYMENT_NAME, REVISION, SET_NAME, Keys
-from kwok_operator.core.clusterapi.machines import (
+from kwok_operator.cloud.api.cloud import ErrorClass
+from kwok_operator.cloud.states import Fault, Phase, State
+from kwok_operator.clusterapi.keys import DEPLOYMENT_NAME, REVISION, SET_NAME, Keys
+from kwok_operator.clusterapi.machines import (
     FailureStyle,
     MachineCounts,
     Owner,
@@ -35,10 +36,9 @@ from kwok_operator.core.clusterapi.machines import (
     show_waiting,
     status_patch,
 )
-from kwok_operator.core.clusterapi.played import Projection, default_replicas, project
-from kwok_operator.core.clusterapi.scalable import Scalable, read_scalable
-from kwok_operator.core.naming import is_object_name
-from kwok_operator.models.cloud import ErrorClass
+from kwok_operator.clusterapi.played import Projection, default_replicas, project
+from kwok_operator.clusterapi.scalable import Scalable, read_scalable
+from kwok_operator.nodegroups.naming import is_object_name
 from tests.fakes.rows import each_row
 from tests.unit.test_core_clusterapi_scaling import NAMES, fleet, named
 

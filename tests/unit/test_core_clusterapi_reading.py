@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.clusterapi.discovery import (
+from kwok_operator.clusterapi.discovery import (
     Discovery,
     allowed,
     namespace_watched,
     parse_discovery,
 )
-from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.clusterapi.scalable import InfrastructureRef, read_scalable
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.scalable import InfrastructureRef, read_scalable
 from kwok_operator.errors import ManifestError
 from tests.fakes.rows import each_row
 from tests.scalables import KEYS, REFERENCE, body, scalable

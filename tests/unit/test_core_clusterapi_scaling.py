@@ -12,14 +12,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.autoscaler import Change, Fleet
-from kwok_operator.core.clusterapi.keys import Keys
-from kwok_operator.core.clusterapi.scalable import read_scalable
-from kwok_operator.core.clusterapi.scaling import DeletionOrder, Machines, deletion_order, follow
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.serials import Batch
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.status import KwokNodeGroupStatus
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.scalable import read_scalable
+from kwok_operator.clusterapi.scaling import DeletionOrder, Machines, deletion_order, follow
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.autoscaler import Change, Fleet
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.serials import Batch
 from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("pool", "uid")

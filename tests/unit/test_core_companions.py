@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.companions import CompanionOwner, compile_companions, digest_of
-from kwok_operator.core.deviceslices import FIELD
-from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.core.template import resolve
+from kwok_operator.companions.desired import CompanionOwner, compile_companions, digest_of
+from kwok_operator.companions.deviceslices import FIELD
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.template import resolve
 from tests.fakes.rows import each_row
 from tests.fakes.store import Json
 

@@ -19,18 +19,18 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.comparison.failing import fail_condition
-from kwok_operator.core.comparison.fairness import planned_arrivals
-from kwok_operator.core.comparison.inmarkdown import in_lines, in_markdown
-from kwok_operator.core.comparison.outcome import (
+from kwok_operator.comparison.failing import fail_condition
+from kwok_operator.comparison.fairness import planned_arrivals
+from kwok_operator.comparison.inmarkdown import in_lines, in_markdown
+from kwok_operator.comparison.outcome import (
     Comparison,
     PlayedRun,
     compared,
     comparison_json,
 )
-from kwok_operator.core.comparison.page import page
-from kwok_operator.core.comparison.plan import ComparisonPlan, checked
-from kwok_operator.core.comparison.statistics import DIFFERENCES, EffectVerdict
+from kwok_operator.comparison.page import page
+from kwok_operator.comparison.plan import ComparisonPlan, checked
+from kwok_operator.comparison.statistics import DIFFERENCES, EffectVerdict
 from kwok_operator.errors import SettingsError
 from tests.fakes.compared import PENDING, arm, plan, played
 from tests.fakes.rows import each_row

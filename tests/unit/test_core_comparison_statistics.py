@@ -23,13 +23,13 @@ from hack.sureness import (
     power,
     recorded,
 )
-from kwok_operator.core.comparison.statistics import (
+from kwok_operator.comparison.statistics import (
     DIFFERENCES,
     Effect,
     EffectVerdict,
     compare_figures,
 )
-from kwok_operator.core.comparison.students import quantile, two_sided_p
+from kwok_operator.comparison.students import quantile, two_sided_p
 
 STEADY = [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0]
 OTHERS = {EffectVerdict.BETTER: EffectVerdict.WORSE, EffectVerdict.WORSE: EffectVerdict.BETTER}

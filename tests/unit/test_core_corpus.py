@@ -19,10 +19,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.cleaning import clean_node
-from kwok_operator.core.template import resolve
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.cleaning import clean_node
+from kwok_operator.nodegroups.template import resolve
 from tests.fakes.rows import each_row
 
 FIELD = "spec.template.node"

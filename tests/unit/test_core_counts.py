@@ -6,7 +6,7 @@
 
 from typing import Any
 
-from kwok_operator.core.counts import Counts, read_counts
+from kwok_operator.sources.counts import Counts, read_counts
 from tests.fakes.rows import each_row
 
 MIN = "cluster-autoscaler.kwok.nodegroup/min-count"

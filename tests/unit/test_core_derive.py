@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.derive import ConfigMapTemplates, Derivation, derive
-from kwok_operator.core.documents import NodeDocuments
-from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.livenodes import LiveNode, matches
-from kwok_operator.core.naming import group_name
-from kwok_operator.core.words import Problem
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
-from kwok_operator.models.source import RemoteCluster
+from kwok_operator.formats.documents import NodeDocuments
+from kwok_operator.formats.words import Problem
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.naming import group_name
+from kwok_operator.schema.check import check_group
+from kwok_operator.sources.api.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from kwok_operator.sources.api.source import RemoteCluster
+from kwok_operator.sources.derive import ConfigMapTemplates, Derivation, derive
+from kwok_operator.sources.nodechoice import LiveNode, matches
 from tests.fakes.rows import each_row
 
 KEY = "pool"

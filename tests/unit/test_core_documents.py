@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.documents import NodeDocuments, nodes_of, pick
-from kwok_operator.core.yamltext import MAX_DEPTH, DocumentError, load_documents, read_documents
 from kwok_operator.errors import ManifestError
+from kwok_operator.formats.documents import NodeDocuments, nodes_of, pick
+from kwok_operator.formats.yamltext import MAX_DEPTH, DocumentError, load_documents, read_documents
 from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/templates, key config"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from kwok_operator.core.times import parse_duration
-from kwok_operator.models.autoscaling import Duration
+from kwok_operator.formats.times import parse_duration
+from kwok_operator.nodegroups.api.autoscaling import Duration
 from tests.fakes.rows import each_row
 
 

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kwok_operator.core.election import Candidate, Lease, LeaseTerms
+from kwok_operator.operator.election import Candidate, Lease, LeaseTerms
 
 TERMS = LeaseTerms(lease_duration=10, renew_deadline=7.0, retry_period=2.0)
 WALL = "2026-01-02T03:04:05.000006Z"

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.constants import KIND, POOL_KIND, PROFILE_KIND
-from kwok_operator.core.groupcheck import (
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.schema.check import (
     check_group,
     check_pool,
     check_profile,
     mirrors,
     schema_of,
 )
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
 from tests import cloudmanifests, manifests, podmanifests
 from tests.cloudmanifests import cloud, pool
 from tests.fakes.rows import each_row

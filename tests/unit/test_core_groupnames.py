@@ -7,7 +7,7 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kwok_operator.core.naming import group_name, is_group_name, is_object_name
+from kwok_operator.nodegroups.naming import group_name, is_group_name, is_object_name
 from tests.fakes.rows import each_row
 
 

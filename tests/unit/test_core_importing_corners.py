@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.pods.fields import POD
-from kwok_operator.core.importing.pods.objects import clean_object
-from kwok_operator.core.importing.pods.shape import pod_shape
-from kwok_operator.core.importing.pods.workloads import Workloads
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.fields import POD
+from kwok_operator.importing.pods.objects import clean_object
+from kwok_operator.importing.pods.shape import pod_shape
+from kwok_operator.importing.pods.workloads import Workloads
 from tests.unit.test_core_importing_workloads import (
     GROUP,
     IN_ZONE,

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.notes import REASONS, Reason, Ref
-from kwok_operator.core.importing.pods.objects import KINDS
-from kwok_operator.core.importing.pods.shape import pod_shape, tolerates_guard
-from kwok_operator.core.importing.pods.workloads import Imported, Workloads
+from kwok_operator.importing.notes import REASONS, Reason, Ref
+from kwok_operator.importing.pods.objects import KINDS
+from kwok_operator.importing.pods.shape import pod_shape, tolerates_guard
+from kwok_operator.importing.pods.workloads import Imported, Workloads
 
 CANARY = "CANARY"
 REF = Ref("Pod", "shop", "a")

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.inplace import Patches, make_patches
-from kwok_operator.core.template import render, resolve
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.inplace import Patches, make_patches
+from kwok_operator.nodegroups.template import render, resolve
 from tests.fakes.store import merge_patch
 
 Json = dict[str, Any]

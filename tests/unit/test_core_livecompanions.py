@@ -16,15 +16,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.companions import (
+from kwok_operator.companions.desired import (
     CompanionKind,
     CompanionOwner,
     compile_companions,
     digest_of,
 )
-from kwok_operator.core.livecompanions import CopiedCompanions, clean_companions
-from kwok_operator.core.naming import longest_name
-from kwok_operator.models.template import Template
+from kwok_operator.companions.livecompanions import CopiedCompanions, clean_companions
+from kwok_operator.nodegroups.api.template import Template
+from kwok_operator.nodegroups.naming import longest_name
 from tests.fakes.store import Json
 
 NODE = "ip-10-0-0-1.ec2.internal"

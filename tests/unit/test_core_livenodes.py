@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.livenodes import (
+from kwok_operator.sources.api.source import NodesSource
+from kwok_operator.sources.nodechoice import (
     LiveNode,
     choose,
     in_words,
@@ -26,7 +27,6 @@ from kwok_operator.core.livenodes import (
     live_node,
     matches,
 )
-from kwok_operator.models.source import NodesSource
 from tests.fakes.rows import each_row
 from tests.fakes.store import merge_patch
 

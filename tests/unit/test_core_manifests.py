@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.manifests import (
+from kwok_operator.errors import ManifestError
+from kwok_operator.formats.manifests import (
     Manifest,
     identity,
     image_name,
@@ -18,7 +19,6 @@ from kwok_operator.core.manifests import (
     reference,
     with_image,
 )
-from kwok_operator.errors import ManifestError
 
 
 def manifest(kind: str, name: str = "a", *, group: str = "", **rest: Any) -> Manifest:

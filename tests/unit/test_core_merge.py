@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cleaning import clean_node
-from kwok_operator.core.merge import merge_nodes
-from kwok_operator.core.template import SourceNode, resolve, source
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.cleaning import clean_node
+from kwok_operator.nodegroups.merge import merge_nodes
+from kwok_operator.nodegroups.template import SourceNode, resolve, source
 from tests.fakes.rows import each_row
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
-from kwok_operator.core.naming import NodeNames, uid_hash
+from kwok_operator.nodegroups.naming import NodeNames, uid_hash
 from tests.fakes.rows import each_row
 
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.network import Block, HeldAddresses, HeldBlocks, NodeNetwork
-from kwok_operator.core.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
-from kwok_operator.core.serials import Batch, compact
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
-from kwok_operator.models.template import Network
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.template import Network
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.network import Block, HeldAddresses, HeldBlocks, NodeNetwork
+from kwok_operator.nodegroups.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
+from kwok_operator.nodegroups.serials import Batch, compact
 from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import NO_NAMES, ObservedGroup, Plan, Target, make_plan
-from kwok_operator.core.serials import Batch
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.plan import NO_NAMES, ObservedGroup, Plan, Target, make_plan
+from kwok_operator.nodegroups.serials import Batch
 from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")

@@ -18,18 +18,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.podprofile.compile import (
+from kwok_operator.formats.times import format_time
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import (
     WEIGHT,
     Manifest,
     Profile,
     compile_profile,
     stage_name,
 )
-from kwok_operator.core.podprofile.explain import LifeStep, explain, holding
-from kwok_operator.core.podprofile.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL, ORDINAL_LABEL
-from kwok_operator.core.podprofile.selectors import Pod
-from kwok_operator.core.times import format_time
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.podprofiles.explain import LifeStep, explain, holding
+from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL, ORDINAL_LABEL
+from kwok_operator.podprofiles.selectors import Pod
 from tests.fakes.rows import each_row
 from tests.fakes.stages import evaluate, fits, fitting, played_at
 from tests.unit.clouds import DELAYS

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.draws import LONGEST, span
-from kwok_operator.core.podprofile.draws import (
+from kwok_operator.cloud.api.delay import Delay
+from kwok_operator.cloud.draws import LONGEST, span
+from kwok_operator.podprofiles.draws import (
     JQ_DEFINITIONS,
     MODULUS,
     RANGE,
@@ -26,8 +27,7 @@ from kwok_operator.core.podprofile.draws import (
     number_of,
     number_of_try,
 )
-from kwok_operator.core.podprofile.quantiles import NONE, Spans, spans
-from kwok_operator.models.delay import Delay
+from kwok_operator.podprofiles.quantiles import NONE, Spans, spans
 from tests.fakes.stages import evaluate
 from tests.unit.clouds import DELAYS
 

@@ -11,9 +11,10 @@
 from itertools import product
 from typing import Any
 
-from kwok_operator.core.podprofile.compile import Profile
-from kwok_operator.core.podprofile.explain import RESTARTS_TOLD, Course, explain, lines
-from kwok_operator.core.podprofile.life import (
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Profile
+from kwok_operator.podprofiles.explain import RESTARTS_TOLD, Course, explain, lines
+from kwok_operator.podprofiles.life import (
     FAILED_TRIES,
     IGNORED_TRIES,
     INDEX_LABEL,
@@ -23,8 +24,7 @@ from kwok_operator.core.podprofile.life import (
     Lives,
     Who,
 )
-from kwok_operator.core.podprofile.selectors import Pod
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.podprofiles.selectors import Pod
 from tests.fakes.rows import each_row
 from tests.fakes.stages import evaluate
 

@@ -13,15 +13,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.providerconfig import (
+from kwok_operator.errors import ManifestError
+from kwok_operator.sources.api.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from kwok_operator.sources.api.source import RemoteCluster
+from kwok_operator.sources.providerconfig import (
     KWOK_NOTE,
     ProviderConfigError,
     read_config,
     templates_key,
 )
-from kwok_operator.errors import ManifestError
-from kwok_operator.models.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
-from kwok_operator.models.source import RemoteCluster
 from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/kwok-provider-config, key config"

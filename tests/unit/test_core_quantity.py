@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.quantity import format_quantity, parse_quantity
+from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from tests.fakes.rows import each_row
 
 # Every one was put to ParseQuantity of apimachinery v0.36.

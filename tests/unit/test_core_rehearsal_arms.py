@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from kwok_operator.core.rehearsal.scenariofile import ScenarioFile, read_scenario
+from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_scenario
 from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, fields, scenario
 

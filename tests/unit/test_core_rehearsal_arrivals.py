@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import GUARD_TAINT_KEY, REHEARSED_LABEL
-from kwok_operator.core.rehearsal.arrivals import arrivals, arrivals_of, last_arrival
-from kwok_operator.core.rehearsal.figures import is_workload
-from kwok_operator.core.rehearsal.manifests import manifest, object_name
-from kwok_operator.models.scenario import Scenario
-from kwok_operator.models.workload import ScenarioWorkload
+from kwok_operator.rehearsal.judge.figures import is_workload
+from kwok_operator.rehearsal.scenario.arrivals import arrivals, arrivals_of, last_arrival
+from kwok_operator.rehearsal.scenario.manifests import manifest, object_name
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
 from tests.fakes.rows import each_row
 from tests.fakes.scenarios import RUNNING
 

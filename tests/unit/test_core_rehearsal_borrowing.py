@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import NODE_GROUP_LABEL, REHEARSAL_LABEL
-from kwok_operator.core.rehearsal.borrowing import (
+from kwok_operator.rehearsal.scenario.borrowing import (
     is_marked,
     is_same_crd,
     labels_of_pods,
     marked,
     selects,
 )
-from kwok_operator.models.crd import definitions
+from kwok_operator.schema.crd import definitions
 from tests.fakes.rows import each_row
 
 CONTAINERS = {"containers": [{"name": "a"}]}

@@ -14,10 +14,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.rehearsal.expectations import Assertion, assertions
-from kwok_operator.core.rehearsal.figures import EVENT_COUNT, FIGURES, reading
-from kwok_operator.core.rehearsal.ledger import ClusterLedger
-from kwok_operator.core.rehearsal.waits import wait_problem
+from kwok_operator.rehearsal.judge.expectations import Assertion, assertions
+from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, reading
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.scenario.waits import wait_problem
 from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, scenario
 from tests.randomrecording import random_recording

@@ -6,9 +6,9 @@
 
 from typing import Any
 
-from kwok_operator.core.rehearsal.rights import COMPONENTS, component_of, needed_rights
-from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal.installing import manifests, rights_of
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.rights import COMPONENTS, component_of, needed_rights
 from tests.fakes.rows import each_row
 
 CONFIG = "{apiVersion: v1alpha1, cluster: {secretName: other}}"

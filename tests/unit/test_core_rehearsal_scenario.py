@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.rehearsal.expectations import assertions
-from kwok_operator.core.rehearsal.scenariofile import MAX_BYTES, read_scenario
-from kwok_operator.models.scenario import Scenario
+from kwok_operator.rehearsal.judge.expectations import assertions
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.scenariofile import MAX_BYTES, read_scenario
 from tests.fakes.rows import each_row
 from tests.fakes.scenarios import RUNNING, WEB, fields, read, scenario
 

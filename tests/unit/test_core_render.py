@@ -20,10 +20,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.constants import ALIKE_LABEL
-from kwok_operator.core.alike import likeness
-from kwok_operator.core.naming import group_of_node
-from kwok_operator.core.template import KubeletEndpoint, render, resolve, template_hash
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.alike import likeness
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.naming import group_of_node
+from kwok_operator.nodegroups.template import KubeletEndpoint, render, resolve, template_hash
 
 NAME = "gpu-b-3zid-000007"
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.serials import MAX_BATCHES, Batch, Ranges, compact, format_ranges
+from kwok_operator.nodegroups.serials import MAX_BATCHES, Batch, Ranges, compact, format_ranges
 from tests.fakes.rows import each_row
 
 NOW = "2026-01-02T03:04:05Z"

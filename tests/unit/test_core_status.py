@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.summary import Verdict
-from kwok_operator.core.plan import Limit, Rollout, Target
-from kwok_operator.core.serials import Batch
-from kwok_operator.core.status import Facts, batches_of, make_status
-from kwok_operator.core.words import few_names
-from kwok_operator.models.nodegroup import UpdateStrategyType
-from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.cloud.summary import Verdict
+from kwok_operator.formats.words import few_names
+from kwok_operator.nodegroups.api.nodegroup import UpdateStrategyType
+from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.plan import Limit, Rollout, Target
+from kwok_operator.nodegroups.serials import Batch
+from kwok_operator.nodegroups.status import Facts, batches_of, make_status
 from tests.fakes.facts import AT_REST
 from tests.fakes.rows import each_row
 

@@ -17,10 +17,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.template import MAX_RESOLVED_BYTES, resolve, source, template_hash
-from kwok_operator.core.yamltext import is_text_without_quotes
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.formats.yamltext import is_text_without_quotes
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.template import MAX_RESOLVED_BYTES, resolve, source, template_hash
 from tests.fakes.rows import each_row
 
 GUARD = GuardTaint()
@@ -363,7 +363,8 @@ def test_one_that_is_far_too_large_is_not_looked_through(
     node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = Template.model_validate({"node": node})
-    monkeypatch.setattr("kwok_operator.core.cleaning.copy.deepcopy", lambda _: pytest.fail("copy"))
+    copy = "kwok_operator.nodegroups.cleaning.copy.deepcopy"
+    monkeypatch.setattr(copy, lambda _: pytest.fail("copy"))
     with pytest.raises(TemplateError, match="are too many") as refused:
         resolve(template, guard=GUARD)
     assert refused.value.field == "spec.template.node"

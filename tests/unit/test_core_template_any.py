@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.template import render, resolve
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.template import render, resolve
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -24,7 +24,7 @@ import yaml
 from kwok_operator.cli.comparing import EXIT_CODES
 from kwok_operator.cli.main import main
 from kwok_operator.constants import KIND, POOL_KIND
-from kwok_operator.core.groupcheck import check_group, check_pool
+from kwok_operator.schema.check import check_group, check_pool
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

@@ -14,15 +14,15 @@ from typing import Final
 import yaml
 from pydantic import BaseModel
 
-from kwok_operator.core.cloud.arrival import MAX_TRIES
-from kwok_operator.core.cloud.states import Fault, State
-from kwok_operator.core.cloud.stock import OUTAGE
-from kwok_operator.core.cloud.summary import ALL_ARRIVED, FAILURES, PROVISIONING, autoscaler_state
-from kwok_operator.core.cloud.terms import MAX_TERMS
-from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
-from kwok_operator.models.cloud import Cloud, ErrorClass, Failures, Flapping, Interruptions
-from kwok_operator.models.cloudstatus import MAX_REFUSED, MAX_ROWS
-from kwok_operator.models.delay import Delay
+from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
+from kwok_operator.cloud.api.cloud import Cloud, ErrorClass, Failures, Flapping, Interruptions
+from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, MAX_ROWS
+from kwok_operator.cloud.api.delay import Delay
+from kwok_operator.cloud.arrival import MAX_TRIES
+from kwok_operator.cloud.states import Fault, State
+from kwok_operator.cloud.stock import OUTAGE
+from kwok_operator.cloud.summary import ALL_ARRIVED, FAILURES, PROVISIONING, autoscaler_state
+from kwok_operator.cloud.terms import MAX_TERMS
 from kwok_operator.shim.troublefile import parse_plan
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
-from kwok_operator.core.cleaning import clean_node
-from kwok_operator.core.documents import NodeDocuments, read_nodes
-from kwok_operator.core.naming import group_name, is_group_name
-from kwok_operator.core.providerconfig import read_config
-from kwok_operator.core.template import resolve
 from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, one_line
+from kwok_operator.formats.documents import NodeDocuments, read_nodes
 from kwok_operator.kube.remote import MAX_LENGTH, remote_endpoint
-from kwok_operator.models.source import TemplateSource
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.cleaning import clean_node
+from kwok_operator.nodegroups.naming import group_name, is_group_name
+from kwok_operator.nodegroups.template import resolve
+from kwok_operator.sources.api.source import TemplateSource
+from kwok_operator.sources.providerconfig import read_config
 from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ops/x, key y"

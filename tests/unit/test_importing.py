@@ -26,8 +26,8 @@ import pytest
 import yaml
 
 from kwok_operator.cli.main import main
-from kwok_operator.core.importing.pods.workloads import KINDS
 from kwok_operator.importing.importer import run_import
+from kwok_operator.importing.pods.workloads import KINDS
 from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
 from tests.fakes.apiserver import NODES, FakeApiServer

@@ -17,10 +17,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.importing.anonymous import Anonymizer, anonymize
-from kwok_operator.core.importing.nodes.grouping import Nodes
-from kwok_operator.core.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.anonymous import Anonymizer, anonymize
+from kwok_operator.importing.nodes.grouping import Nodes
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.schema.check import check_group
 from tests.fakes.rows import each_row
 from tests.unit.test_core_corpus import NODES
 

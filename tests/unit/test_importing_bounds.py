@@ -11,12 +11,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.importing.nodes.bounds import Bounds, ImportedGroup
-from kwok_operator.core.importing.nodes.castatus import groups_of_status
-from kwok_operator.core.importing.nodes.grouping import Nodes
-from kwok_operator.core.importing.nodes.pools import names_of_scaling_group
-from kwok_operator.core.importing.notes import Reason
+from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
+from kwok_operator.importing.nodes.castatus import groups_of_status
+from kwok_operator.importing.nodes.grouping import Nodes
+from kwok_operator.importing.nodes.pools import names_of_scaling_group
+from kwok_operator.importing.notes import Reason
+from kwok_operator.schema.check import check_group
 from tests.fakes.rows import each_row
 from tests.manifests import group as manifest
 from tests.scalables import OPTION, SIZE

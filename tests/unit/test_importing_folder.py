@@ -19,10 +19,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.ledger import Ledger, ledger_of
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing import folder
 from kwok_operator.importing.folder import OutputError, check_output, files_of, write
+from kwok_operator.importing.ledger import Ledger, ledger_of
 from kwok_operator.importing.yamlout import dump
 from tests.fakes.rows import each_row
 

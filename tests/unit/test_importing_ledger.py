@@ -9,8 +9,8 @@
 import json
 import random
 
-from kwok_operator.core.importing.ledger import Ledger, Unread, as_json, as_text, ledger_of
-from kwok_operator.core.importing.notes import REASONS, Note, Reason, Ref
+from kwok_operator.importing.ledger import Ledger, Unread, as_json, as_text, ledger_of
+from kwok_operator.importing.notes import REASONS, Note, Reason, Ref
 
 REASON = next(iter(Reason))
 

@@ -18,15 +18,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.cleaning import clean_node
-from kwok_operator.core.groupcheck import check_group
-from kwok_operator.core.importing.nodes.grouping import Grouped, Nodes
-from kwok_operator.core.importing.nodes.prices import Prices
-from kwok_operator.core.importing.notes import Note, Reason, Ref
-from kwok_operator.core.importing.pods.binding import bind_to_groups, require
-from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.core.template import resolve
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.importing.nodes.grouping import Grouped, Nodes
+from kwok_operator.importing.nodes.prices import Prices
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.binding import bind_to_groups, require
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.cleaning import clean_node
+from kwok_operator.nodegroups.template import resolve
+from kwok_operator.schema.check import check_group
 from tests.fakes.rows import each_row
 from tests.unit.test_core_corpus import NAMES, NODES, damaged_nodes
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.nodes.prices import read_prices
 from kwok_operator.errors import ManifestError
+from kwok_operator.importing.nodes.prices import read_prices
 from tests.fakes.rows import each_row
 
 HEADING = "instanceType,zone,hourly\n"

@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.core.importing.pods.workloads import KINDS
 from kwok_operator.importing import autoscalers
+from kwok_operator.importing.pods.workloads import KINDS
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "import"
 

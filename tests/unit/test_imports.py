@@ -41,7 +41,7 @@ def loaded_after(program: str) -> list[str]:
 
 
 def test_the_operator_starts_without_what_others_need() -> None:
-    assert loaded_after(f"{COMMAND_LINE}\nimport kwok_operator.controller.runtime.run") == []
+    assert loaded_after(f"{COMMAND_LINE}\nimport kwok_operator.operator.run") == []
 
 
 def test_usual_kubeconfigs_need_no_library(tmp_path: Path) -> None:

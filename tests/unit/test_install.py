@@ -32,12 +32,12 @@ from kwok_operator.cli.install_settings import (
     overlays,
 )
 from kwok_operator.cli.main import main as cli
+from kwok_operator.clusterapi.crds import emulated_crds
 from kwok_operator.constants import INSTALL_IMAGE
-from kwok_operator.core.clusterapi.crds import emulated_crds
-from kwok_operator.core.manifests import Manifest, image_name, reference
 from kwok_operator.errors import SettingsError
+from kwok_operator.formats.manifests import Manifest, image_name, reference
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.models.crd import definitions
+from kwok_operator.schema.crd import definitions
 from tests.fakes.apiserver import NODES
 from tests.fakes.applying import ACCOUNTS, CRDS, DEPLOYMENTS, NAMESPACES, ApplyingApiServer
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kwok_operator.core.livenodes import live_node
 from kwok_operator.errors import DecodeError, GoneError, ServerError
 from kwok_operator.kube.decode import LEASES, NODES, OBJECTS, NodeView, decode_dict
+from kwok_operator.sources.nodechoice import live_node
 
 NODE: dict[str, Any] = {
     "kind": "Node",

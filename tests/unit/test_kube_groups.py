@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.errors import DecodeError
-from kwok_operator.kube.groups import GROUPS, Group, UnreadableGroup, read_group
+from kwok_operator.nodegroups.client import GROUPS, Group, UnreadableGroup, read_group
 
 DEEP, ENDLESS = 300, 5_000
 """The fast parser goes 200 levels, an API server takes 10,000."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kwok_operator.controller.runtime.run import run as run_operator
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube import tlsbuffers
+from kwok_operator.operator.run import run as run_operator
 from kwok_operator.settings import add_run_flags, run_settings
 from kwok_operator.shim.run import run as run_shim
 from kwok_operator.shim.settings import add_shim_flags, shim_settings

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from kwok_operator import __version__
-from kwok_operator.core.cloud.states import State
-from kwok_operator.models.cloud import ErrorClass
+from kwok_operator.cloud.api.cloud import ErrorClass
+from kwok_operator.cloud.states import State
 from kwok_operator.observability.cloudmetrics import (
     ERROR_CLASSES,
     INSTANCE_STATES,

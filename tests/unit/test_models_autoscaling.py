@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.models.autoscaling import Autoscaling, AutoscalingOptions, Price
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.autoscaling import Autoscaling, AutoscalingOptions, Price
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from tests.fakes.rows import each_row
 
 OPTIONS: dict[str, Any] = {

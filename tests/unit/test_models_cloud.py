@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
-from kwok_operator.models.cloud import Cloud, ErrorClass, Interruptions
-from kwok_operator.models.delay import Delay
+from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
+from kwok_operator.cloud.api.cloud import Cloud, ErrorClass, Interruptions
+from kwok_operator.cloud.api.delay import Delay
 from tests.fakes.rows import each_row
 
 EVERYTHING: dict[str, Any] = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kwok_operator.models.crd import (
+from kwok_operator.schema.crd import (
     CRD_DIRECTORY,
     MAX_CRD_BYTES,
     custom_resource_definition,
@@ -57,7 +57,7 @@ FIELDS = {
 
 
 def test_the_files_are_what_the_models_say() -> None:
-    assert main(["--check"]) == 0, "run: python -m kwok_operator.models.crd"
+    assert main(["--check"]) == 0, "run: python -m kwok_operator.schema.crd"
     found = [yaml.safe_load(file.read_text()) for file in sorted(CRD_DIRECTORY.glob("*.yaml"))]
     assert found == [POOL_CRD, CRD, PROFILE_CRD]
     listed = yaml.safe_load((CRD_DIRECTORY / "Kustomization").read_text())["resources"]

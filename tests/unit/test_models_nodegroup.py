@@ -17,11 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
 from kwok_operator.constants import MAX_NODES_TO_DELETE, POOL_KIND
-from kwok_operator.models.autoscaling import MAX_TARGET_SIZE, Autoscaling
-from kwok_operator.models.capacitypool import KwokCapacityPoolSpec
-from kwok_operator.models.nodegroup import DeletedNodePods, KwokNodeGroupSpec, ScaleDownOrder
-from kwok_operator.models.template import Shape, TaintEffect
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE, Autoscaling
+from kwok_operator.nodegroups.api.nodegroup import (
+    DeletedNodePods,
+    KwokNodeGroupSpec,
+    ScaleDownOrder,
+)
+from kwok_operator.nodegroups.api.template import Shape, TaintEffect
 from tests import cloudmanifests, manifests
 from tests.fakes.rows import each_row
 

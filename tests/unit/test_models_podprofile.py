@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.core.podprofile.compile import Profile
-from kwok_operator.core.podprofile.usage import USAGE_NAME, compile_usage, without_usage
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Profile
+from kwok_operator.podprofiles.usage import USAGE_NAME, compile_usage, without_usage
 from tests.fakes.rows import each_row
 
 EVERYTHING: dict[str, Any] = {

@@ -8,7 +8,8 @@
 
 from typing import Any
 
-from kwok_operator.models.source import (
+from kwok_operator.nodegroups.api.template import Template
+from kwok_operator.sources.api.source import (
     ConfigMapSource,
     NodeSelector,
     NodesSource,
@@ -17,7 +18,6 @@ from kwok_operator.models.source import (
     SelectorRequirement,
     TemplateSource,
 )
-from kwok_operator.models.template import Template
 
 Json = dict[str, Any]
 

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.models.status import Condition, ConditionType, KwokNodeGroupStatus, PendingBatch
+from kwok_operator.nodegroups.api.status import (
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+    PendingBatch,
+)
 
 NOW = "2026-01-02T03:04:05Z"
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.controller.cloud.pools import POOLS
-from kwok_operator.controller.runtime.assembly import Assembly
-from kwok_operator.controller.sources.configmaps import ConfigMap
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.cloud.pools import POOLS
 from kwok_operator.errors import TooManyRequestsError
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.operator.assembly import Assembly
+from kwok_operator.sources.configmaps import ConfigMap
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.waiting import until

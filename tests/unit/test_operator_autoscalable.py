@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.core import autoscalable
+from kwok_operator.nodegroups import autoscalable
 from tests.fakes.apiserver import GROUPS
 from tests.fakes.operator import STATUS, Json, World
 from tests.fakes.waiting import until

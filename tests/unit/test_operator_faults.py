@@ -28,8 +28,8 @@ from kwok_operator.constants import (
     NODE_GROUP_UID_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
 )
-from kwok_operator.controller.writers.podwriter import PODS_PATH
-from kwok_operator.core.naming import NodeNames
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.podwriter import PODS_PATH
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until

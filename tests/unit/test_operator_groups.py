@@ -18,9 +18,9 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from kwok_operator.controller.runtime import handlers, login, preflight
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.session import Following
+from kwok_operator.operator import handlers, login, preflight
 from tests.fakes.apiserver import GROUPS
 from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.discovery import serve_discovery

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL, TEMPLATE_HASH_ANNOTATION
-from kwok_operator.controller.reconcile import reconciler
+from kwok_operator.nodegroups import reconciler
 from tests.fakes.apiserver import GROUPS, NODES, Seen
 from tests.fakes.operator import NAME, Json, World
 from tests.fakes.store import Change

@@ -6,8 +6,8 @@
 
 import pytest
 
-from kwok_operator.controller.reconcile import reconciler
-from kwok_operator.controller.reconcile.reporting import progress_interval
+from kwok_operator.nodegroups import reconciler
+from kwok_operator.nodegroups.reporting import progress_interval
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import World
 from tests.fakes.waiting import until

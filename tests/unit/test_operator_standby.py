@@ -21,9 +21,9 @@ from kwok_operator.constants import (
     PROFILE_KIND,
     PROFILES_PATH,
 )
-from kwok_operator.controller.runtime import preflight
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.template import owner_reference
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.template import owner_reference
+from kwok_operator.operator import preflight
 from tests.fakes.apiserver import NODES
 from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.waiting import until

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import DERIVED_LABEL, NODE_GROUP_LABEL, REHEARSAL_LABEL
-from kwok_operator.core.rehearsal.borrowing import (
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal import clearing
+from kwok_operator.rehearsal.clearing import Clearing
+from kwok_operator.rehearsal.scenario.borrowing import (
     PART_OF,
     PART_OF_LABEL,
     REHEARSAL_NAMESPACE,
     SCOUT,
     Turn,
 )
-from kwok_operator.kube.client import KubeClient
-from kwok_operator.rehearsal import clearing
-from kwok_operator.rehearsal.clearing import Clearing
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 
 PODS = "/api/v1/pods"

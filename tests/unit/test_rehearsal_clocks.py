@@ -11,7 +11,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.rehearsal.clocks import ClockOffset, DatedAnswer, moved_by, offset_of
+from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by, offset_of
 
 MS = 0.001
 

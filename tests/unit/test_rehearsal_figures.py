@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.cloud.states import State
-from kwok_operator.core.cloud.summary import instance_counts
-from kwok_operator.core.rehearsal import observed
-from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, reading
-from kwok_operator.core.rehearsal.ledger import ClusterLedger
-from kwok_operator.core.rehearsal.podledger import scheduling_reasons
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.cloud.states import State
+from kwok_operator.cloud.summary import instance_counts
+from kwok_operator.rehearsal.judge import observed
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope, reading
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.podledger import scheduling_reasons
+from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
     GroupState,

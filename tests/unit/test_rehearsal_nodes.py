@@ -3,11 +3,11 @@ that wants another value fails; with those of pods and warnings these are all th
 
 from typing import Any
 
-from kwok_operator.core.cloud.states import State
-from kwok_operator.core.cloud.summary import COUNTED, instance_counts
-from kwok_operator.core.rehearsal import observed
-from kwok_operator.core.rehearsal.figures import FIGURES
-from kwok_operator.core.rehearsal.recording import EventLine, GroupLine, ObjectLine
+from kwok_operator.cloud.states import State
+from kwok_operator.cloud.summary import COUNTED, instance_counts
+from kwok_operator.rehearsal.judge import observed
+from kwok_operator.rehearsal.judge.figures import FIGURES
+from kwok_operator.rehearsal.judge.recording import EventLine, GroupLine, ObjectLine
 from tests.fakes.rehearsed import ALLOCATABLE, gone, judge, node, pod, run
 
 OTHERS = ("pods.", "pendingSeconds", "startSeconds")

@@ -14,10 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import REHEARSED_LABEL, REQUESTED_AT_ANNOTATION
-from kwok_operator.core.rehearsal import observed
-from kwok_operator.core.rehearsal.clocks import ClockOffset
-from kwok_operator.core.rehearsal.observed import StampClock
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.formats.times import format_time
+from kwok_operator.rehearsal.judge import observed
+from kwok_operator.rehearsal.judge.clocks import ClockOffset
+from kwok_operator.rehearsal.judge.observed import StampClock
+from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     NodeLine,
     NodeState,
@@ -26,7 +27,6 @@ from kwok_operator.core.rehearsal.recording import (
     PodState,
     RecordedLine,
 )
-from kwok_operator.core.times import format_time
 from tests.fakes.rehearsed import content, reader
 from tests.fakes.rows import each_row
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, reading
-from kwok_operator.core.rehearsal.ledger import ClusterLedger
-from kwok_operator.core.rehearsal.recording import RecordedLine, encode
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope, reading
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.recording import RecordedLine, encode
 from tests.fakes.rehearsed import content, reader
 from tests.naivejudge import history, naive, narrows
 from tests.randomrecording import GROUPS, NAMESPACES, WORKLOADS, ZONES, random_recording

@@ -9,13 +9,13 @@
 from dataclasses import replace
 from typing import Any
 
-from kwok_operator.core.rehearsal.figures import FIGURES, FigureScope, reading
-from kwok_operator.core.rehearsal.inmarkdown import in_markdown
-from kwok_operator.core.rehearsal.ledger import ClusterLedger
-from kwok_operator.core.rehearsal.measures import Waits
-from kwok_operator.core.rehearsal.page import page
-from kwok_operator.core.rehearsal.recording import PodLine, RecordedLine
-from kwok_operator.core.rehearsal.verdict import summary, verdict_json
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope, reading
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.measures import Waits
+from kwok_operator.rehearsal.judge.recording import PodLine, RecordedLine
+from kwok_operator.rehearsal.judge.verdict import summary, verdict_json
+from kwok_operator.rehearsal.report.inmarkdown import in_markdown
+from kwok_operator.rehearsal.report.page import page
 from tests.fakes.rehearsed import gone, judge, node, pod, run
 from tests.fakes.rows import each_row
 

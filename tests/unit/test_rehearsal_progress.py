@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.rehearsal.recording import RecordingHeader, WaitLine
 from kwok_operator.rehearsal.course import RunCourse
+from kwok_operator.rehearsal.judge.recording import RecordingHeader, WaitLine
 from kwok_operator.rehearsal.progress import RunProgress, Show, Tell, in_lines, screen
 from tests.fakes.rehearsed import gone, node, pod
 from tests.fakes.rows import each_row

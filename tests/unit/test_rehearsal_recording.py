@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.rehearsal.reading import RecordingReader
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.errors import RecordingError
+from kwok_operator.rehearsal.judge.reading import RecordingReader
+from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     RecordingHeader,
     WaitLine,
     encode,
 )
-from kwok_operator.core.rehearsal.verdict import judged
-from kwok_operator.errors import RecordingError
+from kwok_operator.rehearsal.judge.verdict import judged
 from tests.fakes.rehearsed import NAME, content, random_run, reader, run
 from tests.fakes.rows import each_row
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.main import main
-from kwok_operator.core.rehearsal.page import page
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     EventLine,
     GroupLine,
@@ -26,8 +25,9 @@ from kwok_operator.core.rehearsal.recording import (
     RecordedLine,
     WaitLine,
 )
-from kwok_operator.core.rehearsal.story import MOST_CALLS, MOST_MARKS, MOST_SAMPLES
-from kwok_operator.core.rehearsal.verdict import verdict_json
+from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAMPLES
+from kwok_operator.rehearsal.judge.verdict import verdict_json
+from kwok_operator.rehearsal.report.page import page
 from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
 from tests.fakes.rows import each_row
 
@@ -293,7 +293,7 @@ def test_diff_says_whose_part_differs(
 def test_what_follows_from_other_requests_is_not_the_clouds_difference(tmp_path: Path) -> None:
     more = [*storm(0.7, size="3")[:-1], node(99, "a-efgh-000003"), storm()[-1]]
     paths = [recorded(tmp_path / name, lines) for name, lines in (("a", storm()), ("b", more))]
-    from kwok_operator.core.rehearsal.diff import compared, traits
+    from kwok_operator.rehearsal.judge.diff import compared, traits
     from kwok_operator.rehearsal.outputs import opened
 
     found = []

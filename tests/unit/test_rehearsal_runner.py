@@ -39,16 +39,15 @@ import pytest
 
 from kwok_operator.cli.validate import complain
 from kwok_operator.controlplane.errors import ClusterError
-from kwok_operator.core.rehearsal.observed import StampClock
-from kwok_operator.core.rehearsal.verdict import Judged
-from kwok_operator.core.times import format_time
 from kwok_operator.errors import SettingsError
+from kwok_operator.formats.times import format_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.serverclock import ServerClock
-from kwok_operator.models.scenario import Scenario
 from kwok_operator.rehearsal import outputs, runner
 from kwok_operator.rehearsal.arriving import TRACE
 from kwok_operator.rehearsal.borrowed import borrow
+from kwok_operator.rehearsal.judge.observed import StampClock
+from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import Program, says
@@ -60,6 +59,7 @@ from kwok_operator.rehearsal.recorder import (
     RunRecorder,
 )
 from kwok_operator.rehearsal.refusals import BorrowedClusterError
+from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.signals import cancelled_by_signals

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.rehearsal.steady import (
+from kwok_operator.rehearsal.judge.steady import (
     UnderWay,
     groups_under_way,
     held_back,

@@ -12,11 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kwok_operator.core.rehearsal.expectations import Assertion
-from kwok_operator.core.rehearsal.figures import FigureReading, in_words
-from kwok_operator.core.rehearsal.inmarkdown import in_markdown
-from kwok_operator.core.rehearsal.page import page
-from kwok_operator.core.rehearsal.recording import (
+from kwok_operator.errors import RecordingError
+from kwok_operator.rehearsal.judge.expectations import Assertion
+from kwok_operator.rehearsal.judge.figures import FigureReading, in_words
+from kwok_operator.rehearsal.judge.recording import (
     EndLine,
     EventLine,
     ObjectLine,
@@ -26,8 +25,9 @@ from kwok_operator.core.rehearsal.recording import (
     WarningLine,
     WatchLine,
 )
-from kwok_operator.core.rehearsal.verdict import Judged, judged, junit_xml, summary, verdict_json
-from kwok_operator.errors import RecordingError
+from kwok_operator.rehearsal.judge.verdict import Judged, judged, junit_xml, summary, verdict_json
+from kwok_operator.rehearsal.report.inmarkdown import in_markdown
+from kwok_operator.rehearsal.report.page import page
 from tests.fakes.rehearsed import NAME, content, gone, judge, node, pod, random_run, reader, run
 from tests.fakes.rows import each_row
 

@@ -14,22 +14,22 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.rehearsal.inmarkdown import in_markdown
-from kwok_operator.core.rehearsal.logged import (
+from kwok_operator.observability.logs import JsonFormatter
+from kwok_operator.rehearsal import following
+from kwok_operator.rehearsal.following import FollowedFile
+from kwok_operator.rehearsal.judge.logged import (
     MOST_TEXTS,
     OTHERS,
     WarningCounts,
     read_json,
     read_klog,
 )
-from kwok_operator.core.rehearsal.page import page
-from kwok_operator.core.rehearsal.recording import RecordedLine, WarningLine
-from kwok_operator.core.rehearsal.verdict import junit_xml, summary, verdict_json
-from kwok_operator.models.scenario import Scenario
-from kwok_operator.observability.logs import JsonFormatter
-from kwok_operator.rehearsal import following
-from kwok_operator.rehearsal.following import FollowedFile
+from kwok_operator.rehearsal.judge.recording import RecordedLine, WarningLine
+from kwok_operator.rehearsal.judge.verdict import junit_xml, summary, verdict_json
 from kwok_operator.rehearsal.logs import ProgramWarnings
+from kwok_operator.rehearsal.report.inmarkdown import in_markdown
+from kwok_operator.rehearsal.report.page import page
+from kwok_operator.rehearsal.scenario.model import Scenario
 from tests.fakes.rehearsed import judge, run
 from tests.fakes.rows import each_row
 

@@ -19,16 +19,16 @@ import pytest
 import yaml
 
 from kwok_operator.cli.main import main
-from kwok_operator.comparing.folders import ComparisonFolder
-from kwok_operator.core.comparison.plan import ComparisonPlan
-from kwok_operator.core.rehearsal.autoscaler import FAST, autoscaler_flags
-from kwok_operator.core.rehearsal.expectations import assertions
-from kwok_operator.core.rehearsal.scenariofile import read_scenario
-from kwok_operator.core.rehearsal.surroundings import UnusableReferenceError
+from kwok_operator.comparison.folders import ComparisonFolder
+from kwok_operator.comparison.plan import ComparisonPlan
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.models.process import ClusterAutoscaler
 from kwok_operator.rehearsal import runner
+from kwok_operator.rehearsal.judge.expectations import assertions
 from kwok_operator.rehearsal.outputs import ignored_folder
+from kwok_operator.rehearsal.scenario.autoscaler import FAST, autoscaler_flags
+from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler
+from kwok_operator.rehearsal.scenario.scenariofile import read_scenario
+from kwok_operator.rehearsal.scenario.surroundings import UnusableReferenceError
 from kwok_operator.rehearsal.surroundings import LocalSurroundings
 from tests.fakes.jsonschema import refusals
 from tests.fakes.rehearsed import judge, run

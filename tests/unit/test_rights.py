@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from kwok_operator.controller.runtime.preflight import (
+from kwok_operator.clusterapi.keys import DEFAULT_GROUP
+from kwok_operator.operator.preflight import (
     NEEDED,
     NEEDED_FOR_CSI_NODES,
     NEEDED_FOR_ELECTION,
     needed_for_emulation,
 )
-from kwok_operator.core.clusterapi.keys import DEFAULT_GROUP
 from tests.e2e.grants import CLUSTERAPI, COMPANIONS, DEPLOY, FILES, PROFILES, granted
 from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM
 from tests.fakes.rows import each_row

@@ -20,12 +20,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.core.autoscaler import Change, RefusedError, Victim, decrease, delete, increase
-from kwok_operator.core.plan import ObservedGroup, make_plan
-from kwok_operator.core.serials import format_ranges
-from kwok_operator.core.status import batches_of
 from kwok_operator.kube.decode import NodeView
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.autoscaler import (
+    Change,
+    RefusedError,
+    Victim,
+    decrease,
+    delete,
+    increase,
+)
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.plan import ObservedGroup, make_plan
+from kwok_operator.nodegroups.serials import format_ranges
+from kwok_operator.nodegroups.status import batches_of
 from kwok_operator.shim.groupnodes import BEHIND
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.shimcalls import STATES, Clock, Shim

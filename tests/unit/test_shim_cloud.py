@@ -18,19 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator import constants
-from kwok_operator.core.cloud import arrival, record
-from kwok_operator.core.cloud.annotations import dump_life
-from kwok_operator.core.cloud.checks import cautions
-from kwok_operator.core.cloud.life import ComingResource, End, Life, PassingTaint
-from kwok_operator.core.cloud.record import CloudRecord, Refusal
-from kwok_operator.core.cloud.states import Fault
-from kwok_operator.core.cloud.summary import autoscaler_state
-from kwok_operator.core.cloud.terms import History
-from kwok_operator.core.status import batches_of
-from kwok_operator.core.times import format_time, parse_time
-from kwok_operator.kube.groups import Group
-from kwok_operator.models.cloud import Cloud, ErrorClass
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.cloud import arrival, record
+from kwok_operator.cloud.annotations import dump_life
+from kwok_operator.cloud.api.cloud import Cloud, ErrorClass
+from kwok_operator.cloud.checks import cautions
+from kwok_operator.cloud.life import ComingResource, End, Life, PassingTaint
+from kwok_operator.cloud.record import CloudRecord, Refusal
+from kwok_operator.cloud.states import Fault
+from kwok_operator.cloud.summary import autoscaler_state
+from kwok_operator.cloud.terms import History
+from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.status import batches_of
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.apiserver import GROUPS
 from tests.fakes.protobuf import put

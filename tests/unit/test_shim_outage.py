@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.autoscalable import MAX_ANSWER
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
-from kwok_operator.kube.groups import GROUPS as GROUP_DECODER
 from kwok_operator.kube.reflector import Reflector
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.autoscalable import MAX_ANSWER
+from kwok_operator.nodegroups.client import GROUPS as GROUP_DECODER
 from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider

@@ -23,7 +23,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kwok_operator.constants import ALIKE_LABEL, CAPI_NAMESPACE_ANNOTATION, FROM_ZERO_ANNOTATION
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.groupnodes import STARTUP_TIME
 from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.autoscaler import Change
 from kwok_operator.errors import ApiUnreachableError, ForbiddenError, KwokOperatorError
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.autoscaler import Change
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.grpcwire import RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.clusterapi.discovery import Discovery
-from kwok_operator.kube.groups import Group, UnreadableGroup
+from kwok_operator.clusterapi.discovery import Discovery
+from kwok_operator.nodegroups.client import Group, UnreadableGroup
 from kwok_operator.shim.settings import Selector
 from kwok_operator.shim.store import Store
 from tests.fakes.recording import Clock

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator import constants
-from kwok_operator.core.quantity import parse_quantity
-from kwok_operator.core.template import render, resolve
 from kwok_operator.errors import TemplateError
-from kwok_operator.models.template import GuardTaint, Template
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.template import render, resolve
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.shim.template import (
     canonical_quantity,

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.main import main as cli
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim import messages
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.fakes.nodebytes import decode_node

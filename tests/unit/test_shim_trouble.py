@@ -24,7 +24,7 @@ import grpc.aio
 import pytest
 from prometheus_client import generate_latest
 
-from kwok_operator.core.yamltext import load_documents
+from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.shim.grpcserver import GrpcServer
 from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.metrics import ShimMetrics

@@ -14,10 +14,17 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.autoscaler import Change, Fleet, RefusedError, Victim, delete, increase
 from kwok_operator.errors import ApiUnreachableError, InvalidError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.groups import Group
+from kwok_operator.nodegroups.autoscaler import (
+    Change,
+    Fleet,
+    RefusedError,
+    Victim,
+    delete,
+    increase,
+)
+from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.store import Store
 from kwok_operator.shim.writer import PATIENCE, BusyError, NotServedError, TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer

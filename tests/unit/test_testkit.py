@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.groupcheck import check_group
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.schema.check import check_group
 from kwok_operator.testkit.cluster import KubectlError, KwokCluster
 from kwok_operator.testkit.groups import Groups, manifests
 from kwok_operator.testkit.rehearsed import Rehearsed

@@ -17,12 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.traces.recording import TraceRecorder
-from kwok_operator.core.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
-from kwok_operator.core.importing.traces.trace import (
+from kwok_operator.errors import TraceError
+from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.recording import TraceRecorder
+from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
+from kwok_operator.importing.traces.trace import (
     KINDS as TRACED,
 )
-from kwok_operator.core.importing.traces.trace import (
+from kwok_operator.importing.traces.trace import (
     Event,
     Gap,
     Happening,
@@ -34,8 +36,6 @@ from kwok_operator.core.importing.traces.trace import (
     encode,
     shape_of,
 )
-from kwok_operator.errors import TraceError
-from kwok_operator.importing.traces.files import Told, read_trace
 from tests.fakes.traced import CLEAN, KINDS, Played, World
 
 ACTIONS = ("create", "create", "scale", "reshape", "progress", "end", "delete", "blind", "part")

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.traces.foreign import GPU_MODEL_LABEL
-from kwok_operator.core.importing.traces.trace import (
+from kwok_operator.errors import SettingsError, TraceError
+from kwok_operator.importing.traces.files import Told, TraceWriter, read_trace
+from kwok_operator.importing.traces.foreign import GPU_MODEL_LABEL
+from kwok_operator.importing.traces.trace import (
     Event,
     Happening,
     Header,
@@ -25,9 +27,7 @@ from kwok_operator.core.importing.traces.trace import (
     Stop,
     TracedShape,
 )
-from kwok_operator.core.importing.traces.trace import encode as encoded
-from kwok_operator.errors import SettingsError, TraceError
-from kwok_operator.importing.traces.files import Told, TraceWriter, read_trace
+from kwok_operator.importing.traces.trace import encode as encoded
 from tests.fakes.traced import CLEAN
 
 LINES: list[Line] = [

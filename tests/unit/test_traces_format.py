@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.traces.trace import (
+from kwok_operator.errors import TraceError
+from kwok_operator.importing.traces.trace import (
     KINDS,
     Event,
     Gap,
@@ -25,7 +26,6 @@ from kwok_operator.core.importing.traces.trace import (
     decode,
     encode,
 )
-from kwok_operator.errors import TraceError
 
 LINES: list[Line] = [
     Header(start=1_767_323_045_123, part=3, at=9.5, cluster="0123456789ab"),

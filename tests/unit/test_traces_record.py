@@ -22,9 +22,16 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.core.importing.anonymous import Anonymizer
-from kwok_operator.core.importing.traces.replaying import Replay, ReplayOptions, Verb
-from kwok_operator.core.importing.traces.trace import (
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.importing.anonymous import Anonymizer
+from kwok_operator.importing.cluster import open_cluster
+from kwok_operator.importing.folder import OutputError
+from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.record import Recording
+from kwok_operator.importing.traces.record import record as run_record
+from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Verb
+from kwok_operator.importing.traces.settings import RecordSettings
+from kwok_operator.importing.traces.trace import (
     KINDS,
     Event,
     Gap,
@@ -35,13 +42,6 @@ from kwok_operator.core.importing.traces.trace import (
     Stop,
     TracedShape,
 )
-from kwok_operator.errors import KwokOperatorError
-from kwok_operator.importing.cluster import open_cluster
-from kwok_operator.importing.folder import OutputError
-from kwok_operator.importing.traces.files import Told, read_trace
-from kwok_operator.importing.traces.record import Recording
-from kwok_operator.importing.traces.record import record as run_record
-from kwok_operator.importing.traces.settings import RecordSettings
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.traced import CLEAN

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.core.importing.traces.recording import TraceRecorder
-from kwok_operator.core.importing.traces.trace import (
+from kwok_operator.importing.traces.recording import TraceRecorder
+from kwok_operator.importing.traces.trace import (
     KINDS,
     Event,
     Happening,
@@ -26,7 +26,7 @@ from kwok_operator.core.importing.traces.trace import (
     TracedShape,
     decode,
 )
-from kwok_operator.core.importing.traces.trace import encode as encoded
+from kwok_operator.importing.traces.trace import encode as encoded
 from tests.fakes.traced import CLEAN
 
 Json = dict[str, Any]

@@ -17,9 +17,16 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.core.importing.traces.cleaning import cleaner
-from kwok_operator.core.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
-from kwok_operator.core.importing.traces.trace import (
+from kwok_operator.errors import SettingsError, TraceError
+from kwok_operator.importing.cluster import open_cluster
+from kwok_operator.importing.traces.cleaning import cleaner
+from kwok_operator.importing.traces.files import Told
+from kwok_operator.importing.traces.record import cluster_id
+from kwok_operator.importing.traces.replay import remove, replay
+from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
+from kwok_operator.importing.traces.report import Report, summary
+from kwok_operator.importing.traces.settings import ReplaySettings
+from kwok_operator.importing.traces.trace import (
     KINDS,
     Event,
     Happening,
@@ -29,13 +36,6 @@ from kwok_operator.core.importing.traces.trace import (
     encode,
     shape_of,
 )
-from kwok_operator.errors import SettingsError, TraceError
-from kwok_operator.importing.cluster import open_cluster
-from kwok_operator.importing.traces.files import Told
-from kwok_operator.importing.traces.record import cluster_id
-from kwok_operator.importing.traces.replay import remove, replay
-from kwok_operator.importing.traces.report import Report, summary
-from kwok_operator.importing.traces.settings import ReplaySettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.traced import CLEAN

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from kwok_operator.core.importing.traces.trace import KINDS
+from kwok_operator.importing.traces.trace import KINDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

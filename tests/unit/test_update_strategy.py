@@ -22,10 +22,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from kwok_operator.core.naming import NodeNames
-from kwok_operator.core.plan import ObservedGroup, Plan, Rollout, make_plan, max_unavailable
-from kwok_operator.core.serials import Batch
-from kwok_operator.models.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.plan import ObservedGroup, Plan, Rollout, make_plan, max_unavailable
+from kwok_operator.nodegroups.serials import Batch
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
 NOW = "2026-01-02T03:04:05Z"

@@ -51,7 +51,7 @@ PROGRAMS = {
     " L(path.parent / 's').check_trace('fifo')",
     "apply": "from kwok_operator.rehearsal.surroundings import LocalSurroundings as L;"
     " L(path.parent / 's').material('/proc/kmsg')",
-    "digest": "from kwok_operator.comparing.loading import _content;"
+    "digest": "from kwok_operator.comparison.loading import _content;"
     " _content([path, Path('/proc/kmsg')]); exit('ordinary file')",
 }
 

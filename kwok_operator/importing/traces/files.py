@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from kwok_operator.core.importing.traces.cleaning import Clean
-from kwok_operator.core.importing.traces.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
-from kwok_operator.core.importing.traces.trace import Line, decode, encode
-from kwok_operator.core.jsonlines import numbered_lines, unzipped
 from kwok_operator.errors import SettingsError, TraceError
+from kwok_operator.formats.jsonlines import numbered_lines, unzipped
+from kwok_operator.importing.traces.cleaning import Clean
+from kwok_operator.importing.traces.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
+from kwok_operator.importing.traces.trace import Line, decode, encode
 
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""

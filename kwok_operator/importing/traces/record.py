@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.core.importing.nodes.grouping import Nodes
-from kwok_operator.core.importing.traces.cleaning import anonymous, cleaner
-from kwok_operator.core.importing.traces.recording import TraceRecorder
-from kwok_operator.core.importing.traces.trace import KINDS, Happening, Header, Line, Stop
-from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.anonymizing import Names
 from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
 from kwok_operator.importing.folder import OutputError
+from kwok_operator.importing.nodes.grouping import Nodes
+from kwok_operator.importing.traces.cleaning import anonymous, cleaner
 from kwok_operator.importing.traces.files import TraceWriter
+from kwok_operator.importing.traces.recording import TraceRecorder
 from kwok_operator.importing.traces.settings import RecordSettings
+from kwok_operator.importing.traces.trace import KINDS, Happening, Header, Line, Stop
 
 FLUSH_SECONDS: Final = 2.0
 _NAMES_SECONDS: Final = 30.0

@@ -16,22 +16,22 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.core.importing.traces.cleaning import cleaner
-from kwok_operator.core.importing.traces.replaying import (
+from kwok_operator.errors import SettingsError, TraceError
+from kwok_operator.formats.untyped import as_map
+from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
+from kwok_operator.importing.traces.cleaning import cleaner
+from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.record import cluster_id
+from kwok_operator.importing.traces.replaying import (
     NAMESPACES,
     Replay,
     ReplayOptions,
     Request,
     Verb,
 )
-from kwok_operator.core.importing.traces.trace import KINDS, Key, Line
-from kwok_operator.core.untyped import as_map
-from kwok_operator.errors import SettingsError, TraceError
-from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
-from kwok_operator.importing.traces.files import Told, read_trace
-from kwok_operator.importing.traces.record import cluster_id
 from kwok_operator.importing.traces.report import Report
 from kwok_operator.importing.traces.settings import ReplaySettings
+from kwok_operator.importing.traces.trace import KINDS, Key, Line
 from kwok_operator.signals import cancelled_by_signals
 
 _MOST_AT_ONCE: Final = 100

@@ -5,10 +5,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.core.importing.traces.replaying import Replay, Request, Verb
-from kwok_operator.core.words import names_in_words
 from kwok_operator.errors import one_line
+from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.traces.files import Told
+from kwok_operator.importing.traces.replaying import Replay, Request, Verb
 
 LATE_SECONDS: Final = 0.25
 """A request that is sent later than this is counted as late."""

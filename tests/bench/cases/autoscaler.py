@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.core.template import DEFAULT_CAPACITY, KubeletEndpoint
+from kwok_operator.nodegroups.template import DEFAULT_CAPACITY, KubeletEndpoint
 from tests.bench import body
 from tests.bench.actors import GROUP, Operator, running
 from tests.bench.cases.pods import let_wait, note_runs, watched

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from kwok_operator.core.companions import CompanionKind, CompanionOwner, compile_companions
-from kwok_operator.models.template import Template
+from kwok_operator.companions.desired import CompanionKind, CompanionOwner, compile_companions
+from kwok_operator.nodegroups.api.template import Template
 from tests.bench import body, prometheus
 from tests.bench.actors import Actor, Ceiling, Operator, running
 from tests.bench.cluster import CEILING, FEW_HEARTBEATS, NAMESPACE, OPERATOR, BenchCluster

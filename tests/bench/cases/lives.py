@@ -19,14 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
+from kwok_operator.cloud.draws import span
 from kwok_operator.constants import KWOK_NODE_ANNOTATION
-from kwok_operator.core.cloud.draws import span
-from kwok_operator.core.podprofile.compile import Profile, compile_profile
-from kwok_operator.core.podprofile.explain import explain
-from kwok_operator.core.podprofile.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL
-from kwok_operator.core.podprofile.selectors import Pod
-from kwok_operator.core.times import parse_time
-from kwok_operator.models.podprofile import KwokPodProfileSpec
+from kwok_operator.formats.times import parse_time
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Profile, compile_profile
+from kwok_operator.podprofiles.explain import explain
+from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL
+from kwok_operator.podprofiles.selectors import Pod
 from tests.bench import prometheus
 from tests.bench.api import ApiError
 from tests.bench.cluster import FEW_HEARTBEATS, BenchCluster

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, Self
 
-from kwok_operator.core.clusterapi.crds import emulated_crds
+from kwok_operator.clusterapi.crds import emulated_crds
 from tests.bench import prometheus
 from tests.bench.actors import Operator, Told, running
 from tests.bench.cluster import FEW_HEARTBEATS, OPERATOR, BenchCluster

@@ -1,0 +1,436 @@
+"""The simulated cloud's part of a pass: what becomes of a plan where instances take their time.
+
+    Group, Observation  --observe-->  ObservedCloud (the nodes: how each should be, which are to go)
+    ObservedCloud + Plan --decide-->  CloudDecision (instances without a Node, and what to write)
+
+Decisions that depend on others are made here one after the other, and never across a wait: what one
+group was granted is known when the next one asks. Who holds what is counted from the groups' last
+passes, or from their status and nodes where there was none yet; there is nothing to release.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from kwok_operator.cloud.annotations import Mark
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.api.cloudstatus import CloudStatus
+from kwok_operator.cloud.asking import Asked, SettledRequests, settle
+from kwok_operator.cloud.decision import CloudDecision, ObservedCloud
+from kwok_operator.cloud.desired import Upkeep
+from kwok_operator.cloud.draws import group_seed, instance_seed
+from kwok_operator.cloud.life import deletion_delay
+from kwok_operator.cloud.pools import Pools
+from kwok_operator.cloud.record import CloudRecord, outstanding
+from kwok_operator.cloud.shaping import Hold, needs_shaping
+from kwok_operator.cloud.states import Phase, State
+from kwok_operator.cloud.stock import Amounts, Holder, Use
+from kwok_operator.cloud.summary import (
+    counts,
+    failures_since,
+    instance_counts,
+    next_look,
+    outage,
+    provisioned,
+    rows,
+)
+from kwok_operator.cloud.terms import in_force
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.times import parse_time
+from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.observation import Memory, Observation
+from kwok_operator.nodegroups.plan import Plan
+from kwok_operator.nodegroups.serials import compact
+from kwok_operator.nodegroups.status import batches_of
+
+_PERFECT = Cloud()
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was found in the last pass of a group, by uid: only to spare finding it again."""
+
+    uid: str
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    status: CloudStatus | None = None
+    record: CloudRecord = field(default_factory=CloudRecord)
+    outage_since: int | None = None
+    phases: dict[int, Phase] = field(default_factory=dict)
+    stuck: dict[int, Phase] = field(default_factory=dict)
+    holding: Holder | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+class Clouds:
+    """The clouds of all groups. `seed` is for groups that name none, beside their names."""
+
+    def __init__(self, *, store: GroupStore, cache: NodeCache, seed: str = "") -> None:
+        self._store = store
+        self._seed = seed
+        self._cache = cache
+        self._known: dict[str, _Known] = {}
+        self.pools: Pools
+        """Whoever puts the parts together sets it: the two know each other."""
+
+    def forget(self, name: str) -> None:
+        """A group is gone, and what it held is free."""
+        known = self._known.pop(name, None)
+        if known is not None and known.holding is not None:
+            self.pools.touched(known.holding.pools)
+
+    def phases(self, name: str) -> Mapping[int, Phase]:
+        """Of a group's instances that have no Node, by serial, as of its last pass."""
+        known = self._known.get(name)
+        return known.phases if known is not None else {}
+
+    def observe(
+        self, group: Group, memory: Memory, seen: Observation, *, now: int
+    ) -> ObservedCloud | None:
+        """None for a group that has no simulated cloud, and nothing left of one."""
+        cloud = self.in_force(group)
+        if cloud is None and memory.status.cloud is None and not seen.marked and not seen.stuck:
+            return None
+        known = self._of(group)
+        verdict = outage(
+            own=cloud is not None and cloud.outage, pools=self._pools_out(cloud or _PERFECT)
+        )
+        since = _outage_since(memory.status, now=now) if verdict.status else None
+        marks: Mapping[int, Mark | None] = {s: r.mark for s, r in seen.marked.items()}
+        if since is not None:
+            marks = {s: r.mark for s, r in seen.records.items()}
+        cloud = cloud or _PERFECT
+        cap = cloud.interruptions.at_a_time if cloud.interruptions else None
+        nodes = known.upkeep.find(marks, at_a_time=cap, outage_since=since, now=now)
+        return ObservedCloud(now=now, cloud=cloud, outage_since=since, outage=verdict, nodes=nodes)
+
+    def in_force(self, group: Group) -> Cloud | None:
+        seed = group_seed(self._seed, group=group.name) if self._seed else None
+        return in_force(group.spec, seed=seed)
+
+    async def decide(
+        self,
+        group: Group,
+        memory: Memory,
+        seen: Observation,
+        plan: Plan,
+        observed: ObservedCloud,
+        *,
+        node: Mapping[str, Any] | None,
+        hold: Hold,
+        deciding: bool,
+        stop: Callable[[], bool],
+    ) -> CloudDecision | None:
+        """Decides, and then takes its time to find out who is due; None where it is to `stop`.
+
+        `node` is the template, None where there is no usable one; unless `deciding`, the plan only
+        reports.
+        """
+        known = self._of(group)
+        postpone, leaving, late = self._deletions(group, seen, plan, observed)
+        each = self._each(observed.cloud, node or memory.status.resolved_template)
+        asked = _asked(group, memory, seen, plan, cloud=self.in_force(group), late=late, each=each)
+        settled = settle(
+            asked,
+            self._record(known, memory.status),
+            pools=self.pools.known,
+            others=lambda pools: self._others(group.name, pools),
+            now=observed.now // 1_000 * 1_000,
+            deciding=deciding and not group.spec.paused,
+        )
+        before = known.phases
+        phases = await self._phases(asked, known, settled, observed, stop)
+        if phases is None:
+            return None
+        due = _due(plan, phases, now=observed.now)
+        going = (*leaving, *(seen.stuck[s].name for s in late))
+        plan = replace(plan, batches=settled.batches, create=tuple(due), delete=going)
+        known.stuck = _stuck(group, seen, observed, known=known.stuck)
+        tally = counts(phases.values())
+        states = self._states(tally, seen, observed)
+        shown: dict[str, Any] = {"instances": rows(phases | known.stuck)}
+        if group.spec.cloud is not None:
+            shown["counts"] = instance_counts(states)
+        times = [next_look(phases.values()), observed.nodes.until, *_ends(seen)]
+        return CloudDecision(
+            observed=observed,
+            plan=plan,
+            status=settled.record.dump().model_copy(update=shown),
+            provisioned=provisioned(phases),
+            states=states,
+            failed=tally.get(State.FAILED, 0),
+            due=due,
+            reshape=tuple(self._misshapen(group, seen, observed, hold, leaving=frozenset(leaving))),
+            postpone=postpone,
+            look_again=_wait(times, observed.now),
+            failures=failures_since(before, phases, first_new=memory.status.next_serial),
+        )
+
+    def use(self) -> Use:
+        """Who takes what of all pools."""
+        return Use(self._others("", None))
+
+    def refused(self, pool: str) -> int:
+        """The instances of all groups that found no room in a pool."""
+        total = 0
+        for name in self.naming([pool]):
+            known, group = self._known.get(name), self._store.get(name)
+            if known is not None and known.holding is not None:
+                total += known.refused.get(pool, 0)
+            elif group is not None:
+                record = CloudRecord.read(group.status.cloud, batches_of(group.status))
+                total += record.refused_by_pool.get(pool, 0)
+        return total
+
+    def naming(self, pools: Iterable[str]) -> Iterator[str]:
+        """The groups that draw from one of these pools."""
+        wanted = frozenset(pools)
+        for name in self._store.names():
+            group = self._store.get(name)
+            if group and group.spec.cloud and wanted.intersection(group.spec.cloud.capacity_pools):
+                yield name
+
+    def _of(self, group: Group) -> _Known:
+        known = self._known.get(group.name)
+        if known is None or known.uid != group.uid:
+            known = self._known[group.name] = _Known(group.uid)
+        return known
+
+    def _pools_out(self, cloud: Cloud) -> list[str]:
+        pools = self.pools.known
+        return [name for name in cloud.capacity_pools if name in pools and pools[name].outage]
+
+    def _record(self, known: _Known, status: KwokNodeGroupStatus) -> CloudRecord:
+        if known.status is not status.cloud:
+            known.status = status.cloud
+            record = CloudRecord.read(status.cloud, batches_of(status))
+            if record != known.record:
+                known.phases = record.still(known.phases, before=known.record)
+                known.record = record
+        return known.record
+
+    async def _phases(
+        self,
+        asked: Asked,
+        known: _Known,
+        settled: SettledRequests,
+        observed: ObservedCloud,
+        stop: Callable[[], bool],
+    ) -> dict[int, Phase] | None:
+        """Books what was settled, and finds the phases of all pending. To draw ten thousand at once
+        would hold up everybody else.
+
+        None where it is to `stop`. What was settled is in no status then, and is once more; from
+        the phases that are known the next walk goes on.
+        """
+        record = known.record
+        if known.outage_since != observed.outage_since:
+            known.phases = {}
+        elif settled.record != record:
+            known.phases = settled.record.still(known.phases, before=record)
+        known.outage_since = observed.outage_since
+        self._book(known, settled)
+        parts = outstanding(
+            settled.record,
+            settled.batches,
+            group=asked.group,
+            arrived=asked.arrived,
+            now=observed.now,
+            outage_since=observed.outage_since,
+            known={s: p for s, p in known.phases.items() if s not in settled.redated},
+        )
+        found: dict[int, Phase] = {}
+        for number, part in enumerate(parts):
+            found |= part
+            if number:
+                await asyncio.sleep(0)
+                if stop():
+                    known.phases = record.still(known.phases | found, before=settled.record)
+                    known.record = record
+                    return None
+        pending = frozenset(asked.pending)
+        known.phases = {serial: phase for serial, phase in found.items() if serial in pending}
+        return known.phases
+
+    def _deletions(
+        self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud
+    ) -> tuple[dict[str, int], list[str], list[int]]:
+        """Whose deletion is put off until when, whose isn't, and which of the stuck go now."""
+        late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= observed.now]
+        if observed.cloud.failures.slow_deletion is None or not plan.delete:
+            return {}, list(plan.delete), late
+        postponed: dict[str, int] = {}
+        for name in plan.delete:
+            serial = seen.names.serial(name)
+            if serial is None or serial in observed.nodes.ended:
+                continue
+            who = instance_seed(observed.cloud, group=group.name, serial=serial)
+            delay = deletion_delay(observed.cloud, who)
+            if delay:
+                postponed[name] = observed.now + delay
+        return postponed, [name for name in plan.delete if name not in postponed], late
+
+    def _misshapen(
+        self,
+        group: Group,
+        seen: Observation,
+        observed: ObservedCloud,
+        hold: Hold,
+        *,
+        leaving: frozenset[str],
+    ) -> Iterator[int]:
+        if group.spec.paused:
+            return
+        for serial, desired in observed.nodes.desired.items():
+            record = seen.records.get(serial)
+            if record is None or record.name in leaving or desired.gone:
+                continue
+            if needs_shaping(record.mark, desired, ready=record.ready, hold=hold):
+                yield serial
+
+    def _states(
+        self, tally: Mapping[State, int], seen: Observation, observed: ObservedCloud
+    ) -> Mapping[State, int]:
+        states = dict(tally)
+        for serial, record in seen.records.items():
+            desired = observed.nodes.desired.get(serial)
+            state = State.READY if desired is None else desired.state
+            if state is State.READY and not record.usable:
+                state = State.STARTING
+            states[state] = states.get(state, 0) + 1
+        if seen.stuck:
+            states[State.DELETING] = len(seen.stuck)
+        return states
+
+    def _each(self, cloud: Cloud, node: Mapping[str, Any] | None) -> Amounts:
+        """What one instance takes of the resources that its pools limit."""
+        pools = (self.pools.known.get(name) for name in cloud.capacity_pools)
+        names = {resource for pool in pools if pool for resource in pool.resources}
+        return _amounts(node, names) if names else {}
+
+    def _others(self, but: str, pools: Sequence[str] | None) -> Iterator[Holder]:
+        """What groups hold that draw from these pools; None: from any."""
+        wanted = None if pools is None else frozenset(pools)
+        if wanted is not None and not wanted:
+            return
+        for name in self._store.names():
+            group = self._store.get(name)
+            if group is None or group.name == but or group.spec.cloud is None:
+                continue
+            drawn = group.spec.cloud.capacity_pools
+            if drawn and (wanted is None or wanted.intersection(drawn)):
+                yield self._holding(group, group.spec.cloud)
+
+    def _holding(self, group: Group, cloud: Cloud) -> Holder:
+        known = self._known.get(group.name)
+        if known is not None and known.uid == group.uid and known.holding is not None:
+            return replace(known.holding, pools=cloud.capacity_pools)
+        status = group.status
+        batches = batches_of(status)
+        record = CloudRecord.read(status.cloud, batches)
+        asked = {s for batch in batches for s in batch}
+        nodes = (r for r in self._cache.group(group.name).values() if r.owner == group.uid)
+        there = {record.serial for record in nodes if record.serial is not None}
+        each = self._each(cloud, status.resolved_template)
+        return Holder(
+            group.name, (asked - record.refused(asked)) | there, each, cloud.capacity_pools
+        )
+
+    def _book(self, known: _Known, settled: SettledRequests) -> None:
+        before, now = known.holding, settled.holding
+        refused = settled.record.refused_by_pool
+        known.record = settled.record
+        if before is None or _taken(before) != _taken(now) or known.refused != refused:
+            self.pools.touched({*now.pools, *(before.pools if before else ())})
+        known.holding, known.refused = now, refused
+
+
+def _asked(
+    group: Group,
+    memory: Memory,
+    seen: Observation,
+    plan: Plan,
+    *,
+    cloud: Cloud | None,
+    late: Sequence[int],
+    each: Amounts,
+) -> Asked:
+    """`late` are nodes that go now, after having been stuck."""
+    here = seen.terminating.keys() | seen.records.keys()
+    batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
+    return Asked(
+        group=group.name,
+        cloud=cloud,
+        pending=plan.pending,
+        first_new=memory.status.next_serial,
+        arrived=here,
+        batches=batches,
+        each=each,
+    )
+
+
+def _due(plan: Plan, phases: Mapping[int, Phase], *, now: int) -> dict[int, int]:
+    """Since when each serial is due that is to be created now, those that wait longest first."""
+    waiting = ((phases[s].since, s) for s in plan.create if phases[s].state is State.DUE)
+    return {serial: since for since, serial in sorted(waiting) if since <= now}
+
+
+def _taken(holding: Holder) -> tuple[object, ...]:
+    return len(holding.serials), holding.pools, dict(holding.each)
+
+
+def _amounts(node: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, Fraction]:
+    capacity = ((node or {}).get("status") or {}).get("capacity") or {}
+    return {name: parse_quantity(capacity[name]) for name in names if name in capacity}
+
+
+def _deadlines(seen: Observation) -> Iterator[tuple[int, int]]:
+    for serial, record in seen.stuck.items():
+        if record.mark is not None and record.mark.delete_at is not None:
+            yield serial, record.mark.delete_at
+
+
+def _ends(seen: Observation) -> Iterator[int]:
+    return (at for _, at in _deadlines(seen))
+
+
+def _stuck(
+    group: Group, seen: Observation, observed: ObservedCloud, *, known: Mapping[int, Phase]
+) -> dict[int, Phase]:
+    """The nodes that are stuck in deletion: until when is written on them, since when is drawn.
+
+    Where the spec has been edited since it was drawn, it counts from when that was seen.
+    """
+    found: dict[int, Phase] = {}
+    for serial, at in _deadlines(seen):
+        phase = known.get(serial)
+        if phase is None or phase.until != at:
+            who = instance_seed(observed.cloud, group=group.name, serial=serial)
+            since = min(at - deletion_delay(observed.cloud, who), observed.now)
+            phase = Phase(State.DELETING, since, at, "SlowDeletion")
+        found[serial] = phase
+    return found
+
+
+def _outage_since(status: KwokNodeGroupStatus, *, now: int) -> int:
+    for condition in status.conditions:
+        if condition.type == ConditionType.OUTAGE and condition.status == "True":
+            try:
+                return parse_time(condition.last_transition_time)
+            except ValueError:
+                break
+    return now // 1_000 * 1_000
+
+
+def _wait(times: Iterable[int | None], now: int) -> float | None:
+    """Seconds until the first of these times that is to come."""
+    ahead = [at - now for at in times if at is not None]
+    return max(_SOONEST, min(ahead) / 1_000) if ahead else None
+
+
+_SOONEST = 0.1
+"""Seconds: what becomes due in such a time makes one pass."""

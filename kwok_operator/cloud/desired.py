@@ -1,0 +1,149 @@
+"""The Nodes of a group in the simulated cloud: how each should be now, and which are to go.
+
+    marks of the Nodes + outage + now  --Upkeep.find-->  DesiredNodes
+    Nodes whose notice is due + how many are under notice  --give_notice-->  who gets it
+
+What is desired holds until a time, and thousands of nodes are looked at in each pass; so
+what was found is kept while it holds. Where only so many may be under notice at a time,
+who gets it is decided here, and the time written on the Node: from there on its end is
+certain.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kwok_operator.cloud.annotations import PERFECT, Mark
+from kwok_operator.cloud.life import DesiredNode, Life
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredNodes:
+    """`desired` are nodes about which there is something to tell, by serial, and `lives` the lives
+    that they lead, where something was decided; `ended` the serials that are to go.
+
+    `noticed` is when notice was given to those that had to wait for others, and whose Nodes don't
+    say so yet. `until` (milliseconds) is when to look again, None for never.
+    """
+
+    desired: Mapping[int, DesiredNode] = field(default_factory=dict)
+    lives: Mapping[int, Life] = field(default_factory=dict)
+    ended: frozenset[int] = frozenset()
+    noticed: Mapping[int, int] = field(default_factory=dict)
+    until: int | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    mark: Mark | None
+    capped: bool
+    outage_since: int | None
+    life: Life
+    desired: DesiredNode
+
+
+class Upkeep:
+    """How one group's nodes should be, as found last."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+
+    def find(
+        self,
+        marks: Mapping[int, Mark | None],
+        *,
+        at_a_time: int | None,
+        outage_since: int | None,
+        now: int,
+    ) -> DesiredNodes:
+        """All nodes that have a mark; in an outage, all nodes. `now` is milliseconds."""
+        capped = at_a_time is not None
+        self._known = {
+            serial: self._find(serial, mark, capped=capped, outage_since=outage_since, now=now)
+            for serial, mark in marks.items()
+        }
+        due = self._give_notice(at_a_time, now=now) if at_a_time is not None else None
+        times = [k.desired.until for k in self._known.values() if k.desired.until is not None]
+        return DesiredNodes(
+            desired={serial: known.desired for serial, known in self._known.items()},
+            lives={s: k.life for s, k in self._known.items() if k.mark is not None and k.mark.life},
+            ended=frozenset(s for s, known in self._known.items() if known.desired.gone),
+            noticed={s: at for s, known in self._known.items() if (at := _unwritten(known))},
+            until=min(times if due is None else [*times, due], default=None),
+        )
+
+    def _find(
+        self, serial: int, mark: Mark | None, *, capped: bool, outage_since: int | None, now: int
+    ) -> _Known:
+        known = self._known.get(serial)
+        if known is not None and _holds(known, mark, capped=capped, outage_since=outage_since):
+            if known.desired.until is None or now < known.desired.until:
+                return known
+            life = known.life
+        else:
+            life = PERFECT if mark is None else mark.lived(capped=capped)
+        desired = life.desired(now, outage_since=outage_since)
+        return _Known(mark, capped, outage_since, life, desired)
+
+    def _give_notice(self, at_a_time: int, *, now: int) -> int | None:
+        """Gives notice where it is due and there is room; returns when to look again for that."""
+        waiting: dict[int, Life] = {}
+        under_way = 0
+        for serial, known in self._known.items():
+            if known.life.end is None:
+                if _life(known.mark).end is not None:
+                    waiting[serial] = _life(known.mark)
+            elif not known.desired.gone:
+                under_way += 1
+        given = give_notice(waiting, at_a_time=at_a_time, under_way=under_way, now=now)
+        for serial in given:
+            known = self._known[serial]
+            known.life = waiting.pop(serial).noticed(now)
+            known.desired = known.life.desired(now, outage_since=known.outage_since)
+        under_way += len(given)
+        return next_notice(waiting, at_a_time=at_a_time, under_way=under_way, now=now)
+
+
+def _life(mark: Mark | None) -> Life:
+    return PERFECT if mark is None or mark.life is None else mark.life
+
+
+def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int | None) -> bool:
+    """Whether nothing has changed but the time."""
+    same = known.mark is mark or known.mark == mark
+    return same and known.capped is capped and known.outage_since == outage_since
+
+
+def _unwritten(known: _Known) -> int | None:
+    """When notice was given that the Node doesn't tell of yet."""
+    if not known.capped or known.mark is None or known.mark.noticed_at is not None:
+        return None
+    return known.life.notice_at
+
+
+def give_notice(
+    lives: Mapping[int, Life], *, at_a_time: int | None, under_way: int, now: int
+) -> tuple[int, ...]:
+    """The serials that get notice now, in the order in which it was due.
+
+    `lives` are those of Nodes that have none yet, `under_way` is how many have and aren't gone.
+    """
+    due = sorted(
+        (life.notice_at, serial)
+        for serial, life in lives.items()
+        if life.notice_at is not None and life.notice_at <= now
+    )
+    room = len(due) if at_a_time is None else max(0, at_a_time - under_way)
+    return tuple(serial for _, serial in due[:room])
+
+
+def next_notice(
+    lives: Mapping[int, Life], *, at_a_time: int | None, under_way: int, now: int
+) -> int | None:
+    """When `give_notice` may have something to give, if no Node under notice goes before.
+
+    None where it hasn't: nothing is due ever, or those under notice leave no room.
+    """
+    if at_a_time is not None and under_way >= at_a_time:
+        return None
+    times = [life.notice_at for life in lives.values() if life.notice_at is not None]
+    return max(min(times), now) if times else None

@@ -1,0 +1,151 @@
+"""Keeping nodes NotReady, although a kwok controller makes Ready whatever it sees.
+
+    the Stage kwok-operator-hold is there ──> STAGE: kwok leaves nodes with the hold label alone
+    else                                  ──> NONE:  nodes are Ready within 2 s of whatever we say
+
+An admin gives the Stage with a component of deploy/; nothing here asks for what isn't there. `way`
+finds out, seldom, and says it to whoever shapes nodes; `condition` says it to people.
+
+kwok goes on to renew the Lease of a node that is held: pods there stay Ready, and a second Stage
+makes Ready those that Kubernetes marks, as they come while it takes the node to be not Ready (up to
+its node-monitor-period, 5 s, after it is).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kwok_operator import constants
+from kwok_operator.cloud.shaping import Hold
+from kwok_operator.cloud.summary import Verdict
+from kwok_operator.errors import ForbiddenError, KwokOperatorError, NotFoundError
+from kwok_operator.kube.client import KubeClient
+
+logger = logging.getLogger(__name__)
+
+STAGE_PATH: Final = f"/apis/kwok.x-k8s.io/v1alpha1/stages/{constants.HOLD_STAGE}"
+
+STAGE_KNOWN_FOR: Final = 30.0
+LOOK_WITHIN: Final = 5.0
+"""Seconds that all groups wait at most for an answer that hangs."""
+ASK_AGAIN_AFTER: Final = 5.0
+"""Seconds after an answer that told nothing."""
+DISOBEYED_TIMES: Final = 3
+DISOBEYED_AFTER: Final = 2.0
+DISOBEYED_WITHIN: Final = 60.0
+"""A node has to be Ready against what it should be so often, over so many seconds at least and at
+most; for a moment, each may be."""
+DISOBEYED_FOR: Final = 300.0
+"""Seconds for which the Stage then counts for nothing."""
+_MOST_SUSPECTS: Final = 1_000
+
+REMEDY: Final = (
+    "kubectl apply -f deploy/components/hold-stage/rbac.yaml "
+    "-f deploy/components/hold-stage/stage.yaml, with a kwok that runs with --enable-crds=Stage"
+)
+NOTHING_TO_HOLD: Final = "Nothing in spec.cloud keeps a node from being Ready."
+BY_STAGE: Final = (
+    f"The Stage {constants.HOLD_STAGE} keeps kwok from making a node Ready before it is due."
+)
+NOT_HELD: Final = f"kwok makes nodes Ready within 2 s, as {{why}}. To hold them: {REMEDY}."
+NO_STAGE: Final = f"there is no Stage {constants.HOLD_STAGE}"
+STAGE_UNSEEN: Final = (
+    f"the operator may not see whether there is a Stage {constants.HOLD_STAGE}, and holds none"
+)
+NOT_ASKED: Final = "the API server has not yet said whether anything holds them"
+DISOBEYED: Final = (
+    f"kwok makes nodes Ready although the Stage {constants.HOLD_STAGE} is there: it runs without "
+    "--enable-crds=Stage, or another Stage comes before it. To hold them, start kwok with that "
+    "flag and its own Stages (stage-fast.yaml of its release)."
+)
+
+
+class HoldLink:
+    """How nodes are held. `clock` gives monotonic seconds."""
+
+    def __init__(self, *, client: KubeClient, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._way = Hold.NONE
+        self._why = NOT_ASKED
+        self._look_again = float("-inf")
+        self._suspects: dict[str, list[float]] = {}
+        """Nodes that were Ready when they should not be, and when that was seen."""
+        self._disobeyed_until = float("-inf")
+
+    async def way(self) -> Hold:
+        """How nodes are held now, as known for at most 30 s.
+
+        Where the API server has trouble, what was known before. NONE before anything is known.
+        """
+        if self._clock() >= self._look_again:
+            async with self._looking:
+                if self._clock() >= self._look_again:
+                    await self._look()
+        return self._way
+
+    def condition(self, *, wanted: bool) -> Verdict:
+        """CloudSimulated: whether what a group's spec.cloud asks for can be seen.
+
+        `wanted` is whether anything there keeps nodes from being Ready. As of the last `way`.
+        """
+        if not wanted:
+            return Verdict(True, "NothingToHold", NOTHING_TO_HOLD)
+        if self._way is Hold.STAGE:
+            return Verdict(True, "HeldByStage", BY_STAGE)
+        why = DISOBEYED if self._is_disobeyed() else NOT_HELD.format(why=self._why)
+        return Verdict(False, "NotHeld", why)
+
+    def disobeyed(self, node: str) -> None:
+        """A node that has the hold label is Ready, and should not be.
+
+        To be called whenever that is seen: it counts once it has lasted, as any node may be Ready
+        for a moment between two writes.
+        """
+        now = self._clock()
+        if self._way is not Hold.STAGE:
+            return
+        if len(self._suspects) >= _MOST_SUSPECTS:
+            self._suspects.clear()
+        seen = [at for at in self._suspects.get(node, ()) if now - at <= DISOBEYED_WITHIN]
+        # Of those in between, it is enough to know that they are.
+        self._suspects[node] = seen = [*seen[: DISOBEYED_TIMES - 1], now]
+        if len(seen) == DISOBEYED_TIMES and now - seen[0] >= DISOBEYED_AFTER:
+            logger.warning("the Stage does not hold: stage=%s node=%s", constants.HOLD_STAGE, node)
+            self._suspects.clear()
+            self._disobeyed_until = now + DISOBEYED_FOR
+            self._look_again = float("-inf")
+
+    async def _look(self) -> None:
+        before = self._way
+        try:
+            async with asyncio.timeout(LOOK_WITHIN):
+                self._way = await self._find()
+        except (KwokOperatorError, TimeoutError) as error:
+            logger.debug("how nodes are held can't be found out: %r", error)
+            self._look_again = self._clock() + ASK_AGAIN_AFTER
+        else:
+            self._look_again = self._clock() + STAGE_KNOWN_FOR
+        if self._way is not before:
+            self._suspects.clear()
+            logger.info("nodes are held NotReady: way=%s before=%s", self._way, before)
+
+    async def _find(self) -> Hold:
+        held = await self._has_stage() and not self._is_disobeyed()
+        return Hold.STAGE if held else Hold.NONE
+
+    def _is_disobeyed(self) -> bool:
+        return self._clock() < self._disobeyed_until
+
+    async def _has_stage(self) -> bool:
+        try:
+            await self._client.request("GET", STAGE_PATH, retries=2)
+        except NotFoundError:  # nor the CRD, perhaps
+            self._why = NO_STAGE
+        except ForbiddenError:
+            self._why = STAGE_UNSEEN
+        else:
+            return True
+        return False

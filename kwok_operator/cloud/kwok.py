@@ -1,0 +1,306 @@
+"""Whether a kwok controller is alive, and where it serves the kubelet API of its nodes.
+
+A node that is Ready in its first write is there four times sooner than one that kwok initialises,
+but it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and
+`exec` depend. These are learned from a node that kwok did initialise:
+
+    a first node, posted without Ready (the *scout*) ──> kwok fills it in ──> endpoint learned
+    the next ones ──> Ready in the first write, with that endpoint, as long as kwok is alive
+
+Only a scout teaches: what stands in other nodes may be of a kwok that is gone (kwok brings the port
+of the nodes it has up to date, but not their addresses), or of a kubelet that is none of ours.
+Where it comes to differ from what is known, or a Lease gets another holder, a new scout is sent.
+
+Alive means: within three quarters of a Lease's duration a scout was answered, or a Lease of our
+nodes was seen to change; kwok renews each quarter. Where that is longer ago, also because nobody
+looked, a scout has to tell. A Lease that has not changed for its duration is nobody's. The times in
+Leases are for people, as clocks of two machines are never compared (operator/election.py). With no
+kwok, nodes are posted without Ready, and kwok takes them over when it comes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from kwok_operator.errors import NotFoundError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import LEASES, LeaseView
+from kwok_operator.nodegroups.template import KubeletEndpoint
+
+logger = logging.getLogger(__name__)
+
+LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+SCOUT_ANSWER_WITHIN = 5.0
+SCOUT_AGAIN_AFTER = 15.0
+TRUSTED_FOR = 5.0
+"""Seconds after a sign of life in which nobody looks for another one."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks that find no sign of life: each group would have its own."""
+LOOK_WITHIN: Final = 5.0
+"""Seconds that all groups wait at most for an answer that hangs, or is late."""
+GOOD_FOR: Final = 0.75
+"""Of a Lease's duration: then two renewals are missing."""
+FIRST_LEASE_WITHIN = 15.0
+"""Seconds that kwok has for the first Lease of a group; behind thousands of nodes it takes long."""
+
+SILENT = (
+    "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages "
+    "nodes with the annotation kwok.x-k8s.io/node=fake."
+)
+
+
+class KwokLink:
+    """What is known about kwok.
+
+    `clock` gives monotonic seconds. `born_ready` says of a group whether its nodes may be; where
+    they may not, users' Stages give them what they like, from which nothing is learned.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        clock: Callable[[], float],
+        born_ready: Callable[[str], bool] = lambda group: True,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._born_ready = born_ready
+        self._endpoint: KubeletEndpoint | None = None
+        self._doubted: set[KubeletEndpoint] = set()
+        """Endpoints seen on other nodes that a scout was or will be asked about: once for each."""
+        self._teacher: str | None = None
+        """The scout whose Lease tells which kwok the endpoint is of; None once it has told."""
+        self._holder: str | None = None
+        self._trusted_until = float("-inf")
+        self.scouting = asyncio.Lock()
+        """Held while a scout is out: the first nodes of several groups need only one."""
+        self._scouts: dict[str, asyncio.Future[None]] = {}
+        """Scouts without an answer: the one that is out, and those that are waited for no more."""
+        self._next_scout = float("-inf")
+        self._witnesses: Sequence[str] = ()
+        self._looking = asyncio.Lock()
+        self._looked_at = float("-inf")
+        self._followed: LeaseView | None = None
+        """The Lease that is read again until it changes; as such it was first read then:"""
+        self._followed_since = float("-inf")
+        self._quiet = 0.0
+        """Seconds in which none that was followed has changed; one may follow on another."""
+        self._untaken: str | None = None
+        """The oldest node that kwok had not taken yet, where it is behind."""
+        self._read_at = float("-inf")
+        """Both were read then, or later."""
+        self._alive_at = float("-inf")
+        """kwok was alive then, or later."""
+        self._leaseless_since: float | None = None
+        self.silent: str | None = None
+        """Why kwok seems to be missing, in a sentence; None while it is alive or unknown."""
+        self._silent_by_lease = False
+
+    async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
+        """What to write into a node that is to be born Ready; None if it may not be.
+
+        `nodes` are Ready nodes of ours, oldest first, by whose Leases kwok is judged. Where a group
+        has none, those by which it was judged last are asked again.
+        """
+        await self.look(tuple(nodes) or self._witnesses)
+        return self._endpoint if self.alive else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether kwok gave a sign of life a moment ago; `look` asks for one."""
+        return self._clock() < self._trusted_until
+
+    def wants_scout(self) -> bool:
+        """Whether it is worth the wait to send a scout."""
+        return self._clock() >= self._next_scout
+
+    async def look(self, nodes: Iterable[str]) -> None:
+        """Looks at Leases, unless that was done a moment ago."""
+        if self.alive:
+            return
+        names = tuple(nodes)
+        if not names:
+            return
+        async with self._looking:
+            # Those who waited for the look of another group have their answer with it.
+            if self.alive or self._clock() - self._looked_at < LOOK_EVERY:
+                return
+            self._witnesses = names
+            try:
+                async with asyncio.timeout(LOOK_WITHIN):
+                    await self._find_holder()
+                    await self._read_again()
+                    newest = await self._newest_lease(names)
+            except TimeoutError:
+                logger.debug("Leases are not read in time")
+                return
+            finally:
+                self._looked_at = self._clock()
+            if newest is None:
+                self._judge_leaseless(names[0])
+            else:
+                self._judge(newest)
+
+    async def scout(self, name: str, post: Callable[[], Awaitable[bool]]) -> None:
+        """Has the node `name` posted, and waits until kwok initialises it or does not seem to."""
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._scouts[name] = answered
+        posted = False
+        try:
+            async with self._looking:
+                await self._read_again()
+                asked_at = self._read_at
+            posted = await post()
+            if posted:
+                await asyncio.wait_for(answered, SCOUT_ANSWER_WITHIN)
+        except TimeoutError:
+            self._next_scout = self._clock() + SCOUT_AGAIN_AFTER
+            if not await self._may_live(asked_at, name):
+                patience = f"{SCOUT_ANSWER_WITHIN:g} s"
+                self._set_silent(f"the node {name} was not initialised in {patience}")
+        else:
+            await self._find_holder()
+        finally:
+            if not posted:
+                self._scouts.pop(name, None)
+
+    def initialised(
+        self, name: str, endpoint: KubeletEndpoint, *, group: str, first_sight: bool
+    ) -> None:
+        """A node is Ready and has this endpoint; see NodeCache."""
+        answered = self._scouts.get(name)
+        if answered is not None:
+            self._learn(name, endpoint)
+            if not answered.done():
+                answered.set_result(None)
+        elif first_sight:
+            return
+        elif not self._born_ready(group):
+            self._alive_at = self._clock()
+            self._trust()
+        elif endpoint != self._endpoint and endpoint not in self._doubted:
+            logger.info("kubelet endpoint in doubt: node=%s port=%d", name, endpoint.port)
+            self._doubted.add(endpoint)
+            self._send_scout()
+
+    def _learn(self, name: str, endpoint: KubeletEndpoint) -> None:
+        if endpoint != self._endpoint:
+            logger.info("kubelet endpoint learned: node=%s port=%d", name, endpoint.port)
+        self._scouts.clear()
+        self._endpoint = endpoint
+        self._doubted.add(endpoint)
+        self._teacher = name
+        self._alive_at = self._clock()
+        self._trust()
+
+    async def _find_holder(self) -> None:
+        # kwok takes a node's Lease before it initialises the node.
+        teacher, self._teacher = self._teacher, None
+        if teacher is not None:
+            lease = await self._lease(teacher)
+            self._holder = lease.holder if lease is not None else None
+
+    async def _read_again(self) -> None:
+        """What has changed was written after it was read last: that is a sign of life."""
+        started, before = self._clock(), self._followed
+        taken = self._untaken is not None and await self._lease(self._untaken) is not None
+        now = await self._lease(before.name) if before is not None else None
+        if before is None or now is None:
+            self._followed = None
+        elif (now.holder, now.renew_time) != (before.holder, before.renew_time):
+            self._followed, self._followed_since, taken = now, started, True
+            self._quiet = 0.0
+        else:
+            self._quiet += started - self._read_at
+        if taken:
+            self._alive_at = max(self._alive_at, self._read_at)
+        self._read_at = started
+
+    def _judge(self, newest: LeaseView) -> None:
+        self._leaseless_since = None
+        now, followed = self._clock(), self._followed
+        quiet = min(self._quiet, now - self._alive_at)
+        if followed is not None and now - self._followed_since > followed.duration_seconds / 2:
+            if quiet > followed.duration_seconds and not self._silent_by_lease:
+                # Not the age: a sentence that is another one each time is written each time.
+                self._set_silent(
+                    f"the Lease of {followed.name} was last renewed at "
+                    f"{followed.renew_time:%Y-%m-%dT%H:%M:%SZ}, for {followed.duration_seconds} s",
+                    by_lease=True,
+                )
+            if newest.resource_version > followed.resource_version:
+                followed = None  # Another kwok may have taken over, and not this node.
+        if followed is None:
+            self._followed, self._followed_since = newest, now
+        if self.silent is not None and quiet > newest.duration_seconds:
+            return
+        if self._holder is not None and self._holder != newest.holder:
+            logger.info("kwok controller changed: holder=%s before=%s", newest.holder, self._holder)
+            self._doubted.clear()
+            self._send_scout()
+        self._holder = newest.holder
+        if now - self._alive_at <= newest.duration_seconds * GOOD_FOR:
+            self._trust()
+
+    def _judge_leaseless(self, node: str) -> None:
+        # A kwok that was told to take no Leases has answered a scout before.
+        if self._endpoint is not None:
+            return
+        if self._leaseless_since is None:
+            self._leaseless_since = self._clock()
+        if self._clock() - self._leaseless_since >= FIRST_LEASE_WITHIN:
+            self._set_silent(f"nobody has taken the Lease of {node}")
+
+    def _send_scout(self) -> None:
+        self._endpoint = None
+        self._next_scout = float("-inf")
+
+    def _trust(self) -> None:
+        self._trusted_until = self._clock() + TRUSTED_FOR
+        if self.silent is not None:
+            logger.info("kwok controller is back", extra={"over": "kwok"})
+            self.silent, self._silent_by_lease = None, False
+
+    def _set_silent(self, why: str, *, by_lease: bool = False) -> None:
+        if self.silent is None:
+            logger.warning("kwok controller does not answer: %s", why, extra={"trouble": "kwok"})
+        self._alive_at = float("-inf")
+        self._silent_by_lease = by_lease
+        self.silent = SILENT.format(why=why)
+
+    async def _may_live(self, since: float, scout: str) -> bool:
+        """Whether kwok answers late: it is busy, or has Stages that take their time."""
+        async with self._looking:
+            await self._read_again()
+        if self._alive_at >= since or await self._lease(scout) is not None:
+            return True
+        return self._followed is not None and self._quiet < self._followed.duration_seconds / 2
+
+    async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
+        """The Lease that kwok took last, of nodes in the order in which they were made.
+
+        kwok takes Leases in that order, too, and is far behind after thousands of new nodes: the
+        newest nodes may have none yet, the oldest have one that tells little.
+        """
+        found, low, high = None, 0, len(nodes) - 1
+        self._untaken = None
+        probes = iter((high, 0))
+        while low <= high:
+            probe = next(probes, (low + high) // 2)
+            lease = await self._lease(nodes[probe])
+            if lease is None:
+                self._untaken, high = nodes[probe], probe - 1
+            else:
+                found, low = lease, probe + 1
+        return found
+
+    async def _lease(self, node: str) -> LeaseView | None:
+        """That of a node, once kwok has taken it."""
+        path = f"{LEASES_PATH}/{node}"
+        try:
+            lease = LEASES.one(await self._client.request("GET", path, retries=2))
+        except NotFoundError:
+            return None
+        return lease if lease.renew_time is not None else None

@@ -1,0 +1,273 @@
+"""From the Node's first moment to its end: decided when the Node is made, and written on it.
+
+    spec.cloud + instance + when it is born  --draw_life-->  Life  --dump_life-->  an annotation
+    Life + now  --desired-->  how the Node should be, and when to look again
+
+The annotation goes into the write that creates the Node. So what was decided about a Node stays
+with it, whatever is edited and whoever is restarted, and costs status nothing. A Node of a perfect
+cloud needs none.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kwok_operator.cloud.api.cloud import Cloud, Flapping, Interruptions
+from kwok_operator.cloud.arrival import happens
+from kwok_operator.cloud.draws import (
+    LONGEST,
+    SECOND,
+    InstanceSeed,
+    drawn,
+    milliseconds,
+    span_by_rate,
+)
+from kwok_operator.cloud.states import State
+
+LATE: Final = 60 * SECOND
+SHORTEST_LIFE: Final = SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class PassingTaint:
+    """A taint that is taken off `after` so long."""
+
+    key: str
+    value: str
+    effect: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComingResource:
+    """A resource that is there `after` so long, `amount` of it as a quantity."""
+
+    name: str
+    amount: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The Node goes `after` so long, with `notice` before; `reason` is why."""
+
+    after: int
+    notice: int
+    reason: str
+
+    @property
+    def noticed_after(self) -> int:
+        """A life that is shorter than the notice ends that much later."""
+        return max(0, self.after - self.notice)
+
+    @property
+    def gone_after(self) -> int:
+        return self.noticed_after + self.notice
+
+
+@dataclass(frozen=True, slots=True)
+class Spells:
+    """Not Ready for `length` in each `period`, for the first time `first` after it is Ready."""
+
+    period: int
+    length: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredNode:
+    """How a Node is at a time, and that it stays so before `until` (None: for good).
+
+    `since` is when it got into `state`. `taints` and `missing` are those that it still has, and
+    the resources that it still lacks.
+    """
+
+    state: State
+    since: int
+    until: int | None
+    reason: str
+    ready: bool
+    taints: tuple[PassingTaint, ...] = ()
+    missing: tuple[ComingResource, ...] = ()
+    noticed: bool = False
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """All that was decided about a Node; spans are counted from `born`, and `ready_after` is None
+    where it never is Ready.
+    """
+
+    born: int
+    ready_after: int | None = 0
+    taints: tuple[PassingTaint, ...] = ()
+    resources: tuple[ComingResource, ...] = ()
+    end: End | None = None
+    spells: Spells | None = None
+
+    @property
+    def notice_at(self) -> int | None:
+        """When notice is due."""
+        return None if self.end is None else self.born + self.end.noticed_after
+
+    @property
+    def is_perfect(self) -> bool:
+        """Whether a Node without any record is the same."""
+        return self == Life(self.born)
+
+    def noticed(self, at: int | None) -> "Life":
+        """With notice given at a time, or not at all: for groups where others decide on it."""
+        if self.end is None or at is None:
+            return replace(self, end=None)
+        after = max(0, at - self.born) + self.end.notice
+        return replace(self, end=replace(self.end, after=after))
+
+    def desired(self, now: int, *, outage_since: int | None = None) -> DesiredNode:
+        """How the Node should be; a time before its birth counts as its birth."""
+        age = max(0, now - self.born)
+        end, spell = self.end, self._spell(age)
+        if end is not None and age >= end.gone_after:
+            return DesiredNode(
+                State.GONE, self.born + end.gone_after, None, end.reason, ready=False, gone=True
+            )
+        taints = tuple(taint for taint in self.taints if age < taint.after)
+        missing = tuple(resource for resource in self.resources if age < resource.after)
+        state, since, reason = self._state(age, spell, taints, missing)
+        ready = state in (State.READY, State.INITIALIZING)
+        if ready and outage_since is not None:
+            ready = False
+            state, since, reason = State.NOT_READY, outage_since - self.born, "Outage"
+        noticed = end is not None and age >= end.noticed_after
+        if end is not None and noticed:
+            state, since, reason = State.INTERRUPTED, end.noticed_after, end.reason
+        changes = [taint.after for taint in taints] + [part.after for part in missing]
+        changes += [end.noticed_after, end.gone_after] if end is not None else []
+        changes += [c for c in (self.ready_after, spell and spell[1]) if c is not None]
+        return DesiredNode(
+            state=state,
+            since=self.born + max(0, since),
+            until=min((self.born + c for c in changes if c > age), default=None),
+            reason=reason,
+            ready=ready,
+            taints=taints,
+            missing=missing,
+            noticed=noticed,
+        )
+
+    def _state(
+        self,
+        age: int,
+        spell: tuple[int, int | None, bool] | None,
+        taints: tuple[PassingTaint, ...],
+        missing: tuple[ComingResource, ...],
+    ) -> tuple[State, int, str]:
+        """The state, since which age, and why; as though nobody interrupted."""
+        if self.ready_after is None:
+            return State.NOT_READY, 0, "NeverReady"
+        if age < self.ready_after:
+            return State.STARTING, 0, "Booting"
+        if spell and spell[2]:
+            return State.NOT_READY, spell[0], "Flapping"
+        since = spell[0] if spell else self.ready_after
+        if taints:
+            return State.INITIALIZING, since, "StartupTaint"
+        if missing:
+            return State.INITIALIZING, since, "ResourcesMissing"
+        passed = [taint.after for taint in self.taints] + [r.after for r in self.resources]
+        return State.READY, max(since, *passed, 0), "Ready"
+
+    def _spell(self, age: int) -> tuple[int, int | None, bool] | None:
+        """From which age to which the Node is in a spell or between two, and whether it is in one.
+
+        None before it is Ready for the first time, and for those that don't flap.
+        """
+        spells = self.spells
+        if spells is None or self.ready_after is None or age < self.ready_after:
+            return None
+        first = self.ready_after + spells.first
+        if age < first:
+            return self.ready_after, first, False
+        if spells.length >= spells.period:
+            return first, None, True
+        start = age - (age - first) % spells.period
+        turn, end = start + spells.length, start + spells.period
+        return (start, turn, True) if age < turn else (turn, end, False)
+
+
+def born_at(due: int, *, now: int) -> int:
+    """When a Node that was due is born, as it is made now.
+
+    When it was due, so that the course is the same however long the writing takes; now where it
+    was kept back (paused, no template, no operator), so that its life isn't over at its birth.
+    """
+    return due if now - due <= LATE else now
+
+
+def draw_life(
+    cloud: Cloud, who: InstanceSeed, *, born: int, capacity: Mapping[str, str] | None = None
+) -> Life:
+    """What is decided about a Node when it is made.
+
+    `capacity` is the Node's, as quantities; only what it has can come late. Without it, all that
+    the spec names does.
+    """
+    never = happens(cloud.failures.never_ready, who, what="never-ready")
+    return Life(
+        born=born,
+        ready_after=None if never else drawn(cloud.readiness_delay, who, what="readiness"),
+        taints=tuple(_taints(cloud, who)),
+        resources=tuple(_resources(cloud, who, capacity)),
+        end=_end(cloud.interruptions, who) if cloud.interruptions else None,
+        spells=_spells(cloud.flapping, who) if cloud.flapping else None,
+    )
+
+
+def deletion_delay(cloud: Cloud, who: InstanceSeed) -> int:
+    """How long the DELETE of a Node is put off."""
+    slow = cloud.failures.slow_deletion
+    if slow is None or not happens(slow, who, what="slow-deletion"):
+        return 0
+    return drawn(slow.delay, who, what="deletion")
+
+
+def _taints(cloud: Cloud, who: InstanceSeed) -> Iterable[PassingTaint]:
+    for taint in cloud.startup_taints:
+        what = f"startup-taint/{taint.key}:{taint.effect}"
+        after = drawn(taint.removed_after, who, what=what)
+        if after:
+            yield PassingTaint(taint.key, taint.value, taint.effect.value, after)
+
+
+def _resources(
+    cloud: Cloud, who: InstanceSeed, capacity: Mapping[str, str] | None
+) -> Iterable[ComingResource]:
+    for resource in cloud.late_resources:
+        after = drawn(resource.after, who, what=f"late-resource/{resource.name}")
+        if after and (capacity is None or resource.name in capacity):
+            yield ComingResource(resource.name, (capacity or {}).get(resource.name, ""), after)
+
+
+def _end(interruptions: Interruptions, who: InstanceSeed) -> End | None:
+    life = LONGEST
+    if interruptions.lifetime is not None:
+        life = drawn(interruptions.lifetime, who, what="lifetime")
+    elif interruptions.hourly_rate is not None:
+        life = span_by_rate(float(interruptions.hourly_rate), who.draw("lifetime"))
+    most = interruptions.max_lifetime
+    longest = milliseconds(most) if most is not None else LONGEST
+    if min(life, longest) >= LONGEST and interruptions.lifetime is None:
+        return None
+    reason = "Interrupted" if life <= longest else "MaxLifetime"
+    after = max(min(life, longest), SHORTEST_LIFE)
+    return End(after, milliseconds(interruptions.notice), reason)
+
+
+def _spells(flapping: Flapping, who: InstanceSeed) -> Spells | None:
+    if who.draw("flapping") >= float(flapping.nodes):
+        return None
+    period = max(milliseconds(flapping.period), SECOND)
+    length = round(period * float(flapping.not_ready))
+    if not length:
+        return None
+    return Spells(period, length, int(who.draw("flapping-phase") * period))

@@ -1,0 +1,255 @@
+"""The KwokCapacityPools that exist, and their status.
+
+    reflector ──> Pools ──> known (and a call: changed) ──> who gets what
+                    ^
+    groups' passes ─┴─ touched ──> run() ──PATCH──> status
+
+What a pool's status says is counted anew each time, from what the passes have found; nobody decides
+anything from it. But for one thing: an outage began when its condition says, also after a restart.
+
+Where the CRD is not installed there are no pools.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kwok_operator.cloud.api.capacitypool import (
+    KwokCapacityPoolSpec,
+    KwokCapacityPoolStatus,
+    PoolCondition,
+)
+from kwok_operator.cloud.poolstatus import pool_conditions, pool_status
+from kwok_operator.cloud.stock import CapacityPool, Use
+from kwok_operator.constants import POOL_KIND, POOLS_PATH
+from kwok_operator.errors import KwokOperatorError, NotFoundError, NotLeadingError, one_line
+from kwok_operator.formats.times import parse_time
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.nodegroups.statuswriter import put_status
+from kwok_operator.observability.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+WRITE_EVERY: Final = 1.0
+"""Seconds in which several changes make one write."""
+TRY_AGAIN_AFTER: Final = 10.0
+"""Seconds until a status that could not be written is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPool:
+    """A pool as the API server has it; `pool` is None where `problem` says why it can't be read."""
+
+    name: str
+    uid: str
+    generation: int
+    spec: KwokCapacityPoolSpec
+    pool: CapacityPool | None
+    problem: str
+    status: Mapping[str, Any]
+    conditions: tuple[PoolCondition, ...]
+
+
+def _stored_pool(raw: Mapping[str, Any]) -> StoredPool:
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    name: str = metadata["name"]
+    spec, pool, problem = KwokCapacityPoolSpec(), None, ""
+    try:
+        spec = KwokCapacityPoolSpec.model_validate(raw.get("spec") or {})
+        pool = CapacityPool.of(name, spec)
+    except ValueError as error:
+        problem = str(error)
+    return StoredPool(
+        name=name,
+        uid=metadata["uid"],
+        generation=metadata.get("generation") or 0,
+        spec=spec,
+        pool=pool,
+        problem=problem,
+        status=status,
+        conditions=_conditions(status),
+    )
+
+
+def _conditions(status: Any) -> tuple[PoolCondition, ...]:
+    """None at all where the status can't have been written by us."""
+    try:
+        conditions = KwokCapacityPoolStatus.model_validate(status).conditions
+        for condition in conditions:
+            parse_time(condition.last_transition_time)
+    except ValueError:
+        return ()
+    return conditions
+
+
+POOLS = OBJECTS.then(_stored_pool)
+
+
+class Pools:
+    """The KwokCapacityPools that exist; their status is written from what the passes have found.
+
+    `changed(names)` is called when pools are new, say something else or are gone; `use()` counts
+    what is taken, `refused(name)` gives how many instances found no room in a pool; `now()` gives
+    the time, in RFC 3339 and whole seconds. All of them are asked on the event loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        changed: Callable[[Collection[str]], None],
+        use: Callable[[], Use],
+        refused: Callable[[str], int],
+        now: Callable[[], str],
+        metrics: Metrics,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.known: dict[str, CapacityPool] = {}
+        """By name; those that can't be read are not among them."""
+        self.synced = asyncio.Event()
+        """Set once they are all known."""
+        self._client = client
+        self._changed = changed
+        self._use = use
+        self._refused = refused
+        self._now = now
+        self._metrics = metrics
+        self._sleep = sleep
+        self._stored: dict[str, StoredPool] = {}
+        self._seen_out: dict[str, str] = {}
+        """Since when pools were seen to be out."""
+        self._touched: set[str] = set()
+        self._news = asyncio.Event()
+        self._trouble: dict[str, str] = {}
+
+    def replace(self, items: Sequence[StoredPool], resource_version: int) -> None:
+        """A full listing."""
+        gone = self._stored.keys() - {item.name for item in items}
+        changed = {name for name in gone if self._drop(name)}
+        changed |= {item.name for item in items if self._keep(item)}
+        self.synced.set()
+        self._tell(changed)
+
+    def upsert(self, item: StoredPool) -> None:
+        """A pool is new, or was changed."""
+        self._tell({item.name} if self._keep(item) else set())
+
+    def remove(self, item: StoredPool) -> None:
+        """A pool is gone."""
+        self._tell({item.name} if self._drop(item.name) else set())
+
+    def touched(self, names: Collection[str]) -> None:
+        """What is taken of these pools, or refused, has changed: their status is written soon."""
+        if names:
+            self._touched.update(names)
+            self._news.set()
+
+    async def run(self) -> None:
+        """Writes status for ever: of each pool at most once a second, and only what is new."""
+        while True:
+            await self._news.wait()
+            await self._sleep(WRITE_EVERY)
+            names = self._touched & self.known.keys()
+            self._touched.clear()
+            self._news.clear()
+            use = self._use() if names else Use()
+            failed = {name for name in sorted(names) if not await self._write(name, use)}
+            if failed:
+                self.touched(failed)
+                await self._sleep(TRY_AGAIN_AFTER)
+
+    def _keep(self, item: StoredPool) -> bool:
+        """Says whether that is news for groups."""
+        old = self._stored.get(item.name)
+        if old is not None and old.uid != item.uid:
+            self._drop(item.name)
+        self._stored[item.name] = item
+        if old is None or (old.uid, old.generation) != (item.uid, item.generation):
+            self.touched({item.name})
+            if item.problem:
+                problem = one_line(item.problem, limit=300)
+                logger.warning("%s %s can't be read: %s", POOL_KIND, item.name, problem)
+        if item.pool is None:
+            self.known.pop(item.name, None)
+            self._seen_out.pop(item.name, None)
+            return old is not None and old.pool is not None
+        if item.pool.outage:
+            self._seen_out.setdefault(item.name, self._now())
+        else:
+            self._seen_out.pop(item.name, None)
+        self.known[item.name] = item.pool
+        return old is None or (old.uid, old.pool) != (item.uid, item.pool)
+
+    def _drop(self, name: str) -> bool:
+        stored = self._stored.pop(name, None)
+        self._metrics.forget_pool(name)
+        self._seen_out.pop(name, None)
+        self._trouble.pop(name, None)
+        self.known.pop(name, None)
+        return stored is not None and stored.pool is not None
+
+    def _tell(self, changed: set[str]) -> None:
+        if changed:
+            self._changed(changed)
+
+    async def _write(self, name: str, use: Use) -> bool:
+        """Says whether the status is there, or nobody needs it any more."""
+        stored = self._stored.get(name)
+        if stored is None:
+            return True
+        status = self._status(stored, use)
+        dumped = status.dump()
+        self._metrics.pool(
+            name,
+            used=status.instances,
+            limit=stored.spec.instances,
+            refused=status.refused,
+        )
+        if dumped == stored.status:
+            return True
+        path = f"{POOLS_PATH}/{name}"
+        try:
+            await put_status(self._client, path, uid=stored.uid, status=dumped)
+        except NotFoundError:
+            return True  # the watch will tell
+        except NotLeadingError as error:
+            logger.debug("status of %s %s not written: %s", POOL_KIND, name, error)
+            return False
+        except KwokOperatorError as error:
+            self._note_trouble(name, error)
+            return False
+        self._trouble.pop(name, None)
+        present = self._stored.get(name)
+        if present is not None and present.uid == stored.uid:
+            # The watch tells of it too, but perhaps after the next write.
+            self._stored[name] = replace(present, status=dumped, conditions=status.conditions)
+        return True
+
+    def _status(self, stored: StoredPool, use: Use) -> KwokCapacityPoolStatus:
+        refused = self._refused(stored.name)
+        conditions = pool_conditions(
+            stored.spec,
+            refused=refused,
+            generation=stored.generation,
+            previous=stored.conditions,
+            outage_since=self._seen_out.get(stored.name),
+            now=self._now(),
+        )
+        return pool_status(
+            stored.name,
+            stored.spec,
+            use=use,
+            refused=refused,
+            generation=stored.generation,
+            conditions=conditions,
+        )
+
+    def _note_trouble(self, name: str, error: KwokOperatorError) -> None:
+        """Logs a trouble when it begins, or becomes another one."""
+        trouble = type(error).__name__
+        if self._trouble.get(name) != trouble:
+            self._trouble[name] = trouble
+            logger.warning("status of %s %s was not written: %s", POOL_KIND, name, error)

@@ -1,0 +1,298 @@
+"""What status has to remember of instances that have no Node, and what follows from it.
+
+    CloudStatus + batches  --CloudRecord--outstanding-->  the phase of each instance
+    Decision (stock)       --settled-->                   the record and the batches to write
+
+Remembered are edits (`terms`) and what depended on others: who was refused, or not decided on yet.
+Everything else is drawn again. The operator and the shim both take the phases from here, so what
+status says and what cluster-autoscaler is told is the same.
+"""
+
+from collections.abc import (
+    Callable,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kwok_operator.cloud.api.cloud import ErrorClass
+from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, CloudStatus, RefusedRecord
+from kwok_operator.cloud.arrival import TRIES_AT_ONCE, retry_span, walk
+from kwok_operator.cloud.draws import instance_seed
+from kwok_operator.cloud.states import Fault, Phase, State
+from kwok_operator.cloud.stock import OUTAGE, Granted, Refused
+from kwok_operator.cloud.terms import History
+from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.nodegroups.serials import Batch, pack, unpack
+
+_CODE_LENGTH: Final = 64
+_MESSAGE_LENGTH: Final = 400
+_MOST_READ: Final = 16 * MAX_REFUSED
+"""More are no group's, but somebody's who wants to keep the operator busy."""
+_LIKE_TRIES: Final = 10
+"""An instance is as much work as so many of its tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Serials that found no room at `since`; without a `fault` it is not decided yet."""
+
+    serials: Set[int]
+    since: int
+    pool: str | None
+    reason: str
+    fault: Fault | None
+
+    @property
+    def likeness(self) -> tuple[str | None, str, Fault | None]:
+        """What those say that can be one."""
+        return self.pool, self.reason, self.fault
+
+    def joined(self, later: "Refusal") -> "Refusal":
+        """With one that says the same at this time or later, as one of then."""
+        return replace(later, serials=self.serials | later.serials)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRecord:
+    """Of a serial that several `refusals` have, the first holds."""
+
+    history: History = field(default_factory=History)
+    refusals: tuple[Refusal, ...] = ()
+
+    @classmethod
+    def read(cls, status: CloudStatus | None, asked: Iterable[Batch]) -> "CloudRecord":
+        """From status, its batches beside; what can't have been written by us is left out.
+
+        So is what would be more refused than `asked` for. Each pass goes through them all.
+        """
+        if status is None:
+            return cls()
+        refusals, room = list[Refusal](), sum(batch.last - batch.first + 1 for batch in asked)
+        for record in status.refused[:_MOST_READ]:
+            refusal = _read(record)
+            if refusal is not None and len(refusal.serials) <= room:
+                refusals.append(refusal)
+                room -= len(refusal.serials)
+        return cls(History.read(status.terms), tuple(refusals))
+
+    def dump(self) -> CloudStatus:
+        """For status; without the rows for people."""
+        return CloudStatus(
+            terms=tuple(terms.dump() for terms in self.history.terms),
+            refused=tuple(_dump(refusal) for refusal in self.refusals),
+        )
+
+    def refused(self, serials: Set[int]) -> frozenset[int]:
+        """Those of the serials that hold no room."""
+        return frozenset().union(*(refusal.serials & serials for refusal in self.refusals))
+
+    @property
+    def refused_by_pool(self) -> dict[str, int]:
+        """How many instances hold no room because of which pool."""
+        refused: dict[str, int] = {}
+        for refusal in self.refusals:
+            if refusal.pool is not None:
+                refused[refusal.pool] = refused.get(refusal.pool, 0) + len(refusal.serials)
+        return refused
+
+    def asking(self, now: int) -> Iterator[tuple[int, Set[int]]]:
+        """Serials to be decided on now, and since when they ask: those undecided, and those whose
+        time has come to be tried again.
+        """
+        for refusal in self.refusals:
+            retry = self._retry_at(refusal)
+            if refusal.fault is None:
+                yield refusal.since, refusal.serials
+            elif retry is not None and retry <= now:
+                yield retry, refusal.serials
+
+    def settled(
+        self, *, granted: Iterable[Granted], refused: Iterable[Refused], wanted: Set[int], now: int
+    ) -> "CloudRecord":
+        """With what was decided now for this group; `wanted` are all serials asked for and not
+        there, others are forgotten. Those undecided stay so since they first were.
+        """
+        decided = [
+            Refusal(frozenset(r.serials) & wanted, now, r.pool, r.reason, r.fault) for r in refused
+        ]
+        heard = {s for part in granted for s in part.serials}.union(*(r.serials for r in decided))
+        left, kept = frozenset(wanted) - heard, list[Refusal]()
+        for refusal in self.refusals:
+            kept.append(replace(refusal, serials=refusal.serials & left))
+            left -= kept[-1].serials
+        waited = [(r.since, r.serials) for r in self.refusals if r.fault is None]
+        new = [part for r in decided for part in _since_before(r, waited)]
+        return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
+
+    def walk(
+        self, group: str, *, outage_since: int | None, now: int
+    ) -> Callable[[int, int, Phase | None], Iterator[Phase]]:
+        """What goes to the phase of a serial that was asked for at a time, by steps: the last that
+        comes is it. The last argument is one that was found before."""
+
+        def steps(serial: int, requested_at: int, before: Phase | None) -> Iterator[Phase]:
+            if before is not None and now < before.since:
+                before = None
+            if before is not None and (before.until is None or now < before.until):
+                yield before
+                return
+            refusal = next((r for r in self.refusals if serial in r.serials), None)
+            if refusal is not None:
+                yield self._refused(refusal)
+                return
+            who = instance_seed(self.history.at(requested_at), group=group, serial=serial)
+            for found in walk(self.history, who, requested_at=requested_at, now=now, after=before):
+                if found.state is State.DUE and now >= found.since and outage_since is not None:
+                    since = max(found.since, outage_since)
+                    yield replace(found, state=State.WAITING, since=since, reason=OUTAGE)
+                else:
+                    yield found
+
+        return steps
+
+    def still(self, phases: Mapping[int, Phase], *, before: "CloudRecord") -> dict[int, Phase]:
+        """Of phases that were found with the record before, those that this one leaves as known."""
+        if before.history != self.history:
+            return {}
+        known = frozenset(phases)
+        doubted = before.refused(known) | self.refused(known)
+        return {serial: phase for serial, phase in phases.items() if serial not in doubted}
+
+    def _refused(self, refusal: Refusal) -> Phase:
+        state = State.WAITING if refusal.fault is None else State.FAILED
+        tries = 0 if refusal.fault is None else 1
+        until = self._retry_at(refusal)
+        return Phase(state, refusal.since, until, refusal.reason, refusal.fault, tries)
+
+    def _retry_at(self, refusal: Refusal) -> int | None:
+        span = retry_span(self.history.at(refusal.since)) if refusal.fault else None
+        return None if span is None else refusal.since + span
+
+
+def outstanding(
+    record: CloudRecord,
+    batches: Iterable[Batch],
+    *,
+    group: str,
+    arrived: Container[int],
+    now: int,
+    outage_since: int | None = None,
+    known: Mapping[int, Phase] | None = None,
+) -> Iterator[dict[int, Phase]]:
+    """The phase of each instance that was asked for and has no Node, by serial.
+
+    In parts, each of which is some milliseconds of work; what a later one says of a serial holds.
+    A refusal whose time has come is still shown as one: settle what is `asking` first. `known` are
+    phases found before with the same record, dates and outage; those that still hold are taken
+    over, and others gone on from, which spares the draws.
+    """
+    known = known or {}
+    steps = record.walk(group, outage_since=outage_since, now=now)
+    part: dict[int, Phase] = {}
+    work = 0
+    for batch in batches:
+        requested_at = parse_time(batch.requested_at)
+        for serial in (s for s in batch if s not in arrived):
+            before = known.get(serial)
+            tries = before.tries if before is not None else 0
+            work += _LIKE_TRIES
+            for phase in steps(serial, requested_at, before):
+                part[serial] = phase
+                work, tries = work + max(0, phase.tries - tries), phase.tries
+                if work >= TRIES_AT_ONCE:
+                    yield part
+                    part, work = {}, 0
+    yield part
+
+
+def redated(batches: Iterable[Batch], *, granted: Set[int], at: str) -> tuple[Batch, ...]:
+    """With the granted serials in batches of their own, dated when they found room.
+
+    Their tries begin then. Ranges stay in order and apart.
+    """
+    return tuple(part for batch in batches for part in _split(batch, granted, at))
+
+
+def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
+    parts: list[list[int]] = []
+    before: bool | None = None
+    for serial in batch:
+        moved = serial in granted
+        if moved is not before:
+            parts.append([])
+            before = moved
+        parts[-1].append(serial)
+    if len(parts) == 1 and parts[0][0] not in granted:
+        yield batch
+        return
+    for part in parts:
+        first, last = part[0], part[-1]
+        spent = frozenset(s for s in batch.spent if first < s < last)
+        yield Batch(first, last, at if first in granted else batch.requested_at, spent)
+
+
+def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> Iterator[Refusal]:
+    """A refusal that is still undecided, apart by since when it is."""
+    left = refusal.serials
+    for since, serials in waited if refusal.fault is None else ():
+        yield replace(refusal, serials=left & serials, since=since)
+        left -= serials
+    yield replace(refusal, serials=left)
+
+
+def _joined(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
+    """Those that say the same at the same time as one; where there are too many, those of
+    different times too, the closest first.
+    """
+    at_once: dict[Hashable, Refusal] = {}
+    for refusal in sorted(refusals, key=lambda r: (r.since, min(r.serials))):
+        key = refusal.since, refusal.likeness
+        same = at_once.get(key)
+        at_once[key] = refusal if same is None else same.joined(refusal)
+    kept = list(at_once.values())
+    while len(kept) > MAX_REFUSED:
+        last, pairs = dict[Hashable, int](), list[tuple[int, int, int]]()
+        for later, refusal in enumerate(kept):
+            earlier = last.get(refusal.likeness)
+            if earlier is not None:
+                pairs.append((refusal.since - kept[earlier].since, earlier, later))
+            last[refusal.likeness] = later
+        if not pairs:
+            break
+        _, earlier, later = min(pairs)
+        kept[later] = kept[earlier].joined(kept[later])
+        del kept[earlier]
+    return tuple(sorted(kept, key=lambda r: (r.since, min(r.serials))))
+
+
+def _dump(refusal: Refusal) -> RefusedRecord:
+    fault = refusal.fault
+    return RefusedRecord(
+        serials=pack(refusal.serials),
+        since=format_time(refusal.since),
+        pool=refusal.pool,
+        reason=refusal.reason,
+        error_class=fault.error_class.value if fault else None,
+        code=fault.code if fault else None,
+        message=fault.message if fault else None,
+    )
+
+
+def _read(record: RefusedRecord) -> Refusal | None:
+    fault = None
+    try:
+        if record.error_class is not None:
+            error_class = ErrorClass(record.error_class)
+            code = (record.code or error_class.value)[:_CODE_LENGTH]
+            fault = Fault(error_class, code, (record.message or "")[:_MESSAGE_LENGTH])
+        serials = unpack(record.serials)
+        return Refusal(serials, parse_time(record.since), record.pool, record.reason, fault)
+    except ValueError:
+        return None

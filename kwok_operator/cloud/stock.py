@@ -1,0 +1,246 @@
+"""Who gets what, where it depends on others: a group's own stock, and pools that groups share.
+
+    requests + pools + what is held now  --decide-->  granted, refused, undecided
+
+First come, first served: by the time of the request, then the group's name, then the serial. What
+is held comes first of all and is never taken away, even where a pool was made smaller. A request
+needs all of its pools. There is no ledger: what is held is counted from groups and nodes each time,
+and the caller records what was decided, before anything is created.
+
+The instances of a request are alike, so those that find room are its first: a decision is a range.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
+from kwok_operator.cloud.api.cloud import CloudError
+from kwok_operator.cloud.states import Fault
+from kwok_operator.formats.quantity import parse_quantity
+
+OUT_OF_STOCK: Final = "OutOfStock"
+POOL_EXHAUSTED: Final = "PoolExhausted"
+POOL_MISSING: Final = "PoolMissing"
+OUTAGE: Final = "Outage"
+
+Amounts = Mapping[str, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPool:
+    """A KwokCapacityPool; what it doesn't name is not limited."""
+
+    name: str
+    instances: int | None = None
+    resources: Amounts = field(default_factory=dict)
+    error: CloudError = field(default_factory=CloudError)
+    outage: bool = False
+
+    @classmethod
+    def of(cls, name: str, spec: KwokCapacityPoolSpec) -> "CapacityPool":
+        resources = {key: parse_quantity(amount) for key, amount in spec.resources.items()}
+        return cls(name, spec.instances, resources, spec.error, spec.outage)
+
+
+@dataclass(frozen=True, slots=True)
+class StockRequest:
+    """Instances of a group that were asked for at one time (milliseconds), each with the same
+    amounts. `stock` is how many the group may have in all; `outage` is that of the group.
+    """
+
+    group: str
+    requested_at: int
+    serials: Sequence[int]
+    each: Amounts = field(default_factory=dict)
+    pools: Sequence[str] = ()
+    stock: int | None = None
+    outage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Instances of a group that exist or were granted: its nodes, and its serials without one."""
+
+    group: str
+    serials: Collection[int]
+    each: Amounts = field(default_factory=dict)
+    pools: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    group: str
+    requested_at: int
+    serials: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`pool` is None for the group's own stock; without a `fault` it is not decided yet."""
+
+    group: str
+    requested_at: int
+    serials: tuple[int, ...]
+    pool: str | None
+    reason: str
+    fault: Fault | None
+
+
+@dataclass(frozen=True, slots=True)
+class StockDecision:
+    granted: tuple[Granted, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    undecided: tuple[Refused, ...] = ()
+
+
+@dataclass(slots=True)
+class Share:
+    """What a group takes of a pool."""
+
+    instances: int = 0
+    resources: dict[str, Fraction] = field(default_factory=dict)
+
+    def add(self, count: int, each: Amounts) -> None:
+        self.instances += count
+        for name, amount in each.items():
+            self.resources[name] = self.resources.get(name, Fraction()) + count * amount
+
+
+class Use:
+    """What is in use, by pool and by group. An instance counts once, however often it is named."""
+
+    def __init__(self, holders: Iterable[Holder] = ()) -> None:
+        self._serials: dict[str, set[int]] = {}
+        self._shares: dict[str, dict[str, Share]] = {}
+        self._totals: dict[str, Share] = {}
+        for holder in holders:
+            self.add(holder)
+
+    def add(self, holder: Holder) -> None:
+        known = self._serials.setdefault(holder.group, set())
+        new = set(holder.serials) - known
+        known |= new
+        for pool in dict.fromkeys(holder.pools) if new else ():
+            share = self._shares.setdefault(pool, {}).setdefault(holder.group, Share())
+            for part in (share, self._totals.setdefault(pool, Share())):
+                part.add(len(new), holder.each)
+
+    def has(self, group: str, serial: int) -> bool:
+        return serial in self._serials.get(group, ())
+
+    def instances(self, group: str) -> int:
+        return len(self._serials.get(group, ()))
+
+    def shares(self, pool: str) -> Mapping[str, Share]:
+        """Who takes what of a pool, by group."""
+        return self._shares.get(pool, {})
+
+    def total(self, pool: str) -> Share:
+        return self._totals.get(pool, Share())
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """Room for so many more instances; `limited` says by what, in words."""
+
+    room: int
+    pool: str | None
+    limited: str
+
+
+def decide(
+    requests: Iterable[StockRequest],
+    *,
+    pools: Mapping[str, CapacityPool],
+    holders: Iterable[Holder] = (),
+) -> StockDecision:
+    """Decides on all requests at once; their order doesn't matter.
+
+    What is held already is no request any more, and an instance that is asked for twice counts
+    once. Where a pool isn't there or is out, nothing is decided: ask again later.
+    """
+    use = Use(holders)
+    granted: list[Granted] = []
+    refused: list[Refused] = []
+    undecided: list[Refused] = []
+    asked: dict[str, set[int]] = {}
+    for request in sorted(requests, key=_order):
+        seen = asked.setdefault(request.group, set())
+        serials = tuple(
+            s
+            for s in sorted(set(request.serials))
+            if s not in seen and not use.has(request.group, s)
+        )
+        seen.update(serials)
+        if not serials:
+            continue
+        hindrance = _hindrance(request, pools)
+        if hindrance:
+            pool, reason = hindrance
+            undecided.append(
+                Refused(request.group, request.requested_at, serials, pool, reason, None)
+            )
+            continue
+        bounds = _bounds(request, pools, use)
+        least = min(bounds, key=lambda bound: bound.room, default=_Bound(len(serials), None, ""))
+        first, rest = serials[: least.room], serials[least.room :]
+        if first:
+            use.add(Holder(request.group, first, request.each, request.pools))
+            granted.append(Granted(request.group, request.requested_at, first))
+        if rest:
+            refused.append(_refusal(request, rest, least, pools))
+    return StockDecision(tuple(granted), tuple(refused), tuple(undecided))
+
+
+def _order(request: StockRequest) -> tuple[int, str, int]:
+    return request.requested_at, request.group, min(request.serials, default=0)
+
+
+def _hindrance(
+    request: StockRequest, pools: Mapping[str, CapacityPool]
+) -> tuple[str | None, str] | None:
+    if request.outage:
+        return None, OUTAGE
+    for name in request.pools:
+        if name not in pools:
+            return name, POOL_MISSING
+        if pools[name].outage:
+            return name, OUTAGE
+    return None
+
+
+def _bounds(request: StockRequest, pools: Mapping[str, CapacityPool], use: Use) -> list[_Bound]:
+    bounds = []
+    if request.stock is not None:
+        room = request.stock - use.instances(request.group)
+        bounds.append(_Bound(max(0, room), None, f"the group's stock is {request.stock}"))
+    for name in request.pools:
+        bounds += _bounds_of_pool(pools[name], request.each, use.total(name))
+    return bounds
+
+
+def _bounds_of_pool(pool: CapacityPool, each: Amounts, used: Share) -> Iterator[_Bound]:
+    if pool.instances is not None:
+        room = pool.instances - used.instances
+        limited = f"KwokCapacityPool {pool.name} has {pool.instances} instances"
+        yield _Bound(max(0, room), pool.name, limited)
+    for name, limit in pool.resources.items():
+        amount = each.get(name, Fraction())
+        if amount > 0:
+            room = (limit - used.resources.get(name, Fraction())) // amount
+            limited = f"KwokCapacityPool {pool.name} has no more {name}"
+            yield _Bound(max(0, room), pool.name, limited)
+
+
+def _refusal(
+    request: StockRequest,
+    serials: tuple[int, ...],
+    bound: _Bound,
+    pools: Mapping[str, CapacityPool],
+) -> Refused:
+    error = CloudError() if bound.pool is None else pools[bound.pool].error
+    reason = OUT_OF_STOCK if bound.pool is None else POOL_EXHAUSTED
+    fault = Fault.of(error, cause=bound.limited)
+    return Refused(request.group, request.requested_at, serials, bound.pool, reason, fault)

@@ -1,0 +1,136 @@
+"""What of spec.cloud holds for instances that have no Node yet: the part in force when, by time.
+
+    spec.cloud now + record in status  --revise-->  record to write, with the batches
+    record  --History-->  the cloud in force at the start of a try
+
+A try to create an instance goes by the spec that was in force when it began, whatever is edited
+meanwhile. So while instances are outstanding, the part of the spec that decides on them stands in
+status, each edit with the time from which it holds. Batches need no reference: they are dated. With
+nothing outstanding there is no record, and what decides on nodes is on the nodes (`life`).
+"""
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kwok_operator.cloud.api.cloud import DEFAULT_RETRY_AFTER, Cloud, Failures
+from kwok_operator.cloud.api.cloudstatus import TermsRecord
+from kwok_operator.cloud.api.delay import NEVER
+from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+
+MAX_TERMS: Final = 8
+MAX_BYTES: Final = 4_096
+"""Of all terms together in JSON; the newest are kept all the same."""
+_PERFECT = Cloud()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The part of a spec.cloud that decides on tries that begin at `since` or later."""
+
+    since: int
+    cloud: Cloud
+
+    def dump(self) -> TermsRecord:
+        """As it stands in status."""
+        cloud = self.cloud.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+        )
+        return TermsRecord(since=format_time(self.since), cloud=cloud)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Terms by time, the oldest first. Before the first of them the cloud was perfect."""
+
+    terms: tuple[Terms, ...] = ()
+
+    @classmethod
+    def always(cls, cloud: Cloud) -> "History":
+        """One cloud that was never edited."""
+        return cls((Terms(-(2**62), cloud),))
+
+    @classmethod
+    def read(cls, records: Iterable[TermsRecord]) -> "History":
+        """From status; what can't have been written by us is left out: of more than we write, all
+        but the newest."""
+        read = [terms for record in tuple(records)[-MAX_TERMS:] if (terms := _read(record))]
+        return cls(tuple(sorted(read, key=lambda terms: terms.since)))
+
+    def at(self, time: int) -> Cloud:
+        """The cloud in force."""
+        place = bisect_right(self.terms, time, key=lambda terms: terms.since)
+        return self.terms[place - 1].cloud if place else _PERFECT
+
+    def next_after(self, time: int) -> int | None:
+        """When the cloud that is in force at `time` is so no more."""
+        place = bisect_right(self.terms, time, key=lambda terms: terms.since)
+        return self.terms[place].since if place < len(self.terms) else None
+
+    def revised(
+        self, cloud: Cloud | None, *, group: str, now: int, oldest: int | None
+    ) -> "History":
+        """With the spec of now; the same where there is nothing to record.
+
+        `oldest` is when the oldest of the outstanding instances was asked for, also one asked for
+        just now, and None where there is none. `now` is the time that dates new batches: an edit
+        holds for what is asked for in the same second.
+        """
+        if oldest is None:
+            return History()
+        part = _PERFECT if cloud is None else asked_part(cloud, group=group)
+        terms = [t for t, after in _pairs(self.terms) if after is None or after.since > oldest]
+        if part != (terms[-1].cloud if terms else _PERFECT):
+            terms = [t for t in terms if t.since < now]
+            terms.append(Terms(now, part))
+        return History(_bounded(terms))
+
+
+def in_force(spec: KwokNodeGroupSpec, *, seed: str | None = None) -> Cloud | None:
+    """The cloud of a group; who drives the group decides on the default of `retryAfter`.
+
+    `seed` is that of a group that names none.
+    """
+    cloud = spec.cloud
+    if cloud is None:
+        return None
+    retry_after = DEFAULT_RETRY_AFTER if spec.autoscaling is None else NEVER
+    if cloud.retry_after is None:
+        cloud = cloud.model_copy(update={"retry_after": retry_after})
+    return cloud if cloud.seed or not seed else cloud.model_copy(update={"seed": seed})
+
+
+def asked_part(cloud: Cloud, *, group: str) -> Cloud:
+    """What decides on an instance until its Node is there, with nothing left to a default."""
+    failures = cloud.failures
+    return Cloud(
+        seed=cloud.seed or group,
+        provisioning_delay=cloud.provisioning_delay,
+        failures=Failures(creation=failures.creation, never_registers=failures.never_registers),
+        retry_after=cloud.retry_after,
+    )
+
+
+def _pairs(terms: Sequence[Terms]) -> Iterable[tuple[Terms, Terms | None]]:
+    return zip(terms, [*terms[1:], None], strict=False)
+
+
+def _bounded(terms: list[Terms]) -> tuple[Terms, ...]:
+    """Where there are too many, the oldest give way: the next hold from when they did."""
+    while len(terms) > 1 and (len(terms) > MAX_TERMS or _size(terms) > MAX_BYTES):
+        terms = [replace(terms[1], since=terms[0].since), *terms[2:]]
+    return tuple(terms)
+
+
+def _size(terms: Sequence[Terms]) -> int:
+    return len(json.dumps([t.dump().dump() for t in terms]))
+
+
+def _read(record: TermsRecord) -> Terms | None:
+    try:
+        return Terms(parse_time(record.since), Cloud.model_validate(record.cloud))
+    except ValueError:
+        return None

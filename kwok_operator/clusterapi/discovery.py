@@ -1,0 +1,73 @@
+"""`--node-group-auto-discovery=clusterapi:namespace=..,clusterName=..,label=..`, as CA reads it.
+
+Several flags are alternatives; none means everything. The same is asked of MachineSets and Machines
+that are looked up by name: a label that the template doesn't hand on hides the nodes of a group.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.api.base import QUALIFIED_NAME
+
+PREFIX: Final = "clusterapi"
+EXAMPLE: Final = "clusterapi:namespace=default,clusterName=prod"
+_KEY: Final = re.compile(QUALIFIED_NAME)
+_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """One flag; what is empty is not asked for."""
+
+    namespace: str = ""
+    cluster_name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def matches(self, *, namespace: str, cluster_name: str, labels: Mapping[str, str]) -> bool:
+        if self.namespace not in ("", namespace):
+            return False
+        if self.cluster_name not in ("", cluster_name):
+            return False
+        return self.labels.items() <= labels.items()
+
+
+def parse_discovery(text: str) -> Discovery:
+    """Raises ValueError, with the part that is wrong."""
+    prefix, colon, rest = text.partition(":")
+    if prefix != PREFIX or not colon or ":" in rest:
+        raise ValueError(f"is not of the form {EXAMPLE}")
+    found = {"namespace": "", "clusterName": ""}
+    labels: dict[str, str] = {}
+    for pair in filter(None, rest.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals or "=" in value:
+            raise ValueError(f"has {pair!r}, which is not of the form KEY=VALUE")
+        if key in found:
+            found[key] = value
+        elif not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            raise ValueError(f"has {pair!r}, which is no label")
+        elif labels.setdefault(key, value) != value:
+            raise ValueError(f"asks for {key}={labels[key]} and {pair}; nothing has both")
+    return Discovery(found["namespace"], found["clusterName"], labels)
+
+
+def allowed(
+    discoveries: Iterable[Discovery],
+    *,
+    namespace: str,
+    cluster_name: str,
+    labels: Mapping[str, str],
+) -> bool:
+    """Whether one of the flags wants it, or there is none."""
+    flags = list(discoveries)
+    return not flags or any(
+        flag.matches(namespace=namespace, cluster_name=cluster_name, labels=labels)
+        for flag in flags
+    )
+
+
+def namespace_watched(discoveries: Sequence[Discovery]) -> str:
+    """The only namespace that CA looks at: that of the first flag with one. Empty means all."""
+    return next((flag.namespace for flag in discoveries if flag.namespace), "")

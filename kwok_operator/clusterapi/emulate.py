@@ -1,0 +1,541 @@
+"""MachineDeployments and MachineSets that are played: replicas in, Machines and counts out.
+
+    spec.replicas ──> target and victims of the group (one JSON Patch) ──> the engine: Nodes
+    serials, Nodes ──> Machines ──> counts in status
+
+A client of the engine, as the shim is: it writes two fields of the group's spec, and reads its
+serials and Nodes. A pass begins with what is there; what was cut short anywhere is made good by the
+next one. Kept in memory is only which Machines somebody has deleted while their Node lives: after a
+restart such a Machine is made again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.cloud.states import Phase
+from kwok_operator.clusterapi.keys import LABELS, Keys
+from kwok_operator.clusterapi.machines import (
+    MACHINES,
+    FailureStyle,
+    MachineCounts,
+    Owner,
+    default_selector,
+    has_selector,
+    machine_labels,
+    machine_manifest,
+    machine_set,
+    machine_set_name,
+    owner_reference,
+    scalable_status,
+    selector_text,
+    selects,
+)
+from kwok_operator.clusterapi.machinewriter import MachineWriter, is_ours
+from kwok_operator.clusterapi.played import (
+    Projection,
+    default_replicas,
+    labels_told,
+    project,
+)
+from kwok_operator.clusterapi.playedobjects import (
+    MachineRecord,
+    MachineStore,
+    Played,
+    PlayedStore,
+    machines_decoder,
+    played_decoder,
+)
+from kwok_operator.clusterapi.scalable import Kind, Scalable
+from kwok_operator.clusterapi.scaling import (
+    Machines,
+    deletion_order,
+    follow,
+    needs_machines,
+)
+from kwok_operator.errors import (
+    REFUSED,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+)
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.events import Recorder
+from kwok_operator.kube.executor import Executor
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
+from kwok_operator.nodegroups.autoscaler import MOST_TOLD, Fleet
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.naming import group_name
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.observation import Memory, Observation, observe, observed
+
+logger = logging.getLogger(__name__)
+
+COALESCING: Final = 0.05
+"""Seconds in which several changes make one pass."""
+WRITES_PER_PASS: Final = 250
+"""Of Machines: then counts are written, and all is looked at anew."""
+STATUS_INTERVAL: Final = 1.0
+"""Seconds between two writes of one status."""
+LOOK_AGAIN: Final = 0.2
+TAKEN_RECHECK: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class EmulationTerms:
+    """How Machines are played: under which names, and how failures are told."""
+
+    keys: Keys
+    version: str
+    style: FailureStyle
+    provider_id_prefix: str
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is kept in mind of a group, by uid."""
+
+    memory: Memory
+    foreign: set[str]
+    """Names of Machines that somebody else's have."""
+    told_at: float = float("-inf")
+    refused_at: int = -1
+    """The generation at which the group was not scaled."""
+
+
+class Emulation:
+    """Plays what belongs to the groups of `store`.
+
+    `wake(group, delay)` has a group looked at by `reconcile`; `phases(group)` are those of its
+    instances without a Node; `group_seen(body, gone)` takes a group that was written. `sure()` says
+    whether what is known of groups and Nodes is of one time: not so after an outage. `monotonic`
+    gives seconds, `now` RFC 3339.
+    """
+
+    def __init__(
+        self,
+        terms: EmulationTerms,
+        *,
+        client: KubeClient,
+        store: GroupStore,
+        cache: NodeCache,
+        phases: Callable[[str], Mapping[int, Phase]],
+        executor: Executor,
+        recorder: Recorder,
+        wake: Callable[[str, float], None],
+        group_seen: Callable[[Mapping[str, Any], bool], None],
+        sure: Callable[[], bool],
+        monotonic: Callable[[], float],
+        now: Callable[[], str],
+    ) -> None:
+        self._terms = terms
+        self._store = store
+        self._cache = cache
+        self._phases = phases
+        self._executor = executor
+        self._recorder = recorder
+        self._wake = wake
+        self._group_seen = group_seen
+        self._sure = sure
+        self._monotonic = monotonic
+        self._now = now
+        self._known: dict[str, _Known] = {}
+        self._deleted: dict[str, set[str]] = {}
+        self._closing = False
+        keys, version = terms.keys, terms.version
+        self.machines = MachineStore(
+            changed=self._soon, lost=self._lost, restored=self._machine_restored
+        )
+        self.scalables = {
+            kind: PlayedStore(changed=self._scalable_changed)
+            for kind in (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
+        }
+        self._writer = MachineWriter(client=client, store=self.machines, keys=keys, version=version)
+        self.machine_reflector = Reflector(
+            client=client,
+            path=self._writer.path(MACHINES),
+            decoder=machines_decoder(keys),
+            params={"labelSelector": constants.NODE_GROUP_LABEL},
+            sink=self.machines,
+            on_restored=self._cluster_restored,
+        )
+        self.scalable_reflectors = [
+            Reflector(
+                client=client,
+                path=self._writer.path(kind.plural),
+                decoder=played_decoder(keys, kind),
+                sink=store_of_kind,
+                on_restored=store_of_kind.forget,
+            )
+            for kind, store_of_kind in self.scalables.items()
+        ]
+
+    async def wait_synced(self) -> None:
+        """Returns once all is known that a pass looks at."""
+        await self.machine_reflector.synced.wait()
+        for reflector in self.scalable_reflectors:
+            await reflector.synced.wait()
+
+    def begin(self) -> None:
+        """Has everything looked at; Machines of groups that have gone, too."""
+        for name in {*self.machines.groups(), *self._store.names()}:
+            self._wake(name, 0.0)
+
+    def close(self) -> None:
+        """Starts no write any more."""
+        self._closing = True
+
+    def group_changed(self, name: str) -> None:
+        """A group, or one of its Nodes, is another now."""
+        if name in self._known or self._played(self._store.get(name)) is not None:
+            self._wake(name, COALESCING)
+
+    async def reconcile(self, name: str) -> None:
+        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        listed = self.machine_reflector.version and all(r.version for r in self.scalable_reflectors)
+        if not (listed and self._sure()):
+            self._wake(name, LOOK_AGAIN)
+            return
+        group = self._store.get(name)
+        played = self._played(group)
+        if self._closing or (group is not None and played is None and name not in self._known):
+            return
+        await self._sweep(name, group)
+        if group is None or group.deleting or played is None or played.scalable.deleting:
+            self._known.pop(name, None)
+            return
+        known = self._known.get(name)
+        if known is None or known.memory.uid != group.uid:
+            memory = Memory(group.uid, group.status, group.resource_version)
+            known = self._known[name] = _Known(memory, set())
+        known.memory.refresh(group)
+        try:
+            await self._pass(group, played, known)
+        except REFUSED as error:
+            sentence = f"the API server refuses what {played.scalable.id} needs: {error}"
+            self._recorder.emit(group, "Warning", "EmulationRefused", sentence)
+            raise
+
+    async def _pass(self, group: Group, played: Played, known: _Known) -> None:
+        if await self._default(group, played):
+            return
+        owner = await self._owner(group, played)
+        seen = observe(group, known.memory, self._cache)
+        await asyncio.sleep(0)  # thousands of nodes take a while, and others run in between
+        fleet = _fleet(group, known.memory, seen)
+        if await self._follow(group, played, known, fleet, seen, owner):
+            return
+        if owner is not None:
+            await self._play(group, played, known, fleet, seen, owner)
+
+    def _soon(self, name: str) -> None:
+        self._wake(name, COALESCING)
+
+    def _lost(self, group: str, name: str) -> None:
+        self._deleted.setdefault(group, set()).add(name)
+
+    def _machine_restored(self, group: str, name: str) -> None:
+        self._deleted.get(group, set()).discard(name)
+
+    def _cluster_restored(self) -> None:
+        self.machines.forget()
+        self._deleted.clear()
+
+    def _scalable_changed(self, scalable: Scalable) -> None:
+        owner = scalable.deployment or scalable.name
+        for name in {owner, scalable.name}:
+            # At once: who scales waits for it.
+            self._wake(group_name(f"{scalable.namespace}.{name}"), 0.0)
+
+    def _played(self, group: Group | None) -> Played | None:
+        """Of which object a group is; None where it is none of those that are played."""
+        if group is None or constants.MACHINES_ANNOTATION not in group.annotations:
+            return None
+        kind, _, place = group.annotations.get(constants.CAPI_ANNOTATION, "").partition("/")
+        namespace, _, name = place.partition("/")
+        for known, store in self.scalables.items():
+            if known == kind:
+                return store.get(namespace, name)
+        return None
+
+    async def _sweep(self, name: str, group: Group | None) -> None:
+        """Deletes the Machines of groups that are gone, or go."""
+        living = "" if group is None or group.deleting else group.uid
+        left = [
+            record
+            for record in self.machines.group(name).values()
+            if not record.deleting and record.group_uid != living and is_ours(record)
+        ]
+        if group is None or group.deleting:
+            self._deleted.pop(name, None)
+        await self._executor.run(left, self._writer.delete, group=name, stop=lambda: self._closing)
+
+    async def _default(self, group: Group, played: Played) -> bool:
+        """Writes what Cluster API's webhook would, and which label of ours the nodes have; whether
+        the webhook had something to write, without which nothing can be played.
+        """
+        scalable, keys = played.scalable, self._terms.keys
+        spec: dict[str, Any] = {}
+        if scalable.replicas is None:
+            before = group.spec.target_size
+            spec["replicas"] = default_replicas(scalable, keys, before=before)
+        if not has_selector(scalable):
+            spec["selector"] = {"matchLabels": default_selector(scalable, keys)}
+        told = labels_told(scalable)
+        annotations = {LABELS: told} if told != scalable.annotations.get(LABELS) else {}
+        if spec or annotations:
+            try:
+                await self._writer.default(played, spec, annotations)
+            except (ConflictError, NotFoundError):
+                self._wake(group.name, LOOK_AGAIN)
+        return bool(spec)
+
+    async def _follow(
+        self,
+        group: Group,
+        played: Played,
+        known: _Known,
+        fleet: Fleet,
+        seen: Observation,
+        owner: Owner | None,
+    ) -> bool:
+        """Gives the group its target, and names who goes; whether something was written."""
+        scalable = played.scalable
+        replicas = min(scalable.replicas or 0, MAX_TARGET_SIZE)
+        machines = self.machines.group(group.name)
+        lost = self._deleted.setdefault(group.name, set())
+        lost |= {r.name for r in machines.values() if r.deleting or _goes_with_others(r, owner)}
+        annotated: set[str] = set()
+        if needs_machines(fleet, replicas):
+            # Whoever scales down has annotated Machines just before.
+            afresh = await self._writer.afresh(scalable.namespace, group.name)
+            annotated = {record.name for record in afresh if record.annotated}
+            lost |= machines.keys() - {record.name for record in afresh if not record.deleting}
+        usable = {record.name for record in seen.ready}
+        change = follow(
+            fleet,
+            replicas,
+            Machines(annotated, lost, usable),
+            order=deletion_order(scalable),
+        )
+        lost &= {*fleet.present.values(), *map(fleet.names.name, fleet.waiting)}
+        if change is None:
+            return False
+        try:
+            # Told before the watch does: what is looked at next is the group as it is now.
+            self._group_seen(await self._writer.scale(group, change), False)
+        except NotFoundError:
+            return True
+        except InvalidError:
+            if known.refused_at == group.generation:
+                raise
+            # Mostly somebody was faster, and the news are on the way.
+            known.refused_at = group.generation
+            self._wake(group.name, LOOK_AGAIN)
+            return True
+        logger.info("scaled: group=%s target=%d", group.name, change.target)
+        return True
+
+    async def _owner(self, group: Group, played: Played) -> Owner | None:
+        """The MachineSet of the Machines, which is made where there is none; None where its name is
+        somebody else's.
+        """
+        scalable = played.scalable
+        if scalable.kind is Kind.MACHINE_SET:
+            return Owner(scalable.name, scalable.uid)
+        terms, sets = self._terms, self.scalables[Kind.MACHINE_SET]
+        wanted = machine_set(scalable, keys=terms.keys, version=terms.version, group_uid=group.uid)
+        found = sets.get(scalable.namespace, machine_set_name(scalable))
+        if found is None:
+            found = await self._writer.create_set(wanted)
+        if found is not None and not _is_marked(found):
+            sentence = (
+                f"MachineSet {scalable.namespace}/{found.scalable.name} is somebody else's, and has"
+                f" the name of {scalable.id}'s: no Machines are made; delete it"
+            )
+            self._recorder.emit(group, "Warning", "MachineSetTaken", sentence)
+            self._wake(group.name, TAKEN_RECHECK)
+            return None
+        if found is not None and not _is_as_wanted(found, wanted):
+            found = await self._writer.correct_set(found, wanted)
+        sets.put(found)
+        if found is None:
+            return None
+        return Owner(found.scalable.name, found.scalable.uid)
+
+    async def _play(
+        self,
+        group: Group,
+        played: Played,
+        known: _Known,
+        fleet: Fleet,
+        seen: Observation,
+        owner: Owner,
+    ) -> None:
+        scalable, terms = played.scalable, self._terms
+        labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
+        if not selects(scalable, terms.keys, labels):
+            sentence = (
+                f"spec.selector of {scalable.id} does not select the Machines of its template:"
+                " cluster-autoscaler finds none of them; correct one of the two"
+            )
+            self._recorder.emit(group, "Warning", "SelectorMismatch", sentence)
+        projection = project(
+            fleet,
+            self.machines.group(group.name),
+            nodes=seen.records,
+            # What the API server has agreed to delete is gone, but for what is held up.
+            leaving=seen.stuck | {s: r for s, r in seen.terminating.items() if r.held},
+            phases=self._phases(group.name),
+            deleted=self._deleted.get(group.name, set()) | known.foreign,
+            labels=labels,
+            owner_uid=owner.uid,
+            style=terms.style,
+        )
+        await asyncio.sleep(0)
+        calls = list(self._calls(group, played, known, projection, owner, labels))
+        lost = frozenset(self._deleted.get(group.name, ()))
+        await self._executor.run(
+            calls[:WRITES_PER_PASS],
+            _make,
+            group=group.name,
+            stop=lambda: self._is_another(group, played, lost),
+        )
+        if calls:
+            self._wake(group.name, 0.0)
+        await self._tell(group, played, known, seen, owner)
+
+    def _calls(
+        self,
+        group: Group,
+        played: Played,
+        known: _Known,
+        projection: Projection,
+        owner: Owner,
+        labels: Mapping[str, str],
+    ) -> Iterator[Callable[[], Awaitable[None]]]:
+        """All that is to be written of Machines, the most urgent first."""
+        terms, scalable, writer = self._terms, played.scalable, self._writer
+        machines = self.machines.group(group.name)
+        reference = owner_reference(Kind.MACHINE_SET, owner, terms.keys, terms.version)
+
+        async def create(name: str) -> None:
+            manifest = machine_manifest(
+                name,
+                scalable,
+                keys=terms.keys,
+                version=terms.version,
+                owner=owner,
+                group=group.name,
+                group_uid=group.uid,
+                provider_id=f"{terms.provider_id_prefix}{name}",
+            )
+            if not await writer.create(manifest):
+                known.foreign.add(name)
+                sentence = f"Machine {scalable.namespace}/{name} is somebody else's: left alone"
+                self._recorder.emit(group, "Warning", "MachineTaken", sentence)
+
+        for name in projection.delete:
+            if is_ours(machines[name]):
+                yield partial(writer.delete, machines[name])
+        for name in projection.relabel:
+            yield partial(writer.relabel, machines[name], labels, reference)
+        for name in projection.create:
+            yield partial(create, name)
+        for name, (shown, uid) in projection.show.items():
+            yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._now())
+
+    def _is_another(self, group: Group, played: Played, lost: Set[str]) -> bool:
+        """Whether a plan for it has become pointless; it was made when so many had been `lost`."""
+        now, scalable = self._store.get(group.name), self._played(group)
+        return (
+            self._closing
+            or now is None
+            or now.deleting
+            or now.generation != group.generation
+            or scalable is None
+            or scalable.generation != played.generation
+            or bool(self._deleted.get(group.name, set()) - lost)
+        )
+
+    async def _tell(
+        self, group: Group, played: Played, known: _Known, seen: Observation, owner: Owner
+    ) -> None:
+        """Writes the counts, now and then."""
+        wait = known.told_at + STATUS_INTERVAL - self._monotonic()
+        machines = self.machines.group(group.name)
+        counts = MachineCounts(
+            replicas=sum(not machine.deleting for machine in machines.values()),
+            ready=sum(record.name in machines for record in seen.ready),
+            available=sum(r.usable and r.name in machines for r in seen.ready),
+        )
+        shown = [played]
+        if played.scalable.kind is Kind.MACHINE_DEPLOYMENT:
+            of_set = self.scalables[Kind.MACHINE_SET].get(played.scalable.namespace, owner.name)
+            shown += [of_set] if of_set is not None else []
+        for each in shown:
+            status = scalable_status(
+                counts,
+                wanted=played.scalable.replicas or 0,
+                generation=each.generation,
+                selector=selector_text(each.scalable, self._terms.keys),
+                before=each.status,
+                now=self._now(),
+            )
+            if all(each.status.get(key) == value for key, value in status.items()):
+                continue
+            if wait > 0:
+                self._wake(group.name, wait)
+                return
+            known.told_at = self._monotonic()
+            try:
+                written = await self._writer.set_status(each.scalable, status)
+            except (ConflictError, NotFoundError):
+                continue
+            self.scalables[each.scalable.kind].put(written)
+
+
+async def _make(call: Callable[[], Awaitable[None]]) -> None:
+    await call()
+
+
+def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
+    """The group as cluster-autoscaler's calls are decided on."""
+    now = observed(seen, memory, room=MOST_TOLD)
+    return Fleet(
+        group=group.name,
+        names=group.names,
+        spec=group.spec,
+        status=memory.status,
+        present={serial: record.name for serial, record in seen.records.items()},
+        leaving=frozenset(seen.terminating),
+        batches=now.batches,
+        next_serial=now.next_serial,
+        gone=now.gone,
+    )
+
+
+def _goes_with_others(record: MachineRecord, owner: Owner | None) -> bool:
+    """Whether it belongs to a MachineSet that is gone: the garbage collector is on its way."""
+    return bool(record.owners) and owner is not None and owner.uid not in record.owners
+
+
+def _is_marked(found: Played) -> bool:
+    """Whether a MachineSet is one that we made."""
+    return constants.NODE_GROUP_UID_ANNOTATION in found.scalable.annotations
+
+
+def _is_as_wanted(found: Played, wanted: Mapping[str, Any]) -> bool:
+    """Of a MachineSet: whether there is nothing to correct."""
+    metadata, spec = wanted["metadata"], wanted["spec"]
+    return (
+        found.scalable.deployment == metadata["ownerReferences"][0]["name"]
+        and metadata["labels"].items() <= found.labels.items()
+        and all(found.scalable.spec.get(key) == value for key, value in spec.items())
+    )

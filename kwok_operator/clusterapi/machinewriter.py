@@ -1,0 +1,205 @@
+"""Writing what is played: Machines, MachineSets, and what a webhook and controllers write of both.
+
+    create | show | relabel | delete  ──> one request each ──> MachineStore
+    afresh                            ──> the Machines of a group as they are now
+
+What the executor calls makes each request once: it has the whole of it done again, when it is due.
+A second POST only finds the first's Machine, as the name tells.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.machines import MACHINES, Shown, status_patch
+from kwok_operator.clusterapi.playedobjects import (
+    MachineRecord,
+    MachineStore,
+    Played,
+    machines_decoder,
+    played_decoder,
+)
+from kwok_operator.clusterapi.scalable import Kind, Scalable
+from kwok_operator.constants import GROUPS_PATH
+from kwok_operator.errors import ConflictError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, MERGE_PATCH, KubeClient
+from kwok_operator.kube.decode import decode_dict
+from kwok_operator.nodegroups.autoscaler import Change
+from kwok_operator.nodegroups.client import Group, scaling_patch
+from kwok_operator.nodegroups.naming import NodeNames
+
+FIELD_MANAGER: Final = "kwok-operator-clusterapi"
+_RETRIES: Final = 4
+"""Of requests that stand alone."""
+_PAGE: Final = 500
+
+
+class MachineWriter:
+    """Writes; every request goes to `client`, of one API group and version."""
+
+    def __init__(self, *, client: KubeClient, store: MachineStore, keys: Keys, version: str):
+        self._client = client
+        self._store = store
+        self._root = f"/apis/{keys.group}/{version}"
+        self._machines = machines_decoder(keys)
+        self._played = {kind: played_decoder(keys, kind) for kind in Kind}
+
+    def path(self, plural: str, namespace: str = "", name: str = "") -> str:
+        place = f"/namespaces/{namespace}" if namespace else ""
+        return f"{self._root}{place}/{plural}{f'/{name}' if name else ''}"
+
+    async def afresh(self, namespace: str, group: str) -> list[MachineRecord]:
+        """Those of a group, as new as the store itself."""
+        found: list[MachineRecord] = []
+        params = {
+            "labelSelector": f"{constants.NODE_GROUP_LABEL}={group}",
+            "limit": str(_PAGE),
+        }
+        while True:
+            answer = await self._client.request(
+                "GET", self.path(MACHINES, namespace), params=params, retries=_RETRIES
+            )
+            page = self._machines.page(answer)
+            found += page.items
+            if not page.continue_token:
+                return found
+            params["continue"] = page.continue_token
+
+    async def create(self, manifest: Mapping[str, Any]) -> bool:
+        """False where the name is somebody else's."""
+        metadata = manifest["metadata"]
+        place = metadata["namespace"]
+        try:
+            answer = await self._client.request(
+                "POST",
+                self.path(MACHINES, place),
+                params={"fieldManager": FIELD_MANAGER},
+                body=dict(manifest),
+            )
+        except ConflictError:
+            answer = await self._client.request("GET", self.path(MACHINES, place, metadata["name"]))
+        record = self._machines.one(answer)
+        if not is_ours(record):
+            return False
+        self._store.put(record)
+        return True
+
+    async def show(self, record: MachineRecord, shown: Shown, *, node_uid: str, now: str) -> None:
+        await self._patch(record, status_patch(shown, node_uid=node_uid, now=now), "/status")
+
+    async def relabel(
+        self, record: MachineRecord, labels: Mapping[str, str], owner: Mapping[str, Any]
+    ) -> None:
+        body = {"metadata": {"labels": dict(labels), "ownerReferences": [dict(owner)]}}
+        await self._patch(record, body)
+
+    async def _patch(
+        self, record: MachineRecord, body: dict[str, Any], subresource: str = ""
+    ) -> None:
+        # A uid can't be patched: another Machine of that name is refused, and seen by the watch.
+        body["metadata"] = {**body.get("metadata", {}), "uid": record.uid}
+        try:
+            answer = await self._client.request(
+                "PATCH",
+                self.path(MACHINES, record.namespace, record.name) + subresource,
+                params={"fieldManager": FIELD_MANAGER},
+                body=body,
+                content_type=MERGE_PATCH,
+            )
+        except NotFoundError:
+            self._store.gone(record)
+        except ConflictError:
+            return
+        else:
+            self._store.put(self._machines.one(answer))
+
+    async def delete(self, record: MachineRecord) -> None:
+        try:
+            await self._client.request(
+                "DELETE",
+                self.path(MACHINES, record.namespace, record.name),
+                body={"preconditions": {"uid": record.uid}},
+                accept=ACCEPT_METADATA,
+            )
+        except (NotFoundError, ConflictError):
+            pass
+        else:
+            # Somebody's finalizer may keep it; then the watch tells of it, and it is left alone.
+            self._store.deleted(record)
+            return
+        self._store.gone(record)
+
+    async def scale(self, group: Group, change: Change) -> dict[str, Any]:
+        """The group as it is now. Raises InvalidError where it is not as it was."""
+        answer = await self._client.request(
+            "PATCH",
+            f"{GROUPS_PATH}/{group.name}",
+            params={"fieldManager": FIELD_MANAGER},
+            body=scaling_patch(group, target=change.target, names=change.names),
+            content_type=JSON_PATCH,
+            # A second one would find its own change, and take it for another's.
+            resend=False,
+        )
+        return decode_dict(answer)
+
+    async def default(
+        self, played: Played, spec: Mapping[str, Any], annotations: Mapping[str, str]
+    ) -> None:
+        """What a webhook would have put into it; not where somebody has changed it meanwhile."""
+        metadata = {
+            "uid": played.scalable.uid,
+            "resourceVersion": str(played.resource_version),
+            "annotations": dict(annotations),
+        }
+        await self._alone(
+            "PATCH",
+            self._path_of(played.scalable),
+            {"metadata": metadata, "spec": dict(spec)},
+            content_type=MERGE_PATCH,
+        )
+
+    async def set_status(self, scalable: Scalable, status: Mapping[str, Any]) -> Played | None:
+        body = {"metadata": {"uid": scalable.uid}, "status": dict(status)}
+        path = f"{self._path_of(scalable)}/status"
+        answer = await self._alone("PATCH", path, body, content_type=MERGE_PATCH)
+        return self._played[scalable.kind].one(answer)
+
+    async def create_set(self, manifest: Mapping[str, Any]) -> Played | None:
+        """The MachineSet as it is now, whoever made it."""
+        metadata = manifest["metadata"]
+        path = self.path(Kind.MACHINE_SET.plural, metadata["namespace"])
+        try:
+            answer = await self._alone("POST", path, dict(manifest))
+        except ConflictError:
+            answer = await self._client.request("GET", f"{path}/{metadata['name']}")
+        return self._played[Kind.MACHINE_SET].one(answer)
+
+    async def correct_set(self, known: Played, manifest: Mapping[str, Any]) -> Played | None:
+        """Makes a MachineSet of ours what the MachineDeployment says; others' labels stay."""
+        metadata = manifest["metadata"]
+        parts = {
+            "/metadata/labels": {**known.labels, **metadata["labels"]},
+            "/metadata/ownerReferences": metadata["ownerReferences"],
+            "/spec": manifest["spec"],
+        }
+        body: list[Any] = [{"op": "test", "path": "/metadata/uid", "value": known.scalable.uid}]
+        body += [{"op": "add", "path": path, "value": value} for path, value in parts.items()]
+        path = self._path_of(known.scalable)
+        answer = await self._alone("PATCH", path, body, content_type=JSON_PATCH)
+        return self._played[Kind.MACHINE_SET].one(answer)
+
+    async def _alone(self, method: str, path: str, body: Any, **request: Any) -> bytes:
+        params = {"fieldManager": FIELD_MANAGER}
+        return await self._client.request(
+            method, path, params=params, body=body, retries=_RETRIES, **request
+        )
+
+    def _path_of(self, scalable: Scalable) -> str:
+        return self.path(scalable.kind.plural, scalable.namespace, scalable.name)
+
+
+def is_ours(record: MachineRecord) -> bool:
+    """Whether its name is one that its group gives: nobody hits on that by accident."""
+    names = NodeNames.of(record.group, record.group_uid)
+    return bool(record.group_uid) and names.serial(record.name) is not None

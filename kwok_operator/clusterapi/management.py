@@ -1,0 +1,325 @@
+"""The management cluster, read: scalables, and the infrastructure templates that they name.
+
+    discovery ──> reflectors ──> Scalables ┐
+    a reference of theirs ──> a reflector ──> templates, or what is in the way ┘──> changed()
+
+It only gets, lists and watches. Nothing that is missing there is an end: a group of kinds that
+isn't served yet, or a right that is missing, is told once and asked for again.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kwok_operator.clusterapi.crds import is_api_group
+from kwok_operator.clusterapi.derive import CapiTemplates
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable
+from kwok_operator.clusterapi.settings import ClusterApiSettings
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    ConnectionConfigError,
+    ForbiddenError,
+    ManifestError,
+    NotFoundError,
+)
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.connection import ApiConnection
+from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.reflector import Reflector
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN: Final = 5.0
+"""Seconds until what isn't served is looked for again."""
+KINDS_AGAIN: Final = 60.0
+"""Seconds until the kinds are looked for again that were not served."""
+_WORD: Final = re.compile(r"[a-z0-9]{1,63}")
+HANGS: Final = "cluster-autoscaler waits for it without an end"
+TRIES: Final = 3
+"""Errors in a row, which may pass, until templates count as unreadable."""
+
+
+async def management_connection(
+    settings: ClusterApiSettings,
+    *,
+    workload: ApiConnection,
+    load: Callable[..., Awaitable[ApiConnection]] = load_connection,
+) -> ApiConnection:
+    """Where Cluster API's objects are: the five topologies of cluster-autoscaler's provider.
+
+    Raises ConnectionConfigError.
+    """
+    flag = "--cloud-config" if settings.cloud_config else "--clusterapi-cloud-config-authoritative"
+    try:
+        if settings.cloud_config is not None:
+            return await load(kubeconfig=settings.cloud_config, flag=flag)
+        if settings.authoritative:
+            return await load(in_cluster=True)
+    except ConnectionConfigError as error:
+        raise ConnectionConfigError(f"management cluster ({flag}): {error}") from error
+    return workload
+
+
+class _Object(Protocol):
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Object)
+
+
+class _Store(Generic[T]):
+    """Objects by namespace and name; those that can't be read are left out."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self.found: dict[tuple[str, str], T] = {}
+
+    def replace(self, items: Sequence[T | None], resource_version: int) -> None:
+        self.found = {(item.namespace, item.name): item for item in items if item is not None}
+        self._changed()
+
+    def upsert(self, item: T | None) -> None:
+        if item is not None and self.found.get((item.namespace, item.name)) != item:
+            self.found[item.namespace, item.name] = item
+            self._changed()
+
+    def remove(self, item: T | None) -> None:
+        if item is not None and self.found.pop((item.namespace, item.name), None) is not None:
+            self._changed()
+
+
+class _Template:
+    """An infrastructure template; only what is read of it is kept."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        metadata, status = body["metadata"], body.get("status")
+        self.namespace = str(metadata.get("namespace", ""))
+        self.name = str(metadata["name"])
+        status = status if isinstance(status, dict) else {}
+        self.body = {"status": {part: status.get(part) for part in ("capacity", "nodeInfo")}}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Template) and self.body == other.body
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Templates:
+    """Those of one kind. `trouble` is a sentence as long as they have never been listed."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self.store: _Store[_Template] = _Store(changed)
+        self.synced = False
+        self.trouble: str | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.synced or self.trouble is not None
+
+    def tell(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            logger.warning("infrastructure templates: %s", trouble)
+            self.trouble = trouble
+            self._changed()
+
+
+class Management:
+    """Scalables and templates of one API server, as far as `namespace` reaches; empty means all.
+
+    `version` is that of Cluster API's kinds, empty where the server's preferred one is meant.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        keys: Keys,
+        version: str,
+        namespace: str,
+        changed: Callable[[], None],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._version = version
+        self._place = f"/namespaces/{namespace}" if namespace else ""
+        self._changed = changed
+        self._sleep = sleep
+        self._scalables: dict[Kind, _Store[Scalable]] = {}
+        self._templates: dict[tuple[str, str, str], _Templates] = {}
+        self._reflectors: dict[Kind, Reflector[Scalable | None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is known that is served."""
+        reflectors = self._reflectors.values()
+        return bool(reflectors) and all(reflector.synced.is_set() for reflector in reflectors)
+
+    @property
+    def kinds(self) -> set[Kind]:
+        """Those that are served and known as they are now: not so from an outage to the next list,
+        as the cluster may be restored meanwhile.
+        """
+        return {kind for kind, reflector in self._reflectors.items() if reflector.version}
+
+    def scalables(self) -> list[Scalable]:
+        return [item for store in self._scalables.values() for item in store.found.values()]
+
+    def templates(self, scalables: Iterable[Scalable]) -> CapiTemplates | None:
+        """What they refer to; None while some of it is being looked up. Has it looked up."""
+        found: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
+        trouble: dict[InfrastructureRef, str] = {}
+        settled = True
+        for scalable in scalables:
+            ref = scalable.infrastructure
+            if ref is None:
+                continue
+            kind = self._of_kind(ref)
+            settled = settled and kind.settled
+            if kind.trouble is not None:
+                trouble[ref] = kind.trouble
+            elif template := kind.store.found.get((scalable.namespace, ref.name)):
+                found[scalable.namespace, ref] = template.body
+        return CapiTemplates(found, trouble) if settled else None
+
+    async def run(self) -> None:
+        """Follows everything, until cancelled; begun again it begins anew."""
+        self._templates.clear()
+        self._reflectors.clear()
+        async with asyncio.TaskGroup() as self._tasks:
+            version = await self._discover()
+            base = f"/apis/{self._keys.group}/{version}"
+            while True:
+                for kind in await self._kinds(base):
+                    if kind not in self._reflectors:
+                        self._follow(kind, base)
+                await self._sleep(KINDS_AGAIN if self._reflectors else LOOK_AGAIN)
+
+    async def _discover(self) -> str:
+        """The version of Cluster API's kinds; returns once it is served."""
+        group, told = self._keys.group, ""
+        while True:
+            try:
+                found = await self._client.get_json(f"/apis/{group}")
+            except NotFoundError:
+                why = f"{group} is not served: is Cluster API installed? CAPI_GROUP names another"
+            except (ApiError, ApiUnreachableError) as error:
+                why = str(error)
+            else:
+                served = [str(each["version"]) for each in found["versions"]]
+                version = self._version or str(found["preferredVersion"]["version"])
+                if version in served:
+                    logger.info("Cluster API: group=%s version=%s", group, version)
+                    return version
+                why = f"{group} is served in {', '.join(served)}, not in {version}: CAPI_VERSION"
+            if why != told:
+                logger.warning("waiting for Cluster API: %s", why)
+                told = why
+            await self._sleep(LOOK_AGAIN)
+
+    async def _kinds(self, base: str) -> list[Kind]:
+        try:
+            served = await self._client.get_json(base, retries=4)
+        except (ApiError, ApiUnreachableError) as error:
+            # Where kinds are followed already, their reflectors tell of it.
+            level = logging.DEBUG if self._reflectors else logging.WARNING
+            logger.log(level, "looking for Cluster API's kinds: error=%s", error)
+            return []
+        plurals = {str(each["name"]) for each in served["resources"]}
+        return [kind for kind in Kind if kind.plural in plurals]
+
+    def _follow(self, kind: Kind, base: str) -> None:
+        store = self._scalables[kind] = _Store[Scalable](self._changed)
+
+        def read(body: dict[str, Any]) -> Scalable | None:
+            try:
+                return read_scalable({**body, "kind": kind}, self._keys)
+            except ManifestError:
+                return None
+
+        self._reflectors[kind] = Reflector(
+            client=self._client,
+            path=f"{base}{self._place}/{kind.plural}",
+            decoder=Decoder(dict[str, Any], read),
+            sink=store,
+        )
+        self._start(self._reflectors[kind].run())
+
+    def _of_kind(self, ref: InfrastructureRef) -> _Templates:
+        key = ref.group, ref.version, ref.resource
+        if key not in self._templates:
+            self._templates[key] = _Templates(self._changed)
+            self._start(self._follow_templates(self._templates[key], ref))
+        return self._templates[key]
+
+    async def _follow_templates(self, templates: _Templates, ref: InfrastructureRef) -> None:
+        failures = 0
+        while (path := await self._readable(templates, ref, last=failures == TRIES)) is None:
+            failures = min(failures + 1, TRIES)
+            await self._sleep(LOOK_AGAIN)
+        reflector: Reflector[_Template] = Reflector(
+            client=self._client,
+            path=path,
+            decoder=Decoder(dict[str, Any], _Template),
+            sink=templates.store,
+        )
+        self._start(reflector.run())
+        await reflector.synced.wait()
+        templates.synced, templates.trouble = True, None
+        self._changed()
+
+    async def _readable(
+        self, templates: _Templates, ref: InfrastructureRef, *, last: bool
+    ) -> str | None:
+        """Where templates can be listed; None, and the trouble told, where they can't be.
+
+        An error that may pass is no trouble until the `last` try: nodes that are there must not
+        lose what the template gives them because a server was busy.
+        """
+        name = f"{ref.resource}.{ref.group}"
+        try:
+            if (version := await self._version_of(ref)) is not None:
+                path = f"/apis/{ref.group}/{version}{self._place}/{ref.resource}"
+                await self._client.request("GET", path, params={"limit": "1"}, retries=2)
+                return path
+        except ForbiddenError as error:
+            rights = "grant list and watch, as deploy/components/clusterapi-mirror does for some"
+            templates.tell(f"can't be read ({error.message}): {HANGS}; {rights}")
+            return None
+        except NotFoundError:
+            pass
+        except (ApiError, ApiUnreachableError) as error:
+            if last and isinstance(error, ApiError):
+                templates.tell(f"can't be read ({error}): {HANGS}")
+            return None
+        templates.tell(f"is not served as {name}: {HANGS}; install it, or correct the reference")
+        return None
+
+    async def _version_of(self, ref: InfrastructureRef) -> str | None:
+        """The version that serves the kind; what is no name of one is served by none."""
+        words = (ref.version or "v1", ref.resource)
+        if not is_api_group(ref.group) or not all(map(_WORD.fullmatch, words)):
+            return None
+        group = await self._client.get_json(f"/apis/{ref.group}", retries=2)
+        preferred = str(group["preferredVersion"]["version"])
+        others = [str(each["version"]) for each in group["versions"]]
+        for version in [ref.version] if ref.version else dict.fromkeys([preferred, *others]):
+            found = await self._client.get_json(f"/apis/{ref.group}/{version}", retries=2)
+            if any(each["name"] == ref.resource for each in found["resources"]):
+                return version
+        return None
+
+    def _start(self, work: Any) -> None:
+        assert self._tasks is not None
+        self._tasks.create_task(work)

@@ -1,0 +1,293 @@
+"""Groups of Cluster API's scalables: kept as cluster-autoscaler (CA) would see them.
+
+    Management ──(changed)──> pass: derive (pure) ──> apply by server-side apply, never forced
+                                      └──> findings: Events on the groups
+
+While the management cluster isn't known as a whole, nothing that is missing means anything: no
+group is removed then. Emulation has its groups made here too; what is played is for emulate.py.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.clusterapi.derive import CapiFleet, CapiGroup, CapiTemplates, Offer, derive
+from kwok_operator.clusterapi.discovery import namespace_watched
+from kwok_operator.clusterapi.findings import CapiFinding
+from kwok_operator.clusterapi.management import Management
+from kwok_operator.clusterapi.scalable import Kind, Scalable
+from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode, Replicas
+from kwok_operator.errors import ApiError, ApiUnreachableError
+from kwok_operator.formats.words import few_names
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.events import EventType, Recorder
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.sources.derivedgroups import DerivedGroups
+from kwok_operator.sources.groupwriter import DerivedGroupWriter
+
+logger = logging.getLogger(__name__)
+
+MANAGER: Final = "kwok-operator-clusterapi"
+SETTLE: Final = 0.2
+"""Seconds in which several changes make one pass."""
+FAILURES: Final = 3
+"""Groups that can't be written, and no other, after which the others are not tried."""
+AT_ONCE: Final = 10
+"""Groups that are written at a time: enough for a fleet, and little beside the writes of nodes."""
+HIDDEN: Final = "Hidden"
+MOST_HIDDEN: Final = 25
+"""Groups that are told so: one annotation hides all of a fleet."""
+_PLAYED: Final = (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
+
+_Told = tuple[str, EventType, str, str]
+"""The uid of a group, what kind of Event, a reason, a message."""
+
+
+class Mirror:
+    """Derives groups: `follow()` knows the management cluster, `run()` makes a pass after each
+    change. Each is to be run again after an error.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterApiSettings,
+        *,
+        management: KubeClient,
+        groups: GroupStore,
+        client: KubeClient,
+        recorder: Recorder,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._writer = DerivedGroupWriter(client=client, manager=MANAGER)
+        self._recorder = recorder
+        self._sleep = sleep
+        self._dirty = asyncio.Event()
+        self._namespace = namespace_watched(settings.discoveries)
+        self._source = settings.keys.group
+        if settings.mode is Mode.MIRROR:
+            self._source += f" of {management.connection.server}"
+        self._management = Management(
+            client=management,
+            keys=settings.keys,
+            version=settings.version,
+            namespace=self._namespace,
+            changed=self._dirty.set,
+        )
+        self._derived = DerivedGroups(
+            groups=groups,
+            writer=self._writer,
+            mark=constants.CAPI_ANNOTATION,
+            maker="Cluster API",
+            changed=self._dirty.set,
+        )
+        self._told: frozenset[_Told] = frozenset()
+        self._targets: dict[str, int] = {}
+        """Of each group, when it was applied: what is offered depends on it."""
+        self._summary = ""
+        self._logged: frozenset[CapiFinding] = frozenset()
+
+    def group_changed(self, name: str) -> None:
+        """A group was written or has gone, by us or by somebody else."""
+        group = self._groups.get(name)
+        if group is None or constants.CAPI_ANNOTATION in group.annotations:
+            self._derived.group_changed(name)
+            if group is not None and _target(group) != self._targets.get(name):
+                self._dirty.set()
+
+    def recheck(self) -> None:
+        """Applies everything once more: who owns which field can change without a trace."""
+        self._derived.forget()
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Makes a pass after each change, until cancelled."""
+        self._dirty.set()
+        while True:
+            await self._dirty.wait()
+            await self._sleep(SETTLE)
+            self._dirty.clear()
+            if self._management.complete:
+                await self._pass()
+
+    async def follow(self) -> None:
+        """Follows the management cluster, until cancelled."""
+        await self._management.run()
+
+    async def _pass(self) -> None:
+        # Both as they are now: a kind that turns up during the pass has objects not looked at yet.
+        scalables, kinds = self._management.scalables(), self._management.kinds
+        if self._settings.mode is Mode.EMULATE:
+            scalables = [each for each in scalables if each.kind in _PLAYED]
+        templates = self._management.templates(scalables)
+        if templates is None:
+            return
+        fleet = await asyncio.to_thread(
+            self._derive, scalables, templates, owned=set(self._owned().values())
+        )
+        self._derived.begin()
+        findings: dict[str, list[CapiFinding]] = {}
+        for finding in fleet.findings:
+            findings.setdefault(finding.about, []).append(finding)
+        told: set[_Told] = set()
+        trouble: BaseException | None = None
+        for at in range(0, len(fleet.groups), AT_ONCE):
+            some = fleet.groups[at : at + AT_ONCE]
+            ends = await asyncio.gather(
+                *(self._apply(each, fleet, findings.get(each.scalable.id, ())) for each in some),
+                return_exceptions=True,
+            )
+            failed = [end for end in ends if isinstance(end, BaseException)]
+            others = [end for end in failed if not isinstance(end, ApiError | ApiUnreachableError)]
+            if others or (len(failed) == len(ends) and len(failed) >= FAILURES):
+                raise (others or failed)[0]
+            trouble = trouble or next(iter(failed), None)
+            told = told.union(*(end for end in ends if not isinstance(end, BaseException)))
+        await self._retire(scalables, kinds)
+        self._tell(told)
+        if trouble is not None:
+            raise trouble
+        self._summarise(fleet)
+
+    def _derive(
+        self, scalables: Sequence[Scalable], templates: CapiTemplates, *, owned: set[str]
+    ) -> CapiFleet:
+        """What is selected, and what was: that keeps its group, which CA doesn't see any more."""
+        keys, arch, flags = (
+            self._settings.keys,
+            self._settings.default_arch,
+            self._settings.discoveries,
+        )
+        fleet = derive(scalables, templates, keys=keys, discoveries=flags, default_arch=arch)
+        if not flags:
+            return fleet
+        selected = {group.scalable.id for group in fleet.groups}
+        left = [each for each in scalables if each.id in owned - selected]
+        former = derive(left, templates, keys=keys, default_arch=arch).groups
+        unseen = tuple(replace(group, offer=Offer.NEVER) for group in former)
+        return replace(fleet, groups=fleet.groups + unseen)
+
+    def _owned(self) -> dict[str, str]:
+        """The groups of ours, and what each was made of."""
+        groups = filter(None, map(self._groups.get, self._groups.names()))
+        found = {group.name: group.annotations.get(constants.CAPI_ANNOTATION) for group in groups}
+        return {name: of for name, of in found.items() if of}
+
+    async def _apply(
+        self, derived: CapiGroup, fleet: CapiFleet, findings: Iterable[CapiFinding]
+    ) -> set[_Told]:
+        """Makes a group what it should be; what there is to tell of it."""
+        group = self._groups.get(derived.name)
+        target = _target(group)
+        if target is None or self._follows(derived, group.annotations if group else {}):
+            target = derived.size or 0
+        self._targets[derived.name] = target
+        problems = await self._derived.apply(
+            self._manifest(derived, target),
+            owner=derived.scalable.id,
+            value=derived.scalable.id,
+            complete=partial(self._complete, derived),
+        )
+        group = self._groups.get(derived.name)
+        if group is None:
+            # What isn't there can't have Events; what is new is told of after the watch has told.
+            for problem in problems:
+                logger.warning("%s: %s", derived.scalable.id, problem.message)
+            return set()
+        uid = group.uid
+        told: set[_Told] = {(uid, "Warning", each.reason, each.message) for each in problems}
+        if fleet.hidden and derived.scalable.id not in fleet.hidden:
+            message = f"cluster-autoscaler sees no node group at all: correct {fleet.hidden[0]}"
+            told.add((uid, "Warning", HIDDEN, message))
+        for each in findings:
+            told.add((uid, "Normal" if each.note else "Warning", each.reason, each.message))
+        return told
+
+    def _manifest(self, derived: CapiGroup, target: int) -> dict[str, Any]:
+        emulates = self._settings.mode is Mode.EMULATE
+        manifest = derived.manifest(target=target, offered=not emulates)
+        annotations, scalable = manifest["metadata"]["annotations"], derived.scalable
+        annotations[constants.CAPI_SOURCE_ANNOTATION] = self._source
+        if emulates:
+            place = f"{self._settings.keys.group}/{scalable.namespace}"
+            annotations[constants.MACHINES_ANNOTATION] = place
+        elif (size := derived.size) is not None:
+            annotations[constants.CAPI_REPLICAS_ANNOTATION] = str(size)
+        return manifest
+
+    def _follows(self, derived: CapiGroup, annotations: Mapping[str, str]) -> bool:
+        """Whether the group is to get the replicas of its scalable now."""
+        size, settings = derived.size, self._settings
+        if settings.mode is Mode.EMULATE or settings.replicas is Replicas.ONCE or size is None:
+            return False
+        return annotations.get(constants.CAPI_FOLLOWED_ANNOTATION) != str(size)
+
+    async def _complete(self, derived: CapiGroup, body: Mapping[str, Any]) -> None:
+        metadata, size = body["metadata"], derived.size
+        annotations, uid = metadata.get("annotations") or {}, metadata["uid"]
+        if self._settings.mode is Mode.EMULATE or size is None:
+            return
+        if self._follows(derived, annotations):
+            mark = constants.CAPI_FOLLOWED_ANNOTATION
+            logger.info("followed: group=%s replicas=%d", derived.name, size)
+            await self._writer.set_target(derived.name, uid=uid, size=size, mark=mark)
+        elif (
+            self._settings.replicas is Replicas.ONCE
+            and body.get("spec", {}).get("targetSize") is None
+            and constants.DESIRED_COUNT_ANNOTATION not in annotations
+        ):
+            await self._writer.set_first_target(derived.name, uid=uid, size=size)
+
+    async def _retire(self, scalables: Iterable[Scalable], kinds: Set[str]) -> None:
+        """Deletes groups of ours whose scalable is gone, as its machines would go.
+
+        Nothing is known of kinds other than `kinds`, of namespaces that aren't looked at, and of
+        other clusters.
+        """
+        alive = {each.id for each in scalables if not each.deployment}
+        for name, of in self._owned().items():
+            kind, _, place = of.partition("/")
+            namespace = place.partition("/")[0]
+            if of in alive or kind not in kinds or self._namespace not in ("", namespace):
+                continue
+            group = self._groups.get(name)
+            if group is None or group.deleting:
+                continue
+            if group.annotations.get(constants.CAPI_SOURCE_ANNOTATION) == self._source:
+                logger.info("its object is gone, removed: group=%s object=%s", name, of)
+                await self._writer.delete(name, uid=group.uid)
+
+    def _tell(self, told: set[_Told]) -> None:
+        """Says what is new; of what is said of very many groups, to some."""
+        groups = {g.uid: g for name in self._groups.names() if (g := self._groups.get(name))}
+        said: Counter[str] = Counter()
+        for uid, kind, reason, message in sorted(told - self._told):
+            said[reason] += 1
+            if uid in groups and (reason != HIDDEN or said[reason] <= MOST_HIDDEN):
+                self._recorder.emit(groups[uid], kind, reason, f"{message}.")
+        self._told = frozenset(told)
+
+    def _summarise(self, fleet: CapiFleet) -> None:
+        names = few_names([group.name for group in fleet.groups])
+        summary = f"groups={len(fleet.groups)} names={names or 'none'}"
+        if fleet.hidden:
+            summary += f" hidden by={few_names(fleet.hidden)}"
+        if summary != self._summary:
+            self._summary = summary
+            logger.info("Cluster API: %s", summary)
+        known = {group.scalable.id for group in fleet.groups}
+        findings = frozenset(f for f in fleet.findings if f.about not in known and not f.note)
+        for finding in sorted(findings - self._logged):
+            logger.warning("%s: %s", finding.about, finding.message)
+        self._logged = findings
+
+
+def _target(group: Group | None) -> int | None:
+    return group.spec.target_size if group is not None else None

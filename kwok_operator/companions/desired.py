@@ -1,0 +1,373 @@
+"""What belongs to a node besides the Node: a pure function of template, node name and node uid.
+
+    Companions (spec) ──compile_companions──> Companion ──body(owner)──> bytes to POST
+    objects as the API server has them ──digest_of──> the same word as that of what made them
+
+A digest says whether an object is as it should be, so nothing has to be recorded. It is the same
+for all nodes of a group: of a CSINode it is taken from the content, with {node} in place of the
+node's name. A ResourceSlice carries it, and counts as edited once its generation is not the first.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.cloud.summary import Verdict
+from kwok_operator.companions import gpudevices
+from kwok_operator.companions.api import Companions, CsiNode, DeviceTaint
+from kwok_operator.companions.deviceslices import (
+    GATES,
+    NODE_PATTERN,
+    OF_NODE,
+    Slice,
+    compile_slices,
+    cut,
+    gated_fields,
+    written_size,
+)
+from kwok_operator.companions.livecompanions import CopiedCompanions
+from kwok_operator.errors import TemplateError, one_line
+from kwok_operator.formats.words import few_names
+from kwok_operator.nodegroups.api.template import Template
+from kwok_operator.nodegroups.naming import longest_name
+from kwok_operator.sources.api.source import NodesSource
+
+_MAX_NODE_ID: Final = 192
+"""Bytes, before Kubernetes 1.36; since then 256."""
+_EDITED: Final = "edited"
+_DIGEST: Final = f"{constants.API_GROUP}/companion"
+"""On ResourceSlices: the digest of what they were made from."""
+
+
+class CompanionKind(Enum):
+    """Kind, API version and plural."""
+
+    CSI_NODE = ("CSINode", "storage.k8s.io/v1", "csinodes")
+    RESOURCE_SLICE = ("ResourceSlice", "resource.k8s.io/v1", "resourceslices")
+
+    @property
+    def kind(self) -> str:
+        return self.value[0]
+
+    @property
+    def api_version(self) -> str:
+        return self.value[1]
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{self.api_version}/{self.value[2]}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompanionOwner:
+    """A Node; or, of what its nodes share, a group. `base` is what the companions' names begin
+    with: a node's own name."""
+
+    base: str
+    uid: str
+    group: str
+    is_group: bool = False
+
+    @property
+    def reference(self) -> dict[str, str]:
+        if self.is_group:
+            api_version = f"{constants.API_GROUP}/{constants.API_VERSION}"
+            owner = {"apiVersion": api_version, "kind": constants.KIND, "name": self.group}
+        else:
+            owner = {"apiVersion": "v1", "kind": "Node", "name": self.base}
+        return {**owner, "uid": self.uid}
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """One object of each owner; it is called as that is, with `suffix`.
+
+    `gated` are its fields that an API server drops silently whose feature is off.
+    """
+
+    kind: CompanionKind
+    suffix: str
+    shared: bool
+    digest: str
+    gated: frozenset[str]
+    _spec: str
+    """JSON, with {node} in it, and in a ResourceSlice {uid}."""
+    devices: frozenset[str] = frozenset()
+    """Their names."""
+
+    def name(self, base: str) -> str:
+        return f"{base}{self.suffix}"
+
+    def body(self, owner: CompanionOwner) -> bytes:
+        """The JSON of the object of that owner."""
+        spec = self._spec.replace(NODE_PATTERN, owner.base)
+        metadata: dict[str, Any] = {
+            "name": self.name(owner.base),
+            "labels": {constants.NODE_GROUP_LABEL: owner.group},
+            "ownerReferences": [owner.reference],
+        }
+        if self.kind is CompanionKind.RESOURCE_SLICE:
+            metadata["annotations"] = {_DIGEST: self.digest}
+            spec = spec.replace(gpudevices.UID_PATTERN, owner.uid)
+        head = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, "metadata": metadata}
+        text = json.dumps(head, separators=(",", ":"))
+        return f'{text[:-1]},"spec":{spec}}}'.encode()
+
+
+_NONE: Final = (None, Companions())
+_EMPTY: Final = CsiNode()
+
+
+def asks_for_companions(template: Template) -> bool:
+    return template.companions not in _NONE or _asks_otherwise(template)
+
+
+def tells_of_companions(template: Template) -> bool:
+    """Whether who reads them learns anything: of an empty CSINode nobody does."""
+    companions = template.companions
+    told = companions not in (*_NONE, Companions(csi_node=_EMPTY))
+    return told or _asks_otherwise(template)
+
+
+def _asks_otherwise(template: Template) -> bool:
+    gpu = template.shape.gpu
+    return (gpu is not None and gpu.dra) or copied_from(template) is not None
+
+
+def with_csi_node(template: Template) -> Template:
+    """With an empty CSINode, where neither the template nor a real node has one."""
+    companions = template.companions or Companions()
+    if companions.csi_node is not None or copied_from(template) is not None:
+        return template
+    completed = companions.model_copy(update={"csi_node": _EMPTY})
+    return template.model_copy(update={"companions": completed})
+
+
+def copied_from(template: Template) -> NodesSource | None:
+    """The real node whose companions the nodes are to have as well."""
+    nodes = template.source.nodes if template.source is not None else None
+    return nodes if nodes is not None and nodes.companions else None
+
+
+def compile_companions(
+    template: Template,
+    *,
+    group: str,
+    tainted: bool = False,
+    copied: CopiedCompanions | None = None,
+) -> tuple[Companion, ...]:
+    """What each node of a group is to have, and the group for them all; of no two the same name.
+
+    With `tainted` devices can get taints later. What is `copied` holds where the template itself
+    has neither a CSINode nor the driver. Raises TemplateError, which names the field, the
+    value and the remedy.
+    """
+    companions, gpu = template.companions or Companions(), template.shape.gpu
+    found, base = [], longest_name(group)
+    if companions.csi_node is not None:
+        _check_node_ids(companions.csi_node, base=base)
+        found.append(_csi_node([driver.dump() for driver in companions.csi_node.drivers]))
+    elif copied is not None and copied.csi_drivers is not None:
+        found.append(_csi_node([_with_short_id(each, base) for each in copied.csi_drivers]))
+    slices = [
+        each
+        for part in companions.resource_slices
+        for each in compile_slices(part, group=group, tainted=tainted)
+    ]
+    for pool in gpudevices.gpu_pools(gpu) if gpu is not None and gpu.dra else ():
+        if any(part.driver == pool.driver for part in companions.resource_slices):
+            raise TemplateError(
+                field="spec.template.companions.resourceSlices",
+                value=pool.driver,
+                problem="is published by shape.gpu.dra already",
+                remedy="take one of the two out",
+            )
+        slices += cut(pool.driver, pool.devices, pool.counters, where=OF_NODE, tainted=tainted)
+    if copied is not None:
+        drivers = frozenset(s.spec["driver"] for s in slices)
+        slices += copied.slices(without=drivers, tainted=tainted, base=base)
+    return tuple([*found, *map(_resource_slice, slices)])
+
+
+def _check_node_ids(wanted: CsiNode, *, base: str) -> None:
+    for driver in wanted.drivers:
+        if written_size(driver.node_id, base) > _MAX_NODE_ID:
+            raise TemplateError(
+                field=f"spec.template.companions.csiNode.drivers[{driver.name}].nodeID",
+                value=driver.node_id,
+                problem=f"is longer than {_MAX_NODE_ID} bytes where it is written out",
+                remedy="make it shorter",
+            )
+
+
+def _with_short_id(driver: Mapping[str, Any], base: str) -> dict[str, Any]:
+    fits = written_size(driver["nodeID"], base) <= _MAX_NODE_ID
+    return {**driver, "nodeID": driver["nodeID"] if fits else NODE_PATTERN}
+
+
+def _csi_node(drivers: list[dict[str, Any]]) -> Companion:
+    for driver in drivers:
+        driver["topologyKeys"] = list(dict.fromkeys(driver["topologyKeys"]))
+    spec = {"drivers": drivers}
+    kind = CompanionKind.CSI_NODE
+    return Companion(kind, "", False, _csi_digest(spec), frozenset(), json.dumps(spec))
+
+
+def _resource_slice(wanted: Slice) -> Companion:
+    spec = json.dumps(wanted.spec, separators=(",", ":"))
+    return Companion(
+        CompanionKind.RESOURCE_SLICE,
+        wanted.suffix,
+        wanted.shared,
+        _short(spec),
+        gated_fields(wanted.spec),
+        spec,
+        frozenset(device["name"] for device in wanted.spec.get("devices", ())),
+    )
+
+
+@lru_cache(maxsize=4_096)
+def tainted(companion: Companion, devices: frozenset[str], taint: DeviceTaint) -> Companion:
+    """The same slice, where these of its devices have one taint more."""
+    spec = json.loads(companion._spec)
+    for device in spec["devices"]:
+        if device["name"] in devices:
+            device["taints"] = [*device.get("taints", ()), taint.dump()]
+    return _resource_slice(Slice(companion.suffix, companion.shared, spec))
+
+
+def gated_of(kind: CompanionKind, body: Mapping[str, Any]) -> frozenset[str]:
+    """The fields of an object that an API server may have dropped."""
+    if kind is CompanionKind.CSI_NODE:
+        return frozenset()
+    return gated_fields(body.get("spec") or {})
+
+
+def digest_of(kind: CompanionKind, body: Mapping[str, Any]) -> str:
+    """That of an object as the API server has it: the one of the Companion that it was made from,
+    unless somebody has changed it."""
+    metadata, spec = body["metadata"], body.get("spec") or {}
+    if kind is CompanionKind.RESOURCE_SLICE:
+        first = metadata.get("generation") in (None, 1)
+        return (metadata.get("annotations") or {}).get(_DIGEST, _EDITED) if first else _EDITED
+    drivers = [
+        {**driver, "nodeID": str(driver.get("nodeID")).replace(metadata["name"], NODE_PATTERN)}
+        for driver in spec.get("drivers") or ()
+    ]
+    return _csi_digest({"drivers": drivers})
+
+
+def _csi_digest(spec: Mapping[str, Any]) -> str:
+    drivers = [
+        {key: value for key, value in driver.items() if value not in (None, [], ())}
+        for driver in spec["drivers"]
+    ]
+    return _short(json.dumps(sorted(drivers, key=lambda d: d["name"]), sort_keys=True))
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why companions are not written: a word for programs, and a sentence."""
+
+    reason: str
+    message: str
+
+
+NAME_TAKEN: Final = "NameTaken"
+FIELDS_DROPPED: Final = "FieldsDropped"
+OF_SOME: Final = frozenset((NAME_TAKEN, FIELDS_DROPPED))
+"""Reasons of troubles with single objects: the others are written all the same."""
+
+
+def not_served(kind: CompanionKind) -> Trouble:
+    return Trouble(
+        "NotServed",
+        f"This cluster doesn't serve {kind.kind} in {kind.api_version}: use a Kubernetes that does,"
+        " or take it out of spec.template.companions.",
+    )
+
+
+def not_allowed(kind: CompanionKind) -> Trouble:
+    return Trouble(
+        "NotAllowed",
+        f"The operator may not read and write {kind.value[2]} of {kind.api_version}: add the"
+        " component companions (deploy/components) to its installation.",
+    )
+
+
+def may_not_copy(said: str) -> Trouble:
+    return Trouble(
+        "NotAllowed",
+        f"What belongs to the node of spec.template.from.nodes may not be read ({said}): grant get"
+        " on csinodes and list on resourceslices, in this cluster by the component companions.",
+    )
+
+
+def not_copied(reason: str, why: str) -> Trouble:
+    return Trouble(
+        reason,
+        one_line(f"What belongs to the node of spec.template.from.nodes can't be copied: {why}."),
+    )
+
+
+def refused(kind: CompanionKind, said: str) -> Trouble:
+    return Trouble(
+        "Refused",
+        f"The API server refuses a {kind.kind}: {said}. Correct spec.template.companions.",
+    )
+
+
+def dropped(fields: frozenset[str]) -> Trouble:
+    gates = sorted({GATES[field] for field in fields})
+    return Trouble(
+        FIELDS_DROPPED,
+        f"The API server doesn't keep {', '.join(sorted(fields))} of ResourceSlices: start it with"
+        f" the feature gate {' and '.join(gates)}, or take it out of spec.template.companions.",
+    )
+
+
+def taken(names: frozenset[str]) -> Trouble:
+    return Trouble(
+        NAME_TAKEN,
+        f"{few_names(names)}: there, but not made by this operator for the group's nodes. Left"
+        " alone; delete it, and the node gets its own.",
+    )
+
+
+ABOUT_TO_BE_WRITTEN: Final = Verdict(
+    False, "Writing", "Nodes are to get their companions.", known=False
+)
+REMOVING: Final = Verdict(
+    False,
+    "Removing",
+    "Companions that the template doesn't have any more are deleted.",
+    known=False,
+)
+
+
+def verdict(
+    *, owners: int, missing: int, trouble: Trouble | None, paused: bool, held: int = 0
+) -> Verdict:
+    """The condition CompanionsPresent; `owners` are nodes, and the group if it has a pool. Of what
+    is missing, that of so many is `held` back by the simulated cloud."""
+    if trouble is not None:
+        return Verdict(False, trouble.reason, trouble.message)
+    if not missing:
+        return Verdict(True, "Present", "Every node has its companions.")
+    counts = f"{owners - missing} of {owners} nodes and shared pools have their companions"
+    if paused:
+        return Verdict(False, "Paused", f"{counts}; spec.paused holds the rest back.", known=False)
+    if missing == held:
+        return Verdict(
+            False, "HeldBack", f"{counts}; spec.cloud.devices holds the rest back.", known=False
+        )
+    return Verdict(False, "Writing", f"{counts}.", known=False)

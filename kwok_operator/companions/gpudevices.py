@@ -1,0 +1,176 @@
+"""GPUs as their DRA driver publishes them: `shape.gpu` with `dra: true`.
+
+    Gpu (spec) --gpu_pools--> devices and counter sets, as they stand in ResourceSlices
+
+Names of devices, attributes, capacities and counters are those of dra-driver-nvidia-gpu
+(cmd/gpu-kubelet-plugin: deviceinfo.go, mig.go, partitions.go; cmd/compute-domain-kubelet-plugin:
+driver.go, deviceinfo.go). Values of whole GPUs, and where they are on PCI, are those that it
+publishes on a machine with 8 H100. Profiles, their engines and where they may lie are from NVIDIA's
+guide to MIG, for an H100 of 80 GB.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.nodegroups.api.template import Gpu, GpuProfile
+
+DRIVER: Final = "gpu.nvidia.com"
+DOMAIN_DRIVER: Final = "compute-domain.nvidia.com"
+UID_PATTERN: Final = "{uid}"
+_MEMORY_SLICES: Final = 8
+_GPUS_OF_A_BOARD: Final = 8
+_FIRST_BUS_AND_ROOT: Final = (0x53, 0x44)
+_BUSES_APART: Final = 0x11
+_MODEL: Final = {
+    "productName": {"string": "NVIDIA H100 80GB HBM3"},
+    "brand": {"string": "Nvidia"},
+    "architecture": {"string": "Hopper"},
+    "cudaComputeCapability": {"version": "9.0.0"},
+    "driverVersion": {"version": "580.105.8"},
+    "cudaDriverVersion": {"version": "13.0.0"},
+    "addressingMode": {"string": "HMM"},
+}
+_WHOLE_MEMORY: Final = "81559Mi"
+_COUNTER_NAMES: Final = {
+    "multiprocessors": "multiprocessors",
+    "copyEngines": "copy-engines",
+    "decoders": "decoders",
+    "encoders": "encoders",
+    "jpegEngines": "jpeg-engines",
+    "ofaEngines": "ofa-engines",
+    "memory": "memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _MigProfile:
+    """`starts` are the memory slices at which an instance of `size` slices may begin."""
+
+    name: str
+    number: int
+    starts: Sequence[int]
+    size: int
+    multiprocessors: int
+    copy_engines: int
+    decoders: int
+    """And as many JPEG engines."""
+    memory: str
+    ofa_engines: int = 0
+
+    @property
+    def capacity(self) -> dict[str, str]:
+        return {
+            "multiprocessors": str(self.multiprocessors),
+            "copyEngines": str(self.copy_engines),
+            "decoders": str(self.decoders),
+            "encoders": "0",
+            "jpegEngines": str(self.decoders),
+            "ofaEngines": str(self.ofa_engines),
+            "memory": self.memory,
+        }
+
+
+_PARTITIONS: Final = (
+    _MigProfile("1g.10gb", 19, range(7), 1, 16, 1, 1, "9984Mi"),
+    _MigProfile("1g.10gb+me", 20, range(7), 1, 16, 1, 1, "9984Mi", ofa_engines=1),
+    _MigProfile("1g.20gb", 15, (0, 2, 4, 6), 2, 26, 1, 1, "20096Mi"),
+    _MigProfile("2g.20gb", 14, (0, 2, 4), 2, 32, 2, 2, "20096Mi"),
+    _MigProfile("3g.40gb", 9, (0, 4), 4, 60, 3, 3, "40448Mi"),
+    _MigProfile("4g.40gb", 5, (0,), 4, 64, 4, 4, "40448Mi"),
+    _MigProfile("7g.80gb", 0, (0,), 8, 132, 8, 7, "81152Mi", ofa_engines=1),
+)
+_WHOLE: Final = {
+    "multiprocessors": "132",
+    "copyEngines": "8",
+    "decoders": "7",
+    "encoders": "0",
+    "jpegEngines": "7",
+    "ofaEngines": "1",
+    "memory": _WHOLE_MEMORY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPool:
+    """What a driver publishes on a node: devices, and the counter sets from which they take.
+
+    {uid} stands for the node's uid.
+    """
+
+    driver: str
+    devices: Sequence[Mapping[str, Any]]
+    counters: Sequence[Mapping[str, Any]] = ()
+
+
+def gpu_pools(gpu: Gpu) -> list[GpuPool]:
+    """Of a node with these GPUs."""
+    if gpu.profile is GpuProfile.H100_MIG:
+        devices = [each for minor in range(gpu.count) for each in _partitioned(minor)]
+        every = _counters(_WHOLE, range(_MEMORY_SLICES))
+        sets = [{"name": _set_of(n), "counters": every} for n in range(gpu.count)]
+        return [GpuPool(DRIVER, devices, sets)]
+    memory = {"memory": {"value": _WHOLE_MEMORY}}
+    pools = [GpuPool(DRIVER, [{**_gpu(n), "capacity": memory} for n in range(gpu.count)])]
+    if gpu.profile is GpuProfile.H100_NVLINK:
+        pools.append(GpuPool(DOMAIN_DRIVER, [_of_domain("channel"), _of_domain("daemon")]))
+    return pools
+
+
+def _of_domain(kind: str) -> dict[str, Any]:
+    """By what a pod is part of a domain whose GPUs reach one another by NVLink."""
+    return {"name": f"{kind}-0", "attributes": {"type": {"string": kind}, "id": {"int": 0}}}
+
+
+def _gpu(minor: int) -> dict[str, Any]:
+    attributes = {"type": {"string": "gpu"}, "uuid": {"string": _uuid(minor)}, **_common(minor)}
+    return {"name": f"gpu-{minor}", "attributes": attributes}
+
+
+def _common(minor: int) -> dict[str, Any]:
+    """What a GPU and its partitions say alike."""
+    board, place = divmod(minor, _GPUS_OF_A_BOARD)
+    bus, root = (first + _BUSES_APART * place for first in _FIRST_BUS_AND_ROOT)
+    return {
+        "resource.kubernetes.io/pciBusID": {"string": f"{board:04x}:{bus:02x}:00.0"},
+        "resource.kubernetes.io/pcieRoot": {"string": f"pci{board:04x}:{root:02x}"},
+        **_MODEL,
+    }
+
+
+def _partitioned(minor: int) -> Iterator[dict[str, Any]]:
+    """A GPU, and all that may be made of it instead."""
+    yield {**_gpu(minor), **_taken(minor, _WHOLE, range(_MEMORY_SLICES))}
+    for profile in _PARTITIONS:
+        attributes = {
+            "type": {"string": "mig"},
+            "parentUUID": {"string": _uuid(minor)},
+            "profile": {"string": profile.name},
+            **_common(minor),
+        }
+        called = profile.name.replace(".", "").replace("+", "-")
+        for start in profile.starts:
+            name = f"gpu-{minor}-mig-{called}-{profile.number}-{start}"
+            taken = _taken(minor, profile.capacity, range(start, start + profile.size))
+            yield {"name": name, "attributes": attributes, **taken}
+
+
+def _taken(minor: int, capacity: Mapping[str, str], slices: range) -> dict[str, Any]:
+    counters = _counters(capacity, slices)
+    return {
+        "capacity": {name: {"value": value} for name, value in capacity.items()},
+        "consumesCounters": [{"counterSet": _set_of(minor), "counters": counters}],
+    }
+
+
+def _counters(capacity: Mapping[str, str], slices: range) -> dict[str, Any]:
+    found = {_COUNTER_NAMES[name]: {"value": value} for name, value in capacity.items()}
+    return found | {f"memory-slice-{n}": {"value": "1"} for n in slices}
+
+
+def _set_of(minor: int) -> str:
+    return f"gpu-{minor}-counter-set"
+
+
+def _uuid(minor: int) -> str:
+    return f"GPU-{UID_PATTERN}-{minor}"

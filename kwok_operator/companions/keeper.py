@@ -1,0 +1,326 @@
+"""Companions of nodes, kept: each node of a group has what `spec.template.companions` says.
+
+    NodeCache (uids) ─────┐
+    GroupStore (spec) ────┼──> survey per group ──> Executor ──> CompanionWriter
+    Shelf (what is there) ┘             └──> verdict, for the group's status
+
+Level-triggered like the reconciler: a pass compares what nodes there are with what is on the
+shelves, so after a crash or somebody's edit it does the same as after a scale-up. That a group is
+to have no companions any more is known from its status, which still speaks of them; what belonged
+to a node that is gone is left to the garbage collector.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.summary import Verdict
+from kwok_operator.companions.copying import ReadCompanions
+from kwok_operator.companions.desired import (
+    ABOUT_TO_BE_WRITTEN,
+    CompanionKind,
+    CompanionOwner,
+    Trouble,
+    asks_for_companions,
+    dropped,
+    not_allowed,
+    not_served,
+    refused,
+    taken,
+)
+from kwok_operator.companions.shelf import TRY_AGAIN_AFTER, Shelf
+from kwok_operator.companions.state import GroupCompanions, as_told, asks
+from kwok_operator.companions.survey import (
+    CompanionWork,
+    repair_key,
+    survey,
+    wanted_now,
+)
+from kwok_operator.companions.writer import CompanionWriter
+from kwok_operator.errors import (
+    REFUSED,
+    ApiError,
+    ForbiddenError,
+    KwokOperatorError,
+    NotFoundError,
+    TooManyRequestsError,
+    one_line,
+)
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.executor import Executor
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN_AFTER: Final = 60.0
+FIRST_LOOK: Final = 5.0
+"""Seconds that nodes of a group wait at most until its companions can be made with them."""
+_REFUSED = (*REFUSED, NotFoundError)
+
+
+class CompanionKeeper:
+    """`wake(name, delay)` has a group looked at here, `changed(name)` by the reconciler."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        store: GroupStore,
+        cache: NodeCache,
+        executor: Executor,
+        wake: Callable[[str, float], None],
+        changed: Callable[[str], None],
+        cloud: Callable[[Group], Cloud | None],
+        read: ReadCompanions,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._executor = executor
+        self._wake = wake
+        self._changed = changed
+        self._cloud = cloud
+        self._read = read
+        self._monotonic = monotonic
+        self._wall = wall
+        self._shelves = {
+            kind: Shelf(kind, client=client, changed=self.nodes_changed, monotonic=monotonic)
+            for kind in CompanionKind
+        }
+        self._writer = CompanionWriter(client=client, shelves=self._shelves, spend=executor.spend)
+        self._states: dict[str, GroupCompanions] = {}
+        self._closing = False
+
+    def group_changed(self, name: str) -> None:
+        """A group is new, was changed, or is gone."""
+        group = self._store.get(name)
+        if name in self._states or (group is not None and asks(group)):
+            self._wake(name, 0.0)
+
+    def nodes_changed(self, name: str) -> None:
+        """A group's nodes, or what belongs to them, are other than they were."""
+        if (state := self._states.get(name)) is not None:
+            self._wake(name, state.gathered_for)
+
+    def verdict(self, group: Group, *, nodes: int) -> Verdict | None:
+        """The condition CompanionsPresent; None for a group that neither asks for them nor has
+        any. Of more nodes than were looked at it says that theirs are being written."""
+        state = self._states.get(group.name)
+        if state is None or state.uid != group.uid:
+            return as_told(group)
+        found = state.verdict if state.looked.is_set() else as_told(group)
+        if found is not None and found.status and nodes > state.nodes:
+            found = ABOUT_TO_BE_WRITTEN
+        state.told = found
+        return found
+
+    def ready(self, group: Group, nodes: Iterable[NodeRecord]) -> int:
+        """How many of these nodes have all that they are to have: at once all, where that is
+        nothing."""
+        if not asks_for_companions(group.spec.template):
+            return sum(1 for _ in nodes)
+        state = self._states.get(group.name)
+        if state is None or state.uid != group.uid or not state.looked.is_set():
+            told = as_told(group)
+            return sum(1 for _ in nodes) if told is not None and told.status else 0
+        return sum(1 for node in nodes if node.name in state.complete)
+
+    async def first_look(self, group: Group) -> None:
+        """Returns once companions can be made with the nodes, so that no pod is ahead of them; or
+        once it is known that they can't."""
+        if self._over(group) or not asks_for_companions(group.spec.template):
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._state(group).looked.wait(), FIRST_LOOK)
+
+    async def born(self, group: Group, name: str, *, uid: str, made: int | None = None) -> None:
+        """A node is to take pods: it gets its companions by the call that lets them on, where it
+        has none yet. It was made a moment ago, or then (epoch milliseconds).
+
+        What fails is left to the next pass: the node is there all the same. Raises
+        TooManyRequestsError, which all calls obey: this is to be done again.
+        """
+        if group.name not in self._states:
+            return
+        state = self._state(group)
+        owner, now = CompanionOwner(name, uid, group.name), self._now
+        mine, due = wanted_now(
+            group,
+            group.names.serial(name),
+            [each for each in state.companions if not each.shared],
+            self._cloud(group),
+            made=now if made is None else made,
+            now=now,
+        )
+        if due is not None:
+            self._wake(group.name, max(state.gathered_for, (due - now) / 1_000))
+        if state.stopped or not mine:
+            return
+        state.under_way.add(uid)
+        try:
+            for companion in mine:
+                await self._writer.make(companion, owner, first=False)
+        except TooManyRequestsError:
+            raise
+        except KwokOperatorError as error:
+            logger.debug("companions are late: node=%s error=%s", name, error)
+        finally:
+            state.under_way.discard(uid)
+            self._wake(group.name, state.gathered_for)
+
+    async def look_at(self, name: str) -> None:
+        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        group = self._store.get(name)
+        if self._closing:
+            return
+        if group is None or group.deleting or not asks(group):
+            if (state := self._states.pop(name, None)) is not None:
+                state.looked.set()
+                if group is None or not group.orphaning:
+                    await self._clear_pools(name, state)
+                await self._stop_unused()
+            return
+        state = self._state(group)
+        copy = state.copy
+        await copy.refresh(group.spec.template, self._read, now=self._monotonic())
+        if self._states.get(name) is not state:
+            return  # another group has the name now, and a pass of its own
+        state = self._state(group)
+        trouble = state.invalid or (copy.trouble if copy.unknown else await self._start(state))
+        if trouble is None:
+            trouble = await self._bring(group, state)
+        self._judge(group, state, trouble)
+        if trouble is not None:
+            self._wake(name, TRY_AGAIN_AFTER)
+        elif state.companions or copy.companions is not None:
+            self._wake(name, LOOK_AGAIN_AFTER)
+
+    @property
+    def _now(self) -> int:
+        """Epoch milliseconds."""
+        return round(self._wall() * 1_000)
+
+    def close(self) -> None:
+        """Start no write any more; what is in flight ends."""
+        self._closing = True
+
+    async def stop(self) -> None:
+        """Ends the watches, once no pass runs any more."""
+        for shelf in self._shelves.values():
+            await shelf.stop()
+
+    def _state(self, group: Group) -> GroupCompanions:
+        state = self._states.get(group.name)
+        if state is None or state.uid != group.uid:
+            if state is not None:
+                state.looked.set()
+            state = self._states[group.name] = GroupCompanions(group.uid)
+        state.recompile(group)
+        return state
+
+    async def _start(self, state: GroupCompanions) -> Trouble | None:
+        """All kinds are watched: there may be something of one that the template had before."""
+        wanted = {companion.kind for companion in state.companions}
+        troubles = {kind: await shelf.start() for kind, shelf in self._shelves.items()}
+        return next((t for kind, t in troubles.items() if t is not None and kind in wanted), None)
+
+    async def _stop_unused(self) -> None:
+        for shelf in self._shelves.values():
+            await shelf.stop(unless=lambda: bool(self._states))
+
+    async def _bring(self, group: Group, state: GroupCompanions) -> Trouble | None:
+        now, wall = self._monotonic(), self._now
+        found = survey(
+            group,
+            self._cache.group(group.name).values(),
+            state.companions,
+            {kind: shelf.group(group.name) for kind, shelf in self._shelves.items()},
+            is_due=lambda key: state.repairs.is_due(key, now=now),
+            under_way=state.under_way,
+            cloud=self._cloud(group),
+            now=wall,
+        )
+        state.held = found.held
+        state.nodes, state.took = found.nodes, self._monotonic() - now
+        if found.due is not None:
+            self._wake(group.name, max(state.gathered_for, (found.due - wall) / 1_000))
+        state.counts = found.owners, found.owners - len(found.complete)
+        state.complete = found.complete
+        if found.work and not group.spec.paused:
+            if not state.failing:
+                self._judge(group, state, None)
+            state.trouble = None
+            try:
+                over = partial(self._over, group)
+                do = partial(self._do, group, state)
+                await self._executor.run(found.work, do, group=group.name, stop=over)
+            except _REFUSED:
+                return state.trouble
+            if any(work.beyond(state.taken) for work in found.work):
+                self._wake(group.name, state.gathered_for)
+        names = frozenset(found.taken | state.taken)
+        state.taken.clear()
+        if names:
+            return taken(names)
+        return dropped(frozenset(found.dropped)) if found.dropped else None
+
+    async def _do(self, group: Group, state: GroupCompanions, work: CompanionWork) -> None:
+        owner, now = work.owner, self._monotonic()
+        if not owner.is_group:
+            node = self._cache.group(owner.group).get(owner.base)
+            if node is None or node.uid != owner.uid or node.deleting:
+                return
+        kind, requests = CompanionKind.CSI_NODE, 0
+        try:
+            for kind, each in work.stale:
+                requests += 1
+                await self._writer.delete(kind, each, first=requests == 1)
+            for companion in work.missing:
+                kind = companion.kind
+                if work.stale:
+                    state.repairs.tried(repair_key(companion, owner), now=now)
+                requests += 1
+                if not await self._writer.make(companion, owner, first=requests == 1):
+                    state.taken.add(companion.name(owner.base))
+                elif state.stopped and state.trouble is None:
+                    self._judge(group, state, None)  # what stood in the way does no more
+        except _REFUSED as error:
+            state.trouble = _trouble(kind, error)
+            raise
+
+    async def _clear_pools(self, name: str, state: GroupCompanions) -> None:
+        """What the nodes of a group shared goes with it, faster than the garbage collector."""
+        for kind, shelf in self._shelves.items():
+            for each in [k for k in shelf.group(name).values() if k.owner == state.uid]:
+                with suppress(ForbiddenError):
+                    await self._writer.delete(kind, each, first=True)
+
+    def _judge(self, group: Group, state: GroupCompanions, trouble: Trouble | None) -> None:
+        left = any(shelf.group(group.name) for shelf in self._shelves.values())
+        if state.judge(trouble, left=left, paused=group.spec.paused):
+            self._changed(group.name)
+
+    def _over(self, group: Group) -> bool:
+        now = self._store.get(group.name)
+        return (
+            self._closing
+            or now is None
+            or (now.uid, now.generation, now.deleting)
+            != (group.uid, group.generation, group.deleting)
+        )
+
+
+def _trouble(kind: CompanionKind, error: ApiError) -> Trouble:
+    match error:
+        case NotFoundError():
+            return not_served(kind)
+        case ForbiddenError() if not error.by_policy:
+            return not_allowed(kind)
+    return refused(kind, one_line(error.message, limit=300))

@@ -1,0 +1,179 @@
+"""The objects of one kind that carry our label: watched only while a group asks for them.
+
+    reflector ──replace, upsert, remove──> Shelf ──> CompanionKeeper
+    our own writes ──put, taken_away─^
+
+Of each object as little is kept as says whose it is and whether it is as it should be.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from sys import intern
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.companions.desired import (
+    CompanionKind,
+    Trouble,
+    digest_of,
+    gated_of,
+    not_allowed,
+    not_served,
+)
+from kwok_operator.errors import ForbiddenError, NotFoundError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import OBJECTS, Decoder
+from kwok_operator.kube.reflector import Reflector
+
+logger = logging.getLogger(__name__)
+
+TRY_AGAIN_AFTER: Final = 10.0
+"""Seconds after which a kind is asked for again that isn't served, or may not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """One object; `owner` is the uid of the first that owns it."""
+
+    name: str
+    uid: str
+    version: int
+    group: str
+    owner: str
+    digest: str
+    gated: frozenset[str]
+    deleting: bool
+
+
+def decoder(kind: CompanionKind) -> Decoder[Shelved]:
+    def kept(body: Mapping[str, Any]) -> Shelved:
+        metadata = body["metadata"]
+        version = str(metadata.get("resourceVersion", ""))
+        owners: Sequence[Mapping[str, str]] = metadata.get("ownerReferences") or ({},)
+        return Shelved(
+            name=metadata["name"],
+            uid=metadata.get("uid", ""),
+            version=int(version) if version.isdecimal() else 0,
+            group=intern((metadata.get("labels") or {}).get(constants.NODE_GROUP_LABEL, "")),
+            owner=intern(owners[0].get("uid", "")),
+            digest=intern(digest_of(kind, body)),
+            gated=gated_of(kind, body),
+            deleting=metadata.get("deletionTimestamp") is not None,
+        )
+
+    return OBJECTS.then(kept)
+
+
+class Shelf:
+    """`changed(group)` is called when something of a group's is other than it was."""
+
+    def __init__(
+        self,
+        kind: CompanionKind,
+        *,
+        client: KubeClient,
+        changed: Callable[[str], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.kind = kind
+        self.decoder = decoder(kind)
+        self._client = client
+        self._changed = changed
+        self._groups: dict[str, dict[str, Shelved]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._monotonic = monotonic
+        self._trouble: Trouble | None = None
+        self._again_at = 0.0
+        self._blind = False
+        """Whether the watch runs and hears nothing: what it told may be so no more."""
+        self._starting = asyncio.Lock()
+
+    def group(self, name: str) -> Mapping[str, Shelved]:
+        return self._groups.get(name, {})
+
+    @property
+    def watching(self) -> bool:
+        return self._watch is not None and not self._watch.done()
+
+    async def start(self) -> Trouble | None:
+        """Returns once all is known, or why that can't be, or can't be any more."""
+        async with self._starting:
+            if self.watching and not self._blind:
+                return None
+            now = self._monotonic()
+            if self._trouble is None or now >= self._again_at:
+                self._trouble = await self._find_trouble()
+                self._again_at = now + TRY_AGAIN_AFTER
+            if self._trouble is not None or self.watching:
+                return self._trouble
+            reflector = Reflector(
+                client=self._client,
+                path=self.kind.path,
+                params={"labelSelector": constants.NODE_GROUP_LABEL},
+                decoder=self.decoder,
+                sink=self,
+                on_trouble=self._in_trouble,
+                on_restored=self._groups.clear,
+            )
+            self._watch = asyncio.create_task(reflector.run(), name=f"watch {self.kind.path}")
+            await reflector.synced.wait()
+            return None
+
+    def _in_trouble(self, trouble: str | None) -> None:
+        self._blind = trouble is not None
+        for name in self._groups:
+            self._changed(name)
+
+    async def _find_trouble(self) -> Trouble | None:
+        try:
+            await self._client.request("GET", self.kind.path, params={"limit": "1"}, retries=4)
+        except NotFoundError:
+            return not_served(self.kind)
+        except ForbiddenError:
+            return not_allowed(self.kind)
+        return None
+
+    async def stop(self, *, unless: Callable[[], bool] = lambda: False) -> None:
+        async with self._starting:
+            if self._watch is not None and not unless():
+                self._watch.cancel()
+                await asyncio.gather(self._watch, return_exceptions=True)
+                self._watch, self._groups, self._blind = None, {}, False
+
+    def replace(self, items: Sequence[Shelved], resource_version: int) -> None:
+        """A full listing; what was entered since then stays."""
+        late = [k for kept in self._groups.values() for k in kept.values()]
+        groups = set(self._groups)
+        self._groups = {}
+        for item in (*items, *(kept for kept in late if kept.version > resource_version)):
+            self._groups.setdefault(item.group, {})[item.name] = item
+        for name in groups | set(self._groups):
+            self._changed(name)
+
+    def upsert(self, item: Shelved) -> None:
+        known = self.group(item.group).get(item.name)
+        if known is None or known.version < item.version:
+            self._groups.setdefault(item.group, {})[item.name] = item
+            if known is None or known.digest != item.digest or known.owner != item.owner:
+                self._changed(item.group)
+
+    def remove(self, item: Shelved) -> None:
+        known = self.group(item.group).get(item.name)
+        if known is not None and known.uid == item.uid:
+            self.taken_away(known)
+            self._changed(item.group)
+
+    def put(self, item: Shelved) -> None:
+        """We made this one, or found it made."""
+        known = self.group(item.group).get(item.name)
+        if known is None or known.version < item.version:
+            self._groups.setdefault(item.group, {})[item.name] = item
+
+    def taken_away(self, item: Shelved) -> None:
+        """We deleted this one."""
+        kept = self._groups.get(item.group, {})
+        kept.pop(item.name, None)
+        if not kept:
+            self._groups.pop(item.group, None)

@@ -1,0 +1,77 @@
+"""Makes single companions, and takes them away: what the API server's answers mean.
+
+An object is never changed, but deleted and made anew: most of a CSINode can't be changed at all,
+and a ResourceSlice that somebody has changed is told by its generation.
+"""
+
+from collections.abc import Callable, Mapping
+
+from kwok_operator.companions.desired import Companion, CompanionKind, CompanionOwner
+from kwok_operator.companions.shelf import Shelf, Shelved
+from kwok_operator.errors import ConflictError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
+from kwok_operator.nodegroups.nodewriter import FIELD_MANAGER
+
+
+class CompanionWriter:
+    """One request each, or few: `spend` is told of each but the `first` of a job."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        shelves: Mapping[CompanionKind, Shelf],
+        spend: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._shelves = shelves
+        self._spend = spend
+
+    async def make(self, companion: Companion, owner: CompanionOwner, *, first: bool) -> bool:
+        """Says whether the owner has it now; False where its name is somebody else's."""
+        shelf = self._shelves[companion.kind]
+        known = shelf.group(owner.group).get(companion.name(owner.base))
+        if known is not None and is_ours(known, owner) and known.digest == companion.digest:
+            return True  # this is done again because of what came after
+        if not first:
+            self._spend()
+        try:
+            answer = await self._client.request(
+                "POST",
+                companion.kind.path,
+                params={"fieldManager": FIELD_MANAGER},
+                body=companion.body(owner),
+            )
+        except ConflictError:
+            self._spend()
+            path = f"{companion.kind.path}/{companion.name(owner.base)}"
+            try:
+                found = shelf.decoder.one(await self._client.request("GET", path))
+            except NotFoundError:
+                return True  # gone this very moment: the watch tells, and the next pass makes it
+            if not is_ours(found, owner):
+                return False
+            shelf.put(found)
+        else:
+            shelf.put(shelf.decoder.one(answer))
+        return True
+
+    async def delete(self, kind: CompanionKind, kept: Shelved, *, first: bool) -> None:
+        """Deletes that very object; it may be gone already."""
+        if not first:
+            self._spend()
+        try:
+            await self._client.request(
+                "DELETE",
+                f"{kind.path}/{kept.name}",
+                body={"preconditions": {"uid": kept.uid}},
+                accept=ACCEPT_METADATA,
+            )
+        except (NotFoundError, ConflictError):
+            pass
+        self._shelves[kind].taken_away(kept)
+
+
+def is_ours(kept: Shelved, owner: CompanionOwner) -> bool:
+    """Whether an object with a companion's name was made for this owner."""
+    return kept.group == owner.group and kept.owner == owner.uid

@@ -1,0 +1,113 @@
+"""Which pair is played next, and how long the rest takes.
+
+    pairs that are there  --next_pair-->  (pair, attempt)
+    runs that are left, how long others took  --time_left-->  seconds, from and to
+
+All that a decision depends on is what is there. So a comparison that was broken off anywhere goes
+on as if it had not been.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from kwok_operator.comparison.plan import WARM_UP, ComparisonPlan, PlannedRun
+from kwok_operator.rehearsal.scenario.arrivals import last_arrival
+from kwok_operator.rehearsal.scenario.model import Scenario
+
+_IN_VAIN: Final = 2
+"""Repeats that were as busy, after which the machine isn't expected to become quiet."""
+_CLUSTER: Final = 10.0
+"""Seconds that a cluster takes to come and go, about."""
+_MINUTE: Final = 60.0
+_LONG: Final = 100
+"""Minutes, from which hours are said."""
+
+Pairs = Mapping[int, "WholePair"]
+"""By number."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholePair:
+    """Both runs of a pair are over: of its last attempt of which that is so."""
+
+    attempt: int
+    busy: bool
+    """Whether the machine was, in one of them or both."""
+
+
+def next_pair(plan: ComparisonPlan, there: Pairs) -> tuple[int, int] | None:
+    """Its number and which attempt it is; None once all is played."""
+    for number in range(1, plan.runs + 1):
+        if number not in there:
+            return number, 1
+    # Whole pairs: a busy run that is played again alone has other chances than the one beside it.
+    return next(((number, 2) for number in _to_repeat(plan, there)), None)
+
+
+def in_vain(there: Pairs) -> int:
+    """Pairs that were repeated on a machine that was still busy."""
+    return sum(pair.busy and pair.attempt > 1 for pair in there.values())
+
+
+def repeats_stopped(plan: ComparisonPlan, there: Pairs) -> bool:
+    return plan.repeat_busy and in_vain(there) >= _IN_VAIN
+
+
+def _to_repeat(plan: ComparisonPlan, there: Pairs) -> list[int]:
+    if not plan.repeat_busy or repeats_stopped(plan, there):
+        return []
+    return [number for number, pair in sorted(there.items()) if pair.busy and pair.attempt == 1]
+
+
+def runs_left(plan: ComparisonPlan, there: Pairs, *, cold: bool) -> Iterator[PlannedRun]:
+    """With the repeats that are to be expected by now; `cold`: a warm-up comes first."""
+    missing = [number for number in range(1, plan.runs + 1) if number not in there]
+    again = _to_repeat(plan, there)
+    if not any(pair.attempt > 1 and not pair.busy for pair in there.values()):
+        again = again[: _IN_VAIN - in_vain(there)]  # until one helps, as if none would
+    if cold and (missing or again):
+        yield from plan.pair(WARM_UP)
+    for number in missing:
+        yield from plan.pair(number)
+    for number in again:
+        yield from plan.pair(number, 2)
+
+
+def time_left(
+    runs: Sequence[PlannedRun], took: Mapping[str, Sequence[float]]
+) -> tuple[float, float]:
+    """From and to, in seconds: as others took, those of the arm first, or as scenarios may take."""
+    every = [each for times in took.values() for each in times]
+
+    def of_arm(run: PlannedRun) -> tuple[float, float]:
+        if measured := took.get(run.arm.name) or every:
+            return (fmean(measured),) * 2
+        return _planned(run.arm.scenario)
+
+    known = {run.arm.name: of_arm(run) for run in runs}
+    each = [known[run.arm.name] for run in runs]
+    return math.fsum(low for low, _ in each), math.fsum(high for _, high in each)
+
+
+def _planned(scenario: Scenario) -> tuple[float, float]:
+    until = scenario.until
+    seed = scenario.draws_from
+    ends = [last_arrival(workload, seed=seed) for workload in scenario.workloads]
+    ends += [step.at for step in scenario.timeline if step.at is not None]
+    # With neither of both it goes on as long as it may.
+    open_end = until.settled is not None or until.condition is not None
+    least = max(ends, default=0.0) + (until.settled or 0.0) if open_end else until.at_most
+    return _CLUSTER + min(least, until.at_most), _CLUSTER + until.at_most
+
+
+def in_minutes(low: float, high: float) -> str:
+    """`about 6 min`, `6 to 40 min`: nothing here is known to the second."""
+    if high < _MINUTE:
+        return "less than a minute"
+    hours = high >= _LONG * _MINUTE
+    one, unit, digits = (_MINUTE**2, "h", 1) if hours else (_MINUTE, "min", 0)
+    first, last = (f"{seconds / one:.{digits}f}" for seconds in (low, high))
+    return f"about {last} {unit}" if first == last else f"{first} to {last} {unit}"

@@ -1,0 +1,201 @@
+"""What fails a comparison: `--fail-if 'pendingSeconds.p95 worse than 10%'`.
+
+    text --fail_condition--> FailCondition;  with the effects and bounds --judged--> FailOutcome
+
+A condition holds where the difference is there beyond chance, and beyond the bound by a test of its
+own: where the true change is as large as the bound, it holds in at most 1 of 100 comparisons. It
+does not hold where the 95 % interval ends before the bound. Between both it is too noisy to tell.
+Where a run of a pair lacks the figure, as one that died does, the other pairs can fail a job, and
+can't pass it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kwok_operator.comparison import words
+from kwok_operator.comparison.statistics import DIFFERENCES, Effect, EffectVerdict
+from kwok_operator.comparison.turning import Against, Bound
+from kwok_operator.errors import SettingsError, one_line
+from kwok_operator.formats.words import nearest, shown
+from kwok_operator.rehearsal.judge.figures import FIGURES
+
+_FORM: Final = re.compile(
+    r"(?P<figure>[A-Za-z0-9.]+) (?P<way>worse|more|less)"
+    r"( than (?P<bound>[0-9]{1,12}(\.[0-9]{1,9})?) ?(?P<unit>%|ms|s|m|h)?)?"
+)
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
+_REMEDY: Final = "write FIGURE worse than 10%, or with more or less, or with a number"
+_LOW: Final = (
+    "pendingSeconds.",
+    "startSeconds.",
+    "gangs.",
+    "pods.pending",
+    "pods.failed",
+    "pods.gone",
+    "pods.orphaned",
+    "pods.unserved",
+    "nodes.notReady",
+    "nodeHours",
+    "cost",
+    "churn.",
+    "evictions",
+    "restarts",
+    "disruptions.",
+    "losses",
+    "warnings",
+)
+_DECISIONS: Final = (
+    "nodes.total",
+    "nodes.max",
+    "nodes.final",
+    "churn.",
+    "evictions",
+    "preemptions",
+    "disruptions.",
+)
+_UNKNOWN: Final = (
+    EffectVerdict.NOT_COMPARABLE,
+    EffectVerdict.INCOMPLETE,
+    EffectVerdict.UNDECIDED,
+)
+_HIGH: Final = ("pods.running", "pods.succeeded", "utilisation.")
+
+
+def lower_is_better(figure: str) -> bool | None:
+    """None where neither more nor less is better, as of nodes: it depends on what is wanted."""
+    if figure.startswith(_LOW):
+        return True
+    return False if figure.startswith(_HIGH) else None
+
+
+def counts_decisions(figure: str) -> bool:
+    """Whether it counts what was decided, which hardly varies where nothing has changed."""
+    return figure.startswith(_DECISIONS)
+
+
+class FailWay(StrEnum):
+    WORSE = "worse"
+    MORE = "more"
+    LESS = "less"
+
+
+@dataclass(frozen=True, slots=True)
+class FailCondition:
+    text: str
+    figure: str
+    way: FailWay
+    bound: float = 0.0
+    relative: bool = True
+
+
+class FailAnswer(StrEnum):
+    HOLDS = "holds"
+    HOLDS_NOT = "does not hold"
+    NOISY = "too noisy to tell"
+    """The change may as well be on this side of the bound as on the other."""
+    UNDECIDED = "undecided"
+    """Pairs are too few, or values lack."""
+    EXPLORED = "explored"
+    """It was chosen when runs had been seen already."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailOutcome:
+    condition: FailCondition
+    answer: FailAnswer
+    reason: str
+
+    @property
+    def holds(self) -> bool:
+        return self.answer is FailAnswer.HOLDS
+
+    @property
+    def said(self) -> str:
+        """In a word or two, louder where it needs eyes."""
+        known = {FailAnswer.HOLDS: "FAILS", FailAnswer.HOLDS_NOT: "not so"}
+        return known.get(self.answer, self.answer.value.upper())
+
+    @property
+    def decided(self) -> bool:
+        return self.answer in (FailAnswer.HOLDS, FailAnswer.HOLDS_NOT)
+
+
+def fail_condition(text: str) -> FailCondition:
+    """The condition in a text. Raises SettingsError: value, remedy."""
+    flag, found = "--fail-if", _FORM.fullmatch(one_line(text))
+    if found is None:
+        raise SettingsError(f"{flag}: {shown(text)} can't be read; {_REMEDY}")
+    figure, way = found["figure"], FailWay(found["way"])
+    if figure not in FIGURES:
+        near = nearest(figure, FIGURES)
+        hint = f"did you mean {near}?" if near else "docs/rehearsals.md has all"
+        raise SettingsError(f"{flag}: {shown(figure)} is no figure; {hint}")
+    if way is FailWay.WORSE and lower_is_better(figure) is None:
+        raise SettingsError(
+            f"{flag}: {figure} has no worse, as neither more nor less of it is better;"
+            " write more than or less than"
+        )
+    bound, unit = float(found["bound"] or 0), found["unit"]
+    relative = unit == "%" or not found["bound"]
+    if not relative and unit is not None and FIGURES[figure].unit != "s":
+        raise SettingsError(f"{flag}: {shown(text)}: {figure} is no time; write a number or a %")
+    scaled = bound / 100 if relative else bound * _UNITS.get(unit or "", 1.0)
+    condition = FailCondition(one_line(text), figure, way, scaled, relative)
+    most = "a share changes by less than 1" if FIGURES[figure].unit == "share" else ""
+    if relative:
+        most = "" if bound_of(condition).more else "nothing becomes less by 100 % or more"
+    if most and scaled >= 1:
+        raise SettingsError(f"{flag}: {shown(text)} can't come true: {most}; lower the bound")
+    return condition
+
+
+def bound_of(condition: FailCondition) -> Bound:
+    """What the change is held against."""
+    worse = lower_is_better(condition.figure)
+    more = worse is True if condition.way is FailWay.WORSE else condition.way is FailWay.MORE
+    return Bound(condition.figure, more, condition.bound, condition.relative)
+
+
+def judged(
+    condition: FailCondition,
+    effect: Effect | None,
+    beside: Mapping[Bound, Against],
+    *,
+    both_died: int = 0,
+) -> FailOutcome:
+    """Whether it holds, as far as that was shown. `both_died`: pairs without a run."""
+    bound, undecided = bound_of(condition), FailAnswer.UNDECIDED
+    if effect is None:
+        return FailOutcome(condition, undecided, "no run has it")
+    lacking = effect.lacking + both_died
+    lacks = f"in {lacking} of {lacking + effect.pairs} pairs a run lacks it"
+    if bound not in beside or effect.verdict in _UNKNOWN:
+        why = lacks if lacking else f"{condition.figure}: {words.verdict(effect)}"
+        return FailOutcome(condition, undecided, why)
+    moved = effect.difference if effect.change is None else effect.change
+    goes_there = effect.verdict in DIFFERENCES and ((moved or 0.0) > 0) is bound.more
+    said = f"{words.change(effect)} ({words.interval(effect)})"
+    if goes_there and (beside[bound].beyond or not condition.bound):
+        said += f"; {lacks}" if lacking else ""
+        return FailOutcome(condition, FailAnswer.HOLDS, f"{effect.verdict.value}, {said}")
+    if lacking:
+        return FailOutcome(condition, undecided, lacks)
+    if condition.bound and not beside[bound].within:
+        why = f"{said}; more --runs or a quieter machine would narrow that"
+        return FailOutcome(condition, FailAnswer.NOISY, why)
+    if effect.verdict in DIFFERENCES:
+        return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"{effect.verdict.value}, {said}")
+    missed = "" if condition.bound else _missed(effect, bound)
+    return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"no difference seen, {said}{missed}")
+
+
+def _missed(effect: Effect, bound: Bound) -> str:
+    """What these runs could have missed."""
+    smallest = effect.smallest if bound.more else effect.smallest_less
+    way = "increase" if bound.more else "decrease"
+    if not smallest:
+        return "" if smallest == 0 else f"; any {way} could have been missed"
+    return f"; {way}s below {words.size(effect, smallest)} could have been missed"

@@ -1,0 +1,286 @@
+"""Whether two arms had the same chances: what must be equal, and what differed besides.
+
+    recording --recorded_facts--> a part of RunFacts
+    RunFacts of both arms --> what is checked, what differs
+
+What the arms were told to differ in is listed with what differs beyond: versions, machine, load.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, Final
+
+from kwok_operator.comparison.course import WholePair, in_vain, repeats_stopped
+from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan, Registered
+from kwok_operator.errors import one_line
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.formats.yamltext import Path, in_words
+from kwok_operator.rehearsal.judge.figures import is_workload
+from kwok_operator.rehearsal.judge.reading import RecordingReader
+from kwok_operator.rehearsal.judge.recording import GroupLine, GroupState, PodLine, PodState
+from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
+from kwok_operator.rehearsal.scenario.model import Scenario
+
+BUSY: Final = 0.2
+"""Share of the processors that others used on the average, from which a machine is busy."""
+_UNLIKE: Final = 0.1
+"""What the loads of two arms may differ by."""
+_APART: Final = 2.0
+"""Seconds between two starts of the same pods."""
+_BEGINNING: Final = 1.0
+_OF_RUNS: Final = ("versions", "programs", "machine")
+_MOST_DIFFERENCES: Final = 100
+_SHOWN: Final = 80
+
+Facts = Mapping[int, "RunFacts"]
+"""By pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What has to be equal in both arms, or is told if it isn't."""
+
+    seed: str = ""
+    arrivals: str = ""
+    """A digest of which object was to come when."""
+    came: Mapping[str, float] = field(default_factory=dict)
+    """By workload: when its first pods were created, on the average."""
+    missing: int = 0
+    """Pods that were to come, and did not."""
+    start: str = ""
+    """A digest of what was there at the beginning."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """By name: which file it was."""
+    machine: Mapping[str, str] = field(default_factory=dict)
+    others: float | None = None
+    """Share of the processors that programs used which aren't the comparison's. None: not known."""
+    repeated: bool = False
+    seen_before: bool = False
+    """It was over before, and then deleted or edited: this is a second one."""
+    took: float | None = None
+    """Seconds with its cluster, from nothing to nothing. None: not known."""
+
+    @property
+    def busy(self) -> bool:
+        return self.others is not None and self.others > BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessCheck:
+    what: str
+    held: bool
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatDiffers:
+    what: str
+    a: str
+    b: str
+
+
+def planned_arrivals(scenario: Scenario) -> str:
+    """A digest of what the workloads are to bring, and when."""
+    told = hashlib.sha256()
+    for each in arrivals_of(scenario):
+        told.update(f"{each.at} {each.workload} {each.number}\n".encode())
+    for workload in scenario.workloads:
+        told.update(f"{workload.name} {workload.arrivals.trace}\n".encode())
+    return told.hexdigest()[:16]
+
+
+def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
+    """Which pods came and when, and a digest of the beginning."""
+    created: dict[str, list[float]] = {workload.name: [] for workload in scenario.workloads}
+    owners: dict[tuple[str, str], str | None] = {}
+    seen: set[str] = set()
+    start: dict[str, int] = {}
+    for line in recording.lines():
+        match line:
+            case PodLine(state=PodState() as state) if line.name not in seen:
+                seen.add(line.name)
+                whose = state.workload, state.rehearsed
+                if whose not in owners:
+                    owners[whose] = next(
+                        (name for name in created if is_workload(name, *whose)), None
+                    )
+                if owner := owners[whose]:
+                    created[owner].append(state.created)
+            case GroupLine(state=GroupState() as group) if line.t < _BEGINNING:
+                start.setdefault(line.name, group.target)
+    # A pod that took the place of another one is no arrival.
+    first = {w.name: sorted(created[w.name])[: w.pod_count] for w in scenario.workloads}
+    came = {name: round(fmean(times), 3) for name, times in first.items() if times}
+    told = json.dumps(sorted(start.items())).encode()
+    missing = sum(w.pod_count - len(first[w.name]) for w in scenario.workloads)
+    return RunFacts(came=came, missing=missing, start=hashlib.sha256(told).hexdigest()[:16])
+
+
+def whole_pairs(a: Facts, b: Facts) -> dict[int, WholePair]:
+    """Those of which both runs are over."""
+    return {
+        number: WholePair(2 if a[number].repeated else 1, a[number].busy or b[number].busy)
+        for number in a.keys() & b.keys()
+    }
+
+
+def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[FairnessCheck]:
+    """What has to be equal, and whether it was."""
+    both = sorted(a.keys() & b.keys())
+    if not both:
+        return
+    if plan.registered is not None:
+        yield _as_registered(plan, plan.registered, a, b)
+    pairs = f"in all of {len(both)} pairs"
+    missing = [run.missing for facts in (a, b) for run in facts.values() if run.missing]
+    for what, field_name in (
+        ("seeds", "seed"),
+        ("arrivals as planned", "arrivals"),
+        ("state at the beginning", "start"),
+    ):
+        unlike = [n for n in both if getattr(a[n], field_name) != getattr(b[n], field_name)]
+        said = f"differ in {len(unlike)} of {len(both)} pairs" if unlike else f"the same {pairs}"
+        if field_name == "arrivals" and missing:
+            said += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
+            unlike += both
+        yield FairnessCheck(what, not unlike, said)
+    apart = max(_apart(a[n], b[n]) for n in both)
+    lone = sorted({name for n in both for name in a[n].came.keys() ^ b[n].came.keys()})
+    said = f"{apart:.1f} s apart at most, on the average of a workload"
+    if lone:
+        said = f"of {names_in_words(lone, most=3)} in one arm only"
+    yield FairnessCheck("pods as they came", apart <= _APART and not lone, said)
+    yield _unchanged(plan, a, b)
+    loads = [[run.others for run in facts.values() if run.others is not None] for facts in (a, b)]
+    if all(loads):
+        one, other = map(fmean, loads)
+        said = (
+            f"others used {one * 100:.0f} % of the processors in {plan.arms[0].name},"
+            f" {other * 100:.0f} % in {plan.arms[1].name}"
+        )
+        yield FairnessCheck("machine load", abs(one - other) <= _UNLIKE, said)
+    yield _order(plan, a, b)
+    yield _quiet(plan, a, b)
+
+
+def _as_registered(
+    plan: ComparisonPlan, registered: Registered, a: Facts, b: Facts
+) -> FairnessCheck:
+    wrong = []
+    if plan.runs != registered.runs:
+        # From the simulations of looking after 8, 12, 16 and 24 pairs.
+        wrong.append(
+            f"{registered.runs} runs of each arm were registered, {plan.runs} are compared: with"
+            " runs added, or left out, once others have been seen, 1 to 3 of 100 comparisons of A"
+            " with A report a difference, where it would be 1"
+        )
+    seen = [
+        f"{number}-{arm.name}"
+        for arm, facts in zip(plan.arms, (a, b), strict=True)
+        for number, run in facts.items()
+        if run.seen_before
+    ]
+    if seen:
+        wrong.append(
+            f"{names_in_words(seen, most=3)} had been seen, then deleted or edited, and"
+            " played again: which runs are replaced may have been chosen"
+        )
+    if later := plan.explored_in_words:
+        wrong.append(f"{later} named later, explored without a verdict")
+    said = f"{registered.runs} runs of each arm, {len(registered.compared)} figures"
+    return FairnessCheck(
+        "registered before the first run", not wrong, "; ".join(wrong) or f"{said}, as compared"
+    )
+
+
+def _order(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
+    there = whole_pairs(a, b)
+    name = plan.arms[0].name
+    first = sum(plan.pair(n, pair.attempt)[0].arm.name == name for n, pair in there.items())
+    drawn = f"drawn for each pair alone, by seed {plan.order_seed or 'none'}"
+    said = f"{drawn}: {name} first in {first} of {len(there)}"
+    return FairnessCheck("order within pairs", True, said)
+
+
+def _quiet(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
+    busy = sum(run.busy for run in (*a.values(), *b.values()))
+    said = [f"{busy} of {len(a) + len(b)} runs were on a machine that other programs kept busy"]
+    there = whole_pairs(a, b)
+    if repeats_stopped(plan, there):
+        said.append(f"{in_vain(there)} repeats were as busy, so no more pairs were repeated")
+    if busy:
+        said.append(
+            "which run of a pair it met was left to the draw, so it favours no arm; its noise"
+            " widens the intervals, so smaller differences go unseen, and times are those of a busy"
+            " machine"
+        )
+    return FairnessCheck("quiet machine", not busy, "; ".join(said))
+
+
+def _unchanged(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
+    """Of a comparison that has gone on, the runs before may be of another tool or machine."""
+    mixed = [
+        f"{key} is {', '.join(values)} in {arm.name}"
+        for arm, facts in zip(plan.arms, (a, b), strict=True)
+        for name in _OF_RUNS
+        for key, values in sorted(_values(name, facts).items())
+        if len(values) > 1
+    ]
+    said = "; ".join(mixed) or "the same in all runs of an arm"
+    return FairnessCheck("versions and machine", not mixed, said)
+
+
+def _apart(a: RunFacts, b: RunFacts) -> float:
+    return max((abs(a.came[w] - b.came[w]) for w in a.came.keys() & b.came.keys()), default=0.0)
+
+
+def what_differs(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[WhatDiffers]:
+    """What the arms were told to differ in, then what else did."""
+    one, other = plan.arms
+    yield from list(_told(one, other))[:_MOST_DIFFERENCES]
+    for name in _OF_RUNS:
+        found = [_values(name, facts) for facts in (a, b)]
+        for key in sorted(found[0].keys() | found[1].keys()):
+            values = [", ".join(each.get(key, ["none"])) for each in found]
+            if found[0] and found[1] and values[0] != values[1]:
+                yield WhatDiffers(key, *values)
+
+
+def _values(name: str, facts: Facts) -> dict[str, list[str]]:
+    """Of each thing, all values that it had."""
+    every: list[Mapping[str, str]] = [getattr(run, name) for run in facts.values()]
+    keys = {key for each in every for key in each}
+    return {key: sorted({each.get(key, "none") for each in every}) for key in keys}
+
+
+def _told(one: ComparisonArm, other: ComparisonArm) -> Iterator[WhatDiffers]:
+    dumps = [arm.scenario.dump() for arm in (one, other)]
+    for dump in dumps:
+        for key in ("name", "teaches", "seed"):
+            dump.pop(key, None)
+    yield from _unlike(dumps[0], dumps[1], ())
+    for name in dict.fromkeys((*one.files, *other.files)):
+        digests = [arm.files.get(name, "none") for arm in (one, other)]
+        if digests[0] != digests[1]:
+            yield WhatDiffers(f"file {name}", *digests)
+
+
+def _unlike(a: Any, b: Any, at: Path) -> Iterator[WhatDiffers]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys((*a, *b)):
+            yield from _unlike(a.get(key), b.get(key), (*at, key))
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for place, (one, other) in enumerate(zip(a, b, strict=True)):
+            yield from _unlike(one, other, (*at, place))
+    elif a != b:
+        yield WhatDiffers(in_words(at), _shown(a), _shown(b))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return one_line(value if isinstance(value, str) else json.dumps(value), limit=_SHOWN)

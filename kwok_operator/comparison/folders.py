@@ -1,0 +1,304 @@
+"""The folder of a comparison: which runs are there, and the files that come of them.
+
+    DIR/registered.json      what is judged, how many runs, in which order: before the first run
+    DIR/runs/<pair>-<arm>/   the files of a rehearsal, and run.json: which run it is, its facts
+    DIR/runs/again-<pair>-<arm>/, DIR/runs/warm-up-<arm>/
+    DIR/comparison.json, comparison.html, summary.md
+
+run.json is written first without facts, and with them once the run is over: one without them was
+broken off, and is played again.
+"""
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from kwok_operator.comparison.failing import fail_condition
+from kwok_operator.comparison.fairness import RunFacts, planned_arrivals, recorded_facts
+from kwok_operator.comparison.inmarkdown import in_markdown
+from kwok_operator.comparison.outcome import Comparison, PlayedRun, comparison_json
+from kwok_operator.comparison.page import page
+from kwok_operator.comparison.plan import WARM_UP, ComparisonPlan, PlannedRun, Registered
+from kwok_operator.errors import SettingsError
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.rehearsal import outputs
+
+RUNS: Final = "runs"
+RUN: Final = "run.json"
+REGISTERED: Final = "registered.json"
+COMPARISON: Final = "comparison.json"
+PAGE: Final = "comparison.html"
+SUMMARY: Final = "summary.md"
+_PLAYED: Final = TypeAdapter(PlayedRun)
+"""What was read has its types: somebody may have edited it."""
+_NAMES: Final = TypeAdapter(tuple[str, ...])
+
+
+class ComparisonFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def check(self, plan: ComparisonPlan) -> None:
+        """Raises SettingsError where it holds something else than this comparison."""
+        digests = {arm.name: arm.digest for arm in plan.arms}
+        self.registered(plan)
+        try:
+            found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
+        except OSError as error:
+            raise SettingsError(f"--output: {self.path}: {error.strerror or error}") from error
+        if self.path.exists() and not self.path.is_dir():
+            raise SettingsError(f"--output: {self.path} is no folder; name another")
+        if RUNS not in found and found - {outputs.GITIGNORE}:
+            raise SettingsError(
+                f"--output: {self.path} has files that are no comparison's; name another folder,"
+                " or empty it"
+            )
+        for entry in sorted((self.path / RUNS).glob(f"*/{RUN}")):
+            told = _read(entry)
+            if not told:
+                continue  # it can't be read, and is played again
+            digest, seed = digests.get(str(told.get("arm"))), f"{plan.seed}-{told.get('pair')}"
+            if digest is None or (told.get("digest"), told.get("seed")) != (digest, seed):
+                raise SettingsError(
+                    f"--output: {self.path} is of another comparison, or an arm has changed since"
+                    f" ({RUNS}/{entry.parent.name} is of another one); name another folder"
+                )
+
+    def registered(self, plan: ComparisonPlan) -> Registered | None:
+        """What was laid down here for these arms; None where nothing counts yet that was seen.
+
+        Raises SettingsError: it can't be read, is of other arms, or runs are there without it.
+        """
+        remedy = "name another folder"
+        edited = f"--output: {self.path / REGISTERED} is none of this version, or was edited"
+        read = _read(self.path / REGISTERED)
+        if not read:
+            if not self._has_seen_any:
+                return None
+            raise SettingsError(
+                f"--output: {self.path} has runs, and no {REGISTERED} that can be read: what they"
+                f" were played for isn't known, as of a version before; {remedy}"
+            )
+        try:
+            found = Registered(
+                runs=int(read["runs"]),
+                figures=_NAMES.validate_python(read["figures"]),
+                compared=_NAMES.validate_python(read["compared"]),
+                fail_if=tuple(fail_condition(each) for each in read["failIf"]),
+                order_seed=str(read["orderSeed"]),
+                repeat_busy=bool(read["repeatBusy"]),
+            )
+        except (KeyError, TypeError, ValueError, SettingsError) as error:
+            raise SettingsError(f"{edited}; {remedy}") from error
+        digest = _digest(self.path / REGISTERED)
+        if any(each and each.get("registered") != digest for each in self._seen()):
+            raise SettingsError(f"{edited} once runs had been seen; {remedy}")
+        names = [arm.name for arm in plan.arms]
+        if read.get("arms") != names:
+            raise SettingsError(
+                f"--output: {self.path} compares {read.get('arms')}, not {names}; {remedy}"
+            )
+        if plan.order_seed and plan.order_seed != found.order_seed:
+            raise SettingsError(
+                f"--order-seed: {plan.order_seed} isn't that of {self.path}, {found.order_seed};"
+                f" leave it out, or {remedy}"
+            )
+        return found
+
+    def register(self, plan: ComparisonPlan) -> ComparisonPlan:
+        """Lays down what the plan judges, unless runs that count have been seen. SettingsError."""
+        before = self.registered(plan)
+        if before is not None and self._has_seen_any:
+            return plan.under(before)
+        # Drawn anew for each comparison: what disturbs every comparison in the same way, such as a
+        # job that starts with it, would meet the same order each time.
+        seed = plan.order_seed or (before.order_seed if before else secrets.token_hex(4))
+        made = replace(plan, order_seed=seed).registering()
+        with outputs.writing(self.path):
+            outputs.put(self.path / REGISTERED, json.dumps(_registration(made), indent=2) + "\n")
+        return made
+
+    def has_pair(self, plan: ComparisonPlan, number: int) -> bool:
+        return all(self.played(run) for run in plan.pair(number))
+
+    def _seen(self) -> Iterator[dict[str, Any]]:
+        """Of each run that counts and is over, what its file says."""
+        for entry in (self.path / RUNS).glob(f"*/{RUN}"):
+            told = _read(entry)
+            if told.get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT)):
+                yield told
+
+    @property
+    def _has_seen_any(self) -> bool:
+        return next(self._seen(), None) is not None
+
+    @cached_property
+    def _seen_before(self) -> set[str]:
+        """Folders of the runs that counted when this comparison was broken off."""
+        runs = as_list(_read(self.path / COMPARISON).get("runs"))
+        return {str(as_map(each).get("folder")) for each in runs}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the block runs no other comparison plays into it. Raises SettingsError."""
+        runs = self.path / RUNS
+        with outputs.writing(runs):
+            held = os.open(runs, os.O_RDONLY)
+        try:
+            _lock(held, f"--output: {self.path}")
+            yield
+        finally:
+            os.close(held)
+
+    def folder(self, run: PlannedRun) -> Path:
+        return self.path / RUNS / run.folder
+
+    def begin(self, run: PlannedRun) -> Path:
+        """Makes an empty folder for it, whatever of it there was."""
+        folder = self.folder(run)
+        told = {
+            **_identity(run),
+            "registered": _digest(self.path / REGISTERED),
+            "seenBefore": f"{RUNS}/{run.folder}" in self._seen_before,
+        }
+        shutil.rmtree(folder, ignore_errors=True)
+        with outputs.writing(folder):
+            outputs.put(folder / RUN, json.dumps(told, indent=2) + "\n")
+        return folder
+
+    def finish(self, run: PlannedRun, facts: RunFacts) -> None:
+        """Its verdict is sealed: figures that are edited later aren't compared."""
+        folder = self.folder(run)
+        told = _read(folder / RUN)
+        told["facts"] = {**asdict(facts), "seen_before": told.get("seenBefore")}
+        told["verdict"] = _digest(folder / outputs.VERDICT)
+        outputs.put(folder / RUN, json.dumps(told, indent=2) + "\n")
+
+    def facts_of(self, run: PlannedRun, **known: Any) -> RunFacts:
+        """Those of a run that is over. Raises RecordingError, SettingsError."""
+        with outputs.opened(self.folder(run)) as recording:
+            header = recording.header
+            return replace(
+                recorded_facts(recording, run.scenario),
+                seed=header.seed,
+                arrivals=planned_arrivals(run.scenario),
+                versions=dict(header.versions),
+                **known,
+            )
+
+    def played(self, run: PlannedRun) -> PlayedRun | None:
+        """What came of a run; None if it isn't there, or was broken off from outside."""
+        told = _read(self.folder(run) / RUN)
+        verdict = _read(self.folder(run) / outputs.VERDICT)
+        if told.get("digest") != run.arm.digest or told.get("seed") != run.seed:
+            return None
+        if not _is_over(verdict) or told.get("verdict") != _digest(
+            self.folder(run) / outputs.VERDICT
+        ):
+            return None
+        off = verdict.get("brokenOff")
+        try:
+            missed = [
+                f"{each['name']}: {each['reason']}"
+                for each in as_list(verdict.get("expectations"))
+                if not each["held"]
+            ]
+            found = PlayedRun(
+                pair=run.pair,
+                arm=run.arm.name,
+                folder=f"{RUNS}/{run.folder}",
+                facts=RunFacts(**told["facts"]),
+                seconds=float(verdict["seconds"]),
+                figures=as_map(verdict.get("figures")),
+                failures=(*([str(off)] if off else []), *missed),
+                died=bool(off),
+                incomplete=as_map(verdict.get("incomplete")),
+            )
+            read = _PLAYED.validate_json(json.dumps(asdict(found), allow_nan=False), strict=True)
+            if any(value is not None and math.isinf(value) for value in read.figures.values()):
+                return None
+            return found
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None  # it was not over, or isn't ours
+
+    def write(self, found: Comparison) -> None:
+        """Writes what came of the comparison so far. Raises SettingsError."""
+        texts = {
+            COMPARISON: json.dumps(comparison_json(found), indent=2) + "\n",
+            PAGE: page(found),
+            SUMMARY: in_markdown(found),
+        }
+        with outputs.writing(self.path):
+            for name, text in texts.items():
+                outputs.put(self.path / name, text)
+
+
+def _is_over(verdict: dict[str, Any]) -> bool:
+    """Not if it was broken off from outside."""
+    return as_map(verdict.get("end")).get("reason") not in (None, "", "interrupted")
+
+
+def _identity(run: PlannedRun) -> dict[str, Any]:
+    return {
+        "pair": run.pair,
+        "arm": run.arm.name,
+        "attempt": run.attempt,
+        "counts": run.pair != WARM_UP,
+        "seed": run.seed,
+        "digest": run.arm.digest,
+    }
+
+
+def _registration(plan: ComparisonPlan) -> dict[str, Any]:
+    return {
+        "arms": [arm.name for arm in plan.arms],
+        "runs": plan.runs,
+        "figures": plan.figures,
+        "compared": plan.compared,
+        "failIf": [each.text for each in plan.fail_if],
+        "orderSeed": plan.order_seed,
+        "repeatBusy": plan.repeat_busy,
+        "order": [
+            [run.arm.name for run in plan.pair(number)] for number in range(1, plan.runs + 1)
+        ],
+    }
+
+
+def _lock(folder: int, name: str) -> None:
+    try:
+        # The kernel gives it up when this process ends, however that happens.
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SettingsError(
+            f"{name}: another comparison plays into it; wait for its end, or name another folder"
+        ) from None
+    except OSError:
+        pass  # a file system that has no locks
+
+
+def _digest(path: Path) -> str:
+    """Of a file; of none, nothing."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """An object in a file, or an empty one."""
+    try:
+        return dict(as_map(json.loads(path.read_text(encoding="utf-8"))))
+    except (OSError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,115 @@
+"""The two arms of a comparison, read and checked whole before anything starts.
+
+A.yaml B.yaml | one file with arms --> two scenarios with all that is wrong --> ComparisonArm
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.comparison.plan import ComparisonArm
+from kwok_operator.errors import SettingsError
+from kwok_operator.rehearsal.installing import sources_of
+from kwok_operator.rehearsal.loading import load_scenario
+from kwok_operator.rehearsal.scenario.arms import ARMS, names_of_arms
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_document
+from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
+from kwok_operator.schema.files import Finding
+from kwok_operator.userfiles import chunks
+
+_ENOUGH: Final = 2
+_READ: Final = (".py", ".sh", ".js", ".rb", ".lua", ".jar", ".yaml", ".yml", ".json", ".toml",
+                ".conf", ".cfg", ".ini")  # fmt: skip
+"""Names of files that a command reads; others, such as a log, it may write."""
+
+MakeSurroundings = Callable[[Path], LocalSurroundings]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedArms:
+    name: str
+    """Of the comparison."""
+    arms: tuple[ComparisonArm, ...]
+    """Both, or none where something is wrong."""
+    findings: tuple[Finding, ...]
+
+
+def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
+    """Raises SettingsError where a file can't be read, or there are too few or too many."""
+    if not 1 <= len(paths) <= _ENOUGH:
+        raise SettingsError(
+            "SCENARIO: name one with two arms, or two scenarios, such as before.yaml after.yaml"
+        )
+    if len(paths) == 1:
+        (path,) = paths
+        read = read_document(str(path), read_text(path))
+        names = names_of_arms(read.document)
+        if read.document and not read.findings and not read.document.value.get(ARMS):
+            message = "has no arms; give it two, or name two scenarios"
+            return LoadedArms(path.stem, (), (Finding(str(path), None, message),))
+        if len(names) != _ENOUGH:
+            return _loaded(
+                path.stem, [("", path, load_scenario(path, around(path), arm=""))], around
+            )
+        found = [(name, path, load_scenario(path, around(path), arm=name)) for name in names]
+        return _loaded(path.stem, found, around)
+    one, other = paths
+    names = [one.stem, other.stem] if one.stem != other.stem else ["a", "b"]
+    both = [(n, p, load_scenario(p, around(p))) for n, p in zip(names, paths, strict=True)]
+    return _loaded(f"{names[0]} and {names[1]}", both, around)
+
+
+def _loaded(
+    name: str, found: Sequence[tuple[str, Path, ScenarioFile]], around: MakeSurroundings
+) -> LoadedArms:
+    findings = [each for _, _, read in found for each in read.findings]
+    arms = []
+    for arm, path, read in found:
+        if read.scenario is None:
+            continue
+        files = _files(read.scenario, around(path))
+        digest = _digest(read.scenario, files, around(path))
+        arms.append(ComparisonArm(arm, str(path), read.scenario, digest, files))
+    findings = [*dict.fromkeys(findings)]
+    return LoadedArms(name, () if findings else tuple(arms), tuple(findings))
+
+
+def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
+    """What it reads beside itself: what it applies, its traces, what its commands are given."""
+    names = [source.path for source in sources_of(scenario)]
+    names += [workload.arrivals.trace for workload in scenario.workloads]
+    commands = [process.command for process in scenario.processes]
+    commands += [step.run.command for step in scenario.timeline if step.run is not None]
+    # The program itself is looked for elsewhere; a flag may say --config=FILE.
+    given = [part.rpartition("=")[2] for command in commands for part in (command or ())[1:]]
+    names += [part for part in given if part.endswith(_READ)]
+    found = {name: around.files(name) for name in dict.fromkeys(names) if name}
+    return {name: _content(files) for name, files in found.items() if files}
+
+
+def _content(files: Sequence[Path]) -> str:
+    told = hashlib.sha256()
+    for path in files:
+        told.update(f"{path.name}\0".encode(errors="replace"))
+        content = hashlib.sha256()
+        with suppress(OSError):
+            for chunk in chunks(path):
+                content.update(chunk)
+            told.update(content.digest())
+    return told.hexdigest()[:12]
+
+
+def _digest(scenario: Scenario, files: Mapping[str, str], around: LocalSurroundings) -> str:
+    """Of the scenario, of its files, and of its programs."""
+    told = hashlib.sha256(json.dumps([scenario.dump(), files], sort_keys=True).encode())
+    for process in scenario.processes:
+        program = around.program(process.program)
+        if program is not None and program.is_file():
+            stat = program.stat()
+            told.update(f"{program} {stat.st_size} {stat.st_mtime_ns}".encode())
+    return told.hexdigest()[:16]

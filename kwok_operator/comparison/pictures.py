@@ -1,0 +1,87 @@
+"""What the page of a comparison draws: intervals on one scale, and a dot for each run.
+
+Owns where things are. Colours are those of the page (its classes) and of `formats/svg`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kwok_operator.comparison.statistics import Effect, EffectVerdict
+from kwok_operator.formats.svg import COLOURS
+
+WIDTH: Final = 240
+_ROW: Final = 22
+_PAD: Final = 8
+_LEAST: Final = 0.05
+_MOST: Final = 2.0
+"""Of the scale of changes: what goes beyond is drawn at its end."""
+_SHADES: Final = {EffectVerdict.BETTER: "held", EffectVerdict.WORSE: "missed"}
+
+
+def scale_of(effects: Sequence[Effect]) -> float:
+    """The change at both ends of the scale, which all intervals share."""
+    ends = [
+        abs(end)
+        for effect in effects
+        if effect.change is not None
+        for end in (effect.low, effect.high)
+        if end is not None
+    ]
+    return min(max([*ends, _LEAST]), _MOST)
+
+
+def interval_picture(effect: Effect, *, scale: float) -> str:
+    """No change is in the middle. Nothing where there is no change to draw."""
+    if effect.change is None or effect.low is None or effect.high is None:
+        return ""
+
+    def at(change: float) -> float:
+        share = max(-1.0, min(change / scale, 1.0))
+        return WIDTH / 2 + share * (WIDTH / 2 - _PAD)
+
+    middle, shade = _ROW / 2, _SHADES.get(effect.verdict, "small")
+    left, right = at(effect.low), at(effect.high)
+    return "".join(
+        [
+            f'<svg class="{shade}" viewBox="0 0 {WIDTH} {_ROW}" width="{WIDTH}" role="img"'
+            f' aria-label="interval of {effect.figure}">',
+            f'<path class="mark" d="M{WIDTH / 2:.0f} 0V{_ROW}"/>',
+            f'<path class="line" stroke="currentColor" d="M{left:.1f} {middle:.0f}H{right:.1f}'
+            f'M{left:.1f} {middle - 4:.0f}v8M{right:.1f} {middle - 4:.0f}v8"/>',
+            f'<circle fill="currentColor" r="4" cx="{at(effect.change):.1f}" cy="{middle:.0f}"/>',
+            "</svg>",
+        ]
+    )
+
+
+def dots_picture(figure: str, arms: Sequence[Sequence[float]]) -> str:
+    """A row for each arm, from the least value of all to the most."""
+    values = [value for arm in arms for value in arm]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+
+    def at(value: float) -> float:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return _PAD + share * (WIDTH - 2 * _PAD)
+
+    def row(number: int, arm: Sequence[float]) -> Iterator[str]:
+        y = _ROW / 2 * (number + 0.5) + number * 2
+        yield f'<path class="grid" d="M{_PAD} {y:.1f}H{WIDTH - _PAD}"/>'
+        # Dots of one place are drawn once, so the picture doesn't grow with the runs.
+        places = sorted({round(at(value) * 2) / 2 for value in arm})
+        path = "".join(f"M{x:g} {y:.1f}h0" for x in places)
+        yield (
+            f'<path d="{path}" stroke="{COLOURS[number]}" stroke-width="7" stroke-linecap="round"'
+            ' stroke-opacity="0.65" fill="none"/>'
+        )
+
+    head = f'<svg viewBox="0 0 {WIDTH} {_ROW + 4}" width="{WIDTH}" role="img"'
+    rows = [part for number, arm in enumerate(arms) for part in row(number, arm)]
+    return "".join([head, f' aria-label="runs, {figure}">', *rows, "</svg>"])
+
+
+def key(number: int) -> str:
+    """The colour of an arm's dots."""
+    dot = f'<circle cx="5" cy="5" r="4" fill="{COLOURS[number]}"/>'
+    return f'<svg viewBox="0 0 10 10" width="10" height="10">{dot}</svg>'

@@ -1,0 +1,258 @@
+"""A comparison, run by run: the arms in turn, each run a rehearsal on a cluster of its own.
+
+    ComparisonPlan --> registered.json
+    next_pair --> its two runs --rehearse--> runs/ --compared--> comparison.json, .html, .md
+
+What is there already isn't played again, so a comparison that was broken off goes on where it was.
+Each time it begins, or goes on, there is a warm-up first. Its files are written after every run.
+"""
+
+import asyncio
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from kwok_operator import controlplane
+from kwok_operator.comparison.course import (
+    WholePair,
+    in_minutes,
+    next_pair,
+    repeats_stopped,
+    runs_left,
+    time_left,
+)
+from kwok_operator.comparison.fairness import whole_pairs
+from kwok_operator.comparison.folders import ComparisonFolder
+from kwok_operator.comparison.load import metered
+from kwok_operator.comparison.outcome import Comparison, PlayedRun, compared
+from kwok_operator.comparison.plan import (
+    WARM_UP,
+    ComparisonArm,
+    ComparisonPlan,
+    PlannedRun,
+    checked,
+)
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.rehearsal.progress import RunProgress
+from kwok_operator.rehearsal.runner import rehearse
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.stage import FindProgram
+
+Tell = Callable[[str], None]
+FindProgramOf = Callable[[ComparisonArm], FindProgram]
+"""Arms may be in different folders, and programs are found from there."""
+
+
+async def compare(
+    plan: ComparisonPlan, *, folder: Path, find_program: FindProgramOf, tell: Tell
+) -> Comparison:
+    """Plays what isn't there yet; the files are in `folder` then.
+
+    Raises KwokOperatorError and ControlPlaneError, before anything starts as far as that can be
+    known, and where a run could not begin. What was played until then is kept.
+    """
+    checked(plan)
+    place = ComparisonFolder(folder)
+    place.check(plan)
+    await _find_tools(plan)
+    with place.alone():
+        plan = place.register(plan)
+        while place.has_pair(plan, plan.runs + 1):
+            plan = replace(plan, runs=plan.runs + 1)  # what was played is never left out
+        playing = _Playing(plan, place, find_program=find_program, tell=tell)
+        playing.look()
+        whole = await playing.play_all()
+        return playing.result(interrupted=not whole)
+
+
+class _Playing:
+    def __init__(
+        self,
+        plan: ComparisonPlan,
+        place: ComparisonFolder,
+        *,
+        find_program: FindProgramOf,
+        tell: Tell,
+    ) -> None:
+        self._plan = plan
+        self._place = place
+        self._find_program = find_program
+        self._tell = tell
+        self._cold = plan.warm_up
+        self._done: dict[tuple[int, str], PlayedRun] = {}
+        """By pair and arm: what counts."""
+        self._warm_ups: dict[str, PlayedRun] = {}
+        self._over: set[str] = set()
+        """Folders of runs that aren't played any more."""
+        self._took: dict[str, list[float]] = {arm.name: [] for arm in plan.arms}
+
+    def _pairs(self) -> dict[int, WholePair]:
+        a, b = (
+            {pair: run.facts for (pair, name), run in self._done.items() if name == arm.name}
+            for arm in self._plan.arms
+        )
+        return whole_pairs(a, b)
+
+    def result(self, *, interrupted: bool = False) -> Comparison:
+        runs = [run for _, run in sorted(self._done.items(), key=lambda each: each[0][0])]
+        found = compared(
+            self._plan, runs, warm_ups=[*self._warm_ups.values()], interrupted=interrupted
+        )
+        if runs:
+            self._place.write(found)
+        return found
+
+    def look(self) -> None:
+        """What is there already counts as if it were played now."""
+        for run in self._plan.pair(WARM_UP):
+            if found := self._place.played(run):
+                self._warm_ups[run.arm.name] = found
+        for number in range(1, self._plan.runs + 1):
+            for attempt in (1, 2):
+                runs = self._plan.pair(number, attempt)
+                there = [found for run in runs if (found := self._place.played(run))]
+                self._over |= {Path(found.folder).name for found in there}
+                for found in there:
+                    self._took[found.arm] += [found.facts.took] if found.facts.took else []
+                # Half of a repeat is none yet.
+                if attempt == 1 or len(there) == len(runs):
+                    self._done |= {(number, found.arm): found for found in there}
+        self._tell(f"{self._plan.in_words}, {self._left()}")
+        if self._done:
+            self._tell(
+                f"{len(self._done)} runs are there already; what was registered before them is"
+                f" judged: {self._plan.judged_in_words}"
+            )
+        if later := self._plan.explored_in_words:
+            self._tell(f"named after runs had been seen, so explored without a verdict: {later}")
+
+    async def play_all(self) -> bool:
+        """Whether it came to the end; not if it was interrupted."""
+        stopped = False
+        while (step := next_pair(self._plan, self._pairs())) is not None:
+            if self._cold and not await self._play(WARM_UP, 1):
+                return False
+            self._cold = False
+            if not await self._play(*step):
+                return False
+            if not stopped and repeats_stopped(self._plan, self._pairs()):
+                stopped = True
+                self._tell(
+                    "the machine was as busy in the repeats: no more pairs are repeated, and"
+                    " smaller differences go unseen"
+                )
+        return True
+
+    async def _play(self, number: int, attempt: int) -> bool:
+        """Whether both runs are there now; not if it was interrupted."""
+        found: list[PlayedRun] = []
+        for run in self._plan.pair(number, attempt):
+            # A warm-up of another day has warmed nothing.
+            before = None if number == WARM_UP else self._place.played(run)
+            played = before or await self._played(run)
+            if played is None:
+                return False
+            found.append(played)
+            self._over.add(run.folder)
+            if number == WARM_UP:
+                self._warm_ups[played.arm] = played
+            elif attempt == 1 or len(found) == 2:
+                # The repeat takes the place of the whole pair, or of none of it.
+                self._done |= {(number, each.arm): each for each in found}
+                self.result()
+        return True
+
+    async def _played(self, run: PlannedRun) -> PlayedRun | None:
+        self._tell(f"run {run.folder} ({self._which(run)}), seed {run.seed}, {self._left()}")
+        find = self._find_program(run.arm)
+        folder = self._place.begin(run)
+        began = time.monotonic()
+        async with metered() as others:
+            try:
+                await rehearse(
+                    run.scenario,
+                    RehearseSettings(scenario=Path(run.arm.file)),
+                    folder=folder,
+                    find_program=find,
+                    tell=lambda line: self._tell(f"  {line}"),
+                    show=_show_nothing,
+                )
+            except asyncio.CancelledError:
+                return None
+            except (KwokOperatorError, controlplane.ControlPlaneError):
+                self._tell(
+                    f"run {run.folder}: no run; --output={self._place.path} goes on from here"
+                )
+                raise
+            share = others()
+        took = round(time.monotonic() - began, 1)
+        facts = self._place.facts_of(
+            run,
+            others=share,
+            repeated=run.attempt > 1,
+            took=took,
+            machine=_machine(),
+            programs=_programs(run.arm, find),
+        )
+        self._place.finish(run, facts)
+        found = self._place.played(run)
+        if found is not None:
+            self._took[run.arm.name].append(took)
+            how = "held" if found.passed else f"FAILED: {found.failures[0]}"
+            how += ", which doesn't count" if run.pair == WARM_UP and not found.passed else ""
+            busy = "; the machine was busy with something else" if facts.busy else ""
+            self._tell(f"run {run.folder}: {how}, {found.seconds:g} s{busy}")
+        return found
+
+    def _which(self, run: PlannedRun) -> str:
+        if run.pair == WARM_UP:
+            return "warm-up, doesn't count"
+        if run.attempt > 1:
+            return "the pair again, as the machine was busy"
+        return f"{len(self._done) + 1} of {2 * self._plan.runs}"
+
+    def _left(self) -> str:
+        runs = runs_left(self._plan, self._pairs(), cold=self._cold)
+        left = [run for run in runs if run.folder not in self._over]
+        return f"{in_minutes(*time_left(left, self._took))} left"
+
+
+def _show_nothing(progress: RunProgress) -> None:
+    pass
+
+
+async def _find_tools(plan: ComparisonPlan) -> None:
+    """Raises ControlPlaneError where there can be no control plane of a version that is needed."""
+    versions = {arm.scenario.cluster.kubernetes for arm in plan.arms}
+    for version in sorted(versions, key=str):
+        wanted = {"KUBERNETES_VERSION": version} if version else {}
+        settings = controlplane.Settings.from_environ({**os.environ, **wanted})
+        reporter = controlplane.Reporter(sys.stderr)
+        await asyncio.to_thread(controlplane.find_tools, settings, reporter=reporter)
+
+
+def _machine() -> dict[str, str]:
+    return {
+        "processors": str(os.cpu_count()),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "Python": platform.python_version(),
+    }
+
+
+def _programs(arm: ComparisonArm, find: FindProgram) -> dict[str, str]:
+    """Which files the programs of an arm are: the same name may be another version."""
+    names = {process.program for process in arm.scenario.processes}
+    return {f"program {name}": _file_digest(find(name)) for name in sorted(names)}
+
+
+def _file_digest(path: Path | None) -> str:
+    if path is None:
+        return "none"
+    with path.open("rb") as file:
+        return f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"

@@ -1,0 +1,263 @@
+"""Whether the figures of two arms differ, by how much, and how sure that is.
+
+    values by pair ──> log-ratios ──> mean, 95 % interval (Student's t)
+                                └──> better | worse | no difference seen | undecided
+
+The two values of a pair are of one seed, so what the seed does to both is not noise. Where a value
+is not positive, differences take the place of ratios. A difference is only reported where A against
+A would not bring it (`turning`), and where its interval says so, too.
+
+So at most 1 comparison of A against A in 100 reports a difference in any figure, whatever the
+distribution, if the two runs of a pair are exchangeable: either order of the two is as likely. The
+simulations are in docs/decisions/024.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist, fmean
+from typing import Final
+
+from kwok_operator.comparison import students, turning
+from kwok_operator.comparison.turning import (
+    BY_CHANCE,
+    FEWEST_PAIRS,
+    OUTSIDE,
+    Against,
+    Bound,
+    Paired,
+    Reach,
+    spread,
+)
+
+MISSED: Final = 0.05
+"""Of differences as large as `smallest`."""
+_HUNDREDFOLD: Final = 100.0
+"""Where no smaller change can be seen, none can."""
+_NEAR: Final = 0.8
+"""Of a change: a smallest one above this share of it is near it."""
+
+
+class EffectVerdict(StrEnum):
+    BETTER = "better"
+    WORSE = "worse"
+    DIFFERS = "differs"
+    """In a figure of which neither more nor less is better."""
+    NONE_SEEN = "no difference seen"
+    UNDECIDED = "undecided"
+    """None was seen, and these pairs could show none, however large."""
+    INCOMPLETE = "incomplete"
+    """Some runs know it only in part."""
+    EXPLORED = "explored"
+    """It was chosen when runs had been seen already."""
+    NOT_COMPARABLE = "not comparable"
+
+
+DIFFERENCES: Final = (EffectVerdict.WORSE, EffectVerdict.BETTER, EffectVerdict.DIFFERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What B does to a figure, beside A."""
+
+    figure: str
+    a: float | None = None
+    """The mean of arm A."""
+    b: float | None = None
+    change: float | None = None
+    """Relative: the geometric mean of b / a over the pairs, less 1; where there are zeros, the
+    difference by the mean of A. None where that says nothing: the mean of A may as well be 0, or
+    a value is below 0."""
+    difference: float | None = None
+    """The mean of b - a."""
+    low: float | None = None
+    """Of the 95 % interval of `change`, or of `difference` where that is None."""
+    high: float | None = None
+    pairs: int = 0
+    lacking: int = 0
+    """Pairs that have it on one side only, and so aren't among those."""
+    verdict: EffectVerdict = EffectVerdict.NOT_COMPARABLE
+    smallest: float | None = None
+    """The smallest increase that so many runs with so much noise would have shown about 95 times
+    of 100. None where they are too few to show any."""
+    smallest_less: float | None = None
+    """The same of a decrease, below 0. None also where all of it would not have been enough."""
+    reason: str = ""
+    """Why there is no other verdict, or what to keep in mind about this one."""
+
+
+def compare_figures(
+    a: Mapping[str, Sequence[float | None]],
+    b: Mapping[str, Sequence[float | None]],
+    *,
+    lower_is_better: Mapping[str, bool | None],
+    first: Collection[str] = (),
+    decided: Collection[str] = (),
+) -> list[Effect]:
+    """The effect on each figure, in the order of `a`; such as only `b` has are last.
+
+    Value i of `a` and of `b` are a pair; None where a run has no such figure. Of the figures in
+    `first` the smallest changes are reported, then of those in `decided`, which count decisions,
+    and of the others only somewhat larger ones.
+    """
+    pairs = {name: turning.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
+    there = {name: found for name, found in pairs.items() if isinstance(found, Paired)}
+    reach = turning.reaches(there, first=first, decided=decided)
+    family = _Family(
+        # Such as move in the same way are one; such as are equal in every pair can't raise alarms.
+        figures=len({found.moves for found in there.values() if any(found.moves)}),
+        played=max((len(values) for values in (*a.values(), *b.values())), default=0),
+    )
+    return [
+        _effect(name, found, reach.get(name), family, lower_is_better=lower_is_better.get(name))
+        if isinstance(found, Paired)
+        else Effect(name, reason=found)
+        for name, found in pairs.items()
+    ]
+
+
+def against_bounds(
+    a: Mapping[str, Sequence[float | None]],
+    b: Mapping[str, Sequence[float | None]],
+    bounds: Collection[Bound],
+) -> dict[Bound, Against]:
+    """Where the changes are beside these bounds; without those whose figures can't be compared."""
+    names = {bound.figure for bound in bounds} & a.keys() & b.keys()
+    return turning.against({name: turning.paired(a[name], b[name]) for name in names}, bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """All figures that share the false alarms."""
+
+    figures: int
+    """That move, each its own way."""
+    played: int
+    """Pairs, with or without values."""
+
+
+def _effect(
+    name: str,
+    found: Paired,
+    reach: Reach | None,
+    family: _Family,
+    *,
+    lower_is_better: bool | None,
+) -> Effect:
+    a, b, pairs = fmean(found.a), fmean(found.b), len(found.moves)
+    mean, error = fmean(found.moves), turning.error(found.moves)
+    bar = students.quantile(OUTSIDE, pairs - 1)
+    ratio = None if found.logs else _ratio(found.a, found.b, bar)
+    relative = found.logs or ratio is not None
+    scale = a if relative else 1.0
+
+    def as_change(move: float) -> float:
+        return math.expm1(min(move, 700.0)) if found.logs else move / scale
+
+    low, high = ratio or (as_change(mean - bar * error), as_change(mean + bar * error))
+    outside = abs(mean) > bar * error
+    move, verdict = None, EffectVerdict.UNDECIDED
+    if reach is not None:
+        move = _visible(found, reach.needed)
+        hidden = reach.more_pairs or (relative and as_change(move) > _HUNDREDFOLD)
+        if reach.enough and outside:
+            verdict = _direction(mean < 0, lower_is_better)
+        elif hidden:
+            move = None
+        else:
+            verdict = EffectVerdict.NONE_SEEN
+    less = None if move is None else as_change(-move)
+    weak = move is not None and move > _NEAR * abs(mean)
+    return Effect(
+        figure=name,
+        a=a,
+        b=b,
+        change=as_change(mean) if relative else None,
+        difference=b - a,
+        low=low,
+        high=high,
+        pairs=pairs,
+        lacking=found.lacking,
+        verdict=verdict,
+        smallest=None if move is None else as_change(move),
+        smallest_less=None if less is None or (relative and less <= -1) else less,
+        reason="; ".join(_reasons(verdict, found, reach, family, outside=outside, weak=weak)),
+    )
+
+
+def _reasons(
+    verdict: EffectVerdict,
+    found: Paired,
+    reach: Reach | None,
+    family: _Family,
+    *,
+    outside: bool,
+    weak: bool,
+) -> Iterator[str]:
+    pairs = len(found.moves)
+    if verdict is EffectVerdict.UNDECIDED:
+        more = reach.more_pairs if reach else FEWEST_PAIRS - pairs
+        needed = f"{more or ''} more {'pair is' if more == 1 else 'pairs are'} needed".lstrip()
+        of = f" that have it, as {pairs} of {family.played} do" if pairs < family.played else ""
+        why = ""
+        if reach and more:
+            why = ", as other figures or failed runs move as far by chance"
+        elif reach:
+            why = ", as changes below a hundredfold are lost in the noise"
+        yield f"{needed}{of}{why}"
+        return
+    if found.lacking:
+        yield f"in {found.lacking} of {found.lacking + pairs} pairs only one run has it"
+    if verdict is EffectVerdict.NONE_SEEN and outside:
+        if family.figures > 1:
+            yield f"of {family.figures} figures compared, chance moves one so far"
+        else:
+            yield "its interval leaves 0 out, but 1 of 20 intervals does that by chance"
+    if verdict in DIFFERENCES and weak:
+        yield "the true change is probably smaller, as these pairs would often miss one like it"
+
+
+def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, float] | None:
+    """The interval of mean b / mean a, less 1: each ratio that Student's t doesn't rule out
+    (Fieller, 1954). None where the mean of a may as well be 0, and any ratio may be."""
+    if min(*a, *b) < 0 or not max(a):
+        return None
+    largest = max(*a, *b)
+    a, b = [value / largest for value in a], [value / largest for value in b]
+
+    def product(one: Sequence[float], other: Sequence[float]) -> float:
+        means, pairs = (fmean(one), fmean(other)), len(one)
+        every = ((x - means[0]) * (y - means[1]) for x, y in zip(one, other, strict=True))
+        return means[0] * means[1] - bar**2 * math.fsum(every) / (pairs - 1) / pairs
+
+    square, middle = product(a, a), product(a, b)
+    if square <= 0:
+        return None
+    half = math.sqrt(max(middle**2 - square * product(b, b), 0.0))
+    return max((middle - half) / square, 0.0) - 1, (middle + half) / square - 1
+
+
+def _visible(found: Paired, needed: float) -> float:
+    """The smallest mean move that is reported all but MISSED times."""
+    pairs, normal = len(found.moves), NormalDist()
+    # Of so few, the spread comes out too small by that.
+    noise = spread(found.moves) * (1 + 0.25 / (pairs - 1))
+    # What is needed of a figure that hardly moves says little: of its own ways, few reach far.
+    needed = min(needed, turning.ALIKE * math.sqrt(pairs))
+    bar = max(
+        needed * math.sqrt((pairs - 1) / (pairs - needed**2)),
+        students.quantile(BY_CHANCE, pairs - 1),
+    )
+    # Student's t with a true move: its own noise, and that of the noise it is divided by.
+    wide = math.sqrt(1 + bar**2 / (2 * pairs - 2))
+    move = (bar + normal.inv_cdf(1 - MISSED) * wide) * noise / math.sqrt(pairs)
+    # So few have to move the same way, all of them.
+    together = normal.inv_cdf((1 - MISSED) ** (1 / pairs)) * noise
+    return max(move, together) if pairs == FEWEST_PAIRS else move
+
+
+def _direction(lower: bool, lower_is_better: bool | None) -> EffectVerdict:
+    if lower_is_better is None:
+        return EffectVerdict.DIFFERS
+    return EffectVerdict.BETTER if lower is lower_is_better else EffectVerdict.WORSE

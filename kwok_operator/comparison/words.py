@@ -1,0 +1,58 @@
+"""Effects as people read them: `+12.3 %`, `from -2.1 % to +0.4 %`. Page, summary, terminal."""
+
+from typing import Final
+
+from kwok_operator.comparison.statistics import Effect, EffectVerdict
+from kwok_operator.rehearsal.judge.figures import FIGURES, in_words
+
+_WITHOUT: Final = (
+    EffectVerdict.NOT_COMPARABLE,
+    EffectVerdict.INCOMPLETE,
+    EffectVerdict.EXPLORED,
+)
+
+
+def amount(effect: Effect, value: float | None) -> str:
+    """A mean of an arm."""
+    return in_words(value, FIGURES[effect.figure].unit)
+
+
+def change(effect: Effect) -> str:
+    value = effect.difference if effect.change is None else effect.change
+    return "none" if value is None else _signed(effect, value)
+
+
+def interval(effect: Effect) -> str:
+    if effect.low is None or effect.high is None:
+        return "none"
+    return f"{_signed(effect, effect.low)} to {_signed(effect, effect.high)}"
+
+
+def smallest(effect: Effect) -> str:
+    """What would have been seen, had it been there: a decrease, an increase."""
+    if effect.smallest is None:
+        return "" if effect.verdict in _WITHOUT else "too few runs to see any"
+    less = "no decrease"
+    if effect.smallest_less is not None:
+        less = _signed(effect, effect.smallest_less)
+    return f"{less} or {_signed(effect, effect.smallest)}" if effect.smallest else "any"
+
+
+def size(effect: Effect, value: float) -> str:
+    """Without a sign."""
+    return _signed(effect, value).lstrip("+-")
+
+
+def verdict(effect: Effect) -> str:
+    reason = f": {effect.reason}" if effect.reason else ""
+    return f"{effect.verdict.value}{reason}"
+
+
+def _signed(effect: Effect, value: float) -> str:
+    """With its sign."""
+    if effect.change is not None:
+        percent = value * 100
+        digits = 1 if abs(percent) < 1_000 else 0
+        return "0 %" if abs(percent) < 0.05 else f"{percent:+,.{digits}f} %"
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return sign + in_words(abs(value), FIGURES[effect.figure].unit)

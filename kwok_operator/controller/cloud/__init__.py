@@ -1,1 +1,0 @@
-"""The simulated cloud at work: instances without a Node, pools, kwok, and nodes that are held."""

@@ -1,1 +1,0 @@
-"""Cluster API: its objects as groups, and Machines that are played."""

@@ -1,0 +1,144 @@
+"""The Nodes in a text that users wrote.
+
+    text  --load_documents-->  values  --nodes_of-->  NodeDocuments  --pick-->  one Node
+
+Takes every form in which people keep Nodes: one, several documents, a List as kubectl prints it.
+Whether a Node is any good as a template is for cleaning and merging to say.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.errors import ManifestError, one_line
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.formats.yamltext import DocumentError, load_documents
+
+__all__ = [
+    "DocumentError",
+    "NodeDocuments",
+    "load_documents",
+    "node_name",
+    "nodes_of",
+    "pick",
+    "read_nodes",
+]
+
+_MAX_NODE_NAME: Final = 253
+_LISTS: Final = ("List", "NodeList")
+_PARTS_OF_A_NODE: Final = frozenset({"metadata", "spec", "status"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDocuments:
+    """The Nodes of a text, in its order, and in words what else stands there."""
+
+    nodes: tuple[dict[str, Any], ...]
+    others: tuple[str, ...] = ()
+
+
+def read_nodes(text: str, *, where: str) -> NodeDocuments:
+    """The Nodes of a text; raises ManifestError where it isn't YAML, or there is none."""
+    return nodes_of(load_documents(text, where=where), where=where)
+
+
+def nodes_of(values: Sequence[Any], *, where: str) -> NodeDocuments:
+    """The Nodes among values and in Lists among them.
+
+    Raises ManifestError where there is none, and where names don't tell one from another.
+    """
+    nodes: list[dict[str, Any]] = []
+    others: list[str] = []
+    for place, value, in_node_list in _objects(values):
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            others.append(f"{place} (no object)")
+        elif value.get("kind") == "Node" and value.get("apiVersion") == "v1":
+            nodes.append(value)
+        elif in_node_list and "kind" not in value and "apiVersion" not in value:
+            nodes.append(value)
+        else:
+            others.append(_other(value, place=place))
+    if not nodes:
+        found = f"; it has {names_in_words(others)}" if others else ", it is empty"
+        raise ManifestError(f"{where}: has no Node (apiVersion: v1, kind: Node){found}")
+    _check_names(nodes, where=where)
+    return NodeDocuments(nodes=tuple(nodes), others=tuple(others))
+
+
+def pick(documents: NodeDocuments, name: str | None, *, where: str) -> dict[str, Any]:
+    """The Node of that name; without a name, the only one. Else ManifestError with the names."""
+    names = [node_name(node) for node in documents.nodes]
+    if name is None:
+        if len(names) == 1:
+            return documents.nodes[0]
+        problem = f"has {len(names)} Nodes, and template.from.configMap.node names none"
+    elif name in names:
+        return documents.nodes[names.index(name)]
+    else:
+        problem = f"has no Node {name!r}"
+    known = names_in_words(sorted(n for n in names if n)) or "one Node without a name"
+    raise ManifestError(f"{where}: {problem}; there is {known}")
+
+
+def node_name(node: dict[str, Any]) -> str:
+    """metadata.name, empty where there is none."""
+    metadata = node.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _objects(values: Sequence[Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Each value that is no List: its place in words, itself, whether a NodeList has it."""
+    for number, document in enumerate(values, start=1):
+        stack = [(document, False)]
+        while stack:
+            value, in_node_list = stack.pop()
+            kind = value.get("kind") if isinstance(value, dict) else None
+            items = value.get("items") if isinstance(value, dict) else None
+            if kind in _LISTS and value.get("apiVersion") == "v1" and isinstance(items, list):
+                stack.extend((item, kind == "NodeList") for item in reversed(items))
+            else:
+                yield f"document {number}", value, in_node_list
+
+
+def _other(value: dict[str, Any], *, place: str) -> str:
+    kind, name = value.get("kind"), node_name(value)
+    if isinstance(kind, str) and kind and kind != "Node":
+        return one_line(f"{kind} {name}", limit=100)
+    lacking = [
+        f"{key}: {right}"
+        for key, right in (("apiVersion", "v1"), ("kind", "Node"))
+        if value.get(key) != right
+    ]
+    looks_like_a_node = kind == "Node" or _PARTS_OF_A_NODE & value.keys()
+    remedy = f"; write {' and '.join(lacking)}" if looks_like_a_node else ""
+    what = f"no kind{remedy}" if kind != "Node" else f"Node {name}{remedy}"
+    return one_line(f"{place} ({what})", limit=150)
+
+
+def _check_names(nodes: Sequence[dict[str, Any]], *, where: str) -> None:
+    seen: set[str] = set()
+    for number, node in enumerate(nodes, start=1):
+        name = node_name(node)
+        metadata = node.get("metadata")
+        given = metadata.get("name") if isinstance(metadata, dict) else None
+        if given is not None and not isinstance(given, str):
+            value = one_line(repr(given), limit=100)
+            raise ManifestError(
+                f"{where}: metadata.name of a Node is {value}, and must be text; put it in quotes"
+            )
+        if len(name) > _MAX_NODE_NAME:
+            raise ManifestError(
+                f"{where}: metadata.name of a Node has {len(name)} characters; a name has at most"
+                f" {_MAX_NODE_NAME}"
+            )
+        if not name and len(nodes) > 1:
+            raise ManifestError(
+                f"{where}: Node {number} of {len(nodes)} has no metadata.name; give it one, so that"
+                " a group can name it"
+            )
+        if name and name in seen:
+            raise ManifestError(f"{where}: two Nodes are called {name!r}; rename or remove one")
+        seen.add(name)

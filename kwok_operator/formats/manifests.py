@@ -1,0 +1,119 @@
+"""The manifests that `kwok-operator install` applies: read, made one's own, put in order.
+
+    text --read_manifests--> objects --with_image--> objects --in_order--> objects
+
+Owns where the name of the image stands in them, and what has to be there before what. Where the
+texts come from, and how objects get into a cluster, is not known here.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kwok_operator.constants import INSTALL_IMAGE
+from kwok_operator.errors import ManifestError
+from kwok_operator.formats.yamltext import load_documents
+
+Manifest = dict[str, Any]
+"""An object as it is applied."""
+
+_FIRST: Final = (
+    "Namespace",
+    "CustomResourceDefinition",
+    "ServiceAccount",
+    "ClusterRole",
+    "Role",
+    "ClusterRoleBinding",
+    "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "Secret",
+    "ConfigMap",
+    "Service",
+)
+_LAST: Final = ("Deployment",)
+_CONTAINERS: Final = ("initContainers", "containers")
+
+
+def read_manifests(text: str, *, where: str) -> list[Manifest]:
+    """The objects of a text; raises ManifestError where one of them is none."""
+    objects = [value for value in load_documents(text, where=where) if value is not None]
+    for number, value in enumerate(objects, start=1):
+        metadata = value.get("metadata") if isinstance(value, dict) else None
+        if not (isinstance(metadata, dict) and value.get("kind") and value.get("apiVersion")):
+            raise ManifestError(f"{where}: document {number} is no object: it has no apiVersion,"
+                                " kind or metadata")  # fmt: skip
+    return objects
+
+
+def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """What others need goes first: the namespace, the CRDs, accounts, rights; workloads last."""
+    return sorted(manifests, key=_rank)
+
+
+def _rank(manifest: Manifest) -> int:
+    kind = manifest["kind"]
+    if kind in _FIRST:
+        return _FIRST.index(kind)
+    return len(_FIRST) + (1 + _LAST.index(kind) if kind in _LAST else 0)
+
+
+def group_of(manifest: Manifest) -> str:
+    """The API group; that of core/v1 is empty."""
+    group, slash, _ = str(manifest["apiVersion"]).partition("/")
+    return group if slash else ""
+
+
+def reference(manifest: Manifest) -> str:
+    """An object as kubectl writes it: deployment.apps/kwok-operator."""
+    group = group_of(manifest)
+    kind = str(manifest["kind"]).lower()
+    return f"{kind}.{group}/{name_of(manifest)}" if group else f"{kind}/{name_of(manifest)}"
+
+
+def name_of(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+def identity(manifest: Manifest) -> tuple[str, str, str, str]:
+    """What makes two manifests the same object: group, kind, namespace, name."""
+    namespace = str(manifest["metadata"].get("namespace") or "")
+    return group_of(manifest), str(manifest["kind"]), namespace, name_of(manifest)
+
+
+def with_image(manifests: Iterable[Manifest], image: str) -> list[Manifest]:
+    """The containers that run this project's image run this one; others are left alone."""
+    changed = copy.deepcopy(list(manifests))
+    for manifest in changed:
+        pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}
+        for container in (c for key in _CONTAINERS for c in pod.get(key) or ()):
+            if image_name(container.get("image", "")) == INSTALL_IMAGE:
+                container["image"] = image
+    return changed
+
+
+def image_name(image: str) -> str:
+    """An image without its tag and its digest."""
+    name = image.partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
+def applied_by(item: Mapping[str, Any], manager: str) -> bool:
+    """Whether a field manager has a part in an object of the cluster."""
+    fields: Sequence[Mapping[str, Any]] = (item.get("metadata") or {}).get("managedFields") or ()
+    return any(entry.get("manager") == manager for entry in fields)
+
+
+def condition_is_true(item: Mapping[str, Any], kind: str) -> bool:
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
+
+
+def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
+    """Whether all replicas of the Deployment as it is now are there, and available."""
+    status, metadata = deployment.get("status") or {}, deployment.get("metadata") or {}
+    wanted = (deployment.get("spec") or {}).get("replicas", 1)
+    counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
+    seen = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+    return bool(seen and counts == [wanted] * 3)

@@ -1,0 +1,250 @@
+"""Names of an imported cluster, replaced by hashes that are the same everywhere.
+
+    finished manifests, notes  --Anonymizer-->  the same under other names; the table of both
+
+Whatever isn't known to be public is replaced, in any field: a field that nobody thought of may lose
+its meaning, and tells nothing. As equal texts stay equal and others stay different, selectors,
+affinity and tolerations fit what they fitted before. Who has neither key nor table can't go back.
+"""
+
+import base64
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kwok_operator.importing import publicnames as public
+from kwok_operator.importing.notes import Note, Reason, Ref
+
+_HASH_LENGTH: Final = 12
+"""Of base32: 60 bits, so that a million names are still different."""
+_PRIVATE_ADDRESSES: Final = {4: ("10.0.0.0", 24), 6: ("fd00::", 64)}
+_LABELS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "annotations"})
+_RESOURCES: Final = frozenset(
+    """requests limits capacity allocatable hard podFixed resources
+    max min default defaultRequest maxLimitRequestRatio""".split()
+)
+"""Some of them are, in other kinds of object, what has such maps: those are never flat."""
+_KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys", "gpuLabel"})
+_AS_IT_IS: Final = frozenset(
+    """apiVersion kind type operator effect protocol restartPolicy preemptionPolicy scopeName scopes
+    whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy podManagementPolicy concurrencyPolicy
+    completionMode unhealthyPodEvictionPolicy whenDeleted whenScaled podReplacementPolicy
+    schedule timeZone schedulerName
+    zone instanceType arch os cpu memory ephemeralStorage hourly gpuTypes order""".split()
+)
+_NAMES: Final = frozenset(
+    """name namespace namespaces priorityClassName runtimeClassName serviceName values""".split()
+)
+"""Of objects, which may be called 42 or true."""
+_ORDERING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
+_IN_A_MAP: Final = re.compile(
+    rf"(.*?\b(?:{'|'.join(sorted(_LABELS))}|{'|'.join(sorted(_RESOURCES))}))(?:\.(.+)|\[(.+)\])"
+)
+_OF_A_CLASS: Final = re.compile(
+    r"(.+)(\.(?:storageclass\.storage|deviceclass\.resource)\.k8s\.io"
+    r"/(?:requests\.storage|persistentvolumeclaims|devices))"
+)
+"""What a quota says of one StorageClass or DeviceClass."""
+_POD_OF_A_SET: Final = "statefulset.kubernetes.io/pod-name"
+_NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
+_OWN_WORDS: Final = (
+    *(Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED, Reason.AS_ADMITTED),
+)
+_WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
+
+
+def anonymize(
+    manifests: Sequence[Mapping[str, Any]], *, key: bytes
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The manifests under other names, and the table: by its hash what was there."""
+    anonymizer = Anonymizer(key)
+    return anonymizer.manifests(manifests), anonymizer.table
+
+
+def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kinds as they come, and the objects of a kind by their new names: the order of the former
+    ones tells of these.
+    """
+    kinds = {kind: place for place, kind in enumerate(dict.fromkeys(m["kind"] for m in manifests))}
+
+    def place(manifest: Mapping[str, Any]) -> tuple[int, str, str]:
+        metadata = manifest["metadata"]
+        return kinds[manifest["kind"]], metadata.get("namespace", ""), metadata["name"]
+
+    return sorted(manifests, key=place)
+
+
+@dataclass(slots=True)
+class Anonymizer:
+    """With the same key, the same text becomes the same hash; `table` has what was replaced."""
+
+    key: bytes = field(repr=False)
+    table: dict[str, str] = field(default_factory=dict, repr=False)
+    _hashes: dict[str, str] = field(default_factory=dict, repr=False)
+    _ordered: set[str] = field(default_factory=set, repr=False)
+
+    def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """All of them at once: whether numbers are compared is known only when all were seen."""
+        self._ordered.update(key for manifest in manifests for key in _compared(manifest))
+        return [self._object(manifest) for manifest in manifests]
+
+    def notes(self, notes: Iterable[Note]) -> list[Note]:
+        """About the same objects. What is said beside the reason may name anything, and goes,
+        unless these are words of the import's own.
+        """
+        return [
+            replace(
+                note,
+                ref=self.ref(note.ref),
+                field=self.field_path(note.field),
+                detail=note.detail if _is_telling(note) else "",
+            )
+            for note in notes
+        ]
+
+    def ref(self, ref: Ref) -> Ref:
+        kind = ref.kind if ref.kind in public.KINDS else self.hash(ref.kind)
+        return Ref(kind, self.name(ref.namespace), self.name(ref.name))
+
+    def field_path(self, path: str) -> str:
+        """A path in an object: the keys of labels and resources are names, too."""
+        if found := _IN_A_MAP.fullmatch(path):
+            above, key = found[1], found[2] or found[3]
+            in_labels = above.rpartition(".")[2] in _LABELS
+            renamed = self.label_key(key) if in_labels else self.resource(key)
+            return f"{self.field_path(above)}[{renamed}]"
+        return re.sub(r"[^.\[\]]+", lambda step: self._step(step[0]), path)
+
+    def name(self, text: str) -> str:
+        """Of an object."""
+        if not text or text in public.NAMES or public.OWN_NAME.fullmatch(text):
+            return text
+        return self.hash(text)
+
+    def label_key(self, key: str) -> str:
+        domain, slash, name = key.rpartition("/")
+        if public.is_public_key(key):
+            return key
+        return f"{self.hash(domain)}.example/{self.hash(name)}" if slash else self.hash(key)
+
+    def label_value(self, key: str, value: str) -> str:
+        if key in public.KEYS_OF_NAMES:
+            return self.name(value)
+        if key == _POD_OF_A_SET and (of_set := _NUMBERED.fullmatch(value)):
+            return f"{self.name(of_set[1])}-{of_set[2]}"  # as the controller will call it
+        if public.is_public_value(key, value) or (key in self._ordered and _is_integer(value)):
+            return value
+        return self.hash(value)
+
+    def resource(self, name: str) -> str:
+        if of_class := _OF_A_CLASS.fullmatch(name):
+            return f"{self.hash(of_class[1])}{of_class[2]}"
+        if public.is_public_resource(name):
+            return name
+        asked, dot, plain = name.partition(".")
+        if dot and asked in ("requests", "limits") and "/" in plain:
+            return f"{asked}.{self.resource(plain)}"
+        domain, slash, last = name.rpartition("/")
+        if domain == "count":
+            return f"count/{self.hash(last)}"
+        return f"{self.hash(domain)}.example/{self.hash(last)}" if slash else self.hash(name)
+
+    def address(self, text: str) -> str:
+        """Another one, if it is that of a machine: ports are taken on each address apart."""
+        try:
+            found = ipaddress.ip_address(text)
+        except ValueError:
+            return self.hash(text)
+        if found.is_unspecified or found.is_loopback:
+            return text
+        start, bits = _PRIVATE_ADDRESSES[found.version]
+        number = int.from_bytes(self._digest(text)) % 2**bits
+        other = str(ipaddress.ip_address(start) + number)
+        self.table[other] = text
+        return other
+
+    def hash(self, text: str) -> str:
+        """The beginning makes a name of it that every kind of object, label and domain may have."""
+        found = self._hashes.get(text)
+        if found is None:
+            found = self._hashes[text] = self.hash_for_good(text)
+            self.table[found] = text
+        return found
+
+    def hash_for_good(self, text: str) -> str:
+        """The same, with no way back: of what is so many that nobody would look it up."""
+        return f"n-{base64.b32encode(self._digest(text)).decode().lower()[:_HASH_LENGTH]}"
+
+    def _digest(self, text: str) -> bytes:
+        return hmac.digest(self.key, text.encode(errors="surrogatepass"), "sha256")
+
+    def _step(self, step: str) -> str:
+        return step if _WORD.fullmatch(step) else self.hash(step)
+
+    def _object(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        if isinstance(value.get("key"), str):
+            return self._with_key(value, value["key"])
+        return {name: self._part(name, part) for name, part in value.items()}
+
+    def _part(self, name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            if name in _LABELS or (name == "selector" and _is_flat(value)):
+                renamed = {self.label_key(k): self._value(k, v) for k, v in value.items()}
+                return dict(sorted(renamed.items()))
+            if name in _RESOURCES and _is_flat(value):
+                return {self.resource(k): self._amount(v) for k, v in value.items()}
+            return self._object(value)
+        if isinstance(value, list):
+            return [self._part(name, item) for item in value]
+        if not isinstance(value, str) or name in _AS_IT_IS:
+            return value
+        if name in _KEYS:
+            return self.label_key(value)
+        if name == "hostIP":
+            return self.address(value)
+        return value if name not in _NAMES and public.is_harmless(value) else self.name(value)
+
+    def _with_key(self, value: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """A requirement, a toleration or a taint: its values are those of its key."""
+        found = {
+            k: self._part(k, v) for k, v in value.items() if k not in ("key", "value", "values")
+        }
+        found["key"] = self.label_key(key)
+        if "value" in value:
+            found["value"] = self._value(key, value["value"])
+        if isinstance(value.get("values"), list):
+            found["values"] = [self._value(key, item) for item in value["values"]]
+        return {k: found[k] for k in value if k in found}
+
+    def _value(self, key: str, value: Any) -> Any:
+        return self.label_value(key, value) if isinstance(value, str) else value
+
+    def _amount(self, value: Any) -> Any:
+        return value if not isinstance(value, str) or public.is_amount(value) else self.hash(value)
+
+
+def _compared(value: Any) -> Iterator[str]:
+    """Keys whose values are compared as numbers somewhere."""
+    if isinstance(value, Mapping):
+        if value.get("operator") in _ORDERING and isinstance(value.get("key"), str):
+            yield value["key"]
+        value = list(value.values())
+    for part in value if isinstance(value, list) else ():
+        yield from _compared(part)
+
+
+def _is_telling(note: Note) -> bool:
+    return note.reason in _OWN_WORDS or (
+        note.reason is Reason.OWNER_UNKNOWN and note.detail in public.KINDS
+    )
+
+
+def _is_flat(value: Mapping[str, Any]) -> bool:
+    return not any(isinstance(part, Mapping | list) for part in value.values())
+
+
+def _is_integer(text: str) -> bool:
+    return text.lstrip("-").isdigit() and len(text) < 20

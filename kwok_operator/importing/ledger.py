@@ -1,0 +1,235 @@
+"""The ledger of an import: what was read, what came of it, and why not all of it.
+
+    notes, counts, what could not be read  --ledger_of-->  Ledger  -->  ledger.json, ledger.md
+
+ledger.json has everything, for programs. ledger.md is for people: it names each object that is
+gone, and sums up the changes by reason. Neither has a time in it: the same cluster gives the same
+ledger.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.formats.markdown import plain
+from kwok_operator.importing.notes import REASONS, Note, Ref
+
+WRITER: Final = "kwok-operator import"
+_VERSION: Final = 1
+_MOST_NAMED: Final = 1_000
+"""Objects of one reason in ledger.md; beyond that nobody reads."""
+_EXAMPLES: Final = 3
+_CHARACTERS: Final = 300
+_TOLD_FIRST: Final = frozenset(
+    "NoSuchKey NoPrice NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit Pending"
+    " OwnerCameOrWent"
+    " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
+    " VolumesInSeveralPlaces QuotaUnused".split()
+)
+"""Reasons whose objects are scheduled or scaled otherwise than they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A kind, or a part of it, that could not be read. What isn't needed is told all the same."""
+
+    kind: str
+    path: str
+    reason: str
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """`read` and `written` count objects by kind, `notes` are in order."""
+
+    read: Mapping[str, int]
+    written: Mapping[str, int]
+    unread: Sequence[Unread]
+    notes: Sequence[Note]
+
+    @property
+    def dropped(self) -> int:
+        """Objects of which nothing is left."""
+        return sum(note.count for note in self.notes if note.dropped)
+
+    @property
+    def changed(self) -> int:
+        """Objects that came along, and not as they were."""
+        return len({note.ref for note in self.notes if not note.dropped})
+
+    @property
+    def missing(self) -> list[Unread]:
+        """What the import is incomplete without."""
+        return [each for each in self.unread if each.needed]
+
+
+def ledger_of(
+    *,
+    read: Mapping[str, int],
+    manifests: Iterable[Mapping[str, Any]],
+    notes: Iterable[Note],
+    unread: Iterable[Unread],
+) -> Ledger:
+    """In an order that depends on nothing else."""
+    written = Counter(str(manifest.get("kind")) for manifest in manifests)
+    return Ledger(
+        read=dict(sorted(read.items())),
+        written=dict(sorted(written.items())),
+        unread=sorted(unread, key=lambda each: (each.kind, each.path)),
+        notes=sorted(notes, key=_place),
+    )
+
+
+def as_json(ledger: Ledger) -> dict[str, Any]:
+    """What ledger.json has."""
+    return {
+        "writer": WRITER,
+        "version": _VERSION,
+        "read": dict(ledger.read),
+        "written": dict(ledger.written),
+        "unread": [
+            {"kind": each.kind, "path": each.path, "reason": each.reason, "needed": each.needed}
+            for each in ledger.unread
+        ],
+        "reasons": {str(reason): REASONS[reason] for reason in sorted(_reasons(ledger.notes))},
+        "dropped": [_entry(note) for note in ledger.notes if note.dropped],
+        "changed": [_entry(note) for note in ledger.notes if not note.dropped],
+    }
+
+
+def as_text(ledger: Ledger) -> str:
+    """What ledger.md has."""
+    lines = [f"<!-- Written by {WRITER}. -->", "# Ledger of this import", ""]
+    lines += _unread(ledger)
+    lines += _first(ledger.notes)
+    lines += _counts(ledger)
+    lines += _dropped([note for note in ledger.notes if note.dropped])
+    lines += _changed([note for note in ledger.notes if not note.dropped])
+    lines += ["Every object with every change is in `ledger.json`."]
+    return "\n".join(lines) + "\n"
+
+
+def _place(note: Note) -> tuple[Any, ...]:
+    return (str(note.reason), note.ref, note.field, note.detail, note.count)
+
+
+def _reasons(notes: Iterable[Note]) -> set[Any]:
+    return {note.reason for note in notes}
+
+
+def _entry(note: Note) -> dict[str, Any]:
+    entry: dict[str, Any] = {"kind": note.ref.kind, "name": note.ref.name}
+    if note.ref.namespace:
+        entry["namespace"] = note.ref.namespace
+    entry["reason"] = str(note.reason)
+    if note.field:
+        entry["field"] = note.field
+    if note.detail:
+        entry["detail"] = note.detail
+    if note.count != 1:
+        entry["count"] = note.count
+    return entry
+
+
+def _unread(ledger: Ledger) -> list[str]:
+    optional = [each for each in ledger.unread if not each.needed]
+    if ledger.missing:
+        first = "This import is incomplete. These could not be read, or not all of them:"
+        lines = ["## Not read", "", first, "", *map(_told, ledger.missing), ""]
+    else:
+        lines = ["Everything that was needed could be read.", ""]
+    if optional:
+        lines += ["Not read either, and not needed:", "", *map(_told, optional), ""]
+    return lines
+
+
+def _told(each: Unread) -> str:
+    return f"- {_text(each.kind)}: {_text(each.reason)}"
+
+
+def _first(notes: Sequence[Note]) -> list[str]:
+    """What may make the other cluster behave otherwise than this one."""
+    found = list(_by_reason([note for note in notes if note.reason in _TOLD_FIRST]))
+    if not found:
+        return []
+    lines = ["## Know this first", ""]
+    for sentence, group in found:
+        lines.append(f"- {sentence}: {_examples(group)}")
+    return [*lines, ""]
+
+
+def _examples(notes: Sequence[Note]) -> str:
+    named = list(dict.fromkeys(map(_shown, notes)))
+    more = f" and {len(named) - _EXAMPLES:,} more" if len(named) > _EXAMPLES else ""
+    return ", ".join(named[:_EXAMPLES]) + more
+
+
+def _shown(note: Note) -> str:
+    """What is about no object is about a field."""
+    nameless = not note.ref.name and note.field
+    return _text(note.field) if nameless else _named(note.ref)
+
+
+def _counts(ledger: Ledger) -> list[str]:
+    lines = ["## Counts", "", "| Kind | Read | Written |", "|---|---:|---:|"]
+    for kind in sorted(ledger.read.keys() | ledger.written.keys()):
+        lines.append(
+            f"| {_text(kind)} | {ledger.read.get(kind, 0):,} | {ledger.written.get(kind, 0):,} |"
+        )
+    explained = (
+        "Nodes become KwokNodeGroups. Pods are counted and not written where their owner is known:"
+        " it makes them anew. Volumes and their claims only say where pods may be. Namespaces and"
+        " PriorityClasses that every cluster has aren't written."
+    )
+    return [*lines, "", explained, ""]
+
+
+def _dropped(notes: Sequence[Note]) -> list[str]:
+    if not notes:
+        return ["## Left out", "", "No object was left out as a whole.", ""]
+    lines = ["## Left out", ""]
+    for sentence, group in _by_reason(notes):
+        lines += [f"**{sum(note.count for note in group):,}**: {sentence}", ""]
+        lines += [f"- {_described(note)}" for note in group[:_MOST_NAMED]]
+        if len(group) > _MOST_NAMED:
+            lines.append(f"- and {len(group) - _MOST_NAMED:,} more")
+        lines.append("")
+    return lines
+
+
+def _changed(notes: Sequence[Note]) -> list[str]:
+    if not notes:
+        return ["## Changed", "", "No object was changed.", ""]
+    lines = ["## Changed", "", "| Objects | What, and why | For example |", "|---:|---|---|"]
+    for sentence, group in _by_reason(notes):
+        refs = list(dict.fromkeys(note.ref for note in group))
+        objects = max(len(refs), sum(note.count for note in group if note.count > 1))
+        lines.append(f"| {objects:,} | {sentence} | {_examples(group)} |")
+    return [*lines, ""]
+
+
+def _by_reason(notes: Sequence[Note]) -> Iterator[tuple[str, list[Note]]]:
+    """Those that are about most objects first."""
+    groups: dict[Any, list[Note]] = defaultdict(list)
+    for note in notes:
+        groups[note.reason].append(note)
+    order = sorted(groups, key=lambda reason: (-len(groups[reason]), str(reason)))
+    return ((_text(REASONS.get(reason, str(reason))), groups[reason]) for reason in order)
+
+
+def _described(note: Note) -> str:
+    times = f" ({note.count:,} objects)" if note.count != 1 else ""
+    detail = f": {_text(note.detail)}" if note.detail else ""
+    return f"{_named(note.ref)}{times}{detail}"
+
+
+def _named(ref: Ref) -> str:
+    """Without a name it is all of its kind there; what was no object has no place either."""
+    nameless = ref.namespace and not ref.name
+    return f"{_text(ref.kind)}s in {_text(ref.namespace)}" if nameless else _text(ref)
+
+
+def _text(text: object) -> str:
+    return plain(text, limit=_CHARACTERS)

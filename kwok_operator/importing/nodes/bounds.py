@@ -1,0 +1,268 @@
+"""Fewest and most nodes of imported groups, and options: what cluster-autoscaler (CA) says there.
+
+    flags, status, provider config, Cluster API  --add_...-->  ScalingGroup
+    ScalingGroup, ImportedGroup  --settle-->  spec.autoscaling by group, notes
+
+What can't be read is told, and its bounds are not known. How CA's texts are read is in castatus.py.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.clusterapi.derive import derive as derive_scalables
+from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.clusterapi.scalable import Scalable, read_scalable
+from kwok_operator.errors import ManifestError, one_line
+from kwok_operator.formats.documents import read_nodes
+from kwok_operator.formats.untyped import as_map
+from kwok_operator.formats.words import few_names
+from kwok_operator.importing.nodes.castatus import (
+    ScalingGroup,
+    flags_of,
+    groups_of_flags,
+    groups_of_status,
+    options_of_flags,
+)
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
+from kwok_operator.sources.derive import ConfigMapTemplates, derive
+from kwok_operator.sources.providerconfig import ProviderConfigError, read_config, templates_key
+
+_STATUS: Final = Ref("ConfigMap", "kube-system", "cluster-autoscaler-status")
+_PROVIDER: Final = Ref("ConfigMap", "", "kwok-provider-config")
+_TEMPLATES: Final = Ref("ConfigMap", "", "kwok-provider-templates")
+_FORMS: Final = (
+    r"eks-{pool}-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}",
+    r"eksctl-.+-nodegroup-{pool}-NodeGroup-.+",
+    r"gke-.+-{pool}-[0-9a-f]{{8}}(-grp)?",
+    r"aks-{pool}-[0-9]{{8}}-vmss",
+    r"{pool}\..+",
+)
+"""What EKS, eksctl, GKE, AKS and kOps call the scaling group of a pool."""
+_AS_A_WORD: Final = r".*(?<![A-Za-z0-9]){pool}(?![A-Za-z0-9]).*"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedGroup:
+    """`known_as` are names of scaling groups that its nodes have given away; `size` its nodes."""
+
+    name: str
+    pool: str
+    zone: str
+    known_as: frozenset[str]
+    size: int
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(constants.KIND, "", self.name)
+
+
+@dataclass(slots=True)
+class Bounds:
+    """All `add_` methods take anything."""
+
+    _groups: dict[str, ScalingGroup] = field(default_factory=dict)
+    _options: list[Mapping[str, Any]] = field(default_factory=list)
+    _scalables: dict[str, Scalable] = field(default_factory=dict)
+    _notes: list[Note] = field(default_factory=list)
+
+    def add_autoscaler(self, body: Any) -> None:
+        """A Deployment or Pod: if it is CA, its flags count. Any other is left alone."""
+        flags = flags_of(body)
+        if flags is None:
+            return
+        metadata = as_map(body.get("metadata"))
+        # What a list has of a built-in kind doesn't say the kind.
+        kind = str(body.get("kind") or "Deployment")
+        ref = Ref(kind, *(str(metadata.get(k, "")) for k in ("namespace", "name")))
+        self._add(*groups_of_flags(flags), ref=ref)
+        options, problems = options_of_flags(flags)
+        self._options.append(options)
+        self._notes += [self._unreadable(ref, problem) for problem in problems]
+
+    def add_status(self, text: Any) -> None:
+        """The text under `status` in the ConfigMap cluster-autoscaler-status."""
+        self._add(*groups_of_status(text), ref=_STATUS)
+
+    def add_provider_config(self, text: Any, templates: Mapping[str, Any] | None = None) -> None:
+        """The config of CA's kwok provider, and the data of the ConfigMap with its templates."""
+        try:
+            config = read_config(str(text), where=str(_PROVIDER))
+        except ProviderConfigError as error:
+            self._notes.append(self._unreadable(_PROVIDER, str(error)))
+            return
+        data = {k: v for k, v in (templates or {}).items() if isinstance(v, str)}
+        found = None
+        if config.read_nodes_from.static:
+            try:
+                key = templates_key(config, data)
+                documents = read_nodes(data[key], where=f"{_TEMPLATES}, key {key}")
+            except ManifestError as error:
+                self._notes.append(self._unreadable(_TEMPLATES, str(error)))
+                return
+            found = ConfigMapTemplates(_TEMPLATES.name, key, documents)
+        derived = derive(config, owner=_PROVIDER.name, templates=found, live=[])
+        for problem in derived.problems:
+            if problem.reason == "InvalidCount":
+                self._notes.append(self._unreadable(_TEMPLATES, problem.message))
+        for group in derived.groups:
+            wanted = group.manifest["spec"]["autoscaling"]
+            self._one(ScalingGroup(group.value, wanted["minSize"], wanted["maxSize"]))
+
+    def add_scalable(self, body: Any) -> None:
+        """A MachineDeployment, MachineSet or MachinePool."""
+        try:
+            scalable = read_scalable(body if isinstance(body, Mapping) else {}, Keys())
+        except ManifestError as error:
+            self._notes.append(self._unreadable(Ref("MachineDeployment", "", ""), str(error)))
+            return
+        self._scalables[scalable.id] = scalable
+
+    def add_node_pool(self, body: Any) -> None:
+        """A NodePool of Karpenter: its limits are told, as groups have none like them."""
+        spec, metadata = (as_map(as_map(body).get(part)) for part in ("spec", "metadata"))
+        limits = spec.get("limits")
+        if isinstance(limits, Mapping) and limits:
+            detail = ", ".join(f"{key}: {value}" for key, value in sorted(limits.items(), key=str))
+            ref = Ref("NodePool", "", str(metadata.get("name", "")))
+            self._notes.append(
+                Note(ref, Reason.LIMITS_NOT_KEPT, "spec.limits", one_line(detail, limit=200))
+            )
+
+    def settle(
+        self, groups: Sequence[ImportedGroup]
+    ) -> tuple[dict[str, dict[str, Any]], list[Note]]:
+        """spec.autoscaling of the groups of which bounds are known, by name."""
+        notes = [*self._notes, *self._read_scalables()]
+        shares: dict[str, list[ScalingGroup]] = defaultdict(list)
+        for scaling in sorted(self._groups.values(), key=lambda each: each.name):
+            members = _members(scaling, groups)
+            if not members:
+                notes.append(Note(Ref("ScalingGroup", "", scaling.name), Reason.BOUNDS_UNMATCHED))
+            if len(members) > 1:
+                names = few_names([group.name for group in members])
+                detail = f"{scaling.minimum} to {scaling.maximum}, among {names}"
+                ref = Ref("ScalingGroup", "", scaling.name)
+                notes.append(Note(ref, Reason.BOUNDS_SPLIT, detail=detail, count=len(members)))
+            for group, share in zip(members, _dealt(scaling, members), strict=True):
+                shares[group.name].append(share)
+        settled: dict[str, dict[str, Any]] = {}
+        for group in groups:
+            if group.name not in shares:
+                notes.append(Note(group.ref, Reason.NO_BOUNDS, "spec.autoscaling"))
+                continue
+            settled[group.name], widened = self._autoscaling(group, shares[group.name])
+            notes += [widened] if widened else []
+        return settled, notes
+
+    def _autoscaling(
+        self, group: ImportedGroup, shares: Sequence[ScalingGroup]
+    ) -> tuple[dict[str, Any], Note | None]:
+        least, most = (sum(n) for n in zip(*((s.minimum, s.maximum) for s in shares), strict=True))
+        options = {**self._common_options(), **shares[0].options}
+        note = None
+        if most < group.size:
+            detail = f"{most} becomes {group.size}"
+            note = Note(group.ref, Reason.BOUNDS_WIDENED, "spec.autoscaling.maxSize", detail)
+        most = min(max(most, group.size), MAX_TARGET_SIZE)
+        bounds: dict[str, Any] = {"minSize": min(least, most), "maxSize": most}
+        return bounds | ({"options": options} if options else {}), note
+
+    def _common_options(self) -> dict[str, Any]:
+        """In which all that were given agree."""
+        first = dict(self._options[0]) if self._options else {}
+        return {k: v for k, v in first.items() if all(o.get(k) == v for o in self._options)}
+
+    def _read_scalables(self) -> list[Note]:
+        fleet = derive_scalables(self._scalables.values(), keys=Keys())
+        for group in fleet.groups:
+            if group.max_size > 0:
+                self._one(
+                    ScalingGroup(
+                        group.scalable.id, group.min_size, group.max_size, dict(group.options)
+                    )
+                )
+        return [
+            self._unreadable(Ref(*finding.about.split("/", 2)), finding.message)
+            for finding in fleet.findings
+            if finding.reason in ("InvalidBounds", "InvalidOption")
+        ]
+
+    def _add(self, found: Sequence[ScalingGroup], problems: Sequence[str], *, ref: Ref) -> None:
+        for scaling in found:
+            self._one(scaling)
+        self._notes += [self._unreadable(ref, problem) for problem in problems]
+
+    def _one(self, scaling: ScalingGroup) -> None:
+        # Flags, status and objects may all speak of one group; the first that was added counts.
+        self._groups.setdefault(scaling.name, scaling)
+
+    def _unreadable(self, ref: Ref, problem: str) -> Note:
+        return Note(ref, Reason.BOUNDS_UNREADABLE, detail=one_line(problem, limit=400))
+
+
+def _members(scaling: ScalingGroup, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
+    """The groups whose nodes belong to a scaling group; the surest sign counts."""
+    whole, last = scaling.name.lower(), scaling.name.rpartition("/")[2]
+    known = [{name.lower() for name in group.known_as} for group in groups]
+    for name in (whole, last.lower()):
+        found = [g for g, names in zip(groups, known, strict=True) if name in names]
+        if found:
+            return found
+    found = [group for group in groups if group.pool == last]
+    pools = sorted({group.pool for group in groups}, key=lambda pool: (-len(pool), pool))
+    for form in (*_FORMS, _AS_A_WORD):
+        if found:
+            break
+        pool = next((p for p in pools if _fits(form, p, last)), None)
+        found = [group for group in groups if group.pool == pool]
+    # Where each zone has a scaling group, its name or address says which.
+    here = [group for group in found if group.zone and _fits(_AS_A_WORD, group.zone, scaling.name)]
+    return here or found
+
+
+def _fits(form: str, pool: str, name: str) -> bool:
+    return pool in name and re.fullmatch(form.format(pool=re.escape(pool)), name) is not None
+
+
+def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[ScalingGroup]:
+    """Minimum and maximum among the groups that share them: evenly, but no minimum above what a
+    group has and no maximum below, as long as the sums allow it.
+    """
+    sizes = [group.size for group in members]
+    most = _deal(scaling.maximum, sizes, [MAX_TARGET_SIZE] * len(sizes))
+    held = sizes if sum(sizes) >= scaling.minimum else most
+    least = _deal(scaling.minimum, [0] * len(sizes), held)
+    return [
+        ScalingGroup(scaling.name, low, high, scaling.options)
+        for low, high in zip(least, most, strict=True)
+    ]
+
+
+def _deal(total: int, floors: Sequence[int], ceilings: Sequence[int]) -> list[int]:
+    """`total` in shares as even as floors and ceilings allow; where they don't, they give way."""
+    if sum(floors) > total:
+        floors = [0] * len(floors)
+    if sum(ceilings) < total:
+        ceilings = [total] * len(ceilings)
+    low, high = 0, total
+    # The level to which all are filled: the highest that doesn't take more than there is.
+    while low < high:
+        level = (low + high + 1) // 2
+        if sum(_filled(level, floors, ceilings)) <= total:
+            low = level
+        else:
+            high = level - 1
+    shares = _filled(low, floors, ceilings)
+    for place, ceiling in enumerate(ceilings):
+        if sum(shares) < total and shares[place] == low < ceiling:
+            shares[place] += 1
+    return shares
+
+
+def _filled(level: int, floors: Sequence[int], ceilings: Sequence[int]) -> list[int]:
+    return [min(max(level, f), c) for f, c in zip(floors, ceilings, strict=True)]

@@ -1,0 +1,178 @@
+"""What a running cluster-autoscaler (CA) gives away: its flags, and the status that it writes.
+
+Deployment  --flags_of-->  flags  --groups_of_flags, options_of_flags-->
+text of the status ConfigMap  --groups_of_status-->  ScalingGroup, problems in words
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.errors import ManifestError, one_line
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
+from kwok_operator.nodegroups.optiontexts import duration, share
+
+_PROGRAM: Final = "cluster-autoscaler"
+_SHARES: Final = {
+    "scale-down-utilization-threshold": "scaleDownUtilizationThreshold",
+    "scale-down-gpu-utilization-threshold": "scaleDownGpuUtilizationThreshold",
+}
+_TIMES: Final = {
+    "scale-down-unneeded-time": "scaleDownUnneededTime",
+    "scale-down-unready-time": "scaleDownUnreadyTime",
+    "max-node-provision-time": "maxNodeProvisionTime",
+}
+_SWITCHES: Final = {"ignore-daemonsets-utilization": "ignoreDaemonSetsUtilization"}
+_BOOLEANS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+_COUNT = re.compile(r"[0-9]{1,7}")
+_OLD_STATUS = re.compile(
+    r"^[ \t]+Name:[ \t]+(\S+)[ \t]*\n(?:(?![ \t]+Name:).*\n)*?"
+    r".*\bminSize=([0-9]{1,7}), maxSize=([0-9]{1,7})\b",
+    re.MULTILINE,
+)
+_MAX_TEXT: Final = 4 * 1024 * 1024
+
+Flags = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingGroup:
+    """A node group as CA knows it: its name there, fewest and most nodes, options of its own."""
+
+    name: str
+    minimum: int
+    maximum: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Found = tuple[list[ScalingGroup], list[str]]
+
+
+def flags_of(body: Any) -> Flags | None:
+    """Flags and values in the order given; None for a workload that isn't CA."""
+    for container in _containers(body):
+        words = [*_words(container.get("command")), *_words(container.get("args"))]
+        image = container.get("image")
+        named = [image if isinstance(image, str) else "", *(w for w in words if w[:1] != "-")]
+        if any(_PROGRAM in word.split("@")[0] for word in named):
+            return list(_flags(words))
+    return None
+
+
+def groups_of_flags(flags: Flags) -> Found:
+    """Of --nodes=MIN:MAX:NAME."""
+    found, problems = [], []
+    for flag, value in flags:
+        if flag != "nodes":
+            continue
+        least, _, rest = value.partition(":")
+        most, _, name = rest.partition(":")
+        try:
+            found.append(_scaling_group(name, least, most))
+        except ValueError:
+            shown = one_line(repr(value), limit=200)
+            problems.append(f"--nodes={shown}: must be MIN:MAX:NAME, with MIN at most MAX")
+    return found, problems
+
+
+def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
+    """Options of groups, as far as the flags are given; the last of each counts."""
+    found: dict[str, Any] = {}
+    problems: list[str] = []
+    for flag, text in flags:
+        option = ""
+        value: Any = None
+        if flag in _SHARES:
+            option, value = _SHARES[flag], share(text.lower()) or None
+        elif flag in _TIMES:
+            option, value = _TIMES[flag], duration(text) or None
+        elif flag in _SWITCHES:
+            option, value = _SWITCHES[flag], _BOOLEANS.get(text or "true")
+        if option and value is None:
+            shown = one_line(repr(text), limit=100)
+            problems.append(f"--{flag}={shown}: is no value of this flag that a group can have")
+        elif option:
+            found[option] = value
+    return found, problems
+
+
+def groups_of_status(text: Any) -> Found:
+    """Of the status as YAML (CA 1.30 and later), or as the text that it was before."""
+    if not isinstance(text, str) or len(text) > _MAX_TEXT:
+        return [], ["status: must be the text that cluster-autoscaler writes"]
+    if old := _OLD_STATUS.findall(text):
+        return _read_all({"name": n, "minSize": a, "maxSize": b} for n, a, b in old)
+    try:
+        documents = load_documents(text, where="status")
+    except ManifestError as error:
+        return [], [str(error)]
+    status = documents[0] if documents and isinstance(documents[0], Mapping) else {}
+    groups = status.get("nodeGroups")
+    return _read_all(
+        {"name": group.get("name"), **as_map(group.get("health"))}
+        for group in map(as_map, as_list(groups))
+    )
+
+
+def _read_all(groups: Iterable[Mapping[str, Any]]) -> Found:
+    found, problems = [], []
+    for group in groups:
+        try:
+            bounds = (group.get(key, 0) for key in ("minSize", "maxSize"))
+            found.append(_scaling_group(group["name"], *bounds))
+        except ValueError:
+            shown = one_line(repr(group), limit=200)
+            problems.append(f"nodeGroups: {shown} has no name, minSize and maxSize")
+    return found, problems
+
+
+def _scaling_group(name: Any, least: Any, most: Any) -> ScalingGroup:
+    if (
+        not isinstance(name, str)
+        or not name
+        or not all(_COUNT.fullmatch(str(number)) for number in (least, most))
+    ):
+        raise ValueError(name)
+    low, high = int(least), int(most)
+    if low > high:
+        raise ValueError(name)
+    return ScalingGroup(name, min(low, MAX_TARGET_SIZE), min(high, MAX_TARGET_SIZE))
+
+
+def _containers(body: Any) -> Iterator[Mapping[str, Any]]:
+    spec = as_map(as_map(body).get("spec"))
+    template = as_map(as_map(spec.get("template")).get("spec"))
+    containers = (template or spec).get("containers")
+    for container in containers if isinstance(containers, list) else []:
+        yield as_map(container)
+
+
+def _words(value: Any) -> Iterator[str]:
+    """What the program is given; a line for a shell is taken apart."""
+    for word in value if isinstance(value, list) else []:
+        if not isinstance(word, str):
+            continue
+        if " " in word.strip() and not word.startswith("-"):
+            try:
+                yield from shlex.split(word)
+            except ValueError:
+                yield from word.split()
+        else:
+            yield word
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for place, word in enumerate(words):
+        if not word.startswith("-"):
+            continue
+        flag, equals, value = word.lstrip("-").partition("=")
+        if not equals and flag not in _SWITCHES and place + 1 < len(words):
+            value = words[place + 1]
+        yield flag, value

@@ -1,0 +1,377 @@
+"""Nodes of another cluster become KwokNodeGroups.
+
+    Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, notes, who is where
+
+A group is a pool of the cloud in one zone; nodes of which nobody says a pool are grouped by their
+shape (importing/nodes/alike.py). The result doesn't depend on the order in which Nodes come.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.errors import TemplateError
+from kwok_operator.formats.untyped import as_list, as_map, as_texts
+from kwok_operator.formats.words import few_names
+from kwok_operator.importing.nodes.alike import pools_by_shape
+from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
+from kwok_operator.importing.nodes.poolnames import Identity, names_of
+from kwok_operator.importing.nodes.pools import (
+    Pool,
+    instance_type,
+    names_of_scaling_group,
+    pool_of,
+    zone,
+)
+from kwok_operator.importing.nodes.prices import Prices
+from kwok_operator.importing.nodes.template import Kept, has_capacity, kept_of, template_of
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.binding import NAME_FIELD, Places
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
+from kwok_operator.nodegroups.cleaning import is_control_plane_taint
+from kwok_operator.nodegroups.naming import is_object_name
+from kwok_operator.nodegroups.usable import labels_of_every_node
+
+_KEEPS_PODS_OFF: Final = ("NoSchedule", "NoExecute")
+_SURPLUS: Final = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+    }
+)
+_COME_BY_THEMSELVES: Final = frozenset(
+    {
+        constants.HOSTNAME_LABEL,
+        constants.BETA_ARCH_LABEL,
+        constants.BETA_OS_LABEL,
+        constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL,
+    }
+)
+"""Labels that every node of a group gets, or gets another value of."""
+_PLACES: Final = (
+    ("labels", "metadata.labels"),
+    ("annotations", "metadata.annotations"),
+    ("capacity", "status.capacity"),
+    ("allocatable", "status.allocatable"),
+)
+_ASKED_FOR: Final = "group-by"
+_MAX_VALUE: Final = 253
+"""Characters of annotations that are kept, to group by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """`groups_of` has each node that is in a group, `places` what nodes of groups could be asked
+    for by. `read` counts the Nodes that were given.
+    """
+
+    manifests: list[dict[str, Any]]
+    notes: list[Note]
+    groups_of: Mapping[str, str]
+    places: Places
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """`kept` is JSON: thousands of nodes are few texts. Empty where no template can be made of it.
+
+    `names` are those of the scaling group behind it; `states` are told, and change nothing.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    kept: str
+    names: frozenset[str]
+    states: tuple[Reason, ...]
+    dropped: Reason | None
+
+
+@dataclass(slots=True)
+class Nodes:
+    """One of a name: what is given again takes the place of what was there."""
+
+    _nodes: dict[str, _Node] = field(default_factory=dict)
+    _odd: int = 0
+    _once: dict[Any, Any] = field(default_factory=dict)
+
+    def add(self, body: Any) -> None:
+        """A Node, as the API server's JSON has it, or anything else."""
+        metadata, spec = (as_map(as_map(body).get(part)) for part in ("metadata", "spec"))
+        name = metadata.get("name")
+        if not isinstance(name, str) or not is_object_name(name):
+            self._odd += 1
+            return
+        labels, annotations = (
+            as_texts(metadata.get("labels")),
+            as_texts(metadata.get("annotations")),
+        )
+        taints = [as_map(taint) for taint in as_list(spec.get("taints"))]
+        dropped = None
+        if metadata.get("deletionTimestamp"):
+            dropped = Reason.NODE_TERMINATING
+        elif any(is_control_plane_taint(t) and t.get("effect") in _KEEPS_PODS_OFF for t in taints):
+            dropped = Reason.CONTROL_PLANE_NODE
+        names = names_of_scaling_group(
+            name=name, labels=labels, annotations=annotations, provider_id=spec.get("providerID")
+        )
+        once = self._once.setdefault
+        self._nodes[name] = _Node(
+            name=name,
+            labels={once(k, k): once(v, v) for k, v in labels.items()},
+            annotations={
+                once(k, k): once(v, v) for k, v in annotations.items() if len(v) <= _MAX_VALUE
+            },
+            kept=once(kept := "" if dropped else _kept(body), kept),
+            names=once(group_names := frozenset(names), group_names),
+            states=_states(metadata, spec, taints, as_map(body.get("status"))),
+            dropped=dropped,
+        )
+
+    def finish(
+        self,
+        *,
+        group_by: Sequence[str] = (),
+        prices: Prices | None = None,
+        bounds: Bounds | None = None,
+    ) -> Grouped:
+        """`group_by` are keys of labels or annotations, that go before those which are known."""
+        return _Grouping(
+            [self._nodes[name] for name in sorted(self._nodes)],
+            odd=self._odd,
+            group_by=tuple(group_by),
+            prices=prices,
+            bounds=bounds or Bounds(),
+        ).run()
+
+
+class _Grouping:
+    def __init__(
+        self,
+        nodes: Sequence[_Node],
+        *,
+        odd: int,
+        group_by: tuple[str, ...],
+        prices: Prices | None,
+        bounds: Bounds,
+    ) -> None:
+        self._nodes = nodes
+        self._odd = odd
+        self._group_by = group_by
+        self._prices = prices
+        self._bounds = bounds
+        self._notes: list[Note] = []
+
+    def run(self) -> Grouped:
+        here = [node for node in self._nodes if node.dropped is None]
+        self._tell_dropped()
+        self._tell_unknown_keys()
+        groups: dict[Identity, list[_Node]] = defaultdict(list)
+        for node, pool in self._pools(here):
+            groups[pool.source, pool.name, (*pool.parts, zone(node.labels))].append(node)
+        templates = {identity: self._template(members) for identity, members in groups.items()}
+        for identity, found in templates.items():
+            if found is None:
+                self._drop(groups.pop(identity), Reason.NO_CAPACITY)
+        names = names_of(groups)
+        autoscaling = self._settle(groups, names)
+        manifests = []
+        for identity in sorted(groups, key=lambda each: names[each]):
+            kept = templates[identity]
+            assert kept is not None
+            name, members = names[identity], groups[identity]
+            manifests.append(self._manifest(name, members, kept, autoscaling.get(name)))
+        return Grouped(
+            manifests=manifests,
+            notes=self._notes,
+            groups_of={node.name: names[each] for each in groups for node in groups[each]},
+            places=_places({names[each]: (groups[each], templates[each]) for each in groups}),
+            read=len(self._nodes) + self._odd,
+        )
+
+    def _tell_unknown_keys(self) -> None:
+        for key in self._group_by:
+            if not any(key in node.labels or key in node.annotations for node in self._nodes):
+                field = f"metadata.labels[{key}]"
+                self._notes.append(Note(Ref("Node", "", ""), Reason.NO_SUCH_KEY, field))
+
+    def _tell_dropped(self) -> None:
+        for node in self._nodes:
+            if node.dropped is not None:
+                self._drop([node], node.dropped)
+        if self._odd:
+            ref = Ref("Node", "", "")
+            self._notes.append(Note(ref, Reason.NO_OBJECT, count=self._odd, dropped=True))
+
+    def _drop(self, nodes: Sequence[_Node], reason: Reason) -> None:
+        self._notes += [Note(Ref("Node", "", node.name), reason, dropped=True) for node in nodes]
+
+    def _pools(self, nodes: Sequence[_Node]) -> Iterator[tuple[_Node, Pool]]:
+        alone: dict[str, Kept] = {}
+        for node in nodes:
+            pool = self._chosen(node) or pool_of(node.labels, node.annotations)
+            if pool is not None:
+                yield node, pool
+            elif (kept := _read(node)) is not None:
+                alone[node.name] = kept
+            else:
+                self._drop([node], Reason.NO_CAPACITY)
+        by_shape = pools_by_shape(alone)
+        yield from ((node, by_shape[node.name]) for node in nodes if node.name in by_shape)
+
+    def _chosen(self, node: _Node) -> Pool | None:
+        """By the keys that were asked for, if the node has any of them."""
+        values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self._group_by]
+        named = "-".join(value for value in values if value)
+        return Pool(_ASKED_FOR, named, tuple(values)) if named else None
+
+    def _template(self, members: Sequence[_Node]) -> Kept | None:
+        """What the most common node has: it shares most, parts and gaps, with the others."""
+        found = [kept for node in members if (kept := _read(node)) is not None]
+        same = Counter(part for kept in found for part in _parts(kept).items())
+        there = Counter(path for kept in found for path in _parts(kept))
+
+        def in_common(kept: Kept) -> int:
+            gaps = sum(len(found) - there[path] for path in there.keys() - _parts(kept).keys())
+            return gaps + sum(same[part] for part in _parts(kept).items())
+
+        texts = sorted({json.dumps(kept, sort_keys=True) for kept in found})
+        candidates = sorted(map(json.loads, texts), key=in_common, reverse=True)
+        return next((kept for kept in candidates if template_of(kept) is not None), None)
+
+    def _settle(
+        self, groups: Mapping[Identity, Sequence[_Node]], names: Mapping[Identity, str]
+    ) -> Mapping[str, dict[str, Any]]:
+        imported = [
+            ImportedGroup(
+                name=names[identity],
+                pool=identity[1],
+                zone=zone(members[0].labels),
+                known_as=frozenset().union(*(node.names for node in members)),
+                size=len(members),
+            )
+            for identity, members in groups.items()
+        ]
+        settled, notes = self._bounds.settle(sorted(imported, key=lambda group: group.name))
+        self._notes += notes
+        return settled
+
+    def _manifest(
+        self, name: str, members: Sequence[_Node], kept: Kept, autoscaling: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        spec: dict[str, Any] = {
+            "targetSize": min(len(members), MAX_TARGET_SIZE),
+            "template": template_of(kept),
+        }
+        if autoscaling is not None:
+            spec["autoscaling"] = autoscaling
+        price = self._price(kept)
+        if price is not None:
+            spec["price"] = {"hourly": price}
+        ref = Ref(constants.KIND, "", name)
+        if self._prices is not None and price is None:
+            self._notes.append(Note(ref, Reason.NO_PRICE, field="spec.price"))
+        self._notes += _differences(ref, members, kept)
+        self._notes += _lost_labels(ref, members)
+        self._notes += _told_states(ref, members)
+        return {
+            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+            "kind": constants.KIND,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+
+    def _price(self, kept: Kept) -> str | None:
+        labels = kept["labels"]
+        return self._prices.of(instance_type(labels), zone(labels)) if self._prices else None
+
+
+def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places:
+    """By the names of groups: its nodes, and what is kept of them."""
+    had: dict[tuple[str, str], set[str]] = defaultdict(set)
+    have: set[tuple[str, str]] = set()
+    for name, (members, kept) in groups.items():
+        for node in members:
+            host = {constants.HOSTNAME_LABEL: node.name, NAME_FIELD: node.name}
+            for label in {**host, **node.labels}.items():
+                had[label].add(name)
+        labels = kept["labels"] if kept else {}
+        labels = labels | labels_of_every_node(labels) | {constants.NODE_GROUP_LABEL: name}
+        have.update(labels.items())
+    return {place: frozenset() if place in have else frozenset(had[place]) for place in had}
+
+
+def _kept(body: Mapping[str, Any]) -> str:
+    try:
+        kept = kept_of(body)
+    except TemplateError:
+        return ""
+    return json.dumps(kept, sort_keys=True) if has_capacity(kept) else ""
+
+
+def _read(node: _Node) -> Kept | None:
+    found: Kept | None = json.loads(node.kept) if node.kept else None
+    return found
+
+
+def _states(
+    metadata: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    taints: Sequence[Mapping[str, Any]],
+    status: Mapping[str, Any],
+) -> tuple[Reason, ...]:
+    conditions = [as_map(condition) for condition in as_list(status.get("conditions"))]
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    states = {
+        Reason.NODE_NOT_READY: not ready,
+        Reason.NODE_CORDONED: bool(spec.get("unschedulable")),
+        Reason.NODE_SURPLUS: any(taint.get("key") in _SURPLUS for taint in taints),
+    }
+    return tuple(reason for reason, holds in states.items() if holds)
+
+
+def _told_states(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
+    for reason in (Reason.NODE_NOT_READY, Reason.NODE_CORDONED, Reason.NODE_SURPLUS):
+        names = [node.name for node in members if reason in node.states]
+        if names:
+            yield Note(ref, reason, "spec.targetSize", few_names(names), len(names))
+
+
+def _differences(ref: Ref, members: Sequence[_Node], kept: Kept) -> Iterator[Note]:
+    template = _parts(kept)
+    count: Counter[str] = Counter()
+    for text, nodes in Counter(node.kept for node in members).items():
+        parts = _parts(json.loads(text)) if text else {}
+        for path in sorted(parts.keys() | template.keys()) if text else ():
+            if parts.get(path) != template.get(path):
+                count[path] += nodes
+    for path, nodes in sorted(count.items()):
+        yield Note(ref, Reason.NODES_DIFFER, field=path, count=nodes)
+
+
+def _lost_labels(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
+    count: Counter[str] = Counter()
+    for node in members:
+        kept = _read(node)
+        if kept is not None:
+            count.update(
+                key
+                for key in node.labels.keys() - kept["labels"].keys() - _COME_BY_THEMSELVES
+                if not key.startswith(f"{constants.API_GROUP}/")
+            )
+    for key, nodes in sorted(count.items()):
+        yield Note(ref, Reason.LABEL_DROPPED, field=f"metadata.labels[{key}]", count=nodes)
+
+
+def _parts(kept: Kept) -> dict[str, str]:
+    """What is kept, by path; taints are one part."""
+    found = {"spec.taints": json.dumps(kept["taints"], sort_keys=True)}
+    for field_, at in _PLACES:
+        found |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}
+    return found

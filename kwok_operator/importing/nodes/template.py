@@ -1,0 +1,215 @@
+"""From a Node to the template of a group: what decides about pods, and nothing else.
+
+    Node  --kept_of-->  labels, taints, resources ...  --template_of-->  spec.template
+
+The template is a shape; what a shape can't say stands beside it in `node`. Whether the two give the
+nodes that they should is tried, and where they don't, all of it stands in `node`.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from kwok_operator import constants
+from kwok_operator.api.base import (
+    ExtendedResourceName,
+    LabelName,
+    LabelValue,
+    QualifiedName,
+    Quantity,
+)
+from kwok_operator.errors import TemplateError
+from kwok_operator.formats.quantity import format_quantity, parse_quantity
+from kwok_operator.nodegroups.api.template import GuardTaint, Taint, Template
+from kwok_operator.nodegroups.cleaning import Node, clean_node
+from kwok_operator.nodegroups.template import DEFAULT_ARCH, DEFAULT_OS, resolve
+from kwok_operator.nodegroups.usable import labels_of_every_node
+
+Kept = dict[str, Any]
+"""labels, annotations, taints, capacity, allocatable of a node: JSON, always all of them."""
+
+_ANNOTATIONS = re.compile(r"cluster-autoscaler\.kubernetes\.io/.*|karpenter\.sh/do-not-[a-z-]+")
+_MAX_LABELS: Final = 128
+_MAX_TAINTS: Final = 64
+_MAX_RESOURCES: Final = 64
+_MAX_PODS: Final = 100_000
+_FIELDS: Final = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeralStorage"}
+_GUARD: Final = (constants.GUARD_TAINT_KEY, constants.GUARD_TAINT_EFFECT)
+_KEY: Final = TypeAdapter(QualifiedName)
+_VALUE: Final = TypeAdapter(LabelValue)
+_NAME: Final = TypeAdapter(LabelName)
+_TAINT: Final = TypeAdapter(Taint)
+_QUANTITY: Final = TypeAdapter(Quantity)
+_RESOURCE: Final = TypeAdapter(ExtendedResourceName)
+
+
+def kept_of(node: Mapping[str, Any]) -> Kept:
+    """What is kept of a Node; raises TemplateError where no Node can be made of it."""
+    cleaned = clean_node(node, field="Node")
+    metadata, status = cleaned["metadata"], cleaned["status"]
+    info = status.get("nodeInfo") or {}
+    labels = {k: v for k, v in metadata["labels"].items() if _fits(_KEY, k) and _fits(_VALUE, v)}
+    for key, word in (
+        (constants.ARCH_LABEL, "architecture"),
+        (constants.OS_LABEL, "operatingSystem"),
+    ):
+        if key not in labels and _fits(_NAME, info.get(word)):
+            labels[key] = info[word]
+    for key, value in labels_of_every_node(labels).items():
+        if labels.get(key) == value:
+            del labels[key]
+    labels.pop(constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL, None)
+    taints = [t for each in cleaned["spec"]["taints"] if _fits(_TAINT, t := _taint(each))]
+    capacity, allocatable = (_amounts(status.get(part)) for part in ("capacity", "allocatable"))
+    for name in [name for name, text in capacity.items() if not parse_quantity(text)]:
+        # None of it and not listed is the same for pods, and kubelets list much of which is none.
+        del capacity[name]
+        allocatable.pop(name, None)
+    return {
+        "labels": labels,
+        "annotations": {
+            k: v
+            for k, v in metadata["annotations"].items()
+            if isinstance(v, str) and _ANNOTATIONS.fullmatch(k)
+        },
+        "taints": sorted(
+            (t for t in taints if (t["key"], t["effect"]) != _GUARD),
+            key=lambda t: (t["key"], t["effect"]),
+        ),
+        "capacity": capacity,
+        "allocatable": allocatable,
+    }
+
+
+def has_capacity(kept: Kept) -> bool:
+    capacity: Mapping[str, str] = kept["capacity"]
+    return {"cpu", "memory"} <= capacity.keys()
+
+
+def template_of(kept: Kept) -> dict[str, Any] | None:
+    """The template whose nodes have what is kept; None where there can be none."""
+    whole = {
+        "metadata": {"labels": kept["labels"], "annotations": kept["annotations"]},
+        "spec": {"taints": kept["taints"]},
+        "status": {"capacity": kept["capacity"], "allocatable": kept["allocatable"]},
+    }
+    wanted = _outcome({"node": whole})
+    if wanted is None:
+        return None
+    short = _short(kept)
+    return short if _outcome(short) == wanted else {"node": _without_empty(whole)}
+
+
+def _taint(taint: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: taint[name] for name in ("key", "value", "effect") if name in taint}
+
+
+def _fits(kind: TypeAdapter[Any], value: object) -> bool:
+    try:
+        kind.validate_python(value)
+    except (ValidationError, ValueError):
+        return False
+    return True
+
+
+def _amounts(value: object) -> dict[str, str]:
+    """Resources with an amount that a node can have, as text."""
+    found = value if isinstance(value, Mapping) else {}
+    return {k: str(v) for k, v in found.items() if isinstance(k, str) and _amount(v) is not None}
+
+
+def _amount(value: object) -> Fraction | None:
+    try:
+        amount = parse_quantity(value)
+    except ValueError:
+        return None
+    return amount if amount >= 0 and _fits(_QUANTITY, str(value)) else None
+
+
+def _outcome(template: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """What of the nodes of a template counts here; None where it has none."""
+    try:
+        node: Node = resolve(Template.model_validate(template), guard=GuardTaint())
+    except (TemplateError, ValidationError):
+        return None
+    metadata, status = node["metadata"], node["status"]
+    labels = metadata["labels"]
+    taints = [{k: v for k, v in t.items() if v != ""} for t in node["spec"]["taints"]]
+    resources = (status["capacity"], status["allocatable"])
+    return (
+        labels | labels_of_every_node(labels),
+        metadata.get("annotations") or {},
+        sorted(sorted(taint.items()) for taint in taints),
+        *({name: parse_quantity(text) for name, text in each.items()} for each in resources),
+    )
+
+
+def _short(kept: Kept) -> dict[str, Any]:
+    shape, capacity, allocatable = _resources(kept["capacity"], kept["allocatable"])
+    labels = dict(kept["labels"])
+    for field, key, default in (
+        ("arch", constants.ARCH_LABEL, DEFAULT_ARCH),
+        ("os", constants.OS_LABEL, DEFAULT_OS),
+        ("instanceType", constants.INSTANCE_TYPE_LABEL, None),
+        ("zone", constants.ZONE_LABEL, None),
+    ):
+        value = labels.get(key)
+        if value:
+            del labels[key]
+            shape |= {field: value} if value != default else {}
+    shape["labels"] = dict(list(labels.items())[:_MAX_LABELS])
+    shape["taints"] = kept["taints"][:_MAX_TAINTS]
+    node = {
+        "metadata": {
+            "labels": dict(list(labels.items())[_MAX_LABELS:]),
+            "annotations": kept["annotations"],
+        },
+        "spec": {"taints": kept["taints"][_MAX_TAINTS:]},
+        "status": {"capacity": capacity, "allocatable": allocatable},
+    }
+    found: dict[str, Any] = _without_empty({"shape": shape, "node": node})
+    return found
+
+
+def _resources(
+    capacity: Mapping[str, str], allocatable: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """As a shape, and what of both can't be said in one."""
+    shape: dict[str, Any] = {}
+    reserved: dict[str, str] = {}
+    others: dict[str, str] = {}
+    said: set[str] = set()
+    for name, text in sorted(capacity.items()):
+        whole, rest = parse_quantity(text), parse_quantity(allocatable.get(name, text))
+        if name in _FIELDS and rest <= whole:
+            shape[_FIELDS[name]] = text
+            if rest < whole:
+                reserved[_FIELDS[name]] = format_quantity(whole - rest, like=text)
+        elif name == "pods" and rest == whole <= _MAX_PODS and whole.denominator == 1:
+            shape["maxPods"] = int(whole)
+        elif rest == whole and len(others) < _MAX_RESOURCES and _is_further(name):
+            others[name] = text
+        else:
+            continue
+        said.add(name)
+    if reserved:
+        shape["reserved"] = reserved
+    if others:
+        shape["resources"] = others
+    left = [{k: v for k, v in each.items() if k not in said} for each in (capacity, allocatable)]
+    return shape, left[0], left[1]
+
+
+def _is_further(name: str) -> bool:
+    return name.startswith("hugepages-") or _fits(_RESOURCE, name)
+
+
+def _without_empty(value: Any) -> Any:
+    """Maps and lists below that have nothing in them are left out."""
+    if not isinstance(value, dict):
+        return value
+    parts = {key: _without_empty(part) for key, part in value.items()}
+    return {key: part for key, part in parts.items() if part not in ({}, [])}

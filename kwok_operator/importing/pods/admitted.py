@@ -1,0 +1,82 @@
+"""What pods ask for beyond their template: sidecars, and requests that admission has set.
+
+    template of each controller  --declared-->  what it asks for
+    its pods, page by page       --seen----->  what most of them ask for  --settle-->  the workload
+
+Webhooks that inject a container, autoscalers of pods and limits of a namespace change pods as they
+come, and no template. Where the pods go nobody does that, so the template has to say it.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.shape import pod_shape
+
+_CONTAINERS: Final = ("containers", "initContainers")
+_ASKED: Final = (*_CONTAINERS, "resources", "nodeSelector", "schedulerName", "runtimeClassName")
+_NOBODY: Final = Ref("Pod", "", "")
+
+
+class Admitted:
+    """Pods of one controller are alike, but for what was changed while they came."""
+
+    def __init__(self, *, keep_images: bool = False) -> None:
+        self._keep_images = keep_images
+        self._declared: dict[str, tuple[Ref, str]] = {}
+        """By the uid of a controller: the workload that it makes pods of, and what these ask for
+        by its template."""
+        self._seen: dict[tuple[Ref, str], Counter[str]] = defaultdict(Counter)
+        self._texts: dict[str, str] = {}
+        """Thousands of controllers have few."""
+
+    def declared(self, uid: str, workload: Ref, spec: object) -> None:
+        """`spec` is that of a controller's template. Never raises."""
+        self._declared[uid] = workload, self._asked(spec)
+
+    def seen(self, uid: str, spec: object) -> None:
+        """`spec` is that of a pod, `uid` its controller's. Never raises."""
+        if uid in self._declared:
+            self._seen[self._declared[uid]][self._asked(spec)] += 1
+
+    def settle(self, workload: Ref, spec: dict[str, Any]) -> list[Note]:
+        """Has what is kept of a template ask for what most of its pods ask for; changes it.
+
+        Pods of an earlier template, that a rollout is about to replace, don't count.
+        """
+        declared = _text(spec)
+        seen = self._seen.get((workload, declared), Counter({declared: 1}))
+        most, count = min(seen.items(), key=lambda each: (-each[1], each[0] != declared, each[0]))
+        before, after = json.loads(declared), json.loads(most)
+        notes = []
+        for name in _ASKED:
+            if before[name] == after[name]:
+                continue
+            spec.pop(name, None)
+            if after[name] is not None:
+                spec[name] = after[name]
+            detail = f"{count} of {seen.total()} pods"
+            notes.append(Note(workload, Reason.AS_ADMITTED, f"spec.template.spec.{name}", detail))
+        return notes
+
+    def _asked(self, spec: object) -> str:
+        shape, _ = pod_shape(spec, ref=_NOBODY, keep_images=self._keep_images)
+        text = _text(shape)
+        return self._texts.setdefault(text, text)
+
+
+def _text(shape: Mapping[str, Any]) -> str:
+    """Equal for what asks for the same; the API server takes limits for requests, of pods alone."""
+    asked: dict[str, Any] = {name: shape.get(name) for name in _ASKED}
+    for part in _CONTAINERS:
+        asked[part] = [_with_requests(container) for container in shape.get(part, ())] or None
+    return json.dumps(asked, sort_keys=True)
+
+
+def _with_requests(container: Mapping[str, Any]) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    requests = {**resources.get("limits", {}), **resources.get("requests", {})}
+    whole = {**resources, "requests": requests} if requests else resources
+    return {**container, "resources": whole}

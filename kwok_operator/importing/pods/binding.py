@@ -1,0 +1,254 @@
+"""What binds pods to nodes and zones: host names, node names, and volumes.
+
+    PersistentVolumes + PersistentVolumeClaims ──> Volumes.places(claims) ──> node selector terms
+    a shape that asks for a node of the cluster that was read ──> one that asks for its group
+
+Nodes of that name don't exist where the shape goes: their group does. So it is with labels that
+nodes of a group had and no group's nodes have, such as those by which drivers name a machine. Where
+a volume isn't tied to a place, nothing is left of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.allow import TEXTS, Schema, keep
+from kwok_operator.importing.pods.fields import NODE_SELECTOR
+from kwok_operator.importing.pods.shape import namespace_there
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_ZONE_LABELS: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+"""On volumes of old provisioners, in place of a node affinity."""
+_OF_A_VOLUME: Final[dict[str, Schema]] = {
+    "nodeAffinity": {"required": NODE_SELECTOR},
+    "claimRef": {"namespace": str, "name": str},
+}
+_MAX_TERMS: Final = 32
+"""Of a node selector; more alternatives are told, and not kept."""
+
+Requirement = dict[str, Any]
+Term = list[Requirement]
+Places = Mapping[tuple[str, str], frozenset[str]]
+"""By key and value of a label, or NAME_FIELD and the name of a node: the groups of the nodes that
+had it; none where nodes of groups have it as well, and can be asked for by it.
+"""
+
+
+class Volumes:
+    """Where the volumes of claims are."""
+
+    def __init__(self) -> None:
+        self._terms: dict[str, list[Term]] = {}
+        self._volume_of: dict[tuple[str, str], str] = {}
+        self._numbered: dict[tuple[str, str], set[str]] = {}
+        """Claims by namespace and what is before the number at the end."""
+
+    def add_volume(self, name: str, body: Mapping[str, Any]) -> list[str]:
+        """Which fields could not be read."""
+        kept = keep(body.get("spec"), _OF_A_VOLUME)
+        affinity = kept.found.get("nodeAffinity", {}).get("required", {})
+        terms = [
+            [*term.get("matchExpressions", ()), *term.get("matchFields", ())]
+            for term in affinity.get("nodeSelectorTerms", ())
+        ]
+        terms = [term for term in terms if term]
+        labels = keep(body.get("metadata"), {"labels": TEXTS}).found.get("labels", {})
+        if not terms:
+            zones = [
+                {"key": key, "operator": "In", "values": labels[key].split("__")}
+                for key in _ZONE_LABELS
+                if labels.get(key)
+            ]
+            terms = [zones] if zones else []
+        if terms:
+            self._terms[name] = terms
+        claim = kept.found.get("claimRef", {})
+        if len(claim) == 2:
+            # What the claim itself says comes first: a released volume still names its last claim.
+            self._bind(namespace_there(claim["namespace"]), claim["name"], name, again=False)
+        return kept.unfit
+
+    def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> list[str]:
+        """Which fields could not be read."""
+        kept = keep(body.get("spec"), {"volumeName": str})
+        if kept.found.get("volumeName"):
+            self._bind(namespace, name, kept.found["volumeName"], again=True)
+        return kept.unfit
+
+    def _bind(self, namespace: str, claim: str, volume: str, *, again: bool) -> None:
+        if again or (namespace, claim) not in self._volume_of:
+            self._volume_of[namespace, claim] = volume
+        self._numbered.setdefault((namespace, claim.rstrip("0123456789")), set()).add(claim)
+
+    def of_claim(self, namespace: str, claim: str) -> list[Term]:
+        """Alternatives of requirements; none where the volume may be anywhere, or isn't known."""
+        return self._terms.get(self._volume_of.get((namespace, claim), ""), [])
+
+    def claims_like(self, namespace: str, prefix: str) -> list[str]:
+        """Claims of a StatefulSet's template: `<template>-<set>-<ordinal>`, in order."""
+        return sorted(self._numbered.get((namespace, prefix), set()) - {prefix})
+
+
+def claims_of(spec: object) -> list[str]:
+    """The claims that a pod's volumes name."""
+    volumes = spec.get("volumes") if isinstance(spec, Mapping) else None
+    found = []
+    for volume in volumes if isinstance(volumes, list) else ():
+        claim = keep(volume, {"persistentVolumeClaim": {"claimName": str}}).found
+        name = claim.get("persistentVolumeClaim", {}).get("claimName")
+        if name:
+            found.append(name)
+    return found
+
+
+def templates_of_claims(spec: object) -> list[str]:
+    """The names of a StatefulSet's volumeClaimTemplates."""
+    templates = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
+    found = []
+    for template in templates if isinstance(templates, list) else ():
+        name = keep(template, {"metadata": {"name": str}}).found.get("metadata", {}).get("name")
+        if name:
+            found.append(name)
+    return found
+
+
+def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
+    """One term for pods that are alike but have volumes in several places: of each key that all
+    of them name with `In`, any of the values."""
+    if not places or any(not terms for terms in places):
+        return []
+    values: list[dict[str, set[str]]] = []
+    for terms in places:
+        of_one: dict[str, set[str]] = {}
+        for key in {r.get("key") for term in terms for r in term}:
+            named = [r for term in terms for r in term if r.get("key") == key]
+            if isinstance(key, str) and all(r.get("operator") == "In" for r in named):
+                if all(any(r.get("key") == key for r in term) for term in terms):
+                    of_one[key] = {v for r in named for v in r.get("values", ())}
+        values.append(of_one)
+    shared = set.intersection(*(set(of_one) for of_one in values))
+    return (
+        [
+            [
+                {
+                    "key": key,
+                    "operator": "In",
+                    "values": sorted({v for o in values for v in o[key]}),
+                }
+                for key in sorted(shared)
+            ]
+        ]
+        if shared
+        else []
+    )
+
+
+def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
+    """Adds alternatives to what a shape requires of its node; False where they are too many."""
+    if not terms:
+        return True
+    affinity = shape.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    present = affinity.get(_REQUIRED, {}).get("nodeSelectorTerms") or [{}]
+    if _REQUIRED in affinity:
+        # Nothing fits an empty term, and nothing shall fit what is added to it.
+        present = [term for term in present if any(term.values())]
+        if not present:
+            return True
+    if len(present) * len(terms) > _MAX_TERMS:
+        return False
+    product = []
+    for old in present:
+        for term in terms:
+            new = {part: list(items) for part, items in old.items()}
+            for requirement in term:
+                part = "matchFields" if requirement.get("key") == NAME_FIELD else _EXPRESSIONS
+                if requirement not in new.setdefault(part, []):
+                    new[part].append(requirement)
+            product.append(new)
+    affinity[_REQUIRED] = {"nodeSelectorTerms": product}
+    return True
+
+
+NAME_FIELD: Final = "metadata.name"
+_EXPRESSIONS: Final = "matchExpressions"
+
+
+def require_node(shape: dict[str, Any], name: str) -> None:
+    """Binds a shape to the node of that name."""
+    require(shape, [[{"key": NAME_FIELD, "operator": "In", "values": [name]}]])
+
+
+def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[Note]:
+    """Asks for groups where the shape asks for nodes; changes it. Tells what can't be asked for."""
+    rebinder = _Rebinder(places)
+    selector = shape.get("nodeSelector", {})
+    for key in [*selector]:
+        wanted = {"key": key, "operator": "In", "values": [selector[key]]}
+        rebound = rebinder.requirement(wanted)
+        if rebound is wanted:
+            continue
+        del selector[key]
+        if rebound is not None and (len(rebound["values"]) > 1 or NODE_GROUP_LABEL in selector):
+            require(shape, [[rebound]])
+        elif rebound is not None:
+            selector[NODE_GROUP_LABEL] = rebound["values"][0]
+    if not selector:
+        shape.pop("nodeSelector", None)
+    affinity = shape.get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get(_REQUIRED)
+    if required is not None:
+        terms = [rebinder.term(term) for term in required.get("nodeSelectorTerms", ())]
+        asked = [any(term.values()) for term in required.get("nodeSelectorTerms", ())]
+        # Nothing fits an empty term, and without one of the alternatives more would be asked for.
+        if any(before and not term for before, term in zip(asked, terms, strict=True)):
+            affinity.pop(_REQUIRED)
+        else:
+            required["nodeSelectorTerms"] = terms
+    preferred = affinity.get(_PREFERRED)
+    if preferred is not None:
+        for preference in preferred:
+            preference["preference"] = rebinder.term(preference.get("preference", {}))
+        affinity[_PREFERRED] = [p for p in preferred if p["preference"]]
+    return rebinder.notes(ref)
+
+
+class _Rebinder:
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._bound, self._lost = set[str](), 0
+
+    def notes(self, ref: Ref) -> list[Note]:
+        notes = []
+        if self._bound:
+            notes.append(Note(ref, Reason.BOUND_TO_NODE, detail=", ".join(sorted(self._bound))))
+        if self._lost:
+            notes.append(Note(ref, Reason.NODE_UNKNOWN, count=self._lost))
+        return notes
+
+    def term(self, term: Mapping[str, Any]) -> dict[str, Any]:
+        expressions = []
+        for requirement in [*term.get("matchExpressions", ()), *term.get("matchFields", ())]:
+            rebound = self.requirement(requirement)
+            if rebound is not None:
+                expressions.append(rebound)
+        return {_EXPRESSIONS: expressions} if expressions else {}
+
+    def requirement(self, requirement: Requirement) -> Requirement | None:
+        key, operator = requirement.get("key", ""), requirement.get("operator")
+        asked = [(key, value) for value in requirement.get("values", ())]
+        found = [self._places[each] for each in asked if each in self._places]
+        if operator == "In" and found and all(found):
+            groups = frozenset().union(*found)
+            self._bound |= groups
+            return {"key": NODE_GROUP_LABEL, "operator": "In", "values": sorted(groups)}
+        if key == NAME_FIELD or (key == HOSTNAME_LABEL and operator != "Exists"):
+            self._lost += 1
+            return None
+        return requirement

@@ -1,0 +1,192 @@
+"""What of a pod's and a workload's fields decides scheduling and scaling: the tables for `keep`.
+
+The names are those of core/v1, apps/v1, batch/v1 and policy/v1.
+"""
+
+import re
+from typing import Final
+
+from kwok_operator.constants import ZONE_LABEL
+from kwok_operator.importing.pods.allow import INT_OR_TEXT, QUANTITIES, TEXTS, Schema
+
+_REQUIREMENT: Final = {"key": str, "operator": str, "values": [str]}
+SELECTOR: Final = {"matchLabels": TEXTS, "matchExpressions": [_REQUIREMENT]}
+_NODE_TERM: Final = {"matchExpressions": [_REQUIREMENT], "matchFields": [_REQUIREMENT]}
+_POD_TERM: Final = {
+    "labelSelector": SELECTOR,
+    "namespaces": [str],
+    "namespaceSelector": SELECTOR,
+    "topologyKey": str,
+    "matchLabelKeys": [str],
+    "mismatchLabelKeys": [str],
+}
+_REQUIRED, _PREFERRED = (
+    f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred")
+)
+_AMONG_PODS: Final = {
+    _REQUIRED: [_POD_TERM],
+    _PREFERRED: [{"weight": int, "podAffinityTerm": _POD_TERM}],
+}
+NODE_SELECTOR: Final = {"nodeSelectorTerms": [_NODE_TERM]}
+_TOLERATION: Final = {
+    "key": str,
+    "operator": str,
+    "value": str,
+    "effect": str,
+    "tolerationSeconds": int,
+}
+RESOURCES: Final = {"requests": QUANTITIES, "limits": QUANTITIES}
+
+POD: Final[dict[str, Schema]] = {
+    "nodeSelector": TEXTS,
+    "affinity": {
+        "nodeAffinity": {
+            _REQUIRED: NODE_SELECTOR,
+            _PREFERRED: [{"weight": int, "preference": _NODE_TERM}],
+        },
+        "podAffinity": _AMONG_PODS,
+        "podAntiAffinity": _AMONG_PODS,
+    },
+    "tolerations": [_TOLERATION],
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": int,
+            "topologyKey": str,
+            "whenUnsatisfiable": str,
+            "labelSelector": SELECTOR,
+            "minDomains": int,
+            "nodeAffinityPolicy": str,
+            "nodeTaintsPolicy": str,
+            "matchLabelKeys": [str],
+        }
+    ],
+    "priorityClassName": str,
+    "preemptionPolicy": str,
+    "schedulerName": str,
+    "terminationGracePeriodSeconds": int,
+    "activeDeadlineSeconds": int,
+    "restartPolicy": str,
+    "runtimeClassName": str,
+    "resources": RESOURCES,
+}
+CONTAINER: Final[dict[str, Schema]] = {
+    "resources": RESOURCES,
+    "ports": [{"containerPort": int, "hostPort": int, "protocol": str, "hostIP": str}],
+    "restartPolicy": str,
+}
+TOLD: Final = frozenset(
+    """volumes serviceAccountName securityContext hostNetwork hostPID hostIPC hostUsers hostAliases
+    hostname subdomain dnsConfig imagePullSecrets ephemeralContainers resourceClaims schedulingGates
+    readinessGates setHostnameAsFQDN shareProcessNamespace os""".split()
+)
+"""Fields of a pod whose loss is told by name. What else is lost, is told without one."""
+UNTOLD: Final = frozenset(
+    """containers initContainers nodeName dnsPolicy enableServiceLinks priority overhead
+    automountServiceAccountToken serviceAccount""".split()
+)
+"""Kept otherwise, or set anew by whoever admits the pod."""
+TOLD_OF_CONTAINERS: Final = frozenset(
+    """env envFrom command args image livenessProbe readinessProbe startupProbe lifecycle
+    volumeMounts volumeDevices securityContext workingDir resizePolicy""".split()
+)
+UNTOLD_OF_CONTAINERS: Final = frozenset(
+    """name imagePullPolicy terminationMessagePath terminationMessagePolicy stdin stdinOnce tty
+    ports resources restartPolicy""".split()
+)
+
+JOB: Final[dict[str, Schema]] = {
+    "parallelism": int,
+    "completions": int,
+    "completionMode": str,
+    "backoffLimit": int,
+    "activeDeadlineSeconds": int,
+    "ttlSecondsAfterFinished": int,
+    "suspend": bool,
+}
+OBJECTS: Final[dict[str, dict[str, Schema]]] = {
+    "Deployment": {
+        "replicas": int,
+        "selector": SELECTOR,
+        "minReadySeconds": int,
+        "progressDeadlineSeconds": int,  # has to be more than minReadySeconds
+        "strategy": {
+            "type": str,
+            "rollingUpdate": {"maxSurge": INT_OR_TEXT, "maxUnavailable": INT_OR_TEXT},
+        },
+    },
+    "StatefulSet": {
+        "replicas": int,
+        "selector": SELECTOR,
+        "minReadySeconds": int,
+        "serviceName": str,
+        "podManagementPolicy": str,
+        "ordinals": {"start": int},
+    },
+    "DaemonSet": {"selector": SELECTOR, "minReadySeconds": int},
+    "ReplicaSet": {"replicas": int, "selector": SELECTOR, "minReadySeconds": int},
+    "ReplicationController": {"replicas": int, "selector": TEXTS, "minReadySeconds": int},
+    "Job": JOB,
+    "CronJob": {"schedule": str, "timeZone": str, "concurrencyPolicy": str},
+    "PodDisruptionBudget": {
+        "selector": SELECTOR,
+        "minAvailable": INT_OR_TEXT,
+        "maxUnavailable": INT_OR_TEXT,
+        "unhealthyPodEvictionPolicy": str,
+    },
+    "ResourceQuota": {
+        "hard": QUANTITIES,
+        "scopes": [str],
+        "scopeSelector": {
+            "matchExpressions": [{"scopeName": str, "operator": str, "values": [str]}]
+        },
+    },
+    "LimitRange": {
+        "limits": [
+            {
+                "type": str,
+                "min": QUANTITIES,
+                "max": QUANTITIES,
+                "default": QUANTITIES,
+                "defaultRequest": QUANTITIES,
+                "maxLimitRequestRatio": QUANTITIES,
+            }
+        ]
+    },
+}
+"""Of `spec`. The pods' template is not here: it is cleaned as a pod."""
+PRIORITY_CLASS: Final[dict[str, Schema]] = {
+    "value": int,
+    "globalDefault": bool,
+    "preemptionPolicy": str,
+}
+RUNTIME_CLASS: Final[dict[str, Schema]] = {
+    "overhead": {"podFixed": QUANTITIES},
+    "scheduling": {"nodeSelector": TEXTS, "tolerations": [_TOLERATION]},
+}
+
+ANNOTATIONS: Final = re.compile(
+    r"cluster-autoscaler\.kubernetes\.io/.+|karpenter\.sh/.+|descheduler\.alpha\.kubernetes\.io/.+"
+    r"|descheduler\.kubernetes\.io/.+|controller\.kubernetes\.io/pod-deletion-cost"
+    r"|scheduling\.(k8s|volcano)\.(io|sh)/.+|pod-group\.scheduling\..+"
+)
+"""What cluster-autoscaler, Karpenter, the descheduler and schedulers of gangs read of a pod."""
+LABELS_OF_A_NAMESPACE_THAT_REFUSE: Final = re.compile(r"pod-security\.kubernetes\.io/.+")
+LABELS_OF_ONE_POD: Final = frozenset(
+    """pod-template-hash controller-revision-hash pod-template-generation controller-uid job-name
+    batch.kubernetes.io/controller-uid batch.kubernetes.io/job-name
+    batch.kubernetes.io/job-completion-index apps.kubernetes.io/pod-index
+    statefulset.kubernetes.io/pod-name""".split()
+)
+"""Labels that a controller gives a pod, and would give anew."""
+LABELS_OF_A_PLACE: Final = frozenset((ZONE_LABEL, "topology.kubernetes.io/region"))
+"""The API server copies them from the node to the pod when it is bound."""
+LABELS_OF_A_JOB: Final = frozenset(
+    """controller-uid job-name batch.kubernetes.io/controller-uid
+    batch.kubernetes.io/job-name""".split()
+)
+"""In a Job's template: the API server refuses those of another Job."""
+QUOTA: Final = re.compile(
+    r"(requests\.|limits\.)?(cpu|memory|ephemeral-storage)|pods|count/pods"
+    r"|requests\.(?!storage$).+|limits\..+"
+)
+"""What of a ResourceQuota pods can use up. The claims of storage classes have a slash's prefix."""

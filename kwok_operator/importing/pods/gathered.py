@@ -1,0 +1,176 @@
+"""Pods that a controller made which nobody here knows, gathered into ReplicaSets and DaemonSets.
+
+Pods of one owner that are scheduled alike are replicas of one ReplicaSet; static pods of nodes that
+have one name and shape are a DaemonSet on the groups of these nodes. Labels that not all of them
+have are those of one pod, and stay away.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.binding import (
+    NAME_FIELD,
+    Places,
+    bind_to_groups,
+    require,
+)
+from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD
+from kwok_operator.importing.pods.objects import Manifest, manifest_of
+
+IMPORTED_LABEL: Final = "kwok-operator.io/imported"
+"""On gathered pods: what their ReplicaSet or DaemonSet selects."""
+_LONGEST_NAME: Final = 50
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Pods of one owner and one shape."""
+
+    spec: dict[str, Any]
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    notes: list[Note]
+    nodes: set[str]
+    count: int = 1
+    differ: set[str] = field(default_factory=set)
+    """Keys of labels that not all of them have alike."""
+
+    def add(self, others: "_Alike") -> None:
+        self.count += others.count
+        self.nodes |= others.nodes
+        self.notes += [note for note in others.notes if note not in self.notes]
+        keys = self.labels.keys() | others.labels.keys()
+        shared = _shared(self.labels, others.labels)
+        self.differ |= others.differ | (keys - shared.keys())
+        self.labels = shared
+        self.annotations = _shared(self.annotations, others.annotations)
+
+
+_Key = tuple[str, str, str, str, bytes]
+"""Kind of manifest, namespace, owner (kind, name), and a hash of the shape."""
+
+
+class Gathered:
+    def __init__(self) -> None:
+        self._pods: dict[_Key, _Alike] = {}
+
+    def add_owned(
+        self, ref: Ref, manifest: Manifest, notes: list[Note], *, owner: tuple[str, str]
+    ) -> None:
+        self._add(Ref("ReplicaSet", ref.namespace, owner[1]), manifest, notes, owner, set())
+
+    def add_static(self, ref: Ref, manifest: Manifest, notes: list[Note], *, node: str) -> None:
+        name = ref.name.removesuffix(f"-{node}")
+        self._add(Ref("DaemonSet", ref.namespace, name), manifest, notes, ("Node", name), {node})
+
+    def _add(
+        self,
+        ref: Ref,
+        manifest: Manifest,
+        notes: list[Note],
+        owner: tuple[str, str],
+        nodes: set[str],
+    ) -> None:
+        spec, metadata = manifest["spec"], manifest["metadata"]
+        for name in ("restartPolicy", "activeDeadlineSeconds"):
+            spec.pop(name, None)  # not in what makes pods that never end
+        labels = metadata.get("labels", {})
+        one = _Alike(
+            spec,
+            {key: labels[key] for key in labels if key not in LABELS_OF_ONE_POD},
+            metadata.get("annotations", {}),
+            [replace(note, ref=ref) for note in notes],
+            nodes,
+        )
+        _merge(self._pods, (ref.kind, ref.namespace, *owner, _hash(spec)), one)
+
+    def finish(
+        self, places: Places, *, taken: frozenset[Ref]
+    ) -> tuple[dict[Ref, Manifest], list[Note]]:
+        """Their manifests; none has a name in `taken`."""
+        made: dict[Ref, Manifest] = {}
+        notes: list[Note] = []
+        for key, alike in sorted(self._bound(places).items(), key=lambda item: item[0]):
+            kind, namespace, of_kind, name, shape = key
+            ref = Ref(kind, namespace, _name(of_kind, name, shape))
+            while ref in taken or ref in made:
+                shape = hashlib.sha256(shape).digest()
+                ref = Ref(kind, namespace, _name(of_kind, name, shape))
+            if kind == "DaemonSet":
+                found = (places.get((NAME_FIELD, node), frozenset()) for node in alike.nodes)
+                groups = sorted(frozenset().union(*found))
+                if not groups:
+                    notes.append(
+                        Note(ref, Reason.STATIC_PODS_ELSEWHERE, count=alike.count, dropped=True)
+                    )
+                    continue
+                where = {"key": NODE_GROUP_LABEL, "operator": "In", "values": groups}
+                require(alike.spec, [[where]])
+                reason = Reason.STATIC_PODS
+            else:
+                reason = Reason.OWNER_UNKNOWN
+            notes.append(Note(ref, reason, detail=of_kind, count=alike.count))
+            notes += [replace(note, ref=ref, count=alike.count) for note in alike.notes]
+            notes += [
+                Note(ref, Reason.LABELS_DIFFER, f"metadata.labels.{key}", count=alike.count)
+                for key in alike.differ
+            ]
+            made[ref] = _manifest(ref, alike)
+        return made, notes
+
+    def _bound(self, places: Places) -> dict[_Key, _Alike]:
+        """Some controllers give each pod its node: on one group, these are alike all the same."""
+        bound: dict[_Key, _Alike] = {}
+        for key, alike in sorted(self._pods.items(), key=lambda item: item[0]):
+            kind, namespace, of_kind, name, shape = key
+            spec = json.loads(json.dumps(alike.spec))
+            notes = bind_to_groups(spec, places=places, ref=Ref(kind, namespace, name))
+            copy = replace(alike, spec=spec, notes=alike.notes + notes, nodes=set(alike.nodes))
+            copy.differ = set(alike.differ)
+            shape = _hash(spec) if notes else shape
+            _merge(bound, (kind, namespace, of_kind, name, shape), copy)
+        return bound
+
+
+def _merge(pods: dict[_Key, _Alike], key: _Key, alike: _Alike) -> None:
+    if key in pods:
+        pods[key].add(alike)
+    else:
+        pods[key] = alike
+
+
+def _hash(spec: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).digest()
+
+
+def _shared(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    return {key: one[key] for key in sorted(one) if other.get(key) == one[key]}
+
+
+def _manifest(ref: Ref, alike: _Alike) -> Manifest:
+    mark = {IMPORTED_LABEL: ref.name}
+    metadata: dict[str, Any] = {"labels": {**alike.labels, **mark}}
+    if alike.annotations:
+        metadata["annotations"] = alike.annotations
+    replicas = {"replicas": alike.count} if ref.kind == "ReplicaSet" else {}
+    return manifest_of(
+        ref,
+        {"labels": dict(mark)},
+        spec={
+            **replicas,
+            "selector": {"matchLabels": dict(mark)},
+            "template": {"metadata": metadata, "spec": alike.spec},
+        },
+    )
+
+
+def _name(kind: str, name: str, shape: bytes) -> str:
+    """A readable name for an owner's pods of one shape."""
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower()).strip("-")[:_LONGEST_NAME]
+    return f"{readable.strip('-') or 'pods'}-{shape.hex()[:8]}"

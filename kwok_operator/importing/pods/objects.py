@@ -1,0 +1,275 @@
+"""One object of another cluster, as it is to be applied elsewhere: a table of kinds, and cleaning.
+
+    body of a known kind ──clean_object──> a manifest, and what it has lost
+                                       └─> None, and why
+
+What becomes of pods that a controller makes, and of volumes, takes more than one object: that is in
+workloads.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kwok_operator.formats.untyped import as_list
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.allow import keep
+from kwok_operator.importing.pods.binding import require_node
+from kwok_operator.importing.pods.fields import (
+    LABELS_OF_A_JOB,
+    LABELS_OF_A_NAMESPACE_THAT_REFUSE,
+    LABELS_OF_A_PLACE,
+    OBJECTS,
+    PRIORITY_CLASS,
+    QUOTA,
+    RUNTIME_CLASS,
+)
+from kwok_operator.importing.pods.shape import (
+    MOVED,
+    kept_metadata,
+    namespace_there,
+    pod_shape,
+    spec_of,
+)
+
+Manifest = dict[str, Any]
+Cleaned = tuple[Manifest | None, list[Note]]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedKind:
+    """A kind that is read: where it is, and whether anything is written of it."""
+
+    kind: str
+    api_version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def path(self) -> str:
+        root = "/api" if "/" not in self.api_version else "/apis"
+        return f"{root}/{self.api_version}/{self.plural}"
+
+
+KINDS: Final = (
+    ImportedKind("Namespace", "v1", "namespaces", namespaced=False),
+    ImportedKind("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
+    ImportedKind("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", namespaced=False),
+    ImportedKind("PersistentVolume", "v1", "persistentvolumes", namespaced=False),
+    ImportedKind("PersistentVolumeClaim", "v1", "persistentvolumeclaims"),
+    ImportedKind("ResourceQuota", "v1", "resourcequotas"),
+    ImportedKind("LimitRange", "v1", "limitranges"),
+    ImportedKind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
+    ImportedKind("Deployment", "apps/v1", "deployments"),
+    ImportedKind("StatefulSet", "apps/v1", "statefulsets"),
+    ImportedKind("DaemonSet", "apps/v1", "daemonsets"),
+    ImportedKind("ReplicaSet", "apps/v1", "replicasets"),
+    ImportedKind("ReplicationController", "v1", "replicationcontrollers"),
+    ImportedKind("CronJob", "batch/v1", "cronjobs"),
+    ImportedKind("Job", "batch/v1", "jobs"),
+    ImportedKind("Pod", "v1", "pods"),
+)
+"""In the order in which they are read: owners before what they own."""
+OF_KIND: Final = {each.kind: each for each in KINDS}
+
+_OF_EVERY_CLUSTER: Final = frozenset({"default", *MOVED})
+"""Namespaces that are there, or whose objects go elsewhere."""
+_SYSTEM_CLASSES: Final = "system-"
+"""Prefix of the PriorityClasses that every cluster has, and that nobody else may make."""
+
+
+def identity(kind: str, body: object) -> Ref | None:
+    """Who it will be; None where it is no object with a name and, if it needs one, a namespace."""
+    metadata = body.get("metadata") if isinstance(body, Mapping) else None
+    found = keep(metadata, {"name": str, "namespace": str}).found
+    namespaced = OF_KIND[kind].namespaced
+    if not found.get("name") or (namespaced and not found.get("namespace")):
+        return None
+    return Ref(kind, namespace_there(found["namespace"]) if namespaced else "", found["name"])
+
+
+def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Cleaned:
+    """A manifest of the same name, in `namespace_there`, or None with the note that says why.
+
+    `kind` is one of KINDS that something is written of. Never raises.
+    """
+    ref = identity(kind, body)
+    if ref is None or not isinstance(body, Mapping):
+        return None, [Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True)]
+    if _get(body, "metadata", "deletionTimestamp") is not None:
+        return None, [Note(ref, Reason.TERMINATING, dropped=True)]
+    manifest, notes = _CLEANERS[kind](body, ref, keep_images)
+    return manifest, notes
+
+
+def manifest_of(ref: Ref, metadata: Manifest, **parts: Any) -> Manifest:
+    known = OF_KIND[ref.kind]
+    place = {"namespace": ref.namespace} if known.namespaced else {}
+    return {
+        "apiVersion": known.api_version,
+        "kind": ref.kind,
+        "metadata": {"name": ref.name, **place, **metadata},
+        **parts,
+    }
+
+
+def _get(body: object, *path: str) -> Any:
+    """A value deep in an object, None where there is none."""
+    for step in path:
+        body = body.get(step) if isinstance(body, Mapping) else None
+    return body
+
+
+def _template(
+    template: object,
+    ref: Ref,
+    keep_images: bool,
+    *,
+    without: frozenset[str] = frozenset(),
+) -> tuple[Manifest, list[Note]]:
+    """Of pods to come. One that names its node is bound there without a scheduler."""
+    made, notes = _pod_of(template, ref, keep_images, without=without)
+    node = _get(template, "spec", "nodeName")
+    if isinstance(node, str) and node:
+        require_node(made["spec"], node)
+    return made, notes
+
+
+def _pod_of(
+    template: object, ref: Ref, keep_images: bool, *, without: frozenset[str]
+) -> tuple[Manifest, list[Note]]:
+    metadata, notes = kept_metadata(_get(template, "metadata"), ref=ref, without=without)
+    spec, of_spec = pod_shape(_get(template, "spec"), ref=ref, keep_images=keep_images)
+    return {"metadata": metadata, "spec": spec}, notes + of_spec
+
+
+def _workload(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    template, of_template = _template(_get(body, "spec", "template"), ref, keep_images)
+    # Only in templates of Jobs: elsewhere the API server takes nothing but Always.
+    template["spec"].pop("restartPolicy", None)
+    template["spec"].pop("activeDeadlineSeconds", None)
+    notes += of_spec + of_template
+    if not spec.get("selector") and ref.kind != "ReplicationController":
+        return None, [Note(ref, Reason.INVALID_FIELD, field="spec.selector", dropped=True)]
+    return manifest_of(ref, metadata, spec={**spec, "template": template}), notes
+
+
+def _job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    for condition in as_list(_get(body, "status", "conditions")):
+        ended = _get(condition, "type") in ("Complete", "Failed", "SuccessCriteriaMet")
+        if ended and _get(condition, "status") == "True":
+            return None, [Note(ref, Reason.ENDED, dropped=True)]
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref, without=LABELS_OF_A_JOB)
+    spec, more = _job_spec(body, ref, keep_images)
+    done = _get(body, "status", "succeeded")
+    wanted = spec.get("completions")
+    if isinstance(done, int) and not isinstance(done, bool) and done > 0 and wanted is not None:
+        if wanted - done < 1:
+            return None, [Note(ref, Reason.ENDED, dropped=True)]
+        spec["completions"] = wanted - done
+        notes.append(Note(ref, Reason.PARTLY_DONE, field="spec.completions", detail=str(done)))
+    return manifest_of(ref, metadata, spec=spec), notes + more
+
+
+def _job_spec(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> tuple[Manifest, list[Note]]:
+    spec, notes = spec_of(body, OBJECTS["Job"], ref=ref)
+    template, of_template = _template(
+        _get(body, "spec", "template"), ref, keep_images, without=LABELS_OF_A_JOB
+    )
+    if template["spec"].get("restartPolicy") != "OnFailure":
+        template["spec"]["restartPolicy"] = "Never"  # Jobs need one of the two
+    return {**spec, "template": template}, notes + of_template
+
+
+def _cron_job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    job = _get(body, "spec", "jobTemplate")
+    job = job if isinstance(job, Mapping) else {}
+    job_metadata, of_job = kept_metadata(job.get("metadata"), ref=ref)
+    job_spec, of_job_spec = _job_spec(job, ref, keep_images)
+    spec |= {"suspend": True, "jobTemplate": {"metadata": job_metadata, "spec": job_spec}}
+    notes.append(Note(ref, Reason.SUSPENDED, field="spec.suspend"))
+    return manifest_of(ref, metadata, spec=spec), notes + of_spec + of_job + of_job_spec
+
+
+def _pod(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
+    if _get(body, "status", "phase") in ("Succeeded", "Failed"):
+        return None, [Note(ref, Reason.ENDED, dropped=True)]
+    bound = bool(_get(body, "spec", "nodeName"))
+    without = LABELS_OF_A_PLACE if bound else frozenset[str]()
+    template, notes = _pod_of(body, ref, keep_images, without=without)
+    return manifest_of(ref, template["metadata"], spec=template["spec"]), notes
+
+
+def _namespace(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    labels = metadata.get("labels", {})
+    if ref.name in _OF_EVERY_CLUSTER:
+        own = ", ".join(sorted(labels.keys() - {"kubernetes.io/metadata.name"}))
+        return None, [Note(ref, Reason.NAMESPACE_LABELS, detail=own)] if own else []
+    for key in [key for key in labels if LABELS_OF_A_NAMESPACE_THAT_REFUSE.fullmatch(key)]:
+        del labels[key]
+        notes.append(Note(ref, Reason.POD_SECURITY, field=f"metadata.labels.{key}"))
+    return manifest_of(ref, metadata), notes
+
+
+def _policy(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    """A PodDisruptionBudget, a LimitRange or a ResourceQuota: one that lost a selector, a limit or
+    a scope would be about other pods, so all that is of a type that it can't be drops it."""
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
+    for note in of_spec:
+        if note.reason is Reason.INVALID_FIELD:
+            return None, [replace(note, dropped=True)]
+    notes += of_spec
+    if ref.kind == "LimitRange":
+        limits = spec.get("limits", [])
+        spec["limits"] = [one for one in limits if one.get("type") in ("Container", "Pod")]
+        if spec["limits"] != limits:
+            notes.append(Note(ref, Reason.QUOTA_UNUSED, field="spec.limits[]"))
+    if ref.kind == "ResourceQuota":
+        hard = spec.get("hard", {})
+        unused = [name for name in hard if not QUOTA.fullmatch(name)]
+        notes += [Note(ref, Reason.QUOTA_UNUSED, field=f"spec.hard.{name}") for name in unused]
+        spec["hard"] = {name: hard[name] for name in hard if name not in unused}
+    if ref.kind != "PodDisruptionBudget" and not (spec.get("hard") or spec.get("limits")):
+        return None, [Note(ref, Reason.NOTHING_LEFT, dropped=True)]
+    return manifest_of(ref, metadata, spec=spec), notes
+
+
+def _priority_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    if ref.name.startswith(_SYSTEM_CLASSES):
+        return None, []
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    kept = keep(body, PRIORITY_CLASS)
+    if "value" not in kept.found:
+        return None, [Note(ref, Reason.INVALID_FIELD, field="value", dropped=True)]
+    return manifest_of(ref, metadata, **kept.found), notes
+
+
+def _runtime_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
+    metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
+    kept = keep(body, RUNTIME_CLASS)
+    notes += [Note(ref, Reason.INVALID_FIELD, field=path) for path in kept.unfit]
+    return manifest_of(ref, metadata, handler="fake", **kept.found), notes
+
+
+_CLEANERS: Final[dict[str, Callable[[Mapping[str, Any], Ref, bool], Cleaned]]] = {
+    "Namespace": _namespace,
+    "PriorityClass": _priority_class,
+    "RuntimeClass": _runtime_class,
+    "ResourceQuota": _policy,
+    "LimitRange": _policy,
+    "PodDisruptionBudget": _policy,
+    "Deployment": _workload,
+    "StatefulSet": _workload,
+    "DaemonSet": _workload,
+    "ReplicaSet": _workload,
+    "ReplicationController": _workload,
+    "CronJob": _cron_job,
+    "Job": _job,
+    "Pod": _pod,
+}

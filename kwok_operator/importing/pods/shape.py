@@ -1,0 +1,213 @@
+"""A pod as the scheduler and autoscalers see it: what of its spec and metadata is kept.
+
+    spec of a pod or of a template ──keep(POD)──> the same constraints, containers without a purpose
+
+A shape is built of what fields.py names; values of anything else are never read. What binds it to
+a node by name is kept, and is bound to that node's group later (binding.py).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kwok_operator.constants import GUARD_TAINT_EFFECT, GUARD_TAINT_KEY, GUARD_TAINT_VALUE
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.allow import TEXTS, Kept, keep
+from kwok_operator.importing.pods.fields import (
+    ANNOTATIONS,
+    CONTAINER,
+    POD,
+    TOLD,
+    TOLD_OF_CONTAINERS,
+    UNTOLD,
+    UNTOLD_OF_CONTAINERS,
+)
+
+IMAGE: Final = "fake"
+MOVED: Final = frozenset(("kube-system", "kube-public", "kube-node-lease", "kwok-operator"))
+"""Namespaces of every cluster, where an imported object could take the place of a real one."""
+_OTHERS: Final = "others"
+
+
+def namespace_there(name: str) -> str:
+    """The namespace that its objects get in another cluster."""
+    return f"imported-{name}" if name in MOVED else name
+
+
+def pod_shape(
+    spec: object, *, ref: Ref, keep_images: bool = False
+) -> tuple[dict[str, Any], list[Note]]:
+    """The spec of a pod that runs nothing and is scheduled alike, and what it has lost.
+
+    A toleration of the groups' guard taint is there already. Never raises: what is no pod at all
+    becomes a pod of one container that asks for nothing.
+    """
+    body: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
+    kept = keep(body, POD)
+    shape = kept.found
+    rename_namespaces(shape, namespace_there)
+    _unmerge(shape)
+    lost = _names_of(body, told=TOLD, untold=UNTOLD | POD.keys())
+    on_host = body.get("hostNetwork") is True
+    for part, prefix in (("initContainers", "i"), ("containers", "c")):
+        containers = body.get(part)
+        if not isinstance(containers, list):
+            if containers is not None:
+                kept.unfit.append(part)
+            continue
+        made = []
+        for index, container in enumerate(containers):
+            one, problems = _container(container, on_host=on_host, keep_images=keep_images)
+            if part == "containers":
+                one.pop("restartPolicy", None)  # older API servers take it only of sidecars
+            made.append({"name": f"{prefix}{index}", **one})
+            kept.unfit += [f"{part}[].{path}" for path in problems]
+            if isinstance(container, Mapping):
+                lost |= {
+                    f"{part}[].{name}"
+                    for name in _names_of(
+                        container,
+                        told=TOLD_OF_CONTAINERS - ({"image"} if keep_images else set()),
+                        untold=UNTOLD_OF_CONTAINERS | ({"image"} if keep_images else set()),
+                    )
+                }
+        if made:
+            shape[part] = made
+    shape.setdefault("containers", [{"name": "c0", "image": IMAGE}])
+    shape["automountServiceAccountToken"] = False
+    shape["enableServiceLinks"] = False
+    tolerations = shape.setdefault("tolerations", [])
+    if not tolerates_guard(tolerations):
+        tolerations.append({"key": GUARD_TAINT_KEY, "operator": "Exists"})
+    notes = _invalid(ref, kept, prefix="spec.")
+    for name, reason in _TOLD_APART.items():
+        if name in lost:
+            lost.remove(name)
+            notes.append(Note(ref, reason, field=f"spec.{name}"))
+    if lost:
+        notes.append(Note(ref, Reason.NOT_SCHEDULING, detail=", ".join(sorted(lost))))
+    return shape, notes
+
+
+def _unmerge(shape: Mapping[str, Any]) -> None:
+    """The API server adds `matchLabelKeys` to the selectors of a pod, and refuses a new pod whose
+    selectors have them."""
+    for term in [*shape.get("topologySpreadConstraints", ()), *_pod_terms(shape)]:
+        keys, selector = term.get("matchLabelKeys", ()), term.get("labelSelector", {})
+        asked = selector.get("matchExpressions", ())
+        left = [r for r in asked if r.get("operator") != "In" or r.get("key") not in keys]
+        if len(left) < len(asked):
+            selector["matchExpressions"] = left
+
+
+def _pod_terms(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a shape asks of other pods."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for terms in shape.get("affinity", {}).get(kind, {}).values():
+            for term in terms:
+                yield term.get("podAffinityTerm", term)
+
+
+_TOLD_APART: Final = {
+    "resourceClaims": Reason.RESOURCE_CLAIMS,
+    "schedulingGates": Reason.SCHEDULING_GATES,
+    "readinessGates": Reason.READINESS_GATES,
+}
+
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> None:
+    """Names the namespaces of other pods as they will be called."""
+    for term in _pod_terms(shape):
+        if "namespaces" in term:
+            term["namespaces"] = [there(name) for name in term["namespaces"]]
+        selector = term.get("namespaceSelector", {})
+        labels = selector.get("matchLabels", {})
+        if _NAME_LABEL in labels:
+            labels[_NAME_LABEL] = there(labels[_NAME_LABEL])
+        for asked in selector.get("matchExpressions", ()):
+            if asked.get("key") == _NAME_LABEL and "values" in asked:
+                asked["values"] = [there(name) for name in asked["values"]]
+
+
+def _names_of(body: Mapping[str, Any], *, told: Iterable[str], untold: Iterable[str]) -> set[str]:
+    """Which fields that say something are lost; those that nobody knows have no name here."""
+    lost = {name for name in told if body.get(name)}
+    if any(value and key not in told and key not in untold for key, value in body.items()):
+        lost.add(_OTHERS)
+    return lost
+
+
+def _container(
+    container: object, *, on_host: bool, keep_images: bool
+) -> tuple[dict[str, Any], list[str]]:
+    kept = keep(container, CONTAINER)
+    if container is None:
+        kept.unfit.append("")
+    made: dict[str, Any] = {"image": IMAGE}
+    image = container.get("image") if isinstance(container, Mapping) else None
+    if keep_images and isinstance(image, str) and image:
+        made["image"] = image
+    ports = []
+    for port in kept.found.pop("ports", []):
+        if on_host and port.get("containerPort"):
+            # Templates of Deployments don't say it, and the scheduler asks for it all the same.
+            port.setdefault("hostPort", port["containerPort"])
+        if port.get("hostPort"):
+            ports.append(port)
+    if ports:
+        made["ports"] = ports
+    return {**made, **kept.found}, kept.unfit
+
+
+def tolerates_guard(tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether pods with these tolerations may be scheduled to nodes of a group."""
+    return any(
+        toleration.get("effect") in (None, "", GUARD_TAINT_EFFECT)
+        and toleration.get("key") in (None, "", GUARD_TAINT_KEY)
+        and (toleration.get("operator") == "Exists" or toleration.get("value") == GUARD_TAINT_VALUE)
+        for toleration in tolerations
+    )
+
+
+def kept_metadata(
+    metadata: object, *, ref: Ref, without: frozenset[str] = frozenset()
+) -> tuple[dict[str, Any], list[Note]]:
+    """Labels, but those in `without`, and the annotations that schedulers and autoscalers read."""
+    kept = keep(metadata, {"labels": TEXTS})
+    made: dict[str, Any] = {}
+    labels = {k: v for k, v in kept.found.get("labels", {}).items() if k not in without}
+    if labels:
+        made["labels"] = labels
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    if isinstance(annotations, Mapping):
+        chosen = {
+            key: value
+            for key, value in annotations.items()
+            if isinstance(key, str) and ANNOTATIONS.fullmatch(key)
+        }
+        found = keep({"annotations": chosen}, {"annotations": TEXTS})
+        kept.unfit += found.unfit
+        if chosen and not found.unfit:
+            made["annotations"] = chosen
+    elif annotations is not None:
+        kept.unfit.append("annotations")
+    return made, _invalid(ref, kept, prefix="metadata.")
+
+
+def _invalid(ref: Ref, kept: Kept, *, prefix: str) -> list[Note]:
+    told = ((Reason.INVALID_FIELD, kept.unfit), (Reason.UNKNOWN_FIELDS, kept.unknown))
+    return [
+        Note(ref, reason, field=f"{prefix}{path}".rstrip("."))
+        for reason, paths in told
+        for path in dict.fromkeys(paths)
+    ]
+
+
+def spec_of(
+    body: Mapping[str, Any], fields: Mapping[str, Any], *, ref: Ref
+) -> tuple[dict[str, Any], list[Note]]:
+    """What `fields` names of an object's spec."""
+    kept = keep(body.get("spec"), fields)
+    return kept.found, _invalid(ref, kept, prefix="spec.")

@@ -1,0 +1,320 @@
+"""All workloads of another cluster, as manifests that make the same pods elsewhere.
+
+    add(kind, body), page after page, owners before pods ──> finish(places) ──> Imported
+
+Of a pod whose controller is imported nothing is kept but that it was there, and what it asks for
+where its template doesn't say that (admitted.py). Pods of controllers
+that nobody here knows are gathered by owner and shape into ReplicaSets, and the static pods of
+nodes into DaemonSets; a pod without any owner stays a pod.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.admitted import Admitted
+from kwok_operator.importing.pods.allow import TEXTS, keep
+from kwok_operator.importing.pods.binding import (
+    Places,
+    Term,
+    Volumes,
+    any_of,
+    bind_to_groups,
+    claims_of,
+    require,
+    templates_of_claims,
+)
+from kwok_operator.importing.pods.gathered import Gathered
+from kwok_operator.importing.pods.objects import (
+    KINDS,
+    OF_KIND,
+    Manifest,
+    clean_object,
+    identity,
+    manifest_of,
+)
+from kwok_operator.importing.pods.shape import MOVED, namespace_there
+
+__all__ = ["KINDS", "Imported", "Workloads", "clean_object"]
+
+_CONTROLLERS: Final = frozenset(
+    "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
+)
+_MAKERS: Final = {
+    "ReplicaSet": frozenset({"Deployment"}),
+    "Job": frozenset({"CronJob"}),
+    "Pod": _CONTROLLERS - {"Deployment", "CronJob"},
+}
+"""Whose controller makes them. Operators name their own Deployment as the owner of other kinds."""
+_SYSTEM_PRIORITIES: Final = frozenset(("system-node-critical", "system-cluster-critical"))
+_GONE: Final = frozenset((Reason.TERMINATING, Reason.ENDED))
+_PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("spec",),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+} | {kind: ("spec", "template", "spec") for kind in _CONTROLLERS - {"CronJob"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """`manifests` in an order in which they can be applied; `read`: how many objects by kind."""
+
+    manifests: list[Manifest]
+    notes: list[Note]
+    read: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Workload:
+    """A manifest with what ties its pods to places."""
+
+    manifest: Manifest
+    claims: list[str] = field(default_factory=list)
+    claim_prefixes: list[str] = field(default_factory=list)
+
+
+class Workloads:
+    """Objects of another cluster. An object that comes twice, with one uid, counts once."""
+
+    def __init__(self, *, keep_images: bool = False) -> None:
+        self._keep_images = keep_images
+        self._read = Counter[str]()
+        self._seen = set[str]()
+        self._owners = set[str]()
+        """The uids of controllers: what they make needs no manifest of its own."""
+        self._terminating = set[str]()
+        self._controllers_read = set[str]()
+        self._not_whole = set[str]()
+        self._made: dict[Ref, _Workload] = {}
+        self._plain: dict[Ref, Manifest] = {}
+        self._volumes = Volumes()
+        self._gathered = Gathered()
+        self._admitted = Admitted(keep_images=keep_images)
+        self._notes: list[Note] = []
+        self._pods: Counter[tuple[str, str, Reason]] = Counter()
+
+    def add(self, kind: str, body: object) -> None:
+        """`kind` is one of KINDS. Never raises."""
+        metadata = body.get("metadata") if isinstance(body, Mapping) else None
+        uid = keep(metadata, {"uid": str}).found.get("uid")
+        if uid is not None:
+            if uid in self._seen:
+                return
+            self._seen.add(uid)
+        self._read[kind] += 1
+        ref = identity(kind, body)
+        if ref is None or not isinstance(body, Mapping):
+            self._notes.append(Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True))
+        elif ref in self._made or ref in self._plain:
+            self._notes.append(Note(ref, Reason.NAME_TAKEN, dropped=True))
+        elif ref.namespace in self._terminating:
+            self._pods[ref.kind, ref.namespace, Reason.TERMINATING] += 1
+        elif kind == "PersistentVolume":
+            self._tell_unfit(ref, self._volumes.add_volume(ref.name, body))
+        elif kind == "PersistentVolumeClaim":
+            self._tell_unfit(ref, self._volumes.add_claim(ref.namespace, ref.name, body))
+        elif kind == "Pod":
+            self._add_pod(ref, body)
+        elif kind in _CONTROLLERS:
+            self._add_controller(ref, body, uid)
+        else:
+            manifest, notes = clean_object(kind, body)
+            self._notes += notes
+            if manifest is not None:
+                self._plain[ref] = manifest
+            elif kind == "Namespace" and any(n.reason is Reason.TERMINATING for n in notes):
+                self._terminating.add(namespace_there(ref.name))
+
+    def not_whole(self, kind: str) -> None:
+        """Not all objects of the kind could be read: pods of an owner that is missing stay."""
+        self._not_whole.add(kind)
+        self._controllers_read.discard(kind)
+
+    def _tell_unfit(self, ref: Ref, fields: list[str]) -> None:
+        self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
+
+    def finish(self, *, places: Places) -> Imported:
+        """`places` gives the groups of nodes, for what is bound to a node."""
+        workloads = dict(self._made)
+        notes = list(self._notes)
+        made, of_made = self._gathered.finish(places, taken=frozenset(workloads))
+        workloads |= {ref: _Workload(manifest) for ref, manifest in made.items()}
+        notes += of_made
+        for ref, workload in workloads.items():
+            notes += self._place(ref, workload, places)
+        notes += [
+            Note(Ref(kind, namespace, ""), reason, count=count, dropped=reason in _GONE)
+            for (kind, namespace, reason), count in self._pods.items()
+        ]
+        missing = self._missing_namespaces(workloads)
+        moved = {namespace_there(name): name for name in MOVED}
+        notes += [
+            Note(ref, Reason.NAMESPACE_MOVED, detail=moved[ref.name])
+            for ref in missing
+            if ref.name in moved
+        ]
+        plain = missing | self._plain
+        rank = {each.kind: index for index, each in enumerate(KINDS)}
+        every = plain | {ref: workload.manifest for ref, workload in workloads.items()}
+        order = sorted(every, key=lambda ref: (rank[ref.kind], ref))
+        return Imported([every[ref] for ref in order], sorted(notes, key=_order), dict(self._read))
+
+    def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str | None) -> None:
+        if ref.kind not in self._not_whole:
+            self._controllers_read.add(ref.kind)
+        if uid is not None:
+            self._owners.add(uid)
+        owner = _owner(body)
+        made = owner is not None and self._makes(owner, ref.kind)
+        spec = body.get("spec")
+        template = spec.get("template") if isinstance(spec, Mapping) else None
+        of_pods = template.get("spec") if isinstance(template, Mapping) else None
+        if uid is not None and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
+            workload = ref
+            if owner is not None and made and ref.kind == "ReplicaSet":
+                workload = Ref("Deployment", ref.namespace, owner.name)
+            self._admitted.declared(uid, workload, of_pods)
+        if owner is not None and ref.kind == "ReplicaSet" and (made or not _replicas(body)):
+            return  # without replicas it is one of many that an owner keeps to go back to
+        manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
+        if manifest is not None and owner is not None and not made:
+            notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
+        self._notes += notes
+        if manifest is not None:
+            self._made[ref] = _Workload(
+                manifest,
+                claims=claims_of(of_pods),
+                claim_prefixes=[f"{name}-{ref.name}-" for name in templates_of_claims(spec)],
+            )
+
+    def _makes(self, owner: "_Owner", kind: str) -> bool:
+        return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())
+
+    def _is_of_a_deployment(self, pod: Ref, owner: "_Owner", metadata: object) -> bool:
+        """By the name of a ReplicaSet that could not be read: its Deployment makes the pod."""
+        if not (owner.is_known and owner.kind == "ReplicaSet" and owner.kind in self._not_whole):
+            return False
+        labels = keep(metadata, {"labels": TEXTS}).found.get("labels", {})
+        name, _, drawn = owner.name.rpartition("-")
+        is_its_hash = drawn == labels.get("pod-template-hash")
+        return is_its_hash and Ref("Deployment", pod.namespace, name) in self._made
+
+    def _add_pod(self, ref: Ref, body: Mapping[str, Any]) -> None:
+        phase = keep(body.get("status"), {"phase": str}).found.get("phase")
+        metadata, spec = body.get("metadata"), body.get("spec")
+        node = keep(spec, {"nodeName": str}).found.get("nodeName", "")
+        if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp") is not None:
+            self._pods[ref.kind, ref.namespace, Reason.TERMINATING] += 1
+            return
+        if phase in ("Succeeded", "Failed"):
+            self._pods[ref.kind, ref.namespace, Reason.ENDED] += 1
+            return
+        if phase == "Pending" and not node:
+            self._pods[ref.kind, ref.namespace, Reason.PENDING] += 1
+        owner = _owner(body)
+        if owner is not None and self._makes(owner, ref.kind):
+            self._admitted.seen(owner.uid, spec)
+            return
+        if owner is not None and self._is_of_a_deployment(ref, owner, metadata):
+            return
+        if (
+            owner is not None
+            and owner.is_known
+            and owner.kind in self._controllers_read & _MAKERS["Pod"]
+        ):
+            # It came, or went, while the cluster was read: another read would find it settled.
+            self._pods[ref.kind, ref.namespace, Reason.OWNER_CAME_OR_WENT] += 1
+            return
+        manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)
+        if manifest is None:
+            return
+        if owner is None:
+            self._notes += notes
+            self._made[ref] = _Workload(manifest, claims=claims_of(spec))
+            return
+        for name in claims_of(spec):
+            notes += _bind(manifest["spec"], self._volumes.of_claim(ref.namespace, name), ref)
+        if owner.kind == "Node":
+            self._gathered.add_static(ref, manifest, notes, node=node or owner.name)
+        else:
+            self._gathered.add_owned(ref, manifest, notes, owner=(owner.kind, owner.name))
+
+    def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
+        """Has a workload's pods ask for what they asked for, binds them to where its volumes are,
+        and to groups in place of nodes."""
+        spec: dict[str, Any] = workload.manifest
+        for step in _PATH_OF_A_POD[ref.kind]:
+            spec = spec[step]
+        notes = self._admitted.settle(ref, spec)
+        for claim in workload.claims:
+            notes += _bind(spec, self._volumes.of_claim(ref.namespace, claim), ref)
+        for prefix in workload.claim_prefixes:
+            claims = self._volumes.claims_like(ref.namespace, prefix)
+            of_volumes = [self._volumes.of_claim(ref.namespace, claim) for claim in claims]
+            if len({json.dumps(terms) for terms in of_volumes}) > 1:
+                notes.append(Note(ref, Reason.VOLUMES_IN_SEVERAL_PLACES))
+            notes += _bind(spec, any_of(of_volumes), ref)
+        notes += bind_to_groups(spec, places=places, ref=ref)
+        for name, kind, reason in (
+            ("priorityClassName", "PriorityClass", Reason.NO_PRIORITY_CLASS),
+            ("runtimeClassName", "RuntimeClass", Reason.NO_RUNTIME_CLASS),
+        ):
+            wanted = spec.get(name)
+            if wanted is None or wanted in _SYSTEM_PRIORITIES:
+                continue
+            if Ref(kind, "", wanted) not in self._plain:
+                del spec[name]
+                notes.append(Note(ref, reason, field=name, detail=wanted))
+                if kind == "PriorityClass":
+                    spec.pop("preemptionPolicy", None)
+        return notes
+
+    def _missing_namespaces(self, workloads: Mapping[Ref, _Workload]) -> dict[Ref, Manifest]:
+        """Namespaces that were not read under the name that they get, and are needed."""
+        needed = {ref.namespace for ref in (*workloads, *self._plain)} - {"", "default"}
+        refs = [Ref("Namespace", "", name) for name in needed]
+        return {ref: manifest_of(ref, {}) for ref in refs if ref not in self._plain}
+
+
+def _bind(spec: dict[str, Any], places: list[Term], ref: Ref) -> list[Note]:
+    """Asks for nodes where a volume is; no places: it may be anywhere."""
+    if not places:
+        return []
+    fits = require(spec, places)
+    return [Note(ref, Reason.BOUND_BY_VOLUME if fits else Reason.TOO_MANY_PLACES)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def is_known(self) -> bool:
+        known = OF_KIND.get(self.kind)
+        return known is not None and known.api_version == self.api_version
+
+
+def _owner(body: Mapping[str, Any]) -> _Owner | None:
+    """The controller of an object, if it has one."""
+    metadata = body.get("metadata")
+    references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    fields = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
+    for reference in references if isinstance(references, list) else ():
+        found = keep(reference, fields).found
+        if found.get("controller") and len(found) == len(fields):
+            return _Owner(found["apiVersion"], found["kind"], found["name"], found["uid"])
+    return None
+
+
+def _replicas(body: Mapping[str, Any]) -> int:
+    replicas: int = keep(body.get("spec"), {"replicas": int}).found.get("replicas", 1)
+    return replicas
+
+
+def _order(note: Note) -> tuple[str, ...]:
+    return (str(note.ref), note.reason, note.field, note.detail)

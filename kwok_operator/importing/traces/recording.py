@@ -1,0 +1,346 @@
+"""From what a list and a watch show to the lines of a trace.
+
+    begin, found..., end    a list: what is there; the first one of a kind is the state at the start
+    happened                an event of a watch
+    part                    a new file begins: header, shapes and state again
+
+Objects are told apart by their uid. What is kept of each that lives is its name, its shape and its
+size, so memory follows the cluster and not the time. Pods of the built-in controllers are made by
+those again, when the trace is replayed: only that pods of Jobs end is written. How an object
+is cleaned isn't decided here.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.formats.times import parse_time
+from kwok_operator.importing.traces.cleaning import Clean
+from kwok_operator.importing.traces.trace import (
+    KINDS,
+    MAX_REPLICAS,
+    Event,
+    Gap,
+    Happening,
+    Header,
+    Key,
+    Line,
+    TracedShape,
+    shape_of,
+)
+from kwok_operator.nodegroups.naming import is_object_name
+
+_ENDED: Final = ("Succeeded", "Failed")
+_MADE_BY: Final = {
+    "ReplicaSet": {("apps", "Deployment")},
+    "Pod": {
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("", "ReplicationController"),
+        ("", "Node"),
+    },
+}
+"""Who makes such an object anew, and will where the trace is replayed. Of Node: a static pod."""
+_OF_EVERY_CLUSTER: Final = "system-"
+_IDLE_SHAPES: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Live:
+    """What is known of an object that exists."""
+
+    key: Key
+    """Of a pod of a Job: the Job's."""
+    shape: str = ""
+    """Nothing where no line tells of the object."""
+    replicas: int | None = None
+    prefix: str = ""
+    mark: int = 0
+    first_seen: float = 0.0
+    of_job: bool = False
+    ended: bool = False
+
+
+class TraceRecorder:
+    """Lines of one trace. Times are seconds since its start."""
+
+    def __init__(self, clean: Clean) -> None:
+        self.written: Counter[Happening] = Counter()
+        self.dropped: Counter[str] = Counter()
+        """By kind: objects of which nothing is kept."""
+        self._clean = clean
+        self._live: dict[str, dict[str, _Live]] = {kind: {} for kind in KINDS}
+        self._by_key: dict[Key, str] = {}
+        self._shapes = _Shapes()
+        self._listing: dict[str, set[str]] = {}
+        self._listed: set[str] = set()
+
+    def part(self, header: Header, *, at: float) -> Iterator[Line]:
+        """A file that can be read alone. What has ended is left out: it takes no room."""
+        yield header
+        self._shapes.forget_written()
+        for kind in KINDS:
+            for live in self._live[kind].values():
+                if live.shape and not live.ended:
+                    yield from self._shapes.written(live.shape)
+                    yield _event(Happening.PRESENT, live, at)
+
+    def gap(self, kind: str, *, since: float, at: float, lost: bool) -> Gap:
+        return Gap(at=at, since=since, kind=kind, lost=lost)
+
+    def begin(self, kind: str) -> None:
+        """A list begins; what a list before had found so far is forgotten."""
+        self._listing[kind] = set()
+
+    def found(self, kind: str, body: Any, *, at: float) -> Iterator[Line]:
+        first = kind not in self._listed
+        uid = _uid(body)
+        if uid:
+            self._listing[kind].add(uid)
+            yield from self._seen(kind, uid, body, at=at, first=first, late=not first)
+
+    def end(self, kind: str, *, at: float) -> Iterator[Line]:
+        """The list is whole: what it doesn't have is gone."""
+        found = self._listing.pop(kind)
+        for uid in [uid for uid in self._live[kind] if uid not in found]:
+            yield from self._gone(kind, uid, at=at, late=True)
+        self._listed.add(kind)
+
+    def happened(self, kind: str, event: Mapping[str, Any], *, at: float) -> Iterator[Line]:
+        body, what = event.get("object"), event.get("type")
+        uid = _uid(body)
+        if not isinstance(body, dict) or not uid or what not in ("ADDED", "MODIFIED", "DELETED"):
+            return
+        if what == "DELETED":
+            yield from self._gone(kind, uid, at=at)
+        else:
+            yield from self._seen(kind, uid, body, at=at)
+
+    def _seen(
+        self,
+        kind: str,
+        uid: str,
+        body: dict[str, Any],
+        *,
+        at: float,
+        first: bool = False,
+        late: bool = False,
+    ) -> Iterator[Line]:
+        metadata = body["metadata"]
+        if metadata.get("deletionTimestamp"):
+            # From the moment on that somebody asked for it: the rest is done by the cluster.
+            yield from self._gone(kind, uid, at=at, late=late)
+            return
+        live = self._live[kind].get(uid)
+        if live is None:
+            yield from self._arrived(kind, uid, body, at=at, first=first, late=late)
+            live = self._live[kind].get(uid)
+        else:
+            yield from self._changed(live, body, at=at, late=late)
+        if kind == "Pod" and live is not None and not live.ended and _phase(body) in _ENDED:
+            live.ended = True
+            if live.shape or (live.of_job and not first):
+                duration = _duration(body, first_seen=live.first_seen, at=at)
+                yield self._told(
+                    Event(at, Happening.END, live.key, "", None, "", _phase(body), duration, late)
+                )
+
+    def _arrived(
+        self, kind: str, uid: str, body: dict[str, Any], *, at: float, first: bool, late: bool
+    ) -> Iterator[Line]:
+        metadata = body["metadata"]
+        owner = _owner(metadata)
+        if owner[:2] in _MADE_BY.get(kind, ()):
+            return
+        name, namespace = metadata.get("name"), metadata.get("namespace") or ""
+        if not (_is_name(name) and (_is_name(namespace) or not KINDS[kind].namespaced)):
+            self.dropped[kind] += 1
+            return
+        if kind == "Pod" and owner[:2] == ("batch", "Job"):
+            if _is_name(owner[2]):
+                job = Key("Job", namespace, owner[2])
+                self._live[kind][uid] = _Live(job, first_seen=at, of_job=True)
+            return
+        key = Key(kind, namespace, name)
+        before = self._by_key.get(key)
+        if before is not None:  # its end was missed
+            yield from self._gone(kind, before, at=at, late=True)
+        ended = kind == "Pod" and _phase(body) in _ENDED
+        if ended and first:
+            return
+        kept = self._clean(kind, {**body, "status": {}} if ended else body)
+        if kept is None:
+            if not (kind == "PriorityClass" and name.startswith(_OF_EVERY_CLUSTER)):
+                self.dropped[kind] += 1
+            return
+        shape, replicas = _shape(kind, kept)
+        live = _Live(key, shape.id, replicas, _prefix(metadata), _mark(metadata), at)
+        self._live[kind][uid] = live
+        self._by_key[key] = uid
+        self._shapes.take(shape)
+        yield from self._shapes.written(shape.id)
+        yield self._told(
+            _event(Happening.PRESENT if first else Happening.CREATE, live, at, late=late)
+        )
+
+    def _changed(self, live: _Live, body: Any, *, at: float, late: bool) -> Iterator[Line]:
+        mark = _mark(body["metadata"])
+        if not live.shape or live.ended or (mark and mark == live.mark):
+            return
+        live.mark = mark
+        kept = self._clean(live.key.kind, body)
+        if kept is None:
+            return
+        if live.key.kind == "Job":
+            # What is left to do shrinks with every pod that ends, without anybody's doing.
+            _keep_completions(kept, self._shapes.body(live.shape))
+        shape, replicas = _shape(live.key.kind, kept)
+        if shape.id != live.shape:
+            self._shapes.take(shape)
+            self._shapes.release(live.shape)
+            live.shape, live.replicas = shape.id, replicas
+            yield from self._shapes.written(shape.id)
+            yield self._told(_event(Happening.UPDATE, live, at, late=late))
+        elif replicas != live.replicas and replicas is not None:
+            live.replicas = replicas
+            yield self._told(_event(Happening.SCALE, live, at, late=late))
+
+    def _gone(self, kind: str, uid: str, *, at: float, late: bool = False) -> Iterator[Line]:
+        live = self._live[kind].pop(uid, None)
+        if live is None or not live.shape:
+            return
+        self._shapes.release(live.shape)
+        del self._by_key[live.key]
+        yield self._told(Event(at, Happening.DELETE, live.key, late=late))
+
+    def _told(self, event: Event) -> Event:
+        self.written[event.happening] += 1
+        return event
+
+
+class _Shapes:
+    """The shapes of what lives, and the last few that were used before."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, dict[str, Any]] = {}
+        self._users: Counter[str] = Counter()
+        self._idle: dict[str, None] = {}
+        self._written: set[str] = set()
+
+    def body(self, shape: str) -> dict[str, Any]:
+        return self._bodies[shape]
+
+    def take(self, shape: TracedShape) -> None:
+        self._bodies.setdefault(shape.id, shape.body)
+        self._users[shape.id] += 1
+        self._idle.pop(shape.id, None)
+
+    def release(self, shape: str) -> None:
+        self._users[shape] -= 1
+        if self._users[shape]:
+            return
+        del self._users[shape]
+        self._idle[shape] = None
+        if len(self._idle) > _IDLE_SHAPES:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest], self._bodies[oldest]
+            self._written.discard(oldest)
+
+    def written(self, shape: str) -> Iterator[TracedShape]:
+        """The line of the shape, unless the file has it."""
+        if shape not in self._written:
+            self._written.add(shape)
+            yield TracedShape(shape, self._bodies[shape])
+
+    def forget_written(self) -> None:
+        self._written.clear()
+
+
+def _event(happening: Happening, live: _Live, at: float, *, late: bool = False) -> Event:
+    shape = "" if happening is Happening.SCALE else live.shape
+    prefix = live.prefix if happening in (Happening.PRESENT, Happening.CREATE) else ""
+    return Event(at, happening, live.key, shape, live.replicas, prefix, late=late)
+
+
+def _shape(kind: str, kept: Mapping[str, Any]) -> tuple[TracedShape, int | None]:
+    """The shape of a cleaned object, and its size."""
+    size = KINDS[kind].size
+    metadata = {k: v for k, v in kept["metadata"].items() if k not in ("name", "namespace")}
+    body = {k: v for k, v in kept.items() if k not in ("metadata", "apiVersion", "kind")}
+    replicas = None
+    if size:
+        spec = dict(body.get("spec") or {})
+        found = spec.pop(size, 1)
+        whole = isinstance(found, int) and not isinstance(found, bool)
+        replicas = found if whole and 0 <= found <= MAX_REPLICAS else 1
+        body["spec"] = spec
+    return shape_of({"kind": kind, "metadata": metadata, **body}), replicas
+
+
+def _keep_completions(kept: dict[str, Any], before: Mapping[str, Any]) -> None:
+    spec = kept["spec"] = dict(kept.get("spec") or {})
+    spec.pop("completions", None)
+    if "completions" in before.get("spec", {}):
+        spec["completions"] = before["spec"]["completions"]
+
+
+def _uid(body: Any) -> str:
+    """Nothing for what is no object, or none that a trace can name."""
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) else ""
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and is_object_name(value)
+
+
+def _owner(metadata: Mapping[str, Any]) -> tuple[str, str, str]:
+    """API group, kind and name of the controller."""
+    references = metadata.get("ownerReferences")
+    for reference in references if isinstance(references, list) else ():
+        if isinstance(reference, dict) and reference.get("controller") is True:
+            group, slash, _ = str(reference.get("apiVersion")).partition("/")
+            name = str(reference.get("name"))
+            return group if slash else "", str(reference.get("kind")), name
+    return "", "", ""
+
+
+def _prefix(metadata: Mapping[str, Any]) -> str:
+    prefix, name = metadata.get("generateName"), metadata["name"]
+    made_up = isinstance(prefix, str) and name.startswith(prefix) and is_object_name(f"{prefix}x")
+    return str(prefix) if made_up else ""
+
+
+def _mark(metadata: Mapping[str, Any]) -> int:
+    """Changes with whatever may change a shape; 0 where that can't be told."""
+    if not metadata.get("generation"):
+        return 0
+    parts = [metadata.get(part) for part in ("generation", "labels", "annotations")]
+    return hash(json.dumps(parts))
+
+
+def _phase(body: Mapping[str, Any]) -> str:
+    status = body.get("status")
+    return str(status.get("phase")) if isinstance(status, dict) else ""
+
+
+def _duration(body: Mapping[str, Any], *, first_seen: float, at: float) -> float:
+    """How long a pod ran: by its own account, or as long as it was seen."""
+    status = body.get("status")
+    status = status if isinstance(status, dict) else {}
+    try:
+        ends = [_finished(container) for container in status.get("containerStatuses") or ()]
+        begin, end = parse_time(status["startTime"]), max(parse_time(str(each)) for each in ends)
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return max(at - first_seen, 0.0)
+    return max((end - begin) / 1_000, 0.0)
+
+
+def _finished(container: Any) -> Any:
+    for part in ("state", "terminated", "finishedAt"):
+        container = container.get(part) if isinstance(container, dict) else None
+    return container

@@ -1,0 +1,337 @@
+"""The trace: what happened to the workloads of a cluster, one JSON object a line.
+
+    header, then what was there, then what happened:
+
+    {"line": "header", "version": 1, "start": "2026-01-02T03:04:05.000Z", "part": 1}
+    {"line": "shape", "id": "5f1c0a9be2d4", "body": {...}}
+    {"line": "present", "at": 0, "kind": "Deployment", "namespace": "shop", "name": "cart", ...}
+    {"line": "create" | "scale" | "update" | "end" | "delete", "at": 12.5, ...}
+    {"line": "gap", "at": 90.1, "since": 61.0, "kind": "Pod", "lost": true}
+    {"line": "stop", "at": 3600.0}
+
+A shape is a cleaned object without what differs from object to object: name, namespace, size. It
+comes before the first line that refers to it. Lines come in the order of their times, which are
+seconds since the start of the recording, in each of its parts. What a trace can't do without is
+checked here; nothing else is: keys that aren't known are left alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from kwok_operator.errors import TraceError
+from kwok_operator.formats.times import format_exact_time, parse_time
+from kwok_operator.nodegroups.naming import is_object_name
+
+VERSION: Final = 1
+MAX_REPLICAS: Final = 2**31 - 1
+MAX_SECONDS: Final = 100 * 366 * 86_400.0
+"""A hundred years; more is a time since the epoch, or worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedKind:
+    """Where objects of a kind are served, and the field of spec that says how many there are."""
+
+    name: str
+    path: str
+    """Of all objects of the kind; with a namespace, `TracedKind.collection`."""
+    size: str = ""
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return "v1" if self.path.startswith("/api/") else "/".join(self.path.split("/")[2:4])
+
+    def collection(self, namespace: str) -> str:
+        start, _, plural = self.path.rpartition("/")
+        return f"{start}/namespaces/{namespace}/{plural}" if namespace else self.path
+
+
+KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        TracedKind("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", namespaced=False),
+        TracedKind("RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", namespaced=False),
+        TracedKind("Deployment", "/apis/apps/v1/deployments", size="replicas"),
+        TracedKind("StatefulSet", "/apis/apps/v1/statefulsets", size="replicas"),
+        TracedKind("DaemonSet", "/apis/apps/v1/daemonsets"),
+        TracedKind("ReplicaSet", "/apis/apps/v1/replicasets", size="replicas"),
+        TracedKind("ReplicationController", "/api/v1/replicationcontrollers", size="replicas"),
+        TracedKind("Job", "/apis/batch/v1/jobs", size="parallelism"),
+        TracedKind("Pod", "/api/v1/pods"),
+    )
+}
+"""Owners before what they own. CronJobs aren't here: the Jobs that they make are recorded."""
+
+
+class Happening(StrEnum):
+    """What an Event says of its object."""
+
+    PRESENT = "present"
+    """It was there when the recording, or a part of it, began."""
+    CREATE = "create"
+    SCALE = "scale"
+    UPDATE = "update"
+    END = "end"
+    """A pod of it, or the pod itself, has succeeded or failed."""
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Tells objects apart that live at one time."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    start: int
+    """Milliseconds since the epoch; the same in all parts of a recording."""
+    part: int = 1
+    at: float = 0.0
+    """When this part begins."""
+    cluster: str = ""
+    """Stands for the cluster, that a trace isn't replayed where it was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedShape:
+    id: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at: float
+    happening: Happening
+    key: Key
+    shape: str = ""
+    replicas: int | None = None
+    prefix: str = ""
+    """What the name begins with, where the API server made up the rest."""
+    phase: str = ""
+    duration: float | None = None
+    late: bool = False
+    """Seen only when the objects were listed anew: it happened some time before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """`kind` was not watched from `since` to `at`.
+
+    Without `lost`, all that happened meanwhile follows, as if it had happened at `at`. With it,
+    objects that came and went are missing, and what is found changed is marked late.
+    """
+
+    at: float
+    since: float
+    kind: str
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The recording ended here as it was meant to."""
+
+    at: float
+
+
+Line = Header | TracedShape | Event | Gap | Stop
+
+
+def shape_of(body: dict[str, Any]) -> TracedShape:
+    """The shape with this body; equal bodies have equal ids."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return TracedShape(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12], body)
+
+
+def encode(line: Line) -> str:
+    """One line, without its end."""
+    match line:
+        case Header():
+            told: dict[str, Any] = {"line": "header", "version": VERSION}
+            told |= {"start": format_exact_time(line.start)}
+            told |= {"part": line.part, "at": _rounded(line.at)}
+            told |= {"cluster": line.cluster} if line.cluster else {}
+        case TracedShape():
+            told = {"line": "shape", "id": line.id, "body": line.body}
+        case Event():
+            told = _event_told(line)
+        case Gap():
+            told = {"line": "gap", "at": _rounded(line.at), "since": _rounded(line.since)}
+            told |= {"kind": line.kind, "lost": line.lost}
+        case Stop():
+            told = {"line": "stop", "at": _rounded(line.at)}
+    return json.dumps(told, separators=(",", ":"))
+
+
+def _event_told(event: Event) -> dict[str, Any]:
+    key = event.key
+    told: dict[str, Any] = {"line": event.happening.value, "at": _rounded(event.at)}
+    told |= {"kind": key.kind, "namespace": key.namespace, "name": key.name}
+    duration = None if event.duration is None else _rounded(event.duration)
+    rest = {
+        "shape": event.shape,
+        "replicas": event.replicas,
+        "prefix": event.prefix,
+        "phase": event.phase,
+        "duration": duration,
+    }
+    told |= {name: value for name, value in rest.items() if value not in ("", None)}
+    return told | ({"late": True} if event.late else {})
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 3)
+
+
+def decode(text: str, *, where: str) -> Line | None:
+    """The line of a trace; None for a kind of line that this version doesn't know.
+
+    Raises TraceError, which begins with `where`.
+    """
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problem = f"is no JSON ({error})"
+        raise TraceError(
+            where=where, field="the line", value=text, problem=problem, remedy=_WHOLE_LINE
+        ) from error
+    fields = Fields(told, where=where)
+    match fields.text("line"):
+        case "header":
+            return _header(fields)
+        case "shape":
+            return TracedShape(fields.text("id"), fields.mapping("body"))
+        case "gap":
+            kind = fields.text("kind")
+            return Gap(fields.seconds("at"), fields.seconds("since"), kind, fields.flag("lost"))
+        case "stop":
+            return Stop(fields.seconds("at"))
+        case other if other in set(Happening):
+            return _event(fields, Happening(other))
+    return None
+
+
+_WHOLE_LINE: Final = "each line of a trace is one JSON object; take the line out, or record anew"
+
+
+class Fields:
+    """What a line holds, checked field by field as it is asked for."""
+
+    def __init__(self, told: object, *, where: str) -> None:
+        self._where = where
+        if not isinstance(told, Mapping):
+            raise TraceError(
+                where=where,
+                field="the line",
+                value=told,
+                problem="is no JSON object",
+                remedy=_WHOLE_LINE,
+            )
+        self._told = told
+
+    def wrong(self, field: str, problem: str, remedy: str) -> TraceError:
+        value = self._told.get(field)
+        return TraceError(
+            where=self._where, field=field, value=value, problem=problem, remedy=remedy
+        )
+
+    def has(self, field: str) -> bool:
+        return self._told.get(field) is not None
+
+    def text(self, field: str, default: str | None = None) -> str:
+        value = self._told.get(field, default)
+        if not isinstance(value, str) or (default is None and not value):
+            raise self.wrong(field, "is no text", "give it as a string that isn't empty")
+        return value
+
+    def flag(self, field: str) -> bool:
+        value = self._told.get(field, False)
+        if not isinstance(value, bool):
+            raise self.wrong(field, "is neither true nor false", "write one of them, or nothing")
+        return value
+
+    def mapping(self, field: str) -> dict[str, Any]:
+        value = self._told.get(field)
+        if not isinstance(value, dict):
+            raise self.wrong(field, "is no object", "give the part of the manifest that is meant")
+        return value
+
+    def seconds(self, field: str) -> float:
+        value = self._told.get(field)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(field, "is no number", "give seconds since the start")
+        if not 0 <= value <= MAX_SECONDS:
+            raise self.wrong(field, "is no time of a trace", "give seconds since the start, from 0")
+        return float(value)
+
+    def count(self, field: str, most: int) -> int | None:
+        value = self._told.get(field)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise self.wrong(field, "is no count", f"give a whole number from 0 to {most}")
+        return value
+
+    def name(self, field: str) -> str:
+        value = self._told.get(field)
+        if not isinstance(value, str) or not is_object_name(value):
+            remedy = "use lower-case letters, digits, '-' and '.', as in object names"
+            raise self.wrong(field, "is no name of a Kubernetes object", remedy)
+        return value
+
+
+def _header(fields: Fields) -> Header:
+    version = fields.count("version", most=10**6)
+    if version != VERSION:
+        raise fields.wrong(
+            "version", "is not read here", f"record anew, or convert it to version {VERSION}"
+        )
+    try:
+        start = parse_time(fields.text("start"))
+    except (ValueError, OverflowError) as error:
+        raise fields.wrong("start", "is no time", "write it as 2026-01-02T03:04:05Z") from error
+    part = fields.count("part", most=10**9) or 1
+    at = fields.seconds("at") if fields.has("at") else 0.0
+    return Header(start, part, at, fields.text("cluster", ""))
+
+
+def _event(fields: Fields, happening: Happening) -> Event:
+    kind = KINDS.get(fields.text("kind"))
+    if kind is None:
+        raise fields.wrong("kind", "can't be replayed", f"use one of {', '.join(KINDS)}")
+    namespace = fields.name("namespace") if kind.namespaced else ""
+    prefix = fields.text("prefix", "")
+    if prefix and not is_object_name(f"{prefix}x"):
+        raise fields.wrong("prefix", "can't begin a name", "use what metadata.generateName has")
+    phase = fields.text("phase", "")
+    if happening is Happening.END and phase not in ("Succeeded", "Failed"):
+        raise fields.wrong("phase", "is no end of a pod", "use Succeeded or Failed")
+    if happening is Happening.END and kind.name not in ("Job", "Pod"):
+        raise fields.wrong("kind", "has no end", "use Pod, or Job for one of its pods")
+    has_shape = happening in (Happening.PRESENT, Happening.CREATE, Happening.UPDATE)
+    replicas = fields.count("replicas", most=MAX_REPLICAS)
+    if happening is Happening.SCALE and replicas is None:
+        raise fields.wrong("replicas", "is missing", "say to how many it was scaled")
+    return Event(
+        at=fields.seconds("at"),
+        happening=happening,
+        key=Key(kind.name, namespace, fields.name("name")),
+        shape=fields.text("shape") if has_shape else "",
+        replicas=replicas,
+        prefix=prefix,
+        phase=phase,
+        duration=fields.seconds("duration") if fields.has("duration") else None,
+        late=fields.flag("late"),
+    )

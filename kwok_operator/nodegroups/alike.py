@@ -1,0 +1,79 @@
+"""Which groups are alike for cluster-autoscaler (CA), as a label of their nodes says.
+
+    resolved node  --likeness-->  value of the label ALIKE_LABEL
+
+With --balance-similar-node-groups CA keeps groups that it takes for alike at equal sizes. It
+compares their nodes' resources and labels, but for those of a place, and some providers know labels
+of pools, too. From 1.37 on no flag adds labels to leave out, except with those providers; so the
+names of our groups and of copied pools would tell all groups apart. In all versions a flag names
+the one label to compare instead, and its value is made here of what CA would compare.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.untyped import as_map
+
+NOT_COMPARED: Final = frozenset(
+    # CA, whatever the provider
+    """kubernetes.io/hostname topology.kubernetes.io/zone topology.kubernetes.io/region
+    failure-domain.beta.kubernetes.io/zone failure-domain.beta.kubernetes.io/region
+    beta.kubernetes.io/fluentd-ds-ready kops.k8s.io/instancegroup"""
+    # AWS
+    """ alpha.eksctl.io/instance-id alpha.eksctl.io/nodegroup-name eks.amazonaws.com/nodegroup
+    k8s.amazonaws.com/eniConfig karpenter.sh/nodepool lifecycle topology.ebs.csi.aws.com/zone
+    topology.k8s.aws/zone-id"""
+    # Azure
+    """ agentpool aksEngineVersion creationSource poolName resourceNameSuffix
+    kubernetes.azure.com/agentpool kubernetes.azure.com/consolidated-additional-properties
+    kubernetes.azure.com/node-image-version topology.disk.csi.azure.com/zone"""
+    # Google, Alibaba, IBM
+    """ cloud.google.com/gke-nodepool topology.gke.io/zone
+    alibabacloud.com/nodepool-id node.alibabacloud.com/nodepool-id
+    topology.diskplugin.csi.alibabacloud.com/zone
+    ibm-cloud.kubernetes.io/subnet-id ibm-cloud.kubernetes.io/vpc-instance-id
+    ibm-cloud.kubernetes.io/worker-id ibm-cloud.kubernetes.io/worker-pool-id
+    ibm-cloud.kubernetes.io/worker-pool-name ibm-cloud.kubernetes.io/zone
+    vpc-block-csi-driver-labels""".split()
+)
+"""Labels of a place or a pool: what CA leaves out, and what copied nodes have of that kind."""
+
+_MEMORY: Final = math.log1p(0.015)
+_ALLOCATABLE: Final = math.log1p(0.05)
+"""By how much amounts may differ: CA's defaults."""
+
+
+def likeness(resolved: Mapping[str, Any]) -> str:
+    """Ten characters that two nodes share if CA would take their groups for alike.
+
+    Where amounts may differ, they are compared in steps of that width: two that lie on either side
+    of a step's end count as different.
+    """
+    labels, status = resolved["metadata"]["labels"], resolved["status"]
+    compared = {
+        "labels": {key: text for key, text in labels.items() if key not in NOT_COMPARED},
+        "capacity": {
+            name: _step(amount, width=_MEMORY if name == "memory" else 0)
+            for name, amount in as_map(status.get("capacity")).items()
+        },
+        "allocatable": {
+            name: _step(amount, width=_ALLOCATABLE)
+            for name, amount in as_map(status.get("allocatable")).items()
+        },
+    }
+    text = json.dumps(compared, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _step(given: object, *, width: float) -> str:
+    try:
+        amount = parse_quantity(given)
+    except ValueError:
+        return str(given)
+    if not width or amount <= 0:
+        return str(amount)
+    return str(round((math.log(amount.numerator) - math.log(amount.denominator)) / width))

@@ -1,0 +1,209 @@
+"""Which transitions of a group are worth an Event, and in what words.
+
+Compares the status before a pass with the one after it: what did not change is not said again,
+after a restart neither. What begins is told in the condition's words, and what ends is told too:
+the Events of a group alone tell what became of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from kwok_operator.cloud.checks import cautions
+from kwok_operator.cloud.summary import ALL_ARRIVED, FAILURES
+from kwok_operator.formats.words import few_names
+from kwok_operator.kube.events import EventType, Recorder
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
+from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.plan import Plan
+from kwok_operator.nodegroups.status import UPDATING
+
+_WARNINGS = {
+    (ConditionType.TEMPLATE_RESOLVED, "False"),
+    (ConditionType.TEMPLATE_RESOLVED, "Unknown"),
+    (ConditionType.STALLED, "True"),
+    (ConditionType.FOREIGN_NODES, "True"),
+    (ConditionType.AUTOSCALABLE, "False"),
+    (ConditionType.COMPANIONS_PRESENT, "False"),
+    (ConditionType.OUTAGE, "True"),
+    (ConditionType.CLOUD_SIMULATED, "False"),
+}
+_TOLD = {
+    *_WARNINGS,
+    (ConditionType.SCALING_LIMITED, "True"),
+    (ConditionType.PAUSED, "True"),
+    (ConditionType.READY, "True"),
+}
+_TROUBLE = (
+    (ConditionType.TEMPLATE_RESOLVED, "True", "TemplateResolved"),
+    (ConditionType.STALLED, "False", "Recovered"),
+    (ConditionType.PAUSED, "False", "Resumed"),
+    (ConditionType.SCALING_LIMITED, "False", "WithinLimits"),
+    (ConditionType.FOREIGN_NODES, "False", "NoForeignNodes"),
+    (ConditionType.AUTOSCALABLE, "True", "Drivable"),
+    (ConditionType.PROVISIONED, "True", ALL_ARRIVED),
+    (ConditionType.OUTAGE, "False", "OutageOver"),
+    (ConditionType.CLOUD_SIMULATED, "True", "Held"),
+)
+"""What is told when it is over: the condition, what it is then, and the reason of the Event."""
+_KWOK_SILENT = "KwokNotResponding"
+_OUTAGE = "Outage"
+_ARRIVING = (*FAILURES, ALL_ARRIVED)
+INTERRUPTED = "Interrupted"
+MAX_LIFETIME = "MaxLifetime"
+MAX_NODES_TOLD: Final = 50
+"""Nodes that get an Event of their own for one notice; all are in that of the group."""
+
+_Conditions = Mapping[str, Condition]
+
+
+def announce(
+    recorder: Recorder,
+    group: Group,
+    *,
+    before: KwokNodeGroupStatus,
+    after: KwokNodeGroupStatus,
+    plan: Plan,
+) -> None:
+    """Emits what a pass that has just written `after` has to tell."""
+    old, new = _by_type(before.conditions), _by_type(after.conditions)
+    if before.template_hash and before.template_hash != after.template_hash:
+        recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))
+    failed = recorder.last_said(group, _ARRIVING) in FAILURES
+    for cause, reason, message in _ended(old, new, after=after, failed=failed):
+        recorder.emit(group, "Normal", reason, message, log={"over": f"{group.name}: {cause}"})
+    _announce_scaling(recorder, group, before=before, after=after, plan=plan)
+    if plan.unknown and before.observed_generation != after.observed_generation:
+        message = (
+            f"spec.scaleDown.nodesToDelete names nodes that this group does not have: "
+            f"{few_names(plan.unknown)}. Nothing is done about them."
+        )
+        recorder.emit(group, "Warning", "UnknownNodes", message)
+    if before.observed_generation != after.observed_generation:
+        for sentence in cautions(group.spec):
+            recorder.emit(group, "Warning", "Caution", f"{sentence}.")
+    for cause, kind, reason, message in _begun(old, after.conditions):
+        recorder.emit(group, kind, reason, message, log={"trouble": f"{group.name}: {cause}"})
+
+
+def announce_slowness(recorder: Recorder, group: Group) -> None:
+    """Tells that the API server holds up what is being done for a group."""
+    message = (
+        "The API server has too much to do, or fails: fewer nodes are written at once until it has"
+        " recovered."
+    )
+    recorder.emit(group, "Normal", "Throttled", message)
+
+
+def announce_notice(recorder: Recorder, group: Group, names: Sequence[str], *, reason: str) -> None:
+    """Tells that nodes have been given notice, in one Event of the group, and in one of each node.
+
+    `reason` is why, as their lives have it: MaxLifetime, or anything else for an interruption.
+    """
+    if not names:
+        return
+    cloud = group.spec.cloud
+    interruptions = cloud.interruptions if cloud is not None else None
+    soon = "soon" if interruptions is None else f"in {interruptions.notice}"
+    aged = reason == MAX_LIFETIME
+    nodes, one = _nodes(len(names)), len(names) == 1
+    if aged:
+        has = "has" if one else "have"
+        told = f"{nodes} {has} reached the maximum lifetime and"
+    else:
+        told = f"{nodes} {'gets' if one else 'get'} notice and"
+    message = f"{told} {'goes' if one else 'go'} {soon}: {few_names(names)}."
+    recorder.emit(group, "Normal", INTERRUPTED, message)
+    why = "at the end of its maximum lifetime" if aged else "by an interruption"
+    for name in names[:MAX_NODES_TOLD]:
+        recorder.emit_for_node(
+            name, "Warning", INTERRUPTED, f"The simulated cloud takes the node back {soon}, {why}."
+        )
+
+
+def _announce_scaling(
+    recorder: Recorder,
+    group: Group,
+    *,
+    before: KwokNodeGroupStatus,
+    after: KwokNodeGroupStatus,
+    plan: Plan,
+) -> None:
+    there, target = after.replicas, plan.target.value
+    new = sum(serial >= before.next_serial for serial in plan.pending)
+    new -= plan.replaced + plan.ended
+    if new > 0 and after.next_serial > before.next_serial:
+        message = f"Scaling up from {there} to {target}: {_nodes(new)} to create."
+        recorder.emit(group, "Normal", "ScalingUp", message)
+    settled = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
+    going = len(plan.delete) - plan.replaced - plan.ended
+    if going and (settled or before.observed_generation != after.observed_generation):
+        message = f"Scaling down from {there} to {target}: {_nodes(going)} to delete."
+        recorder.emit(group, "Normal", "ScalingDown", message)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _template_changed(spec: KwokNodeGroupSpec, after: KwokNodeGroupStatus) -> str:
+    outdated = after.replicas - after.updated_replicas
+    told = f"New nodes are made from template {after.template_hash}."
+    if not outdated:
+        return told
+    kept = spec.update_strategy.type is UpdateStrategyType.ON_DELETE
+    what = "kept as they are" if kept else "brought to it"
+    return f"{told} {_nodes(outdated)} of a former one: {what} ({spec.update_strategy.type})."
+
+
+def _begun(
+    old: _Conditions, conditions: Iterable[Condition]
+) -> Iterator[tuple[str, EventType, str, str]]:
+    """The condition's reason, and what is told."""
+    said: set[str] = set()  # one cause can turn several conditions, and is told once
+    for condition in conditions:
+        missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
+        worth = (condition.type, condition.status) in _TOLD or condition.reason == UPDATING
+        if not (worth or missing) or condition.reason in said:
+            continue
+        before = old.get(condition.type)
+        if before is None or (before.status, before.reason) != (condition.status, condition.reason):
+            said.add(condition.reason)
+            warning = missing or (condition.type, condition.status) in _WARNINGS
+            reason = _OUTAGE if condition.type == ConditionType.OUTAGE else condition.reason
+            kind: EventType = "Warning" if warning else "Normal"
+            yield condition.reason, kind, reason, condition.message
+
+
+def _ended(
+    old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus, failed: bool
+) -> Iterator[tuple[str, str, str]]:
+    """The reason that is over, and what is told.
+
+    `failed` says whether the last that was told of instances is that they don't come.
+    """
+    over: set[str] = set()
+    for kind, well, reason in _TROUBLE:
+        before, now = old.get(kind), new.get(kind)
+        if before is None or now is None or now.status != well or before.status == well:
+            continue
+        arrived = kind == ConditionType.PROVISIONED
+        if before.reason in over or (arrived and not (failed or _failed(before))):
+            continue
+        over.add(before.reason)
+        if before.reason == _KWOK_SILENT and after.ready_replicas == after.replicas > 0:
+            said = "KwokResponding", "A kwok controller looks after the nodes again."
+        elif kind == ConditionType.PAUSED:
+            said = reason, "spec.paused is false: the group is brought to its target again."
+        else:
+            said = reason, now.message
+        yield before.reason, *said
+
+
+def _failed(condition: Condition) -> bool:
+    """Whether instances did not come; that they take their time is no news."""
+    return condition.reason in FAILURES
+
+
+def _by_type(conditions: Iterable[Condition]) -> _Conditions:
+    return {condition.type: condition for condition in conditions}

@@ -1,0 +1,160 @@
+"""The status of a KwokNodeGroup: what the operator found, did and has to remember.
+
+Owns every field of status, the condition types, and the text that `kubectl explain` prints. The
+operator alone writes it, and reads back what must outlive it: `nextSerial`, `pending` and
+`resolvedTemplate`. A missing status is an empty one.
+
+Doesn't compute anything: counts and conditions are the core's, and when to write is the
+reconciler's. `KwokNodeGroupStatus.dump()` is what goes to the API server.
+"""
+
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator
+
+from kwok_operator.api.base import ApiModel
+from kwok_operator.cloud.api.cloudstatus import CloudStatus
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+LAST_SERIAL: Final = 10**18 - 1
+"""The last that a node's name may end in: no group comes so far unless somebody writes its status,
+and a longer number is read from no name."""
+
+
+class ConditionType(StrEnum):
+    """The conditions of a group; each is always present once the operator has seen the group.
+
+    But for Autoscalable, there only where there is a `spec.autoscaling`, CompanionsPresent, only
+    with `spec.template.companions`, and the last three, only with a `spec.cloud`.
+    """
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    TEMPLATE_RESOLVED = "TemplateResolved"
+    SCALING_LIMITED = "ScalingLimited"
+    PAUSED = "Paused"
+    FOREIGN_NODES = "ForeignNodes"
+    AUTOSCALABLE = "Autoscalable"
+    COMPANIONS_PRESENT = "CompanionsPresent"
+    """Every node has what belongs to it; Unknown while that is written."""
+    PROVISIONED = "Provisioned"
+    """Every instance that was asked for has its Node."""
+    OUTAGE = "Outage"
+    CLOUD_SIMULATED = "CloudSimulated"
+    """Nodes can be shown as the simulated cloud has them; False where kwok would undo it."""
+
+
+class Condition(ApiModel):
+    type: str = Field(
+        description="What the condition is about: Ready, Reconciling, Stalled, TemplateResolved,"
+        " ScalingLimited, Paused, ForeignNodes; with spec.autoscaling, Autoscalable; with"
+        " spec.template.companions, CompanionsPresent; with spec.cloud, Provisioned,"
+        " Outage and CloudSimulated."
+    )
+    status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
+    reason: str = Field(description="Why, in one word for programs.")
+    message: str = Field(
+        default="", description="Why, in a sentence for people, and what to do about it."
+    )
+    observed_generation: int | None = Field(
+        default=None, description="The metadata.generation that the condition was computed from."
+    )
+    last_transition_time: str = Field(
+        description="When status last changed, in RFC 3339.",
+        json_schema_extra={"format": "date-time"},
+    )
+
+
+class PendingBatch(ApiModel):
+    first: int = Field(description="The first serial of the batch.")
+    last: int = Field(description="The last serial of the batch, which belongs to it.")
+    requested_at: str = Field(
+        description="When the batch was asked for, in RFC 3339.",
+        json_schema_extra={"format": "date-time"},
+    )
+    # Not `alias`: a type checker would then demand a keyword argument named except.
+    except_: str | None = Field(
+        default=None,
+        validation_alias="except",
+        serialization_alias="except",
+        description="Serials of the batch that aren't waited for any more, as ranges."
+        ' Example: "5,17-20".',
+    )
+
+    @field_validator("except_", mode="after")
+    @classmethod
+    def _empty_is_absent(cls, value: str | None) -> str | None:
+        return value or None
+
+
+class KwokNodeGroupStatus(ApiModel):
+    replicas: int = Field(default=0, description="Nodes that exist, ready or not.")
+    ready_replicas: int = Field(
+        default=0,
+        description="Nodes that are usable: Ready, and without Kubernetes' own taints not-ready and"
+        " unreachable, so that pods that tolerate the other taints can run there.",
+    )
+    updated_replicas: int = Field(
+        default=0, description="Nodes that were made from the present template."
+    )
+    pending_replicas: int = Field(
+        default=0, description="Nodes that were asked for and don't exist yet."
+    )
+    failed_replicas: int = Field(
+        default=0, description="Nodes that were asked for and could not be created."
+    )
+    target_size: int | None = Field(
+        default=None,
+        description="The number of nodes in force: spec.targetSize within all limits. The"
+        " condition ScalingLimited says which limit held, if any.",
+    )
+    observed_generation: int | None = Field(
+        default=None, description="The metadata.generation that this status belongs to."
+    )
+    selector: str | None = Field(
+        default=None,
+        description="Label selector of the group's nodes. Try: kubectl get nodes -l SELECTOR.",
+    )
+    next_serial: int = Field(
+        default=0,
+        description="The number that the next node's name ends in. No number is used twice.",
+    )
+    pending: tuple[PendingBatch, ...] = Field(
+        default=(),
+        description="Batches of nodes that were asked for and aren't all there yet.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    resolved_template: dict[str, Any] | None = Field(
+        default=None,
+        description="The node that new nodes are copied from, after merging and cleaning.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+    template_hash: str | None = Field(
+        default=None, description="Short hash of resolvedTemplate; nodes carry it too."
+    )
+    template_source: str | None = Field(
+        default=None,
+        description="Where the template comes from, in a word. Default: no template was given.",
+    )
+    cloud: CloudStatus | None = Field(
+        default=None,
+        description="Instances that have no Node, and what was decided about them. Default: there"
+        " is no spec.cloud.",
+    )
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        description="How the group is doing. Try: kubectl wait kng NAME --for=condition=Ready.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        },
+    )
+
+    @field_validator("next_serial", mode="after")
+    @classmethod
+    def _only_ours(cls, value: int) -> int:
+        """0 for what can't have been written by us: the nodes tell which serials are used."""
+        return value if value <= LAST_SERIAL + 1 else 0

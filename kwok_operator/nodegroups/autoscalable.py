@@ -1,0 +1,86 @@
+"""Whether cluster-autoscaler (CA) can drive a group, and the limits of its protocol that decide it.
+
+    paused, instances, all groups' GPU labels  --hindrance-->  reason and sentence, for status
+    the same limits and rules  -->  the shim's answers
+
+The operator says in status what the shim is going to answer: both take it from here. How instances
+are encoded is the shim's; here is how long that becomes.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kwok_operator.formats.words import few_names
+
+MAX_ANSWER: Final = 4 * 2**20
+"""Bytes: what CA's client takes, and what it can't be told to raise."""
+DRIVABLE: Final = "Drivable", "cluster-autoscaler can drive this group, through a shim."
+FROM_ONE_NODE: Final = (
+    "FromOneNode",
+    "cluster-autoscaler can drive this group, but learns of its nodes' devices and CSI drivers from"
+    " a node that is there: a shim can't tell it of them. Set autoscaling.minSize to 1.",
+)
+_STATE: Final = 4
+"""Bytes of an instance's state: the field and its length, and in it a field and a small value."""
+
+
+def answer_size(instances: int, *, id_length: int) -> int:
+    """Bytes of the answer with so many instances, none of them failed.
+
+    `id_length` is that of a providerID, in bytes.
+    """
+    return instances * _field(_field(id_length) + _STATE)
+
+
+def too_many_instances(instances: int, size: int) -> str:
+    """The sentence, with the remedy, on an answer of `size` bytes that is too long."""
+    return (
+        f"{instances} instances take {size} bytes, and cluster-autoscaler reads {MAX_ANSWER}: "
+        f"split the group, or ask for at most {MAX_ANSWER * instances // size}"
+    )
+
+
+def gpu_label_in_use(labels: Mapping[str, str]) -> str:
+    """The one label that CA is told, of those that groups set, by the groups' names.
+
+    It is that of the first group by name; empty where there is none.
+    """
+    return labels[min(labels)] if labels else ""
+
+
+def disagreement(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that groups set, by the groups' names, if they are not all the same."""
+    return dict(labels) if len(set(labels.values())) > 1 else {}
+
+
+def hindrance(
+    *,
+    group: str,
+    paused: bool,
+    instances: int,
+    id_length: int,
+    gpu_labels: Mapping[str, str],
+) -> tuple[str, str] | None:
+    """The reason and the sentence of why CA can't drive a group as it is, or None.
+
+    `gpu_labels` are those of all groups that CA may drive and that set one, by name.
+    """
+    if paused:
+        return "SpecPaused", "cluster-autoscaler does not see this group. Set spec.paused to false."
+    size = answer_size(instances, id_length=id_length)
+    if size > MAX_ANSWER:
+        return "TooManyInstances", f"{too_many_instances(instances, size)}."
+    own = gpu_labels.get(group)
+    others = [name for name, label in gpu_labels.items() if label != own] if own else []
+    if others:
+        return "GPULabelsDisagree", (
+            f"cluster-autoscaler knows one GPU label and is told {gpu_label_in_use(gpu_labels)}, "
+            f"that of group {min(gpu_labels)}. This group sets {own}, and another is set by "
+            f"{few_names(others)}. Give all groups of a shim the same autoscaling.gpuLabel."
+        )
+    return None
+
+
+def _field(length: int) -> int:
+    """Bytes of a protobuf field that has `length` bytes in it: its key, its length, and these."""
+    return 1 + max(1, -(-length.bit_length() // 7)) + length

@@ -1,0 +1,258 @@
+"""What cluster-autoscaler (CA) asks of a group, as a change of the group's spec.
+
+    Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA is told of
+    Fleet + what is asked  --increase, delete, decrease-->  Change
+
+CA's calls are wishes about numbers and names: nothing is created or deleted here. Victims are named
+and the target is lowered in one change, so that the operator never has to guess which node was
+meant. A change that says nothing new is None: what is asked for is so already.
+
+What the operator is about to do is worked out by the operator's own rules, before it has done so:
+the serials that it will give out, the nodes that it will delete. So the instances that stay are as
+many as the target at any instant, whether the operator is quick, slow or gone.
+
+The rules are those of CA's externalgrpc provider: an instance that is gone already is no error and
+lowers nothing; a decrease only takes back what has no Node yet, as much of it as there is; failed
+instances can be given back even at the minimum, and the group tries again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
+
+from kwok_operator.constants import MAX_NODES_TO_DELETE
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.nodegroups.api.autoscaling import Autoscaling
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.autoscalable import MAX_ANSWER
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.plan import ObservedGroup, Plan, make_plan
+from kwok_operator.nodegroups.serials import Batch
+
+MOST_TOLD: Final = MAX_ANSWER // 20
+"""More instances than fit into an answer: each takes more bytes than that."""
+
+
+class RefusalReason(StrEnum):
+    """Why something can't be done: kinds that a protocol has codes for."""
+
+    INVALID = "Invalid"
+    OUT_OF_RANGE = "OutOfRange"
+    AT_MINIMUM = "AtMinimum"
+    TOO_MANY = "TooMany"
+
+
+class RefusedError(KwokOperatorError):
+    """CA asks for what a group can't do; the sentence ends up in CA's events."""
+
+    def __init__(self, kind: RefusalReason, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A group and its instances, by serial.
+
+    `present` are the names of its Nodes that aren't terminating, `leaving` the serials of those
+    that are. `batches` are the serials that were asked for, those included whose Node is there;
+    `gone` those of them whose Node has been there. `ended` are Nodes that the simulated cloud takes
+    back. `next_serial` has not been given out.
+    """
+
+    group: str
+    names: NodeNames
+    spec: KwokNodeGroupSpec
+    status: KwokNodeGroupStatus
+    present: Mapping[int, str]
+    leaving: frozenset[int]
+    batches: tuple[Batch, ...]
+    next_serial: int
+    gone: frozenset[int] = frozenset()
+    ended: frozenset[int] = frozenset()
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Instances that are to go, and may have gone."""
+        return self.spec.scale_down.nodes_to_delete
+
+    @property
+    def min_size(self) -> int:
+        return self.spec.autoscaling.min_size if self.spec.autoscaling else 0
+
+    @property
+    def max_size(self) -> int | None:
+        return self.spec.autoscaling.max_size if self.spec.autoscaling else None
+
+    @property
+    def target(self) -> int:
+        """The number of nodes that is asked for, within the group's bounds."""
+        return target_of(self.spec, self.status, count=lambda: len(self.present))
+
+    @cached_property
+    def pending(self) -> tuple[int, ...]:
+        """What was asked for and has no Node yet, oldest first; also what has been taken back."""
+        return tuple(
+            serial for batch in self.batches for serial in batch if self._is_absent(serial)
+        )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the operator does next, unless more than the spec holds it back."""
+        observed = ObservedGroup(
+            nodes=self.present,
+            terminating=self.leaving,
+            gone=self.gone,
+            batches=self.batches,
+            next_serial=self.next_serial,
+            held=self.status.target_size,
+            room=MOST_TOLD,
+            ended=self.ended,
+        )
+        return make_plan(self.spec, observed, names=self.names, now="", may_create=True)
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Serials that have no Node yet and that nobody has taken back, oldest first.
+
+        From `next_serial` on they are those that the operator is going to give out.
+        """
+        return self.plan.pending
+
+    @cached_property
+    def going(self) -> frozenset[str]:
+        """The Nodes that are there and are to be deleted."""
+        return frozenset(self.plan.delete)
+
+    @property
+    def staying(self) -> int:
+        """How many Nodes are not to go."""
+        return len(self.present) - len(self.going)
+
+    def is_waiting(self, serial: int) -> bool:
+        return serial in self._waiting
+
+    @cached_property
+    def _waiting(self) -> frozenset[int]:
+        return frozenset(self.waiting)
+
+    def _is_absent(self, serial: int) -> bool:
+        return not (serial in self.present or serial in self.leaving or serial in self.gone)
+
+
+def target_of(
+    spec: KwokNodeGroupSpec, status: KwokNodeGroupStatus, *, count: Callable[[], int]
+) -> int:
+    """The number of nodes that is asked for, within the group's bounds.
+
+    `count` tells how many there are; it is only called where nothing else is known.
+    """
+    wanted = status.target_size if spec.target_size is None else spec.target_size
+    bounds = spec.autoscaling or Autoscaling()
+    wanted = max(count() if wanted is None else wanted, bounds.min_size)
+    return wanted if bounds.max_size is None else min(wanted, bounds.max_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """An instance to go; `failed` where CA gives back what never became a node."""
+
+    name: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to write: the target, and all names to delete, where they change."""
+
+    target: int
+    names: frozenset[str] | None = None
+
+
+def increase(fleet: Fleet, delta: int) -> Change:
+    """Asks for `delta` more nodes. Raises RefusedError."""
+    if delta <= 0:
+        raise RefusedError(RefusalReason.INVALID, f"the increase must be positive, and is {delta}")
+    target = fleet.target + delta
+    if fleet.max_size is not None and target > fleet.max_size:
+        raise RefusedError(
+            RefusalReason.OUT_OF_RANGE,
+            f"group {fleet.group} has a target of {fleet.target} and a maximum of "
+            f"{fleet.max_size}: {delta} more are too many",
+        )
+    pruned = with_names(fleet, ())
+    return Change(target, pruned if pruned != fleet.named else None)
+
+
+def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
+    """Has instances go, and as many fewer nodes in all. Raises RefusedError; then none go.
+
+    One that is to go anyway lowers nothing.
+    """
+    new = {victim.name: victim for victim in victims if _goes(fleet, victim)}
+    if not new:
+        return None
+    fewer = [victim for name, victim in new.items() if name not in fleet.going]
+    healthy = sum(not victim.failed for victim in fewer)
+    if healthy > fleet.target - fleet.min_size:
+        raise RefusedError(
+            RefusalReason.AT_MINIMUM,
+            f"group {fleet.group} has a target of {fleet.target} and a minimum of "
+            f"{fleet.min_size}: {healthy} fewer are too few",
+        )
+    target = max(fleet.min_size, fleet.target - len(fewer))
+    return Change(target, with_names(fleet, new))
+
+
+def decrease(fleet: Fleet, delta: int) -> Change | None:
+    """Takes back `-delta` instances that have no Node yet, or as many as there are.
+
+    Those that have a serial are named: their Node may come meanwhile. Raises RefusedError where
+    `delta` is not negative.
+    """
+    if delta >= 0:
+        raise RefusedError(RefusalReason.INVALID, f"the decrease must be negative, and is {delta}")
+    target = max(fleet.target + delta, fleet.min_size, fleet.staying)
+    if target >= fleet.target:
+        return None
+    taken_back = fleet.waiting[target - fleet.staying :]
+    given_out = {fleet.names.name(s) for s in taken_back if s < fleet.next_serial}
+    return Change(target, with_names(fleet, given_out) if given_out else None)
+
+
+def _goes(fleet: Fleet, victim: Victim) -> bool:
+    """Whether naming the victim says something new. Raises RefusedError for what isn't ours."""
+    serial = fleet.names.serial(victim.name)
+    if serial is None or (serial >= fleet.next_serial and not fleet.is_waiting(serial)):
+        raise RefusedError(
+            RefusalReason.INVALID,
+            f"{victim.name} is no instance of group {fleet.group}; nothing is done",
+        )
+    there = fleet.present.get(serial) == victim.name or fleet.is_waiting(serial)
+    return there and victim.name not in fleet.named
+
+
+def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
+    """The names to delete, without those that are gone."""
+    kept = {name for name in fleet.named if _is_known(fleet, name)}
+    names = kept | set(going)
+    if len(names) > MAX_NODES_TO_DELETE:
+        raise RefusedError(
+            RefusalReason.TOO_MANY,
+            f"group {fleet.group} would have {len(names)} nodes to delete at once, of at most "
+            f"{MAX_NODES_TO_DELETE}; try again when some are gone",
+        )
+    return frozenset(names)
+
+
+def _is_known(fleet: Fleet, name: str) -> bool:
+    """Also of a serial that isn't given out yet: the operator is to leave it out then."""
+    serial = fleet.names.serial(name)
+    if serial is None:
+        return False
+    if serial in fleet.present or serial in fleet.leaving or serial >= fleet.next_serial:
+        return True
+    return serial not in fleet.gone and any(serial in batch for batch in fleet.batches)

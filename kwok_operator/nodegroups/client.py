@@ -1,0 +1,191 @@
+"""KwokNodeGroups as the API server has them, read in one way for all who follow them.
+
+    bytes of lists, watches and answers ──GROUPS──┐
+    objects that kopf has ────────────read_group──┴──> Group, or UnreadableGroup
+
+A group is kept as parsed values, not as the object. One that can't be read, because a newer CRD
+allows what we don't know or because it nests without end, is told of once, and counts as not seen:
+it is neither worked on nor gone. Nobody else's group is lost with it.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.errors import one_line
+from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.shallow import MOST, is_cut
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.naming import NodeNames
+
+logger = logging.getLogger(__name__)
+
+ORPHAN_FINALIZER: Final = "orphan"
+"""On a group while `kubectl delete --cascade=orphan` is under way."""
+LONGEST_REASON: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A KwokNodeGroup as last seen."""
+
+    name: str
+    uid: str
+    generation: int
+    resource_version: int
+    deleting: bool
+    orphaning: bool
+    spec: KwokNodeGroupSpec
+    status: KwokNodeGroupStatus
+    names: NodeNames
+    has_scale_down: bool
+    """Whether the object has spec.scaleDown, so that something can be put into it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Ours only."""
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What an Event about the group refers to."""
+        return _reference(self.name, self.uid)
+
+    @property
+    def wish(self) -> tuple[str, int, bool]:
+        """What changes whenever users want something else of the group."""
+        return self.uid, self.generation, self.deleting
+
+    def condition(self, kind: ConditionType) -> Condition | None:
+        """What the operator says about it, if it has said something yet."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> "Group":
+        """Raises ValueError or KeyError for what is no KwokNodeGroup."""
+        metadata = body["metadata"]
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata.get("generation", 0),
+            resource_version=int(metadata.get("resourceVersion", 0)),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            orphaning=ORPHAN_FINALIZER in (metadata.get("finalizers") or ()),
+            spec=KwokNodeGroupSpec.model_validate(body.get("spec")),
+            status=KwokNodeGroupStatus.model_validate(body.get("status")),
+            names=NodeNames.of(metadata["name"], metadata["uid"]),
+            has_scale_down=isinstance((body.get("spec") or {}).get("scaleDown"), Mapping),
+            labels=metadata.get("labels") or {},
+            annotations={
+                key: value
+                for key, value in (metadata.get("annotations") or {}).items()
+                if key.startswith(f"{constants.API_GROUP}/")
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableGroup:
+    """A group of which there is no more to know."""
+
+    name: str
+    uid: str
+    resource_version: int
+    why: str
+    deleting: bool = False
+    orphaning: bool = False
+
+    @property
+    def reference(self) -> dict[str, str]:
+        return _reference(self.name, self.uid)
+
+
+def _reference(name: str, uid: str) -> dict[str, str]:
+    return {
+        "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+        "kind": constants.KIND,
+        "name": name,
+        "uid": uid,
+    }
+
+
+def scaling_patch(
+    group: Group, *, target: int | None, names: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """A JSON Patch of spec.targetSize and spec.scaleDown.nodesToDelete (None: as it is), for the
+    group as it was seen; empty where nothing changes.
+
+    It tests the generation, which writes of status don't change.
+    """
+    patch: list[dict[str, Any]] = []
+    if target != group.spec.target_size:
+        patch.append({"op": "add", "path": "/spec/targetSize", "value": target})
+    if names is not None and frozenset(names) != group.spec.scale_down.nodes_to_delete:
+        if not group.has_scale_down:
+            patch.append({"op": "add", "path": "/spec/scaleDown", "value": {}})
+        patch.append({"op": "add", "path": "/spec/scaleDown/nodesToDelete", "value": sorted(names)})
+    tests: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": group.uid},
+        {"op": "test", "path": "/metadata/generation", "value": group.generation},
+    ]
+    return [*tests, *patch] if patch else []
+
+
+def read_group(body: Mapping[str, Any]) -> Group | UnreadableGroup:
+    """A group, whatever its spec and status may hold."""
+    if is_cut(body):
+        return _unreadable(body, f"it nests deeper than {MOST} levels")
+    try:
+        return Group.parse(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _unreadable(body, f"{type(error).__name__}: {error}")
+
+
+def _unreadable(body: Mapping[str, Any], why: str) -> UnreadableGroup:
+    metadata: Any = body.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    version = str(metadata.get("resourceVersion", ""))
+    return UnreadableGroup(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        resource_version=int(version) if version.isdecimal() else 0,
+        why=one_line(why, limit=LONGEST_REASON),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        orphaning=ORPHAN_FINALIZER in str(metadata.get("finalizers")),
+    )
+
+
+GROUPS: Final[Decoder[Group | UnreadableGroup]] = Decoder(dict[str, Any], read_group)
+
+
+def log_unreadable(group: UnreadableGroup) -> None:
+    logger.error("unreadable group, does the CRD fit? group=%s error=%s", group.name, group.why)
+
+
+class Skipped:
+    """Groups that could not be read: each is `told` of once, and again when the reason changes."""
+
+    def __init__(self, on_unreadable: Callable[[UnreadableGroup], None] = log_unreadable) -> None:
+        self._on_unreadable = on_unreadable
+        self._why: dict[str, str] = {}
+
+    def tell(self, group: UnreadableGroup) -> None:
+        if self._why.get(group.name) != group.why:
+            self._why[group.name] = group.why
+            self._on_unreadable(group)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._why
+
+    def forget(self, name: str) -> None:
+        """It can be read, or is gone."""
+        self._why.pop(name, None)
+
+    def sift(self, listed: Sequence[Group | UnreadableGroup]) -> list[Group]:
+        """Those of a full listing that can be read; of the others, and only of them, is told."""
+        unread = {group.name: group for group in listed if isinstance(group, UnreadableGroup)}
+        self._why = {name: why for name, why in self._why.items() if name in unread}
+        for group in unread.values():
+            self.tell(group)
+        return [group for group in listed if isinstance(group, Group)]

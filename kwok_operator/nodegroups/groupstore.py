@@ -1,0 +1,182 @@
+"""The groups that exist, and those that existed until a moment ago.
+
+    kopf events, listings ──> GroupStore ──> reconciler
+
+A name can belong to a new group before the end of the old one is heard of, so what counts is the
+uid. A group that is gone stays for a while as *retired*: its nodes are ours to delete as long as we
+remember it. Whatever is forgotten is left to the garbage collector.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kwok_operator.companions.desired import with_csi_node
+from kwok_operator.nodegroups.api.nodegroup import DeletedNodePods
+from kwok_operator.nodegroups.client import Group, Skipped, UnreadableGroup, log_unreadable
+
+RETIRED_FOR = 60.0
+"""Seconds for which a deleted group is remembered: as long as late nodes of it may turn up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A group that is gone, whose nodes are to go as well."""
+
+    name: str
+    uid: str
+    delete_pods: bool
+    since: float
+    version: int = field(default=0, compare=False)
+    """As of which it is gone, where that is known."""
+
+
+class GroupStore:
+    """Groups by name, retired ones by uid.
+
+    `clock` gives monotonic seconds; `unreadable` is called once for a group that can't be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        unreadable: Callable[[UnreadableGroup], None] = log_unreadable,
+    ) -> None:
+        self._clock = clock
+        self._groups: dict[str, Group] = {}
+        self._gpu_labels: dict[str, str] = {}
+        self._retired: dict[str, Retired] = {}
+        self._skipped = Skipped(unreadable)
+        self.newest = 0
+        """The highest version that was heard of."""
+        self.csi_nodes = False
+        """Whether nodes have an empty CSINode where their group asks for none."""
+
+    def get(self, name: str) -> Group | None:
+        return self._groups.get(name)
+
+    def wish(self, name: str) -> tuple[str, int, bool] | None:
+        """Of the group that is known by this name, if one is."""
+        group = self._groups.get(name)
+        return None if group is None else group.wish
+
+    def is_unreadable(self, name: str) -> bool:
+        """Whether there is one of that name that can't be read as it is now."""
+        return name in self._skipped
+
+    def names(self) -> list[str]:
+        return list(self._groups)
+
+    @property
+    def gpu_labels(self) -> Mapping[str, str]:
+        """The GPU labels of groups that cluster-autoscaler may drive and that set one, by name."""
+        return self._gpu_labels
+
+    def are_born_ready(self, name: str) -> bool:
+        """Whether the group's nodes may be Ready in their first write; if it is known."""
+        group = self._groups.get(name)
+        return group is None or group.spec.template.are_born_ready
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def put(self, group: Group | UnreadableGroup) -> bool:
+        """Takes what was seen; False where it is known already, or something newer is."""
+        known = self._groups.get(group.name)
+        if isinstance(group, UnreadableGroup):
+            self._skipped.tell(group)
+            if known is None or known.uid != group.uid or known.deleting or not group.deleting:
+                return False
+            # All that has to be known of one that goes.
+            orphaning = known.orphaning or group.orphaning
+            self._groups[group.name] = replace(known, deleting=True, orphaning=orphaning)
+            return True
+        retired = self._retired.get(group.uid)
+        later = retired is not None and 0 < retired.version < group.resource_version
+        if retired is not None and (known is not None or not later):
+            return False
+        if known is not None and known.resource_version >= group.resource_version:
+            return False
+        if known is not None and known.uid != group.uid:
+            self._retire(known, version=group.resource_version)
+        # One that is seen after it was taken for gone lives, and its nodes stay.
+        self._retired.pop(group.uid, None)
+        self._groups[group.name] = self._completed(group)
+        self._skipped.forget(group.name)
+        self.newest = max(self.newest, group.resource_version)
+        autoscaling = None if group.spec.paused or group.deleting else group.spec.autoscaling
+        if autoscaling is not None and autoscaling.gpu_label:
+            self._gpu_labels[group.name] = autoscaling.gpu_label
+        else:
+            self._gpu_labels.pop(group.name, None)
+        return True
+
+    def remove(self, *, name: str, uid: str, version: int = 0, retire: bool = True) -> None:
+        """The object is gone, as of `version`.
+
+        Its nodes go too, unless it was deleted with --cascade=orphan.
+        Without `retire` it is only forgotten, and they are left to the garbage collector.
+        """
+        known = self._groups.get(name)
+        self._skipped.forget(name)
+        self.newest = max(self.newest, version)
+        if known is not None and known.uid == uid:
+            del self._groups[name]
+            self._gpu_labels.pop(name, None)
+            if retire:
+                self._retire(known, version=version)
+
+    def retired(self, name: str) -> list[Retired]:
+        """The groups of that name which are gone, as long as they are remembered."""
+        oldest = self._clock() - RETIRED_FOR
+        self._retired = {uid: r for uid, r in self._retired.items() if r.since > oldest}
+        return [r for r in self._retired.values() if r.name == name]
+
+    def replace(
+        self, listed: Sequence[Group | UnreadableGroup], *, version: int, restored: bool = False
+    ) -> set[str]:
+        """Takes a full listing; returns the names of groups that turned out to be gone.
+
+        A group heard of after the listing, which was made as of `version`, is not in it and stays;
+        of one heard of before, the listing knows better, also where what it knows is older. Where
+        the cluster was `restored`, nothing that was heard of holds any more.
+        """
+        if restored:
+            self._retired.clear()
+            self.newest = version
+        readable = self._skipped.sift(listed)
+        for odd in listed:
+            if isinstance(odd, UnreadableGroup):
+                self.put(odd)
+        for group in readable:
+            retired = self._retired.get(group.uid)
+            if retired is not None and 0 < retired.version <= version:
+                del self._retired[group.uid]
+            known = self._groups.get(group.name)
+            if known is not None and (
+                restored or group.resource_version < known.resource_version <= version
+            ):
+                del self._groups[group.name]
+            self.put(group)
+        self.newest = max(self.newest, version)
+        # Not by name: one that can't be read may have the name of one that is gone.
+        uids = {group.uid for group in listed}
+        gone = [
+            group
+            for group in self._groups.values()
+            if group.uid not in uids and (restored or group.resource_version <= version)
+        ]
+        for group in gone:
+            self.remove(name=group.name, uid=group.uid, version=version, retire=not restored)
+        return {group.name for group in gone}
+
+    def _completed(self, group: Group) -> Group:
+        if not self.csi_nodes:
+            return group
+        template = with_csi_node(group.spec.template)
+        return replace(group, spec=group.spec.model_copy(update={"template": template}))
+
+    def _retire(self, group: Group, *, version: int) -> None:
+        if not group.orphaning:
+            pods = group.spec.scale_down.pods is DeletedNodePods.DELETE
+            self._retired[group.uid] = Retired(group.name, group.uid, pods, self._clock(), version)

@@ -1,0 +1,137 @@
+"""What to write into a node that exists, so that it is as its template would make it now.
+
+    live node + the node that the template makes  --make_patches-->  merge patches
+
+A key that the template has is set. A key that it had and has no more is taken out. What others have
+added stays. Who wrote what is read from the node's managedFields; but a list of taints has one
+owner only, so the taints of the template are listed in an annotation.
+
+What the node is stays: names, owner, providerID, when it was asked for, conditions and addresses.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.nodegroups.cleaning import Node, merge_taints, part_of
+
+_KEPT = frozenset({constants.REQUESTED_AT_ANNOTATION, constants.TTL_ANNOTATION})
+"""Annotations that are written once, by us."""
+_TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """Merge patches, to be written in this order; None where there is nothing to write.
+
+    The hash of the template is in the last one: a node that got only the first is still outdated.
+    """
+
+    status: dict[str, Any] | None
+    rest: dict[str, Any] | None
+
+
+def make_patches(live: Node, wanted: Node, *, manager: str) -> Patches:
+    """What makes `live`, as the API server holds it, what `wanted` says.
+
+    `wanted` is the whole node that the template makes; `manager` is the name under which the API
+    server notes what the operator writes.
+    """
+    status: dict[str, Any] = {}
+    for kind in ("capacity", "allocatable"):
+        now, new = part_of(live, "status", kind), part_of(wanted, "status", kind)
+        removable = _ours_in_status(live, kind, manager=manager)
+        status[kind] = _changes(now, new, removable=removable, equal=_equal_quantities)
+    now, new = part_of(live, "status", "nodeInfo"), part_of(wanted, "status", "nodeInfo")
+    status["nodeInfo"] = _changes(now, new, removable=frozenset())
+    metadata: dict[str, Any] = {}
+    for kind in ("labels", "annotations"):
+        now, new = part_of(live, "metadata", kind), part_of(wanted, "metadata", kind)
+        ours, others = _owned(live, "metadata", kind, manager=manager)
+        metadata[kind] = _changes(now, new, removable=(ours - others) | {_TAINTS_LIST})
+    return Patches(
+        status=_patch(status=_filled(status)),
+        rest=_patch(metadata=_filled(metadata), spec=_taint_changes(live, wanted)),
+    )
+
+
+def _filled(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    return {name: part for name, part in parts.items() if part}
+
+
+def _patch(**parts: dict[str, Any]) -> dict[str, Any] | None:
+    return _filled(parts) or None
+
+
+def _changes(
+    now: Mapping[str, Any],
+    new: Mapping[str, Any],
+    *,
+    removable: frozenset[str],
+    equal: Callable[[Any, Any], bool] = lambda a, b: a == b,
+) -> dict[str, Any]:
+    """The merge patch of a map: new values, and None for what is to be removed."""
+    changes: dict[str, Any] = {
+        key: value
+        for key, value in new.items()
+        if key not in _KEPT and (key not in now or not equal(now[key], value))
+    }
+    changes.update(dict.fromkeys(sorted(removable & now.keys() - new.keys())))
+    return changes
+
+
+def _equal_quantities(one: object, other: object) -> bool:
+    # The API server writes 1000m as 1.
+    try:
+        return parse_quantity(one) == parse_quantity(other)
+    except ValueError:
+        return one == other
+
+
+def _owned(live: Node, *path: str, manager: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The keys of a map that the manager owns, and those that others own."""
+    ours: set[str] = set()
+    others: set[str] = set()
+    for entry in live["metadata"].get("managedFields") or ():
+        fields = part_of(entry, "fieldsV1", *(f"f:{step}" for step in path))
+        keys = {key.removeprefix("f:") for key in fields if key.startswith("f:")}
+        (ours if entry.get("manager") == manager else others).update(keys)
+    return frozenset(ours), frozenset(others)
+
+
+def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
+    """The keys that nobody else owns.
+
+    The API server notes no owner for a status that stands in a node's first write, which is ours.
+    Where it has notes of us at all, what nobody owns is from then.
+    """
+    entries = live["metadata"].get("managedFields") or ()
+    if not any(entry.get("manager") == manager for entry in entries):
+        return frozenset()
+    _, others = _owned(live, "status", kind, manager=manager)
+    return frozenset(part_of(live, "status", kind)) - others
+
+
+def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
+    """The taints of the template, and those of others; nothing where they are there already.
+
+    A node without the list may have been made before there was one: it keeps all that it has.
+    """
+    now = list(live.get("spec", {}).get("taints") or ())
+    listed = str(part_of(live, "metadata", "annotations").get(_TAINTS_LIST) or "").split(",")
+    known = {_identity(taint): taint for taint in now}
+    others = [t for t in now if f"{t.get('key')}:{t.get('effect')}" not in listed]
+    new = [
+        # As it stands there, a taint also tells since when it does.
+        known.get(_identity(taint), taint)
+        for taint in wanted["spec"].get("taints") or ()
+    ]
+    taints = merge_taints([*others, *new])
+    same = sorted(map(_identity, taints)) == sorted(map(_identity, now))
+    return {} if same else {"taints": taints}
+
+
+def _identity(taint: Mapping[str, Any]) -> tuple[str, str, str]:
+    return (str(taint.get("key")), str(taint.get("effect")), str(taint.get("value") or ""))

@@ -1,0 +1,93 @@
+"""Groups as the API server has them, on their way to those who work on them.
+
+    the first listing, a watch's events, listings now and then ──> Intake ──> store, budget
+
+What can't be read counts as not seen: it is neither worked on nor gone. Who has to look at a group
+then is for the caller to say.
+
+An event that is older than what is known is late, or the cluster was restored. It can't say which;
+a list that is begun after it can, as nothing that is known by then is newer than the list, unless
+versions have begun anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from kwok_operator.errors import KwokOperatorError, NotFoundError
+from kwok_operator.nodegroups.budget import NodeBudget
+from kwok_operator.nodegroups.client import Group, read_group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.statuswriter import StatusWriter
+
+logger = logging.getLogger(__name__)
+
+
+class Intake:
+    """Enters groups in the store."""
+
+    def __init__(
+        self, *, store: GroupStore, status: StatusWriter, cache: NodeCache, budget: NodeBudget
+    ) -> None:
+        self._store = store
+        self._status = status
+        self._cache = cache
+        self._budget = budget
+        self.doubted = asyncio.Event()
+        """Set while there is a reason to list all groups soon."""
+        self._looked_into = False
+
+    @property
+    def sure(self) -> bool:
+        """Whether what is known of groups may be acted on: no doubt, and none being looked into."""
+        return not self.doubted.is_set() and not self._looked_into
+
+    async def take_over(self) -> None:
+        """Enters all groups, with what was granted to them before."""
+        groups, _ = await self._status.groups()
+        for group in groups:
+            self._store.put(group)
+            target = group.status.target_size if isinstance(group, Group) else None
+            held = max(target or 0, self._cache.count(group.name))
+            self._budget.grant(group.name, held, wants_more=False)
+
+    async def list_anew(self) -> set[str] | None:
+        """Enters what a watch may have missed; returns the names of all groups and of those gone.
+
+        None where the groups can't be listed.
+        """
+        doubted, before = self.doubted.is_set(), self._store.newest
+        self.doubted.clear()
+        self._looked_into = doubted
+        try:
+            groups, version = await self._status.groups()
+        except NotFoundError:
+            return None  # the CRD is gone; the garbage collector sees to the nodes
+        except KwokOperatorError as error:
+            if doubted:
+                self.doubted.set()  # there is trouble, of which others tell
+            else:
+                logger.warning("resync failed: error=%s", error)
+            return None
+        finally:
+            self._looked_into = False
+        restored = version < before
+        if restored:
+            logger.warning("the cluster was restored: version=%d before=%d", version, before)
+            # What was told while the list was under way may be lost with what it took the place of.
+            self.doubted.set()
+        gone = self._store.replace(groups, version=version, restored=restored)
+        return gone | set(self._store.names())
+
+    def seen(self, body: Mapping[str, Any], gone: bool) -> bool:
+        """A watch tells of a group; returns whether that is news."""
+        group = read_group(body)
+        if gone:
+            self._store.remove(name=group.name, uid=group.uid, version=group.resource_version)
+            return True
+        known = self._store.get(group.name)
+        if known is not None and known.resource_version > group.resource_version:
+            self.doubted.set()
+        return self._store.put(group)

@@ -1,0 +1,232 @@
+"""Addresses of nodes: which block of a range is a node's, and which blocks are held.
+
+    template.network, name of the group, serial  ──> NodeNetwork ──> podCIDR, address of a node
+    podCIDR and address of nodes that are there  ──> HeldAddresses ──> whether they are taken
+
+A block follows from the serial, so nothing is recorded: the nodes themselves say what is held, as
+they do for kube-controller-manager (pkg/controller/nodeipam/ipam). A group begins at a place that
+its name decides: groups with the same range seldom meet, and where they do, the serial is given up.
+"""
+
+import ipaddress
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from kwok_operator.errors import TemplateError
+from kwok_operator.nodegroups.api.template import Network
+
+FIELD = "spec.template.network"
+_IPV4_BITS = 32
+FEWEST_ADDRESSES = 4
+MOST_PLACES = 2**56
+"""Serials have at most 18 digits, and skip all blocks that a large block of another node has."""
+DEFAULT_BLOCK_SIZES: Mapping[int, int] = {_IPV4_BITS: 24, 128: 64}
+"""As kube-controller-manager's --node-cidr-mask-size-ipv4 and -ipv6 are, by bits of an address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A CIDR: `prefix` of the `bits` of its first address are the block's."""
+
+    bits: int
+    prefix: int
+    first: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Block":
+        """Raises ValueError for what is no CIDR, also where bits of a host are set."""
+        address, slash, prefix = text.partition("/")
+        written = prefix.isascii() and prefix.isdigit() and str(int(prefix[:4])) == prefix
+        if not (slash and written) or "%" in address:
+            raise ValueError("must be a range of addresses, such as 10.0.0.0/8")
+        found = ipaddress.ip_network(text, strict=False)
+        if found.network_address != ipaddress.ip_address(address):
+            raise ValueError(f"must begin where the range does, as {found} does")
+        if getattr(found.network_address, "ipv4_mapped", None) is not None:
+            raise ValueError("is IPv4 written as IPv6, which Kubernetes takes for no range")
+        return cls(found.max_prefixlen, found.prefixlen, int(found.network_address))
+
+    @property
+    def size(self) -> int:
+        """Addresses."""
+        return 1 << (self.bits - self.prefix)
+
+    def within(self, prefix: int) -> int:
+        """The number of the larger block of this prefix that it is in."""
+        return self.first >> (self.bits - prefix)
+
+    def __str__(self) -> str:
+        return f"{_address(self.first, self.bits)}/{self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNetwork:
+    """Of a group: `places` blocks of pods, and as many addresses where nodes have their own."""
+
+    pods: Block
+    block_size: int
+    nodes: Block | None
+    start: int
+
+    @classmethod
+    def of(cls, network: Network | None, *, group: str) -> "NodeNetwork | None":
+        """None where the nodes have neither. Raises TemplateError."""
+        return None if network is None else _node_network(network, group)
+
+    @property
+    def places(self) -> int:
+        places = 1 << (self.block_size - self.pods.prefix)
+        return places if self.nodes is None else min(places, self.nodes.size - 2)
+
+    def block(self, serial: int) -> Block:
+        first = self.pods.first + (self.place(serial) << (self.pods.bits - self.block_size))
+        return Block(self.pods.bits, self.block_size, first)
+
+    def address(self, serial: int) -> str:
+        """The node's InternalIP; "" where it is kwok's."""
+        if self.nodes is None:
+            return ""
+        return str(_address(self._host(self.nodes, serial).first, self.nodes.bits))
+
+    def host(self, serial: int) -> Block | None:
+        """The node's InternalIP as a block."""
+        return None if self.nodes is None else self._host(self.nodes, serial)
+
+    def _host(self, nodes: Block, serial: int) -> Block:
+        return Block(nodes.bits, nodes.bits, nodes.first + 1 + self.place(serial))
+
+    def place(self, serial: int) -> int:
+        return (self.start + serial) % self.places
+
+
+class HeldBlocks:
+    """The blocks of nodes, by the node's name.
+
+    Each size that is asked about is counted from then on: an answer takes the same time for any
+    number of nodes.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Block] = {}
+        self._exact: dict[_Size, Counter[int]] = {}
+        self._within: dict[_Size, Counter[int]] = {}
+
+    def put(self, name: str, pod_cidr: str) -> None:
+        """The node has this one, or none where that is no CIDR."""
+        try:
+            block = Block.parse(pod_cidr)
+        except ValueError:
+            self.remove(name)
+        else:
+            if self._held.get(name) != block:
+                self.remove(name)
+                self._held[name] = block
+                self._count(block, 1)
+
+    def remove(self, name: str) -> None:
+        block = self._held.pop(name, None)
+        if block is not None:
+            self._count(block, -1)
+
+    def taken(self, block: Block, *, node: str) -> int:
+        """0 where no other node has any address of it; else how many blocks from it on are taken
+        at least: one that is larger has many of this size."""
+        if self._held.get(node) == block:
+            return 0
+        size = (block.bits, block.prefix)
+        if size not in self._within:
+            counter = self._within[size] = Counter()
+            for held in self._held.values():
+                if held.bits == block.bits and held.prefix >= block.prefix:
+                    counter[held.within(block.prefix)] += 1
+        number = block.within(block.prefix)
+        for (bits, prefix), counter in self._exact.items():
+            if bits == block.bits and prefix < block.prefix and counter[block.within(prefix)]:
+                many = 1 << (block.prefix - prefix)
+                return many - number % many
+        return 1 if self._within[size][number] else 0
+
+    def _count(self, block: Block, change: int) -> None:
+        exact = self._exact.setdefault((block.bits, block.prefix), Counter())
+        _add(exact, block.within(block.prefix), change)
+        for (bits, prefix), counter in self._within.items():
+            if bits == block.bits and prefix <= block.prefix:
+                _add(counter, block.within(prefix), change)
+
+
+class HeldAddresses:
+    """The blocks of nodes, and the addresses that they have themselves."""
+
+    def __init__(self) -> None:
+        self._pods, self._nodes = HeldBlocks(), HeldBlocks()
+
+    def put(self, name: str, pod_cidr: str, address: str) -> None:
+        self._pods.put(name, pod_cidr)
+        self._nodes.put(name, f"{address}/{128 if ':' in address else _IPV4_BITS}")
+
+    def remove(self, name: str) -> None:
+        self._pods.remove(name)
+        self._nodes.remove(name)
+
+    def taken(self, network: NodeNetwork, serial: int, *, node: str) -> int:
+        """0 where a serial's block and address are no other node's; else how many serials from it
+        on have the same trouble at least."""
+        found = self._pods.taken(network.block(serial), node=node)
+        host = network.host(serial)
+        if host is not None and not found:
+            found = self._nodes.taken(host, node=node)
+        return min(found, network.places - network.place(serial))
+
+
+_Size = tuple[int, int]
+"""Bits of an address, and of the prefix."""
+
+
+def _add(counter: Counter[int], number: int, change: int) -> None:
+    counter[number] += change
+    if not counter[number]:
+        del counter[number]
+
+
+@lru_cache(maxsize=1_000)
+def _node_network(network: Network, group: str) -> NodeNetwork:
+    pods = _range("podCIDR", network.pod_cidr)
+    size = network.block_size if network.block_size is not None else DEFAULT_BLOCK_SIZES[pods.bits]
+    if not pods.prefix <= size <= pods.bits:
+        raise TemplateError(
+            field=f"{FIELD}.blockSize",
+            value=size,
+            problem=f"must be from {pods.prefix}, the range's own, to {pods.bits}",
+            remedy="each node gets a block of so many bits of prefix",
+        )
+    nodes = _range("nodeCIDR", network.node_cidr) if network.node_cidr is not None else None
+    if nodes is not None and nodes.size < FEWEST_ADDRESSES:
+        raise TemplateError(
+            field=f"{FIELD}.nodeCIDR",
+            value=network.node_cidr,
+            problem="has no addresses for nodes, as its first and last are not given away",
+            remedy="make the range larger",
+        )
+    found = NodeNetwork(pods, size, nodes, start=0)
+    if found.places > MOST_PLACES:
+        raise TemplateError(
+            field=f"{FIELD}.blockSize",
+            value=size,
+            problem="makes more blocks of the range than serials can count",
+            remedy=f"write at most {pods.prefix + MOST_PLACES.bit_length() - 1}",
+        )
+    return replace(found, start=zlib.crc32(group.encode()) % found.places)
+
+
+def _range(field: str, text: str) -> Block:
+    try:
+        return Block.parse(text)
+    except ValueError as error:
+        raise TemplateError(field=f"{FIELD}.{field}", value=text, problem=str(error)) from None
+
+
+def _address(number: int, bits: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.IPv4Address(number) if bits == _IPV4_BITS else ipaddress.IPv6Address(number)

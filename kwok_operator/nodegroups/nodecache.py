@@ -1,0 +1,366 @@
+"""The nodes that carry our label, as little of them as will do.
+
+    reflector ──replace, upsert, remove──> NodeCache ──> reconciler (and a wake-up for the group)
+    our own writes ──created, updated, deleted─^
+
+Half a kilobyte a node: at 50,000 nodes the objects themselves would be a gigabyte, and even what is
+decoded of them 80 MB. So the reflector's decoder, `RECORDS`, already makes records. They hold what
+a pass asks of each node, ready to be counted: passes are many, and each looks at all nodes.
+
+What we wrote is entered as soon as the API server has answered, not when the watch tells, so a plan
+never counts on something that is merely late. That needs no time-outs, because names are never used
+twice: a name that is gone stays gone.
+
+A watch by label says of a node that has lost its label what it says of one that is deleted. So one
+of ours that leaves without our doing is a *stray* until somebody has looked whether it is there. A
+standby `keeps_strays` not: nobody looks, and without end more would go.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from sys import intern
+from typing import Final, Protocol
+
+from kwok_operator import constants
+from kwok_operator.cloud.annotations import Mark, mark_of
+from kwok_operator.kube.decode import NODES, NodeView
+from kwok_operator.nodegroups.naming import NodeNames, group_of_node
+from kwok_operator.nodegroups.network import HeldAddresses, NodeNetwork
+from kwok_operator.nodegroups.template import KubeletEndpoint
+
+_REMEMBERED_REMOVALS = 5_000
+UNHEARD_OF: Final = 120.0
+"""Seconds after which a node whose create got no answer is taken for not made: the API server
+works at a request for a minute at most."""
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node.
+
+    `group` is what its label says. `owner` is the uid of the group that made it, "" where
+    annotation and ownerReference don't agree on one. `serial` is the one in its name, None where
+    that is no name of the owner's. `deleting` is final. `held` means that a finalizer keeps it from
+    going. `endpoint` is that of a Ready node, and of one that we may make Ready. Kubernetes keeps
+    pods off those that are `tainted`, as any new node, or `unreachable` (nodegroups/usable.py).
+    """
+
+    name: str
+    uid: str
+    resource_version: int
+    group: str
+    owner: str
+    serial: int | None
+    template_hash: str
+    ready: bool
+    deleting: bool
+    held: bool
+    endpoint: KubeletEndpoint | None
+    mark: Mark | None = None
+    created: int = 0
+    """Epoch seconds."""
+    tainted: bool = False
+    unreachable: bool = False
+    pod_cidr: str = ""
+    address: str = ""
+    """The InternalIP, of one with a podCIDR."""
+
+    @property
+    def usable(self) -> bool:
+        return self.ready and not self.tainted and not self.unreachable
+
+
+def record_of(node: NodeView) -> NodeRecord:
+    """What is kept of a node."""
+    annotations, group = node.annotations, group_of_node(node.labels, node.annotations)
+    claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
+    owner = claimed if claimed in node.owner_uids else ""
+    mark = mark_of(labels=node.labels, annotations=annotations)
+    endpoint = None
+    # A Ready one without port and addresses is of a kwok that serves no kubelet API.
+    if node.ready or (mark is not None and node.kubelet_port):
+        endpoint = _shared(KubeletEndpoint(node.addresses, node.kubelet_port))
+    return NodeRecord(
+        name=node.name,
+        uid=node.uid,
+        resource_version=node.resource_version,
+        group=intern(group),
+        owner=intern(owner),
+        serial=_names(group, owner).serial(node.name) if owner else None,
+        template_hash=intern(annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")),
+        ready=node.ready,
+        deleting=node.deleting,
+        held=node.deleting and bool(node.finalizers),
+        endpoint=endpoint,
+        mark=mark,
+        created=int(node.created),
+        tainted=node.not_ready_taint,
+        unreachable=node.unreachable_taint,
+        pod_cidr=node.pod_cidr,
+        address=_internal_ip(node) if node.pod_cidr else "",
+    )
+
+
+def _internal_ip(node: NodeView) -> str:
+    return next((address for kind, address in node.addresses if kind == "InternalIP"), "")
+
+
+RECORDS: Final = NODES.then(record_of)
+"""Decodes nodes to records: a list of 50,000 is never there as anything else."""
+
+
+@lru_cache(maxsize=1_000)
+def _names(group: str, owner: str) -> NodeNames:
+    return NodeNames.of(group, owner)
+
+
+@lru_cache(maxsize=1_000)
+def _shared(endpoint: KubeletEndpoint) -> KubeletEndpoint:
+    """The one that stands for all that are equal to it."""
+    return endpoint
+
+
+class Initialised(Protocol):
+    def __call__(
+        self, name: str, endpoint: KubeletEndpoint, *, group: str, first_sight: bool
+    ) -> None: ...
+
+
+class NodeCache:
+    """Nodes by group (as their label says) and name.
+
+    `changed(group)` is called when something happened that the group may have to act upon,
+    `initialised(name, endpoint, ...)` when a Ready node has a kubelet endpoint that it did not have
+    before: at first sight it may be one that we gave it, later it can only be kwok's.
+    """
+
+    def __init__(
+        self,
+        *,
+        changed: Callable[[str], None],
+        initialised: Initialised,
+    ) -> None:
+        self._changed = changed
+        self._initialised = initialised
+        self._groups: dict[str, dict[str, NodeRecord]] = {}
+        self._nodes: dict[str, NodeRecord] = {}
+        self._removed: OrderedDict[str, int] = OrderedDict()
+        self.addresses = HeldAddresses()
+        """Those of the nodes, and of those that are being made."""
+        self.keeps_strays = False
+        self._strays: dict[str, dict[str, NodeRecord]] = {}
+        self._unheard_of: dict[str, float] = {}
+        """Nodes that may have been made, and since when nobody knows."""
+
+    def group(self, name: str) -> Mapping[str, NodeRecord]:
+        """The nodes labelled with a group's name, whoever made them."""
+        return self._groups.get(name, {})
+
+    def strays(self, group: str) -> Mapping[str, NodeRecord]:
+        """The nodes of a group that it lost sight of, as they were, by name."""
+        return self._strays.get(group, {})
+
+    def lost(self, record: NodeRecord) -> None:
+        """A node of a group is not seen as its own any more, and may be there."""
+        ours = record.owner and record.serial is not None
+        if self.keeps_strays and ours and not record.deleting:
+            self._strays.setdefault(record.group, {})[record.name] = record
+
+    def settle_stray(self, group: str, name: str) -> None:
+        """The node is gone, or seen as the group's again."""
+        strays = self._strays.get(group, {})
+        if strays.pop(name, None) is not None and not strays:
+            del self._strays[group]
+
+    def forget_strays(self, group: str) -> None:
+        """The group is gone."""
+        self._strays.pop(group, None)
+
+    @property
+    def has_odd(self) -> bool:
+        """Whether a node has a group's label and is none that its label's group has made."""
+        return any(record.serial is None for record in self._nodes.values())
+
+    def count(self, name: str) -> int:
+        """The nodes of a group that take room: also those that a finalizer keeps from going."""
+        return sum(not r.deleting or r.held for r in self.group(name).values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def page(self, items: Sequence[NodeRecord]) -> None:
+        """A part of a listing: these nodes are there, of others it says nothing."""
+        for item in items:
+            self.upsert(item)
+
+    def replace(self, items: Sequence[NodeRecord], resource_version: int) -> None:
+        """A full listing, as of `resource_version`; nodes entered since then stay.
+
+        Of what was entered before, the listing knows better, also where it shows an older state.
+        """
+        listed = {item.name for item in items}
+        for record in list(self._nodes.values()):
+            if record.name not in listed and record.resource_version <= resource_version:
+                self.lost(record)
+                self._remove(record.name)
+        for item in items:
+            known = self._nodes.get(item.name)
+            if known is item:
+                continue
+            if known and item.resource_version < known.resource_version <= resource_version:
+                _forget_version(known)
+            self.upsert(item)
+
+    def forget_versions(self) -> None:
+        """The cluster was restored: what is heard of from now on is newer than what is known."""
+        self._removed.clear()
+        for record in self._nodes.values():
+            _forget_version(record)
+
+    def upsert(self, new: NodeRecord) -> None:
+        old = self._nodes.get(new.name)
+        if old is not None:
+            # Versions are the cluster's: an older one is late, of another node of that name, too.
+            if old.resource_version > new.resource_version:
+                return
+            if old.uid == new.uid and not new.deleting and _kin(old) != _kin(new):
+                self.lost(old)
+            if old.group != new.group:
+                self._remove(old.name)
+                old = None
+        self._removed.pop(new.name, None)
+        self._put(new, old)
+
+    def remove(self, item: NodeRecord) -> None:
+        known = self._nodes.get(item.name)
+        if known is None or known.uid == item.uid or known.resource_version < item.resource_version:
+            if known is not None:
+                self.lost(known)
+            self._remove(item.name, version=item.resource_version)
+
+    def created(self, group: str, new: NodeRecord) -> None:
+        """We made this node, or found it made; the watch may already have told of its end."""
+        known = self._nodes.get(new.name)
+        if known is not None and known.uid == new.uid:
+            return
+        newest = known.resource_version if known is not None else self._removed.get(new.name, -1)
+        if newest < new.resource_version:
+            self._remove(new.name)
+            self._removed.pop(new.name, None)
+            new.group = intern(group)
+            self._put(new, None)
+
+    def claim(self, network: NodeNetwork, name: str, serial: int) -> bool:
+        """The node that is to be made has its addresses; False where another one has them."""
+        if self.addresses.taken(network, serial, node=name):
+            return False
+        self._unheard_of.pop(name, None)
+        self.addresses.put(name, str(network.block(serial)), network.address(serial))
+        return True
+
+    def unheard_of(self, name: str, *, now: float) -> None:
+        """Nobody knows whether the node was made: it has its addresses until that is certain."""
+        self._unheard_of[name] = now
+
+    def release_unheard_of(self, *, now: float) -> None:
+        """The watch would have told of those that were made."""
+        for name in [n for n, since in self._unheard_of.items() if now - since >= UNHEARD_OF]:
+            del self._unheard_of[name]
+            self.release(name)
+
+    def release(self, name: str) -> None:
+        """The node that was to be made is not: only one that is there has addresses."""
+        known = self._nodes.get(name)
+        if known is None:
+            self.addresses.remove(name)
+        else:
+            self.addresses.put(name, known.pod_cidr, known.address)
+
+    def deleted(self, name: str, *, gone: bool = False, held: bool = False) -> None:
+        """The API server took our DELETE; `gone` where it did not know the node any more, `held`
+        where a finalizer keeps it.
+        """
+        for group in [g for g, strays in self._strays.items() if name in strays]:
+            self.settle_stray(group, name)
+        if gone:
+            self._remove(name)
+        elif name in self._nodes:
+            self._nodes[name].deleting = True
+            self._nodes[name].held |= held
+
+    def updated(
+        self, item: NodeRecord, *, ready: bool | None = None, tainted: bool | None = None
+    ) -> None:
+        """We patched this node; of the answer only the metadata count, and the rest where known.
+
+        Events from before the patch come too late from now on; its own tells the same and more.
+        """
+        known = self._nodes.get(item.name)
+        if known is None or known.uid != item.uid:
+            return
+        if known.resource_version < item.resource_version:
+            known.resource_version = item.resource_version
+            known.template_hash = item.template_hash
+            known.mark = item.mark
+            if ready is not None:
+                known.ready = ready
+            if tainted is not None:
+                known.tainted = tainted
+
+    def _put(self, new: NodeRecord, old: NodeRecord | None) -> None:
+        self._groups.setdefault(new.group, {})[new.name] = new
+        self._nodes[new.name] = new
+        if new.owner:
+            self.settle_stray(new.group, new.name)
+        if new.pod_cidr:
+            self.addresses.put(new.name, new.pod_cidr, new.address)
+        if old is not None and old.uid == new.uid:
+            new.deleting |= old.deleting
+        else:
+            old = None
+        endpoint = new.endpoint if new.owner and new.ready else None
+        if endpoint is not None and (old is None or old.endpoint != endpoint):
+            self._initialised(new.name, endpoint, group=new.group, first_sight=old is None)
+        if old is None or _news(old) != _news(new):
+            self._changed(new.group)
+
+    def _remove(self, name: str, *, version: int = 0) -> None:
+        record = self._nodes.pop(name, None)
+        if record is None:
+            return
+        group = self._groups[record.group]
+        del group[name]
+        if not group:
+            del self._groups[record.group]
+        if record.pod_cidr:
+            self.addresses.remove(name)
+        self._removed[name] = max(version, record.resource_version)
+        if len(self._removed) > _REMEMBERED_REMOVALS:
+            self._removed.popitem(last=False)
+        self._changed(record.group)
+
+
+def _kin(record: NodeRecord) -> tuple[str, str]:
+    return record.group, record.owner
+
+
+def _forget_version(record: NodeRecord) -> None:
+    record.resource_version, record.deleting = 0, False
+
+
+def _news(record: NodeRecord) -> tuple[object, ...]:
+    return (
+        record.ready,
+        record.tainted,
+        record.unreachable,
+        record.deleting,
+        record.held,
+        record.owner,
+        record.template_hash,
+        record.mark,
+    )

@@ -1,0 +1,514 @@
+"""Creating, changing and deleting single nodes, and what the API server's answers mean.
+
+    create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
+    let_pods_on(name)      ──> PATCH that takes the taint of new nodes off: nodegroups/usable.py
+    update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
+    reshape(record, shape) ──> the same ──> as the simulated cloud has it
+    regain(record)         ──> GET, PATCH of what the group's nodes are recognised by
+    settle_gone(strays)    ──> one LIST ──> which of many are gone
+    stamp(record)          ──> the same of what tells their template
+    postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
+    delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
+
+404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the
+cache.
+
+What the executor calls (all but check and exists) makes each request once: after a 429, a 5xx or
+no answer the executor has the whole of it done again, when it is due. That is harmless. A
+second POST only finds the first's node, as the name tells; a second DELETE finds nothing.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from kwok_operator import constants
+from kwok_operator.cloud.shaping import DesiredShape, Patch, after, carried_over, changes
+from kwok_operator.constants import NODES_PATH
+from kwok_operator.errors import (
+    FAILED_REQUEST,
+    REFUSED,
+    AlteredNodeError,
+    ApiError,
+    ApiUnreachableError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+)
+from kwok_operator.formats.times import format_exact_time
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.kube.client import (
+    ACCEPT_METADATA,
+    ACCEPT_METADATA_LIST,
+    JSON_PATCH,
+    MERGE_PATCH,
+    KubeClient,
+)
+from kwok_operator.kube.decode import NODES, NodeView, decode_dict
+from kwok_operator.nodegroups.cleaning import Node
+from kwok_operator.nodegroups.inplace import make_patches
+from kwok_operator.nodegroups.naming import NodeNames, group_of_node
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.nodegroups.podwriter import PodRemover
+from kwok_operator.nodegroups.template import owner_reference
+from kwok_operator.nodegroups.unmarked import list_nodes
+from kwok_operator.nodegroups.usable import untaint
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER = "kwok-operator"
+"""Under which the API server notes what we write; without it, it takes the User-Agent's."""
+_RETRIES = 4
+"""Of requests that stand alone."""
+_UPDATE_TRIES = 5
+_ORPHANING_TRIES = 5
+TEMPLATE_MARK = f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}"
+
+
+class Stored(NamedTuple):
+    """A node as the API server answered with it, and what is read of it."""
+
+    body: bytes
+    node: NodeView
+
+
+class NodeWriter:
+    """Writes nodes; one request each, or few: `spend` is told of each but the first.
+
+    `pods_refused(group, sentence)` is told once that a group's pods may not be deleted.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        cache: NodeCache,
+        spend: Callable[[], None] = lambda: None,
+        pods_refused: Callable[[str, str], None] = lambda group, sentence: None,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._spend = spend
+        self._pods = PodRemover(client=client, spend=spend, refused=pods_refused)
+
+    async def check(
+        self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
+    ) -> None:
+        """A strict dry run of a POST: nothing is created.
+
+        Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it,
+        AlteredNodeError where the node would not be the group's.
+        """
+        params = {"dryRun": "All", "fieldValidation": "Strict"}
+        try:
+            # Once more only: what of the group needs no template waits for the answer.
+            answer = await self._client.request(
+                "POST", NODES_PATH, params=params, body=body, retries=1
+            )
+        except ConflictError:
+            return  # the name is taken, which is only found out after the node was found valid
+        _require_marks(NODES.one(answer), name, group=group, uid=uid, template_hash=template_hash)
+
+    async def create(
+        self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
+    ) -> Stored | None:
+        """Creates a node; None where its name is held by one that is not the group's own.
+
+        Raises AlteredNodeError where what was stored would not be seen as the group's, or as made
+        from its template: it is deleted again, or the group would ask for nodes without end.
+        """
+        try:
+            answer = await self._client.request(
+                "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
+            )
+        except ConflictError:
+            self._spend()
+            found = await self._read(name)
+            if found is None or found.node.deleting or not _is_made_by_us(found.body):
+                logger.info("name is taken: group=%s node=%s", group, name)
+                return None
+            # A POST whose answer was lost may have been of the template before.
+            stored, template_hash = found, template_hash_of(found.node)
+        else:
+            stored = Stored(answer, NODES.one(answer))
+        try:
+            _require_marks(stored.node, name, group=group, uid=uid, template_hash=template_hash)
+        except AlteredNodeError:
+            self._spend()
+            await self._take_back(stored.node, group=group, uid=uid)
+            raise
+        self._cache.created(group, record_of(stored.node))
+        return stored
+
+    async def _take_back(self, node: NodeView, *, group: str, uid: str) -> None:
+        record = record_of(node)
+        try:
+            await self._delete(record, {"uid": node.uid}, retries=_RETRIES)
+        except (ApiError, ApiUnreachableError) as error:
+            serial = NodeNames.of(group, uid).serial(node.name)
+            self._cache.lost(replace(record, group=group, owner=uid, serial=serial))
+            logger.warning("not deleted: group=%s node=%s error=%s", group, node.name, error)
+
+    async def regain(
+        self, stray: NodeRecord, *, group: str, uid: str, label: str, looking: bool = False
+    ) -> str:
+        """Puts back what a node of the group, with that `label`, has lost of what it is recognised
+        by, if it may do more than `looking`.
+
+        Returns what that is, in words; "" where it is nothing, or the node is gone.
+        """
+        stored = await self._read(stray.name)
+        if stored is None or stored.node.deleting or not _may_be(stored.node, stray, uid=uid):
+            self._cache.settle_stray(group, stray.name)
+            return ""
+        lost = _lost_marks(stored.node, group=group, uid=uid)
+        if lost and not looking and await self._is_alive(group, uid=uid):
+            self._spend()
+            try:
+                stored = await self._put_marks(stored, group=group, uid=uid, label=label)
+            except (ConflictError, NotFoundError, *REFUSED) as error:
+                logger.debug("not put back: group=%s node=%s error=%s", group, stray.name, error)
+        if not _lost_marks(stored.node, group=group, uid=uid):
+            self._cache.upsert(record_of(stored.node))
+        return names_in_words(lost) if lost else ""
+
+    async def settle_gone(self, strays: Iterable[str], *, group: str) -> frozenset[str]:
+        """Forgets, and returns, those of a group's strays that are gone, by a list of all nodes:
+        one with its label again is in no list of those without. None where it can't be had."""
+        try:
+            pages = [page async for page in list_nodes(self._client, labelled=True)]
+        except FAILED_REQUEST as error:
+            logger.debug("nodes not listed: group=%s error=%s", group, error)
+            return frozenset()
+        there = {node.name for page in pages for node in page}
+        gone = frozenset(n for n in strays if n not in there and n not in self._cache)
+        for name in gone:
+            self._cache.settle_stray(group, name)
+        return gone
+
+    async def stamp(self, record: NodeRecord, template_hash: str, *, uid: str) -> None:
+        """Puts back which template a node is of, if somebody took it off and nobody refuses."""
+        patch = {"metadata": {"annotations": {constants.TEMPLATE_HASH_ANNOTATION: template_hash}}}
+        try:
+            await self._revise(record, lambda _: [("", patch)], uid=uid)
+        except (ConflictError, *REFUSED) as error:
+            logger.debug("not put back: node=%s error=%s", record.name, error)
+
+    async def _is_alive(self, group: str, *, uid: str) -> bool:
+        """Asked for after the node was read: what was orphaned by its group's end stays so."""
+        self._spend()
+        try:
+            answer = await self._client.request(
+                "GET", f"{constants.GROUPS_PATH}/{group}", accept=ACCEPT_METADATA
+            )
+        except NotFoundError:
+            return False
+        metadata = decode_dict(answer)["metadata"]
+        return metadata["uid"] == uid and not metadata.get("deletionTimestamp")
+
+    async def _put_marks(self, stored: Stored, *, group: str, uid: str, label: str) -> Stored:
+        owners = decode_dict(stored.body)["metadata"].get("ownerReferences") or []
+        metadata: dict[str, Any] = {
+            "uid": stored.node.uid,
+            "resourceVersion": str(stored.node.resource_version),
+            "labels": {constants.NODE_GROUP_LABEL: label},
+            "annotations": {
+                constants.CA_NODE_GROUP_ANNOTATION: group,
+                constants.NODE_GROUP_UID_ANNOTATION: uid,
+            },
+        }
+        if uid not in stored.node.owner_uids:
+            metadata["ownerReferences"] = [*owners, owner_reference(group, uid=uid)]
+        answer = await self._client.request(
+            "PATCH",
+            f"{NODES_PATH}/{stored.node.name}",
+            params={"fieldManager": FIELD_MANAGER},
+            body={"metadata": metadata},
+            content_type=MERGE_PATCH,
+        )
+        return Stored(answer, NODES.one(answer))
+
+    async def let_pods_on(
+        self, name: str, *, uid: str, stored: Stored | None = None
+    ) -> ApiError | None:
+        """Takes the taint of new nodes off one that is Ready, and the group's.
+
+        `stored` is the node, where it was read a moment ago; where it has changed since, what is
+        done is decided anew. Returns the error where the API server refuses it, which stops nobody:
+        Kubernetes takes the taint off, too, only later.
+        """
+        refusal: ApiError | None = None
+        try:
+            body, node = stored or await self._get(name)
+            for _ in range(_UPDATE_TRIES):
+                patch = untaint(decode_dict(body)) if _belongs(node, uid=uid) else None
+                if patch is None:
+                    self._cache.upsert(record_of(node))
+                    return None
+                self._spend()
+                try:
+                    patched = await self._send_patch(name, "", patch, content_type=JSON_PATCH)
+                except (ConflictError, InvalidError) as error:
+                    refusal = error
+                    self._spend()
+                    body, node = await self._get(name)
+                else:
+                    self._cache.updated(record_of(patched), ready=True, tainted=False)
+                    return None
+        except NotFoundError as error:
+            await self._forget(name, error)
+            return None
+        except (BadRequestError, ForbiddenError) as error:
+            refusal = error
+        return refusal
+
+    async def update(
+        self, record: NodeRecord, wanted: Node, *, uid: str, missing: Collection[str] = ()
+    ) -> bool:
+        """Makes a node what `wanted` says, as nodegroups/inplace.py explains.
+
+        What the simulated cloud has written on the node stays; `missing` are resources that it is
+        not to have yet. False where it is not the group's any more. Raises ConflictError where
+        somebody else was quicker each time, AlteredNodeError where it would be patched without end:
+        the answer has the hash of another template.
+        """
+
+        def patches(live: Node) -> Iterable[Patch]:
+            node = carried_over(wanted, live, missing=missing)
+            found = make_patches(live, node, manager=FIELD_MANAGER)
+            steps = (("/status", found.status), ("", found.rest))
+            return [(subresource, body) for subresource, body in steps if body is not None]
+
+        patched = await self._revise(record, patches, uid=uid)
+        if patched is None:
+            return False
+        made_from = wanted["metadata"]["annotations"][constants.TEMPLATE_HASH_ANNOTATION]
+        if template_hash_of(patched) != made_from:
+            raise AlteredNodeError(TEMPLATE_MARK, method="PATCH", path=NODES_PATH)
+        return True
+
+    async def reshape(self, record: NodeRecord, shape: DesiredShape, *, uid: str) -> bool:
+        """Makes a node show what `shape` says, as cloud/shaping.py explains.
+
+        False where it is not the group's any more. Raises ConflictError where somebody else was
+        quicker each time.
+        """
+        return await self._revise(record, lambda live: changes(live, shape), uid=uid) is not None
+
+    async def postpone(self, record: NodeRecord, at: int) -> None:
+        """Notes on a node when it is to be deleted, in milliseconds; not on another of its name."""
+        annotations = {constants.DELETE_AT_ANNOTATION: format_exact_time(at)}
+        body = {"metadata": {"uid": record.uid, "annotations": annotations}}
+        try:
+            self._cache.updated(record_of(await self._send_patch(record.name, "", body)))
+        except NotFoundError as error:
+            await self._forget(record.name, error)
+        except (ConflictError, InvalidError):
+            # A uid can't be patched: that is how the API server refuses another node of this name.
+            self._spend()
+            stored = await self._read(record.name)
+            if stored is None:
+                self._cache.deleted(record.name, gone=True)
+            elif stored.node.uid == record.uid:
+                raise
+            else:
+                self._cache.upsert(record_of(stored.node))
+
+    async def _revise(
+        self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
+    ) -> NodeView | None:
+        """Patches a node as the API server holds it; anew where that has changed meanwhile.
+
+        Returns its metadata afterwards, None where it is not the group's any more.
+        """
+        try:
+            for attempt in range(1, _UPDATE_TRIES + 1):
+                body, node = await self._get(record.name)
+                if node.uid != record.uid or not _belongs(node, uid=uid):
+                    self._cache.upsert(record_of(node))
+                    return None
+                try:
+                    patches = tuple(patches_for(decode_dict(body)))
+                    patched = await self._patch(node, patches)
+                except ConflictError:
+                    if attempt == _UPDATE_TRIES:
+                        raise
+                else:
+                    ready, tainted = after(patches, ready=node.ready, tainted=node.not_ready_taint)
+                    self._cache.updated(record_of(patched), ready=ready, tainted=tainted)
+                    return patched
+        except NotFoundError as error:
+            await self._forget(record.name, error)
+        return None
+
+    async def _patch(self, node: NodeView, patches: Iterable[Patch]) -> NodeView:
+        """The metadata of the node as patched, if it is what was seen; `node` without patches."""
+        for subresource, patch in patches:
+            guard = {"resourceVersion": str(node.resource_version)}
+            body = {**patch, "metadata": {**patch.get("metadata", {}), **guard}}
+            self._spend()
+            node = await self._send_patch(node.name, subresource, body)
+        return node
+
+    async def _send_patch(
+        self,
+        name: str,
+        subresource: str,
+        body: Mapping[str, Any] | list[dict[str, Any]],
+        *,
+        content_type: str = MERGE_PATCH,
+    ) -> NodeView:
+        answer = await self._client.request(
+            "PATCH",
+            f"{NODES_PATH}/{name}{subresource}",
+            params={"fieldManager": FIELD_MANAGER},
+            body=body,
+            content_type=content_type,
+            accept=ACCEPT_METADATA,
+        )
+        return NODES.one(answer)
+
+    async def delete(self, record: NodeRecord, *, pods: bool) -> None:
+        """Deletes a node without a drain, then its pods if `pods`."""
+        refusal = await self._delete(record, {"uid": record.uid})
+        if refusal is not None and await self._reread(record) is not None:
+            raise refusal  # it is no other node of that name: a webhook says so
+        if pods:
+            await self._pods.remove(record.name, group=record.group)
+
+    async def delete_owned(self, record: NodeRecord, *, owner: str, pods: bool) -> None:
+        """Deletes a node of a group that is gone, unless the group let go of it.
+
+        `kubectl delete --cascade=orphan` takes the ownerReferences off before the group goes. So a
+        node may only be deleted in the state in which it was seen to have one.
+        """
+        version = str(record.resource_version)
+        for _ in range(_ORPHANING_TRIES):
+            preconditions = {"uid": record.uid, "resourceVersion": version}
+            if await self._delete(record, preconditions) is None:
+                if pods:
+                    await self._pods.remove(record.name, group=record.group)
+                return
+            stored = await self._reread(record)
+            if stored is None or owner not in stored.node.owner_uids:
+                return
+            version = str(stored.node.resource_version)
+
+    async def _delete(
+        self, record: NodeRecord, preconditions: Mapping[str, str], *, retries: int = 0
+    ) -> ConflictError | None:
+        """Returns what a precondition that does not hold is answered with."""
+        try:
+            answer = await self._client.request(
+                "DELETE",
+                f"{NODES_PATH}/{record.name}",
+                body={"preconditions": preconditions},
+                accept=ACCEPT_METADATA,
+                retries=retries,
+            )
+        except NotFoundError as error:
+            await self._forget(record.name, error)
+        except ConflictError as error:
+            return error
+        else:
+            # Of a node that is gone the API server answers a Status.
+            finalizers = decode_dict(answer).get("metadata", {}).get("finalizers")
+            self._cache.deleted(record.name, held=bool(finalizers))
+        return None
+
+    async def _reread(self, record: NodeRecord) -> Stored | None:
+        """The node as it is now; None where it is gone, or another one has its name."""
+        self._spend()
+        stored = await self._read(record.name)
+        return stored if stored is not None and stored.node.uid == record.uid else None
+
+    async def _forget(self, name: str, error: NotFoundError) -> None:
+        """The node is gone, if a list says so as well; raises ServerError where it is there."""
+        if name in self._cache:
+            await self._confirm_absence(name, error)
+            self._cache.deleted(name, gone=True)
+
+    async def _confirm_absence(self, name: str, error: NotFoundError) -> None:
+        """A proxy answers 404, too. Raises ServerError where a list has the node."""
+        self._spend()
+        answer = await self._client.request(
+            "GET",
+            NODES_PATH,
+            params={"fieldSelector": f"metadata.name={name}"},
+            accept=ACCEPT_METADATA_LIST,
+            retries=_RETRIES,
+        )
+        if NODES.page(answer).items:
+            raise ServerError(
+                f"not found, though it is in the list of nodes ({error.message}): does a proxy"
+                " answer in place of the API server?",
+                status=error.status,
+                method=error.method,
+                path=error.path,
+            ) from error
+
+    async def exists(self, name: str) -> bool:
+        return await self._read(name, retries=_RETRIES) is not None
+
+    async def _read(self, name: str, *, retries: int = 0) -> Stored | None:
+        """None where the node is gone, and a list says so as well."""
+        try:
+            return await self._get(name, retries=retries)
+        except NotFoundError as error:
+            await self._confirm_absence(name, error)
+            return None
+
+    async def _get(self, name: str, *, retries: int = 0) -> Stored:
+        body = await self._client.request("GET", f"{NODES_PATH}/{name}", retries=retries)
+        return Stored(body, NODES.one(body))
+
+
+def _require_marks(node: NodeView, name: str, *, group: str, uid: str, template_hash: str) -> None:
+    """Raises AlteredNodeError where a node lacks what it, or its template, is recognised by."""
+    lost = _lost_marks(node, group=group, uid=uid)
+    if node.name != name:
+        lost.append("its name")
+    if template_hash_of(node) != template_hash:
+        lost.append(TEMPLATE_MARK)
+    if lost:
+        raise AlteredNodeError(names_in_words(lost), method="POST", path=NODES_PATH)
+
+
+def template_hash_of(node: NodeView) -> str:
+    """Of the template that a node says it was made from."""
+    return node.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")
+
+
+def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
+    """Whether a node is the one that was lost, and nobody has given it to another group."""
+    claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, uid)
+    return node.uid == stray.uid and claimed == uid
+
+
+def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
+    marks = {
+        f"the label {constants.NODE_GROUP_LABEL}": group_of_node(node.labels, node.annotations)
+        == group,
+        f"the annotation {constants.NODE_GROUP_UID_ANNOTATION}": node.annotations.get(
+            constants.NODE_GROUP_UID_ANNOTATION
+        )
+        == uid,
+        "the ownerReference to the KwokNodeGroup": uid in node.owner_uids,
+    }
+    return [mark for mark, there in marks.items() if not there]
+
+
+def _is_made_by_us(body: bytes) -> bool:
+    """By the name that the API server keeps of who wrote what, which no webhook takes away."""
+    written = decode_dict(body)["metadata"].get("managedFields") or ()
+    return any(entry.get("manager") == FIELD_MANAGER for entry in written)
+
+
+def _belongs(node: NodeView, *, uid: str) -> bool:
+    """Whether a node is that group's, and not on its way out."""
+    claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION)
+    return not node.deleting and uid in node.owner_uids and claimed == uid

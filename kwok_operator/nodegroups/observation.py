@@ -1,0 +1,299 @@
+"""A group as the cache and the record in status show it.
+
+    NodeCache + Memory (status last written, serials seen) ──> Observation ──> plan, status
+
+Memory is what the process knows beyond the API: which serials it has seen arrive, so that a node
+that somebody deletes is not made again under its old name while its batch is still being filled.
+Losing it in a crash costs nothing but that distinction.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from kwok_operator.formats.words import few_names
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
+from kwok_operator.nodegroups.plan import ObservedGroup, Places
+from kwok_operator.nodegroups.status import batches_of
+
+
+class Openings:
+    """When a node may be opened to pods again; somebody may refuse it, or shut it each time.
+
+    At once, then after `FIRST` seconds, doubled up to `longest`, for which a try is remembered.
+    """
+
+    FIRST: Final = 5.0
+
+    def __init__(self, *, longest: float = 300.0) -> None:
+        self._longest = longest
+        self._tried: dict[str, tuple[float, float]] = {}
+        """When, and for how long nobody tries again."""
+
+    def is_due(self, name: str, *, now: float) -> bool:
+        at, pause = self._tried.get(name, (now, 0.0))
+        return now - at >= pause
+
+    def tried(self, name: str, *, now: float) -> None:
+        _, pause = self._tried.pop(name, (now, self.FIRST / 2))
+        self._tried[name] = (now, min(pause * 2, self._longest))
+        # The oldest come first.
+        while now - next(iter(self._tried.values()))[0] > self._longest:
+            del self._tried[next(iter(self._tried))]
+
+
+@dataclass(slots=True)
+class Stamped:
+    """The nodes that had the hash of the present template: one that has it no more is not outdated,
+    somebody has taken it off.
+
+    Those that have the hash of the `former` template may have got it from us, and late. Where one
+    is older than it was, the cluster was restored, and its nodes are as they were made then.
+    """
+
+    template_hash: str | None = None
+    former: str | None = None
+    serials: dict[int | None, int] = field(default_factory=dict)
+    """With the version in which each was last seen to have it."""
+
+    def saw(self, serial: int | None, template_hash: str) -> None:
+        """A node has been written, and has this hash."""
+        if template_hash == self.template_hash:
+            self.serials.setdefault(serial, 0)
+
+    def has_lost(self, record: NodeRecord, template_hash: str) -> bool:
+        """Whether a node of the group had the hash of the present template, and has it no more."""
+        known = template_hash == self.template_hash and record.serial in self.serials
+        return known and record.template_hash not in (template_hash, self.former)
+
+    def lost(
+        self,
+        template_hash: str,
+        records: Collection[NodeRecord],
+        *,
+        strays: Iterable[NodeRecord] = (),
+    ) -> list[NodeRecord]:
+        """Which of a group's nodes have lost the hash of the present template; its strays may have
+        lost it as well."""
+        if template_hash != self.template_hash:
+            self.template_hash, self.former = template_hash, self.template_hash
+            self.serials.clear()
+        living = [r for r in records if r.serial is not None and not r.deleting]
+        if any(r.resource_version < self.serials.get(r.serial, 0) for r in living):
+            self.serials = {}
+        stamped = {r.serial: r.resource_version for r in living if r.template_hash == template_hash}
+        missing = self.serials.keys() - stamped.keys()
+        lost = [r for r in living if self.has_lost(r, template_hash)]
+        left = missing.intersection(r.serial for r in (*lost, *strays))
+        self.serials = stamped | {serial: self.serials[serial] for serial in left}
+        return lost
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the process remembers of one group, by uid.
+
+    `status` is what the API server holds as far as we know, as of `status_version`; the group was
+    seen as of `group_version`. `seen` are
+    serials of open batches whose node was there; `taken` those whose name somebody else holds,
+    and those `given_up` have addresses that another node holds.
+    `next_serial` outlives a status that was wiped: the nodes with the last serials may be gone.
+    """
+
+    uid: str
+    status: KwokNodeGroupStatus
+    status_version: int
+    group_version: int = 0
+    next_serial: int = 0
+    written_at: float = float("-inf")
+    seen: set[int] = field(default_factory=set)
+    taken: dict[int, str] = field(default_factory=dict)
+    given_up: set[int] = field(default_factory=set)
+    honoured: frozenset[str] = frozenset()
+    """Names in nodesToDelete that were there when they were named."""
+    refusal: str | None = None
+    doubted: bool = False
+    """Whether the last status could not be written since the group was not found."""
+    openings: Openings = field(default_factory=Openings)
+    regains: Openings = field(default_factory=partial(Openings, longest=60.0))
+    stamped: Stamped = field(default_factory=Stamped)
+    altered: tuple[str, ...] = ()
+    """Nodes that are there and not seen as the group's, or as of a template, and what the last of
+    them had lost."""
+    lost_marks: str = ""
+    unmended: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that could not be looked up or put right, by name, and why."""
+
+    @property
+    def hindrance(self) -> str | None:
+        """What the API server said to the last write that it refused, in a sentence."""
+        if self.refusal is not None or not self.unmended:
+            return self.refusal
+        error = next(iter(self.unmended.values()))
+        return f"Nodes may be altered and can't be put right: {few_names(self.unmended)}. {error}"
+
+    def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
+        """Of the names that name nothing now, those that never did: the others have been deleted.
+
+        Whoever names victims, cluster-autoscaler above all, leaves their names for a while.
+        """
+        self.honoured = (self.honoured | (named - frozenset(absent))) & named
+        return tuple(name for name in absent if name not in self.honoured)
+
+    def refresh(self, group: Group) -> None:
+        """Takes over a status that somebody else has changed since we wrote it.
+
+        Where the group is older than it was, the cluster was restored, and the status with it.
+        """
+        restored = group.resource_version < self.group_version
+        self.group_version = group.resource_version
+        if restored or group.resource_version > self.status_version:
+            self.next_serial = max(self.next_serial, self.status.next_serial)
+            self.status = group.status
+            self.status_version = group.resource_version
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The nodes of a group: ours by serial, those of them that are Ready, and those that only look
+    like it.
+
+    Of the Ready ones so many are `usable`; of the others those that are `tainted` as any new node
+    can be opened to pods (nodegroups/usable.py).
+    `terminating` are on their way out; those of them that are `stuck` have not been deleted yet,
+    because the simulated cloud puts it off. `marked` are those of the nodes about which the cloud
+    has decided something. `gone` are serials of open batches whose node was there and is not any
+    more, or whose name somebody else holds.
+    """
+
+    names: NodeNames
+    records: dict[int, NodeRecord]
+    ready: list[NodeRecord]
+    terminating: dict[int, NodeRecord]
+    held: tuple[str, ...]
+    foreign: tuple[str, ...]
+    stuck: dict[int, NodeRecord] = field(default_factory=dict)
+    marked: dict[int, NodeRecord] = field(default_factory=dict)
+    tainted: list[NodeRecord] = field(default_factory=list)
+    usable: int = 0
+    gone: frozenset[int] = frozenset()
+
+    def count_updated(self, template_hash: str | None) -> int:
+        return len([1 for r in self.records.values() if r.template_hash == template_hash])
+
+
+def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
+    """Sorts the nodes that carry the group's label; notes in `memory` which have arrived."""
+    names = NodeNames.of(group.name, group.uid)
+    records: dict[int, NodeRecord] = {}
+    ready: list[NodeRecord] = []
+    tainted: list[NodeRecord] = []
+    terminating: dict[int, NodeRecord] = {}
+    stuck: dict[int, NodeRecord] = {}
+    marked: dict[int, NodeRecord] = {}
+    held: list[str] = []
+    foreign, strays = list(memory.taken.values()), cache.strays(group.name)
+    for record in cache.group(group.name).values():
+        serial = record.serial
+        if record.owner != group.uid or serial is None:
+            # Those of a former group of this name are the garbage collector's.
+            if not record.deleting and serial is None and record.name not in strays:
+                foreign.append(record.name)
+        elif record.deleting:
+            terminating[serial] = record
+            if record.held:
+                held.append(record.name)
+        elif record.mark is not None and record.mark.delete_at is not None:
+            terminating[serial] = stuck[serial] = record
+        else:
+            records[serial] = record
+            if record.ready:
+                ready.append(record)
+                if record.tainted:
+                    tainted.append(record)
+            if record.mark is not None:
+                marked[serial] = record
+    # Only what is asked for: while one instance is waited for, others may come and go without end.
+    asked = {serial for batch in batches_of(memory.status) for serial in batch}
+    memory.seen = asked & memory.seen.union(records, terminating)
+    memory.given_up &= asked
+    # Here, at once: a node that is made a moment later is among the seen, and not in the records.
+    lost = [serial for serial in memory.seen if serial not in records and serial not in terminating]
+    return Observation(
+        names,
+        records,
+        ready,
+        terminating,
+        held=tuple(held),
+        foreign=tuple(dict.fromkeys(foreign)),
+        stuck=stuck,
+        marked=marked,
+        tainted=tainted,
+        usable=len([1 for record in ready if record.usable]),
+        gone=frozenset([*lost, *memory.taken, *memory.given_up]),
+    )
+
+
+class _Names(Mapping[int, str]):
+    """The names of nodes by serial, as they stand in the records: a copy for each pass costs."""
+
+    def __init__(self, records: Mapping[int, NodeRecord]) -> None:
+        self._records = records
+
+    def __getitem__(self, serial: int) -> str:
+        return self._records[serial].name
+
+    def __contains__(self, serial: object) -> bool:
+        return serial in self._records
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def observed(
+    seen: Observation,
+    memory: Memory,
+    *,
+    room: int,
+    template_hash: str | None = None,
+    ended: frozenset[int] = frozenset(),
+    places: Places | None = None,
+) -> ObservedGroup:
+    """The same for the planner; `template_hash` is None where there is no usable template."""
+    records, terminating = seen.records, seen.terminating
+    # Not those that have lost their hash, also a moment ago: it is put back.
+    outdated = frozenset(
+        [
+            serial
+            for serial, record in records.items()
+            if record.template_hash != template_hash
+            and not memory.stamped.has_lost(record, template_hash)
+        ]
+        if template_hash is not None
+        else ()
+    )
+    batches = batches_of(memory.status)
+    highest = max(max(records, default=-1), max(terminating, default=-1))
+    asked = max((batch.last for batch in batches), default=-1)
+    return ObservedGroup(
+        nodes=_Names(records),
+        terminating=frozenset(terminating),
+        gone=seen.gone,
+        batches=batches,
+        next_serial=max(memory.next_serial, memory.status.next_serial, highest + 1, asked + 1),
+        held=memory.status.target_size,
+        room=max(0, room - len(seen.held)),
+        finalizing=len(seen.held),
+        ready=frozenset(s for s, r in records.items() if r.ready) if outdated else frozenset(),
+        usable=frozenset(s for s, r in records.items() if r.usable) if outdated else frozenset(),
+        outdated=outdated,
+        ended=ended,
+        places=places,
+    )

@@ -1,0 +1,75 @@
+"""What a pass works with, as `assembly` puts it together, and what it finds: values only."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from kwok_operator.cloud.clouds import Clouds
+from kwok_operator.cloud.decision import CloudDecision
+from kwok_operator.cloud.hold import HoldLink
+from kwok_operator.cloud.kwok import KwokLink
+from kwok_operator.cloud.shaping import Hold
+from kwok_operator.companions.keeper import CompanionKeeper
+from kwok_operator.kube.events import Recorder
+from kwok_operator.kube.executor import Executor
+from kwok_operator.nodegroups.budget import NodeBudget
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.nodewriter import NodeWriter
+from kwok_operator.nodegroups.observation import Memory, Observation
+from kwok_operator.nodegroups.plan import Plan
+from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.observability.metrics import Metrics
+from kwok_operator.sources.templates import Resolution, Templates
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time: `monotonic` seconds, and the time of day."""
+
+    monotonic: Callable[[], float]
+    wall: Callable[[], datetime]
+
+    def now(self) -> str:
+        """RFC 3339, in seconds."""
+        return self.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the reconciler works with."""
+
+    store: GroupStore
+    cache: NodeCache
+    writer: NodeWriter
+    templates: Templates
+    kwok: KwokLink
+    recorder: Recorder
+    executor: Executor
+    budget: NodeBudget
+    status: StatusWriter
+    metrics: Metrics
+    clock: Clock
+    clouds: Clouds
+    companions: CompanionKeeper
+    hold: HoldLink
+    provider_id_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a pass found and decided, from the template of `resolution`; `now` is RFC 3339.
+
+    `decision` is what the simulated cloud adds, where there is one, and `hold` how it keeps nodes
+    not Ready.
+    """
+
+    group: Group
+    memory: Memory
+    seen: Observation
+    plan: Plan
+    resolution: Resolution
+    decision: CloudDecision | None
+    hold: Hold
+    now: str

@@ -1,0 +1,336 @@
+"""What a group needs next: which serials to create, which nodes to delete or to patch.
+
+    Wish (spec) + Observed (nodes, recorded batches) + bounds  --make_plan-->  Plan
+
+An instance is a serial: asked for (recorded in a batch), then a node, then gone. A plan is made
+anew from what is seen every time and never remembered, so it can be thrown away at any instant:
+what must survive is in `Plan.batches` and `Plan.next_serial`, which are written before the first
+node is.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
+from kwok_operator.nodegroups.api.status import LAST_SERIAL
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.serials import Batch, compact, in_batches
+
+NODE_LIMIT: Final = "NodeLimit"
+NO_ADDRESSES: Final = "NoAddresses"
+NO_NAMES: Final = "NoNames"
+WAITING: Final = (NODE_LIMIT, NO_ADDRESSES, NO_NAMES)
+"""Limits that are none of the group's own bounds, so that the rest is still to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where each serial has a block of addresses, of so many: 0 where it is free, else how many
+    serials from this one on have none that is free."""
+
+    number: int
+    taken: Callable[[int], int]
+
+    def without(self, serials: Iterable[int]) -> "Places":
+        """These have theirs already: the others of the same place have none that is free."""
+        kept, number = frozenset([s % self.number for s in serials]), self.number
+        return replace(self, taken=lambda s: self.taken(s) or int(s % number in kept))
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedGroup:
+    """A group as it is.
+
+    `nodes` maps the serial of each node that is ours and not terminating to its name;
+    `terminating` has the serials of those on their way out. `gone` are serials whose node was
+    there and is not any more, or whose name somebody else holds. `held` is the number of nodes
+    that the group keeps where its spec names none: the target last in force. `room` is how many
+    nodes it may have before the operator's limit for all groups together is reached. Of the
+    `nodes`, `outdated` were made from another template than the present one; without a usable
+    template none is. `ready` are those that are Ready, `usable` those of them that take pods: only
+    asked for where some are outdated.
+    `finalizing` is the number of those that were deleted, and that a finalizer keeps: they take of
+    the `room` of all groups, which is without them here.
+    `ended` are those that the simulated cloud has taken back: they go whatever the target, as those
+    do that somebody names. With `places`, nodes have addresses of their own, which others may hold.
+    """
+
+    nodes: Mapping[int, str]
+    terminating: frozenset[int]
+    gone: frozenset[int]
+    batches: tuple[Batch, ...]
+    next_serial: int
+    held: int | None
+    room: int
+    ready: frozenset[int] = frozenset()
+    usable: frozenset[int] = frozenset()
+    outdated: frozenset[int] = frozenset()
+    ended: frozenset[int] = frozenset()
+    places: Places | None = None
+    finalizing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Why the target in force is not the one asked for."""
+
+    reason: str
+    message: str
+
+    @property
+    def keeps_waiting(self) -> bool:
+        return self.reason in WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The number of nodes aimed at, what was asked for, and what held it back, if anything did."""
+
+    value: int
+    wanted: int
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Outdated nodes are being brought to the present template.
+
+    `max_unavailable` is None where nodes are patched. `held` means that none may be replaced: the
+    group has more nodes than the operator's limit leaves for it, and would not get them again.
+    """
+
+    strategy: UpdateStrategyType
+    max_unavailable: int | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`pending` are the serials that are asked for and not there, oldest first; `create` those of
+    them that may be created now. `delete` and `update` (to be patched) are names; `unknown` the
+    names to delete that name nothing. `batches` and `next_serial` are to be recorded before
+    anything is created or deleted. `replaced` is how many of `delete` go for the `rollout`, `ended`
+    how many the simulated cloud takes back.
+    """
+
+    target: Target
+    pending: tuple[int, ...]
+    create: tuple[int, ...]
+    delete: tuple[str, ...]
+    batches: tuple[Batch, ...]
+    next_serial: int
+    unknown: tuple[str, ...] = ()
+    update: tuple[str, ...] = ()
+    replaced: int = 0
+    ended: int = 0
+    rollout: Rollout | None = None
+
+
+def bounded_target(spec: KwokNodeGroupSpec, observed: ObservedGroup, *, staying: int) -> Target:
+    """min(max(targetSize, minSize), maxSize, the limit for all groups), and which of them held.
+
+    The limit for all groups makes a group wait, it never takes nodes away that are there:
+    `staying` are those that nobody has named to be deleted.
+    """
+    held = observed.held if observed.held is not None else len(observed.nodes)
+    wanted = spec.target_size if spec.target_size is not None else held
+    value, limit = wanted, None
+    bounds = spec.autoscaling
+    if bounds is not None and value < bounds.min_size:
+        value = bounds.min_size
+        limit = Limit("MinSize", f"autoscaling.minSize is {value}; {wanted} would be fewer.")
+    if bounds is not None and bounds.max_size is not None and value > bounds.max_size:
+        value = bounds.max_size
+        limit = Limit("MaxSize", f"autoscaling.maxSize is {value}; {wanted} would be more.")
+    allowed = max(observed.room, min(value, staying))
+    if value > allowed:
+        limit = Limit(
+            NODE_LIMIT,
+            f"--max-total-nodes of all groups leaves {allowed} for this one, {value - allowed} of "
+            f"{value} wait. Raise the flag or scale other groups down.",
+        )
+        value = allowed
+    return Target(value, wanted, limit)
+
+
+def make_plan(
+    spec: KwokNodeGroupSpec,
+    observed: ObservedGroup,
+    *,
+    names: NodeNames,
+    now: str,
+    may_create: bool,
+) -> Plan:
+    """Decides; `now` (RFC 3339) dates what is asked for. Without `may_create` nothing is asked for,
+    patched or replaced.
+
+    What has not arrived is taken back before a node is deleted, the newest first. A node named in
+    `scaleDown.nodesToDelete` goes whatever the target; the target alone says how many remain.
+    """
+    named = {n: names.serial(n) for n in sorted(spec.scale_down.nodes_to_delete)}
+    condemned = {s for s in named.values() if s is not None} | observed.ended
+    staying = [s for s in sorted(observed.nodes) if s not in condemned]
+    target = bounded_target(spec, observed, staying=len(staying))
+    arrived = observed.terminating.union(observed.nodes)
+    batches = compact(observed.batches, here=arrived, gone=observed.gone)
+    absent = [s for b in batches for s in b if s not in arrived and s not in observed.gone]
+    if spec.paused:
+        rollout = _rollout(spec, observed, staying, target=target.value)
+        return Plan(target, tuple(absent), (), (), batches, observed.next_serial, rollout=rollout)
+
+    pending = [s for s in absent if s not in condemned]
+    surplus = max(0, len(staying) + len(pending) - target.value)
+    taken_back = pending[len(pending) - min(surplus, len(pending)) :]
+    pending = pending[: len(pending) - len(taken_back)]
+    leaving = _leaving(spec, observed, staying, count=surplus - len(taken_back))
+    staying = _without(staying, leaving)
+    rollout = _rollout(spec, observed, staying, target=target.value)
+    replaced = _replaced(observed, staying, rollout, target=target.value) if may_create else []
+    staying = _without(staying, replaced)
+    unwanted = observed.gone | condemned | frozenset([*taken_back, *leaving, *replaced])
+    batches, next_serial = compact(batches, here=arrived, gone=unwanted), observed.next_serial
+
+    missing = target.value - len(staying) - len(pending)
+    if missing > 0 and (may_create or observed.places is not None):
+        free = _free_serials(observed, missing, pending=pending, avoid=condemned)
+        target = _shortened(target, observed, missing - len(free))
+        if may_create and free:
+            pending += free
+            batches = (*batches, *in_batches(free, requested_at=now))
+            next_serial = free[-1] + 1
+    going = sorted(s for s in condemned if s in observed.nodes)
+    patched = staying if may_create and _patches(rollout) else []
+    return Plan(
+        target=target,
+        pending=tuple(pending),
+        create=tuple(pending) if may_create else (),
+        delete=tuple(observed.nodes[s] for s in [*going, *leaving, *replaced]),
+        batches=batches,
+        next_serial=next_serial,
+        unknown=_unknown(named, arrived, observed.batches),
+        update=tuple(observed.nodes[s] for s in patched if s in observed.outdated),
+        replaced=len(replaced),
+        ended=len(observed.ended),
+        rollout=rollout,
+    )
+
+
+def max_unavailable(text: str, *, target: int) -> int:
+    """A number of nodes, or a share of the target rounded down, but at least 1."""
+    if text.endswith("%"):
+        return max(1, target * int(text[:-1]) // 100)
+    return int(text)
+
+
+def _leaving(
+    spec: KwokNodeGroupSpec, observed: ObservedGroup, staying: list[int], *, count: int
+) -> list[int]:
+    """The serials to delete in `scaleDown.order`; serials count up, so they tell the age.
+
+    Those that a RollingUpdate is going to delete anyway go first.
+    """
+    if count <= 0:
+        return []
+    order = staying if spec.scale_down.order == "OldestFirst" else staying[::-1]
+    if spec.update_strategy.type is UpdateStrategyType.ROLLING_UPDATE:
+        order = sorted(order, key=lambda serial: serial not in observed.outdated)
+    return order[:count]
+
+
+def _rollout(
+    spec: KwokNodeGroupSpec, observed: ObservedGroup, staying: list[int], *, target: int
+) -> Rollout | None:
+    strategy = spec.update_strategy
+    if strategy.type is UpdateStrategyType.ON_DELETE or observed.outdated.isdisjoint(staying):
+        return None
+    if strategy.type is UpdateStrategyType.IN_PLACE:
+        return Rollout(strategy.type)
+    limit = max_unavailable(strategy.rolling_update.max_unavailable, target=target)
+    # Where deleted nodes stay, each takes room beside the one in its place.
+    held = observed.room < target + bool(observed.finalizing)
+    return Rollout(strategy.type, limit, held=held)
+
+
+def _patches(rollout: Rollout | None) -> bool:
+    return rollout is not None and rollout.strategy is UpdateStrategyType.IN_PLACE
+
+
+def _replaced(
+    observed: ObservedGroup, staying: list[int], rollout: Rollout | None, *, target: int
+) -> list[int]:
+    """The outdated serials to replace now: those that aren't Ready, then those that aren't usable,
+    then the oldest of the others.
+
+    Of the last, as many as may be missing besides those that are missing or not usable anyway. An
+    outdated node that isn't usable costs nothing, but waits while so many new ones are on their
+    way, as with a Deployment: what shut the old ones may shut the new ones, too.
+    """
+    if rollout is None or rollout.max_unavailable is None or rollout.held:
+        return []
+    outdated = [s for s in staying if s in observed.outdated]
+    unavailable = target - sum(s in observed.usable for s in staying)
+    budget = max(0, rollout.max_unavailable - unavailable)
+    not_ready = [s for s in outdated if s not in observed.ready]
+    shut = [s for s in outdated if s in observed.ready and s not in observed.usable]
+    on_their_way = unavailable - len(shut)
+    cleared = shut[: max(0, rollout.max_unavailable - on_their_way)]
+    replaced = not_ready + cleared + _without(outdated, not_ready + shut)[:budget]
+    return replaced[: observed.room - target] if observed.finalizing else replaced
+
+
+def _without(serials: list[int], others: list[int]) -> list[int]:
+    out = frozenset(others)
+    return [s for s in serials if s not in out] if out else serials
+
+
+def _unknown(
+    named: Mapping[str, int | None], arrived: Set[int], asked_for: tuple[Batch, ...]
+) -> tuple[str, ...]:
+    # Thousands may be named, of dozens of batches: each name is looked for in one of them.
+    absent = sorted(s for s in named.values() if s is not None and s not in arrived)
+    ends = [(bisect_left(absent, b.first), bisect_right(absent, b.last), b) for b in asked_for]
+    asked = {s for first, last, batch in ends for s in absent[first:last] if s not in batch.spent}
+    return tuple(
+        name for name, s in named.items() if s is None or (s not in arrived and s not in asked)
+    )
+
+
+def _shortened(target: Target, observed: ObservedGroup, short: int) -> Target:
+    """As far as addresses, or names, go."""
+    if not short:
+        return target
+    wait = f"{short} of {target.value} wait."
+    if observed.places is not None and observed.next_serial + observed.places.number <= LAST_SERIAL:
+        limit = Limit(
+            NO_ADDRESSES,
+            f"template.network has no more addresses that are free: {wait}"
+            " Make podCIDR and nodeCIDR larger, or the blocks smaller by a greater blockSize.",
+        )
+    else:
+        limit = Limit(
+            NO_NAMES,
+            f"status.nextSerial is as high as it can be, which somebody has written: {wait}"
+            " Make another group in place of this one.",
+        )
+    return Target(target.value - short, target.wanted, limit)
+
+
+def _free_serials(
+    observed: ObservedGroup, count: int, *, pending: list[int], avoid: set[int]
+) -> list[int]:
+    """The next serials that can have addresses, and names, at most `count`.
+
+    None comes after the last: what is taken there may have become free next time.
+    """
+    serial, places, end = observed.next_serial, observed.places, LAST_SERIAL + 1
+    if places is not None:
+        places, end = places.without(pending), min(end, serial + places.number)
+    free = list[int]()
+    while len(free) < count and serial < end:
+        step = places.taken(serial) if places is not None else 0
+        if not step and serial not in avoid:
+            free.append(serial)
+        serial += step or 1
+    return free

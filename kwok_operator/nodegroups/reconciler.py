@@ -1,0 +1,426 @@
+"""One pass over one group: look, decide, record, act.
+
+    observe ──> plan ──> status (what is asked for is recorded first) ──> execution ──> again
+
+Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is
+nothing left to do, or when the group changes under it: then the next pass plans anew. Whatever it
+does can be cut short at any instant and goes on from what the API server holds.
+
+Nodes and status are written from here alone; what is decided comes from the core.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+from kwok_operator.cloud.decision import CloudDecision
+from kwok_operator.cloud.shaping import Hold
+from kwok_operator.errors import (
+    FAILED_REQUEST,
+    ApiError,
+    ApiUnreachableError,
+    ConflictError,
+    DecodeError,
+    KwokOperatorError,
+    TemplateError,
+)
+from kwok_operator.formats.times import format_time, milliseconds_of
+from kwok_operator.kube.retry import ACCIDENTS
+from kwok_operator.nodegroups.actions import Actions, deletes_pods
+from kwok_operator.nodegroups.announcements import announce_notice, announce_slowness
+from kwok_operator.nodegroups.autoscalable import disagreement
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.network import NodeNetwork
+from kwok_operator.nodegroups.nodecache import NodeRecord
+from kwok_operator.nodegroups.observation import (
+    Memory,
+    Observation,
+    Openings,
+    observe,
+    observed,
+)
+from kwok_operator.nodegroups.parts import Parts, PassResult
+from kwok_operator.nodegroups.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
+from kwok_operator.nodegroups.reporting import GroupReporter, progress_interval
+from kwok_operator.nodegroups.statuswriter import GroupDoubtedError
+from kwok_operator.nodegroups.strays import Strays
+from kwok_operator.sources.templates import Resolution
+
+logger = logging.getLogger(__name__)
+
+NOT_READY_RECHECK = 5.0
+LEFTOVER_RECHECK = 1.0
+DOUBT_RECHECK = 1.0
+"""Seconds in which a list has shown whether a group is there."""
+NO_ADDRESSES_RECHECK = 5.0
+
+_VERBS = {"DELETE": "delete", "PATCH": "update"}
+
+
+class Reconciler:
+    """Brings groups to their target. `wake(name, delay)` has a group looked at again, `doubt()` all
+    groups listed soon."""
+
+    def __init__(
+        self, parts: Parts, *, wake: Callable[[str, float], None], doubt: Callable[[], None]
+    ) -> None:
+        self._parts = parts
+        self._wake = wake
+        self._doubt = doubt
+        self._memories: dict[str, Memory] = {}
+        self._gpu_labels: dict[str, str] = {}
+        """Those that groups set, by name, while they don't agree."""
+        self._closing = False
+        self._at_work = 0
+        """How many groups have nodes created, deleted or patched."""
+        self._actions = Actions(parts)
+        self._reporter = GroupReporter(parts)
+        self._strays = Strays(parts)
+        self._sweeps = Openings()
+        """Of nodes of groups that are gone, which failed."""
+
+    def close(self) -> None:
+        """Start no write any more; what is in flight ends."""
+        self._closing = True
+
+    async def reconcile(self, name: str) -> None:
+        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        with self._parts.metrics.reconciling(self._parts.clock.monotonic):
+            await self._look_at(name)
+
+    async def _look_at(self, name: str) -> None:
+        parts = self._parts
+        self._compare_gpu_labels(name)
+        await self._sweep_retired(name)
+        group = parts.store.get(name)
+        if group is None:
+            self._forget(name)
+        elif group.deleting:
+            if not group.orphaning:
+                await self._delete_owned(group.name, group.uid, pods=deletes_pods(group))
+        elif not self._closing:
+            await self._pass_over(group)
+
+    async def _pass_over(self, group: Group) -> None:
+        memory = self._memory(group)
+        try:
+            await self._pass(group, memory)
+            memory.doubted = False
+        except GroupDoubtedError:
+            # Only a list, or its watch, says that a group is gone: then its nodes are deleted.
+            self._doubt()
+            if memory.doubted:
+                raise
+            memory.doubted = True
+            self._wake(group.name, DOUBT_RECHECK)
+
+    async def recheck_taken(self, name: str) -> None:
+        """Drops the report of foreign nodes that hold our names, once they are gone.
+
+        What can't be found out is told of the group: other groups are none the worse for it.
+        """
+        memory, group = self._memories.get(name), self._parts.store.get(name)
+        if memory is None or group is None:
+            return
+        for serial, node in list(memory.taken.items()):
+            try:
+                there = await self._parts.writer.exists(node)
+            except KwokOperatorError as error:
+                sentence = f"node {node} has a name of this group's, and can't be read: {error}"
+                self._parts.recorder.emit(group, "Warning", "NodeUnreadable", sentence)
+                continue
+            if not there:
+                memory.taken.pop(serial, None)
+                self._wake(name, 0.0)
+
+    def _compare_gpu_labels(self, name: str) -> None:
+        """Has the others looked at again where a group's label makes them agree no more, or again.
+
+        Whatever changes a group, its end too, leads to a pass, and the pass here.
+        """
+        labels = disagreement(self._parts.store.gpu_labels)
+        if labels != self._gpu_labels:
+            for other in (labels.keys() | self._gpu_labels.keys()) - {name}:
+                self._wake(other, 0.0)
+            self._gpu_labels = labels
+
+    async def _pass(self, group: Group, memory: Memory) -> None:
+        parts = self._parts
+        resolution = await parts.templates.resolve(group)
+        if resolution.retry_in is not None:
+            self._wake(group.name, resolution.retry_in)
+        hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
+        resolution = await self._strays.look(
+            group,
+            memory,
+            resolution,
+            stop=lambda: self._interrupted(group),
+            at_work=partial(self._working, group, memory, resolution, hold),
+        )
+        found = await self._find(group, memory, resolution, hold)
+        if found is None:
+            return
+        plan, seen, decision = found.plan, found.seen, found.decision
+        if seen.tainted or (seen.usable < len(seen.records) and not plan.create):
+            try:
+                await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
+            except KwokOperatorError as error:
+                # Whether kwok lives is not known then, and nothing of the plan depends on it.
+                logger.debug("Leases not read: group=%s error=%s", group.name, error)
+        opening = self._opening(found)
+        planned = plan.create or plan.delete or plan.update or (decision and decision.writes)
+        writes = bool(planned or opening)
+        if not writes:
+            memory.refusal = None
+        status = self._reporter.status(found)
+        postponed = await self._reporter.publish(found, status)
+        if decision is not None:
+            self._look_after(group, seen, decision)
+        if writes:
+            await self._execute(found, opening)
+            self._wake(group.name, 0.0)
+        elif postponed is not None:
+            self._wake(group.name, postponed)
+        elif self._strays.are_left(group, memory) or status.ready_replicas < status.replicas:
+            self._wake(group.name, NOT_READY_RECHECK)
+
+    def _opening(self, found: PassResult) -> list[NodeRecord]:
+        """The Ready nodes that pods are kept off, and needn't be: kwok is there, and they stay."""
+        if not found.seen.tainted or found.group.spec.paused or not self._parts.kwok.alive:
+            return []
+        leaving = frozenset(found.plan.delete)
+        shaped = frozenset(found.decision.reshape if found.decision is not None else ())
+        openings, now = found.memory.openings, self._parts.clock.monotonic()
+        return [
+            record
+            for record in found.seen.tainted
+            if record.name not in leaving
+            and record.serial not in shaped
+            and openings.is_due(record.name, now=now)
+        ]
+
+    def _look_after(self, group: Group, seen: Observation, decision: CloudDecision) -> None:
+        """Tells what the simulated cloud has done, and looks again when it does something next."""
+        if decision.look_again is not None:
+            self._wake(group.name, decision.look_again)
+        for name in decision.undone(seen):
+            self._parts.hold.disobeyed(name)
+        for reason, names in decision.notices(seen).items():
+            self._parts.metrics.interrupted(group.name, reason, len(names))
+            announce_notice(self._parts.recorder, group, names, reason=reason)
+
+    async def _find(
+        self,
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        hold: Hold,
+        *,
+        reporting: bool = False,
+    ) -> PassResult | None:
+        """Looks and decides; nothing new is asked for where it is only for `reporting`. None where
+        that took so long that the group has changed meanwhile.
+
+        Where there are thousands of nodes each step takes milliseconds, so others run in between.
+        """
+        parts = self._parts
+        seen = observe(group, memory, parts.cache)
+        await asyncio.sleep(0)
+        moment = parts.clock.wall()
+        now = format_time(milliseconds_of(moment))
+        cloud = parts.clouds.observe(group, memory, seen, now=milliseconds_of(moment))
+        may_create = resolution.node is not None and not reporting
+        plan = make_plan(
+            group.spec,
+            observed(
+                seen,
+                memory,
+                room=parts.budget.room(group.name),
+                template_hash=resolution.hash if resolution.node is not None else None,
+                ended=cloud.nodes.ended if cloud is not None else frozenset(),
+                places=self._places(group, seen),
+            ),
+            names=seen.names,
+            now=now,
+            may_create=may_create,
+        )
+        strays = len(parts.cache.strays(group.name))
+        plan = replace(plan, create=plan.create[: max(0, len(plan.create) - strays)])
+        if not reporting:
+            self._book(group, plan, seen, strays=strays, may_create=may_create)
+        named = group.spec.scale_down.nodes_to_delete
+        plan = replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
+        decision = None
+        if cloud is not None:
+            decision = await parts.clouds.decide(
+                group,
+                memory,
+                seen,
+                plan,
+                cloud,
+                node=resolution.node,
+                hold=hold,
+                deciding=not reporting,
+                stop=lambda: self._interrupted(group),
+            )
+            if decision is None:
+                return None
+            plan = decision.plan
+        await asyncio.sleep(0)
+        return PassResult(group, memory, seen, plan, resolution, decision, hold, now)
+
+    def _places(self, group: Group, seen: Observation) -> Places | None:
+        try:
+            network = NodeNetwork.of(group.spec.template.network, group=group.name)
+        except TemplateError:
+            return None  # the template has no resolution either, which says why
+        if network is None:
+            return None
+        self._parts.cache.release_unheard_of(now=self._parts.clock.monotonic())
+        held = self._parts.cache.addresses
+        return Places(
+            network.places,
+            lambda serial: held.taken(network, serial, node=seen.names.name(serial)),
+        )
+
+    def _book(
+        self, group: Group, plan: Plan, seen: Observation, *, strays: int, may_create: bool
+    ) -> None:
+        """With the plan, before others make theirs: they have the room that it leaves."""
+        active = may_create and not group.spec.paused
+        nodes = len(seen.records) + len(plan.pending)
+        limit, rollout = plan.target.limit, plan.rollout
+        waits = limit is not None and limit.reason == NODE_LIMIT
+        if limit is not None and limit.reason == NO_ADDRESSES:
+            # Those that hold them may be of any group.
+            self._wake(group.name, NO_ADDRESSES_RECHECK)
+        self._parts.budget.grant(
+            group.name,
+            strays + len(seen.held) + (max(nodes, plan.target.value) if active else nodes),
+            wants_more=waits or (rollout is not None and rollout.held),
+        )
+
+    async def _execute(self, found: PassResult, opening: list[NodeRecord]) -> None:
+        """Carries the plan out while counts are reported; stops when the group changes."""
+        group, memory = found.group, found.memory
+        try:
+            async with self._working(group, memory, found.resolution, found.hold):
+                await self._actions.carry_out(
+                    found, opening=opening, stop=lambda: self._interrupted(group)
+                )
+            memory.refusal = None
+        except FAILED_REQUEST as error:
+            memory.refusal = _in_words(error)
+            self._parts.templates.forget(group.name)
+            raise
+
+    @asynccontextmanager
+    async def _working(
+        self, group: Group, memory: Memory, resolution: Resolution, hold: Hold
+    ) -> AsyncIterator[None]:
+        """Counts are reported meanwhile."""
+        done = asyncio.Event()
+        self._at_work += 1
+        progress = asyncio.create_task(self._report_progress(group, memory, resolution, hold, done))
+        try:
+            yield
+        finally:
+            self._at_work -= 1
+            done.set()
+            await progress
+
+    def _interrupted(self, group: Group) -> bool:
+        return self._closing or self._parts.store.wish(group.name) != group.wish
+
+    async def _report_progress(
+        self,
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        hold: Hold,
+        done: asyncio.Event,
+    ) -> None:
+        """Writes the counts now and then until `done`, without asking for anything new."""
+        throttled = False
+        while not done.is_set():
+            try:
+                await asyncio.wait_for(done.wait(), progress_interval(self._at_work))
+                return
+            except TimeoutError:
+                pass
+            if self._parts.executor.throttled(group.name) and not throttled:
+                throttled = True
+                announce_slowness(self._parts.recorder, group)
+            if self._interrupted(group):
+                continue
+            now = await self._find(group, memory, resolution, hold, reporting=True)
+            if now is None:
+                continue
+            try:
+                await self._reporter.publish(now, self._reporter.status(now))
+            except Exception as error:
+                logger.debug("progress not written: group=%s error=%s", group.name, error)
+
+    async def _sweep_retired(self, name: str) -> None:
+        """The group that has the name now waits for no node of the one before that can't go."""
+        now = self._parts.clock.monotonic()
+        for retired in self._parts.store.retired(name):
+            if not self._sweeps.is_due(retired.uid, now=now):
+                self._wake(name, LEFTOVER_RECHECK)
+                continue
+            try:
+                await self._delete_owned(name, retired.uid, pods=retired.delete_pods)
+            except FAILED_REQUEST as error:
+                logger.warning("not deleted with its group: group=%s error=%s", name, error)
+                self._sweeps.tried(retired.uid, now=now)
+                self._wake(name, LEFTOVER_RECHECK)
+
+    async def _delete_owned(self, name: str, uid: str, *, pods: bool) -> None:
+        """Deletes the nodes of a group that goes or is gone, faster than the garbage collector.
+
+        Where that was faster, `pods` are left, and its nodes are among those that were lost.
+        """
+        cache = self._parts.cache
+        records = [*cache.group(name).values(), *(cache.strays(name).values() if pods else ())]
+        left = [r for r in records if r.owner == uid and not r.deleting]
+        if left:
+            logger.info("deleting the nodes of a deleted group: group=%s nodes=%d", name, len(left))
+
+        async def delete(record: NodeRecord) -> None:
+            await self._parts.writer.delete_owned(record, owner=uid, pods=pods)
+            cache.settle_stray(name, record.name)
+
+        await self._parts.executor.run(left, delete, group=name, stop=lambda: self._closing)
+        if left and not self._closing:
+            self._wake(name, LEFTOVER_RECHECK)
+
+    def _memory(self, group: Group) -> Memory:
+        memory = self._memories.get(group.name)
+        if memory is None or memory.uid != group.uid:
+            memory = Memory(group.uid, group.status, group.resource_version)
+            self._memories[group.name] = memory
+        memory.refresh(group)
+        return memory
+
+    def _forget(self, name: str) -> None:
+        self._parts.cache.forget_strays(name)
+        # Room is granted before the first pass, too, to a group that is taken over.
+        if self._parts.store.is_unreadable(name):
+            self._parts.budget.grant(name, self._parts.cache.count(name), wants_more=False)
+        else:
+            self._parts.budget.release(name)
+        if self._memories.pop(name, None) is not None:
+            self._parts.templates.drop(name)
+            self._parts.clouds.forget(name)
+            self._parts.metrics.forget(name)
+
+
+def _in_words(error: KwokOperatorError) -> str:
+    method = error.method if isinstance(error, ApiError | ApiUnreachableError) else ""
+    failed = isinstance(error, (*ACCIDENTS, ConflictError, DecodeError))
+    what = f"{'fails' if failed else 'refuses'} to {_VERBS.get(method, 'create')} nodes"
+    why = error.message if isinstance(error, ApiError) else str(error)
+    return f"The API server {what}: {why}"

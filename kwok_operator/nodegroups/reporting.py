@@ -1,0 +1,174 @@
+"""What a pass has found, told: the group's status, its metrics, its Events.
+
+    PassResult (plan, nodes, template, simulated cloud)  --status-->  KwokNodeGroupStatus
+    status  --publish-->  one write, if it says something new, and Events of what changed
+
+What must not wait, because somebody creates nodes by it, is written at once; counts alone take
+turns.
+"""
+
+from typing import Final
+
+from kwok_operator.cloud.api.cloudstatus import CloudStatus
+from kwok_operator.cloud.decision import CloudDecision
+from kwok_operator.cloud.summary import Verdict
+from kwok_operator.companions.desired import tells_of_companions
+from kwok_operator.nodegroups.announcements import announce
+from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.autoscalable import hindrance
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.observation import Observation
+from kwok_operator.nodegroups.parts import Parts, PassResult
+from kwok_operator.nodegroups.plan import Plan
+from kwok_operator.nodegroups.status import Facts, make_status, nodes_by_state, oldest_pending
+
+STATUS_INTERVAL: Final = 1.0
+"""Seconds between two writes of counts."""
+LONGEST_INTERVAL: Final = 10.0
+PROGRESS_WRITES: Final = 5
+"""Of counts in a second, of all groups that are at work: each takes the API server 10 ms."""
+
+
+def progress_interval(groups: int) -> float:
+    """Seconds between two reports of progress by each of so many groups at work."""
+    return min(LONGEST_INTERVAL, max(STATUS_INTERVAL, groups / PROGRESS_WRITES))
+
+
+class GroupReporter:
+    """Makes and writes statuses."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._metrics = parts.metrics
+
+    def status(self, found: PassResult) -> KwokNodeGroupStatus:
+        """The status of the group as found; its metrics are set, too."""
+        group, seen, plan, resolution = found.group, found.seen, found.plan, found.resolution
+        resolved = None
+        if resolution.node is not None:
+            resolved = (resolution.node, resolution.hash, resolution.source)
+        decision = found.decision
+        failed = decision.failed if decision is not None else 0
+        facts = Facts(
+            generation=group.generation,
+            target=plan.target,
+            paused=group.spec.paused,
+            replicas=len(seen.records),
+            ready=self._parts.companions.ready(group, (r for r in seen.ready if r.usable)),
+            updated=seen.count_updated(resolution.hash),
+            pending=len(plan.pending),
+            failed=len(plan.pending) if found.memory.refusal else failed,
+            leaving=len(plan.delete),
+            terminating=seen.held,
+            foreign=seen.foreign,
+            next_serial=plan.next_serial,
+            batches=plan.batches,
+            template_error=resolution.error,
+            template_reason=resolution.reason,
+            template_tried=resolution.retry_in is None,
+            template_origin=resolution.origin,
+            last_template=resolution.why_last,
+            kwok_silent=self._parts.kwok.silent,
+            refusal=found.memory.hindrance,
+            rollout=plan.rollout,
+            autoscaled=group.spec.autoscaling is not None,
+            hindrance=self._hindrance(group, seen, plan),
+            known_from_one=_is_known_from_one(group),
+            companions=self._parts.companions.verdict(group, nodes=len(seen.records)),
+            cloud=_recorded(group, decision),
+            cloud_verdicts=self._cloud_verdicts(group, decision),
+        )
+        status = make_status(
+            facts,
+            group=group.name,
+            previous=found.memory.status,
+            resolved=resolved,
+            now=found.now,
+        )
+        self._metrics.group(
+            group.name,
+            target=plan.target.value,
+            nodes=nodes_by_state(facts, terminating=len(seen.terminating)),
+            conditions=(c.type for c in status.conditions if c.status == "True"),
+            oldest_pending=oldest_pending(status),
+        )
+        for error_class, count in (decision.failures if decision else {}).items():
+            self._metrics.instance_failed(group.name, error_class, count)
+        self._metrics.cloud(group.name, decision.states if decision and group.spec.cloud else None)
+        return status
+
+    async def publish(self, found: PassResult, status: KwokNodeGroupStatus) -> float | None:
+        """Writes a status that says something new, and what it means for people as Events.
+
+        Counts alone wait their turn: returns the seconds to wait where the write was put off.
+        """
+        group, memory = found.group, found.memory
+        before = memory.status
+        if status != before:
+            since = self._parts.clock.monotonic() - memory.written_at
+            urgent = status.next_serial != before.next_serial or _verdicts(status) != _verdicts(
+                before
+            )
+            if since < STATUS_INTERVAL and not urgent:
+                return STATUS_INTERVAL - since
+            memory.status_version = await self._parts.status.write(group, status)
+            memory.status = status
+            memory.written_at = self._parts.clock.monotonic()
+        announce(self._parts.recorder, group, before=before, after=status, plan=found.plan)
+        return None
+
+    def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
+        """Why cluster-autoscaler can't drive the group, if it may and can't."""
+        if group.spec.autoscaling is None:
+            return None
+        longest = f"{self._parts.provider_id_prefix}{seen.names.name(plan.next_serial)}"
+        return hindrance(
+            group=group.name,
+            paused=group.spec.paused,
+            instances=len(seen.records) + len(seen.terminating) + len(plan.pending),
+            id_length=len(longest),
+            gpu_labels=self._parts.store.gpu_labels,
+        )
+
+    def _cloud_verdicts(
+        self, group: Group, decision: CloudDecision | None
+    ) -> dict[ConditionType, Verdict]:
+        cloud = group.spec.cloud
+        if decision is None:
+            return {}
+        provisioned = {ConditionType.PROVISIONED: decision.provisioned}
+        if cloud is None:
+            # What was asked for under a cloud that is gone has its course all the same.
+            return provisioned if decision.status.instances else {}
+        lasting = decision.observed.outage.status or cloud.flapping is not None
+        boots = cloud.readiness_delay is not None or cloud.failures.never_ready is not None
+        return {
+            **provisioned,
+            ConditionType.OUTAGE: decision.observed.outage,
+            ConditionType.CLOUD_SIMULATED: self._parts.hold.condition(wanted=boots or lasting),
+        }
+
+
+def _is_known_from_one(group: Group) -> bool:
+    bounds = group.spec.autoscaling
+    return bounds is not None and not bounds.min_size and tells_of_companions(group.spec.template)
+
+
+def _recorded(group: Group, decision: CloudDecision | None) -> CloudStatus | None:
+    """What status says of the cloud; nothing once there is none, and nothing left of it."""
+    if decision is None or (group.spec.cloud is None and decision.status == CloudStatus()):
+        return None
+    return decision.status
+
+
+def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:
+    """What must not wait: everything but counts and the sentences that contain them."""
+    verdicts = [(c.type, c.status, c.reason) for c in status.conditions]
+    cloud = status.cloud and (status.cloud.terms, status.cloud.refused)
+    return (
+        status.observed_generation,
+        status.target_size,
+        status.template_hash,
+        cloud,
+        *verdicts,
+    )

@@ -1,0 +1,102 @@
+"""Writing the status of groups, and of whatever else of ours has one.
+
+It goes as a whole, in a JSON Patch that tests the uid: a merge patch could not take keys
+out of the resolved template, and a group that was deleted and made again must not get the old
+one's. The operator is the only writer, so there is nothing else to test.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kwok_operator.constants import GROUPS_PATH
+from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
+from kwok_operator.kube.decode import decode_dict
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.client import GROUPS, Group, UnreadableGroup
+
+_RETRIES = 4
+
+
+class GroupDoubtedError(KwokOperatorError):
+    """The API server does not find the group that a status is of. Whether it is gone only a list
+    can say: a proxy answers 404 as well, and so does a CRD without the status subresource."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"writing the status of KwokNodeGroup {name}: not found, though the group was not"
+            " deleted; is the CRD of this version there (kubectl apply -f crds/), or does a proxy"
+            " answer in the API server's place?"
+        )
+
+
+async def put_status(
+    client: KubeClient, path: str, *, uid: str, status: Mapping[str, Any], retries: int = 0
+) -> int:
+    """Puts the status of the object at `path` and returns its resourceVersion.
+
+    Raises NotFoundError where there is none, and InvalidError where it has another uid, or the
+    status breaks the schema.
+    """
+    answer = await client.request(
+        "PATCH",
+        f"{path}/status",
+        body=[
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": status},
+        ],
+        content_type=JSON_PATCH,
+        accept=ACCEPT_METADATA,
+        retries=retries,
+    )
+    return int(decode_dict(answer)["metadata"]["resourceVersion"])
+
+
+class StatusWriter:
+    """Writes status, one request each."""
+
+    def __init__(self, *, client: KubeClient) -> None:
+        self._client = client
+
+    async def write(self, group: Group, status: KwokNodeGroupStatus) -> int:
+        """Returns the resourceVersion of the group with that status; raises GroupDoubtedError."""
+        path = f"{GROUPS_PATH}/{group.name}"
+        try:
+            return await put_status(
+                self._client, path, uid=group.uid, status=status.dump(), retries=_RETRIES
+            )
+        except NotFoundError as error:
+            raise GroupDoubtedError(group.name) from error
+        except InvalidError as error:
+            # A failed test and a status that breaks the schema get the same answer.
+            if await self._uid(path) != group.uid:
+                raise GroupDoubtedError(group.name) from error
+            raise
+
+    async def served(self) -> bool:
+        """Whether the API server serves our resource at all."""
+        try:
+            await self._client.request("GET", GROUPS_PATH, params={"limit": "1"}, retries=_RETRIES)
+        except NotFoundError:
+            return False
+        return True
+
+    async def groups(self) -> tuple[list[Group | UnreadableGroup], int]:
+        """All groups, and the resourceVersion as of which they are all."""
+        groups: list[Group | UnreadableGroup] = []
+        version, token = 0, ""
+        while True:
+            params = {"limit": "500"} | ({"continue": token} if token else {})
+            answer = await self._client.request("GET", GROUPS_PATH, params=params, retries=_RETRIES)
+            page = GROUPS.page(answer)
+            groups += page.items
+            version, token = version or page.resource_version, page.continue_token
+            if not token:
+                return groups, version
+
+    async def _uid(self, path: str) -> str:
+        try:
+            answer = await self._client.request("GET", path, accept=ACCEPT_METADATA)
+        except NotFoundError:
+            return ""
+        return str(decode_dict(answer)["metadata"]["uid"])

@@ -1,0 +1,161 @@
+"""Nodes of a group that it lost sight of: gone, or there without what they are recognised by.
+
+    NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
+                                  ├─> altered: put back; until it stays, no node is made
+                                  └─> no success: that node is tried again, the pass goes on
+
+    Stamped ──of its nodes, those without the hash of their template──> altered, too
+
+While the group is paused they are only looked for: who is gone takes up no room.
+
+A webhook or controller that takes the label off each node, made anew each time, would have nodes
+made without end, which nobody counts. One that takes the hash off would have them replaced so.
+"""
+
+import logging
+from collections.abc import Callable, Container, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Final
+
+from kwok_operator.constants import MACHINES_ANNOTATION
+from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.formats.words import few_names
+from kwok_operator.kube.executor import SOON
+from kwok_operator.nodegroups.api.nodegroup import UpdateStrategyType
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.nodecache import NodeRecord
+from kwok_operator.nodegroups.nodewriter import TEMPLATE_MARK
+from kwok_operator.nodegroups.observation import Memory
+from kwok_operator.nodegroups.parts import Parts
+from kwok_operator.nodegroups.template import group_label
+from kwok_operator.sources.templates import Resolution
+
+logger = logging.getLogger(__name__)
+
+MANY: Final = 24
+A_PAGE_COSTS: Final = 100
+"""So many nodes, or one of so many, are looked for in a list of all nodes first: those that are
+gone take two requests each."""
+
+
+class Strays:
+    """Looks for them, and makes them the group's again."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def look(
+        self,
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        *,
+        stop: Callable[[], bool],
+        at_work: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> Resolution:
+        """Notes in `memory` which of a group's nodes are there and altered, and which could not be
+        looked up or put right.
+
+        It is `at_work` while requests are made. Returns its template; none, and why, while nodes
+        that are made would be lost as well.
+        """
+        parts, before = self._parts, len(memory.altered) + len(memory.unmended)
+        strays, stripped = parts.cache.strays(group.name), self._stripped(group, memory, resolution)
+        if not (strays or stripped or before):
+            return resolution
+        for name in [n for n, stray in strays.items() if stray.owner != group.uid]:
+            parts.cache.settle_stray(group.name, name)
+        now = parts.clock.monotonic()
+        due = [
+            node
+            for node in (*parts.cache.strays(group.name).values(), *stripped.values())
+            if memory.regains.is_due(node.name, now=now)
+        ]
+        async with at_work():
+            away = [node.name for node in due if node.name not in stripped]
+            if len(away) >= max(MANY, len(parts.cache) // A_PAGE_COSTS):
+                gone = await parts.writer.settle_gone(away, group=group.name)
+                due = [node for node in due if node.name not in gone]
+            failed = await self._put_right(due, group, memory, resolution, stripped, stop=stop)
+        for name in failed:
+            memory.regains.tried(name, now=now)
+        # Those that were put back a moment ago, and have lost it again, too.
+        left = {*parts.cache.strays(group.name), *self._stripped(group, memory, resolution)}
+        waiting = [name for name in sorted(left) if not memory.regains.is_due(name, now=now)]
+        failures = {**memory.unmended, **failed}
+        memory.unmended = {name: failures[name] for name in waiting if name in failures}
+        kept = () if group.spec.paused else waiting
+        memory.altered = tuple(name for name in kept if name not in memory.unmended)
+        if memory.altered and not before:
+            logger.warning("nodes are altered: group=%s nodes=%d", group.name, len(memory.altered))
+        return _without_altered(resolution, memory)
+
+    async def _put_right(
+        self,
+        nodes: Iterable[NodeRecord],
+        group: Group,
+        memory: Memory,
+        resolution: Resolution,
+        stripped: Container[str],
+        *,
+        stop: Callable[[], bool],
+    ) -> dict[str, str]:
+        """Returns why it failed, by name."""
+        parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
+        label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
+
+        async def regain(node: NodeRecord) -> None:
+            try:
+                if node.name in stripped:
+                    lost = TEMPLATE_MARK
+                    await parts.writer.stamp(node, resolution.hash, uid=group.uid)
+                else:
+                    looking = group.spec.paused
+                    lost = await parts.writer.regain(
+                        node, group=group.name, uid=group.uid, label=label, looking=looking
+                    )
+            except KwokOperatorError as error:
+                failed[node.name] = str(error)
+                raise
+            failed.pop(node.name, None)
+            if lost:
+                memory.regains.tried(node.name, now=now)
+                memory.lost_marks = lost
+
+        try:
+            await parts.executor.run(nodes, regain, group=group.name, stop=stop, patience=SOON)
+        except KwokOperatorError as error:
+            logger.warning("nodes not put right: group=%s error=%s", group.name, error)
+        return failed
+
+    def are_left(self, group: Group, memory: Memory) -> bool:
+        """Whether there are any to look for again."""
+        left = memory.altered or memory.unmended or self._parts.cache.strays(group.name)
+        return bool(left)
+
+    def _stripped(
+        self, group: Group, memory: Memory, resolution: Resolution
+    ) -> dict[str, NodeRecord]:
+        """Nodes that would be replaced or patched, because they have lost their template's hash."""
+        keep = group.spec.update_strategy.type is UpdateStrategyType.ON_DELETE
+        if keep or group.spec.paused or resolution.node is None:
+            return {}
+        nodes = self._parts.cache.group(group.name).values()
+        own = [node for node in nodes if node.owner == group.uid]
+        strays = self._parts.cache.strays(group.name).values()
+        lost = memory.stamped.lost(resolution.hash, own, strays=strays)
+        return {node.name: node for node in lost}
+
+
+def _without_altered(resolution: Resolution, memory: Memory) -> Resolution:
+    if not memory.altered:
+        return resolution
+    sentence = (
+        f"Something takes {memory.lost_marks} off nodes that exist: {few_names(memory.altered)}."
+        " It is put back, and no node is made until it stays; exempt nodes with the label"
+        " kwok-operator.io/node-group from the controller or webhook that does it."
+    )
+    return replace(
+        resolution, node=None, error=one_line(sentence), reason="NodesAltered", retry_in=None
+    )

@@ -1,0 +1,90 @@
+"""What Kubernetes does to every new node, and how it is spared that: a node that is usable at once.
+
+    labels, number of nodes  --labels_, annotations_of_every_node-->  what new nodes are born with
+    a Node as the API server holds it  --untaint-->  the JSON Patch that lets pods onto it
+
+The API server puts the taint node.kubernetes.io/not-ready on every node at its creation, whatever
+its conditions say. kube-controller-manager takes it off again, and adds labels and an annotation,
+each at the pace of one client: a few nodes a second. So the one is taken off by whoever makes a
+node Ready, and the others are there from birth. A node is *usable* while it is Ready and Kubernetes
+keeps no pods off it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.nodegroups.cleaning import Node
+
+_TTLS: Final = ((100, 0), (500, 15), (1_000, 30), (2_000, 60))
+"""Up to how many nodes in the cluster the annotation has which value (seconds).
+
+kube-controller-manager's pkg/controller/ttl keeps it on each node, for kubelets; on the way down it
+changes a little later.
+"""
+_LONGEST_TTL: Final = 300
+TAINTS_OF_STATES: Final = frozenset(
+    f"node.kubernetes.io/{state}"
+    for state in (
+        "not-ready unreachable unschedulable network-unavailable memory-pressure disk-pressure"
+        " pid-pressure"
+    ).split()
+)
+"""What Kubernetes takes off a node that is Ready and well, whoever put it there."""
+
+
+def labels_of_every_node(labels: Mapping[str, str]) -> dict[str, str]:
+    """What the node lifecycle controller adds to a node with these labels."""
+    pairs = (
+        (constants.BETA_ARCH_LABEL, constants.ARCH_LABEL),
+        (constants.BETA_OS_LABEL, constants.OS_LABEL),
+    )
+    return {old: labels[new] for old, new in pairs if new in labels}
+
+
+def annotations_of_every_node(nodes: int) -> dict[str, str]:
+    """What the TTL controller adds to each node of a cluster with so many."""
+    ttl = next((ttl for most, ttl in _TTLS if nodes <= most), _LONGEST_TTL)
+    return {constants.TTL_ANNOTATION: str(ttl)}
+
+
+def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:
+    """Whether it is Kubernetes' own: one with a value is somebody else's, NoExecute evicts."""
+    return (
+        taint.get("key") == constants.NOT_READY_TAINT_KEY
+        and taint.get("effect") == constants.NOT_READY_TAINT_EFFECT
+        and not taint.get("value")
+    )
+
+
+def is_unreachable_taint(taint: Mapping[str, Any]) -> bool:
+    """Whether Kubernetes keeps pods off because it has not heard of the node for a while.
+
+    It stays for some time once the node is Ready again. To take it off is Kubernetes' business.
+    """
+    return (
+        taint.get("key") == constants.UNREACHABLE_TAINT_KEY
+        and taint.get("effect") == constants.NOT_READY_TAINT_EFFECT
+    )
+
+
+def untaint(node: Node) -> list[dict[str, Any]] | None:
+    """A JSON Patch that removes the taint, and nothing else; None where there is nothing to do.
+
+    It holds only for the node that was seen, as long as that is Ready and the taint is where it was
+    and as it was.
+    """
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    taints = (node.get("spec") or {}).get("taints") or ()
+    ready = [i for i, c in enumerate(conditions) if c.get("type") == "Ready"]
+    kept_off = [i for i, t in enumerate(taints) if is_not_ready_taint(t)]
+    if not ready or not kept_off or conditions[ready[0]].get("status") != "True":
+        return None
+    condition, taint = f"/status/conditions/{ready[0]}", f"/spec/taints/{kept_off[0]}"
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": node["metadata"]["uid"]},
+        {"op": "test", "path": f"{condition}/type", "value": "Ready"},
+        {"op": "test", "path": f"{condition}/status", "value": "True"},
+        {"op": "test", "path": taint, "value": taints[kept_off[0]]},
+        {"op": "remove", "path": taint},
+    ]

@@ -1,0 +1,423 @@
+"""The parts that work on groups, put together: who knows whom, and who is told of what.
+
+    kopf (groups) ──┐                       ┌──> reconciler ──> nodes, status, Events
+    reflector ──────┼──> store, cache ──> queue
+    resync ─────────┤
+    sources ────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
+
+Nothing runs yet: what is started when, and stopped, is for run.py. Until `begin()` nothing is
+worked on, whatever the watches tell; so a standby can have them run.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.cloud.clouds import Clouds
+from kwok_operator.cloud.hold import HoldLink
+from kwok_operator.cloud.kwok import KwokLink
+from kwok_operator.cloud.pools import POOLS, Pools
+from kwok_operator.clusterapi.crds import VERSIONS
+from kwok_operator.clusterapi.emulate import EmulationTerms
+from kwok_operator.clusterapi.mirror import Mirror
+from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
+from kwok_operator.companions.keeper import CompanionKeeper
+from kwok_operator.errors import NotLeadingError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.events import Recorder
+from kwok_operator.kube.executor import Executor
+from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
+from kwok_operator.kube.pacing import Pace
+from kwok_operator.kube.reflector import Reflector
+from kwok_operator.nodegroups.budget import NodeBudget
+from kwok_operator.nodegroups.client import UnreadableGroup
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.intake import Intake
+from kwok_operator.nodegroups.nodecache import RECORDS, NodeCache, NodeRecord
+from kwok_operator.nodegroups.nodewriter import NodeWriter
+from kwok_operator.nodegroups.parts import Clock, Parts
+from kwok_operator.nodegroups.queue import WorkQueue
+from kwok_operator.nodegroups.reconciler import NOT_READY_RECHECK, Reconciler
+from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.nodegroups.unmarked import find_unmarked
+from kwok_operator.observability.metrics import Metrics
+from kwok_operator.operator.playing import Playing
+from kwok_operator.podprofiles.profiles import PROFILES, Profiles
+from kwok_operator.settings import RunSettings
+from kwok_operator.sources.configmaps import CONFIGMAPS, ConfigMaps
+from kwok_operator.sources.groupwriter import DerivedGroupWriter
+from kwok_operator.sources.livenodes import NodeLink
+from kwok_operator.sources.nodechoice import LiveNode
+from kwok_operator.sources.provider import Provider
+from kwok_operator.sources.references import Sources
+from kwok_operator.sources.templates import Templates
+
+logger = logging.getLogger(__name__)
+
+WAKE_COALESCING = 0.05
+"""Seconds in which several changes of a group's nodes make one pass."""
+DOUBT = 0.5
+"""Seconds after which groups are listed that may be older than what is known of them."""
+LOOK_AGAIN = 0.1
+"""Seconds until a group is looked at that has to wait for what is listed."""
+CONFIGMAPS_PAGE = 20
+"""A ConfigMap may have 1 MiB, and a page is decoded at once."""
+
+
+class Assembly:
+    """The parts. Groups and nodes have a client each; `namespace` is the operator's own."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        metrics: Metrics,
+        *,
+        namespace: str,
+        groups: KubeClient,
+        nodes: KubeClient,
+    ) -> None:
+        self._settings = settings
+        self._namespace = namespace
+        self._groups = groups
+        self._nodes = nodes
+        self.mirror: Mirror | None = None
+        self.playing: Playing | None = None
+        self._metrics = metrics
+        clock = Clock(time.monotonic, nodes.server_clock.now)
+        self.begun, self._listed = False, asyncio.Event()
+        self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
+        self.kwok = KwokLink(
+            client=nodes, clock=clock.monotonic, born_ready=self.store.are_born_ready
+        )
+        self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
+        pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
+        executor = self._executor = Executor(pace, metrics=metrics)
+        spend, refused = executor.spend, self._pods_refused
+        self._set_up_clouds(groups=groups, metrics=metrics, clock=clock)
+        writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
+        self.recorder = Recorder(client=groups, clock=clock.monotonic, wall=clock.wall)
+        self._set_up_sources(groups=groups, nodes=nodes, metrics=metrics, clock=clock)
+        self._set_up_profiles(nodes, metrics=metrics, clock=clock)
+        self._set_up_companions(nodes, clock=clock)
+        self.status = StatusWriter(client=groups)
+        self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake_anew)
+        prefix = settings.provider_id_prefix
+        parts = Parts(
+            store=self.store,
+            cache=self.cache,
+            writer=writer,
+            templates=Templates(writer=writer, sources=self.sources, provider_id_prefix=prefix),
+            kwok=self.kwok,
+            recorder=self.recorder,
+            executor=executor,
+            budget=self.budget,
+            status=self.status,
+            metrics=metrics,
+            clock=clock,
+            clouds=self.clouds,
+            companions=self.companions,
+            hold=HoldLink(client=nodes, clock=clock.monotonic),
+            provider_id_prefix=prefix,
+        )
+        self.reconciler = Reconciler(parts, wake=self.wake, doubt=self.resync_soon)
+        self._templates = parts.templates
+        self.intake = Intake(
+            store=self.store, status=self.status, cache=self.cache, budget=self.budget
+        )
+        self.queue = WorkQueue(self._reconcile, draw=random.random, wish=self.store.wish)
+        self.node_reflector = self._node_reflector(nodes)
+        self._tell(metrics)
+
+    def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:
+        """Groups of Cluster API's objects; `management` is who reads those."""
+        self.mirror = Mirror(
+            settings,
+            management=management,
+            groups=self.store,
+            client=self._groups,
+            recorder=self.recorder,
+        )
+        if settings.mode is Mode.EMULATE:
+            self.playing = Playing(
+                EmulationTerms(
+                    keys=settings.keys,
+                    version=settings.version or VERSIONS[-1],
+                    style=settings.failures,
+                    provider_id_prefix=self._settings.provider_id_prefix,
+                ),
+                client=self._groups,
+                store=self.store,
+                cache=self.cache,
+                clouds=self.clouds,
+                executor=self._executor,
+                recorder=self.recorder,
+                group_seen=self.group_seen,
+                sure=self._is_sure,
+            )
+
+    async def unmarked(self) -> list[NodeRecord]:
+        """Nodes of groups that are not seen as theirs."""
+        return await find_unmarked(self._nodes, cache=self.cache, store=self.store)
+
+    def begin(self, unmarked: Iterable[NodeRecord] = ()) -> None:
+        """From now on groups are worked on; those that are known, at once."""
+        self.begun = self.cache.keeps_strays = True
+        for record in unmarked:
+            self.cache.lost(record)
+        for name in self.store.names():
+            self.wake(name)
+            self.companions.group_changed(name)
+
+    def wake(self, name: str, delay: float = 0.0) -> None:
+        """Has a group looked at in `delay` seconds."""
+        if self.begun:
+            self.queue.add(name, delay=delay)
+
+    def wake_anew(self, name: str) -> None:
+        """The same at once, as what a pass of it failed for may be over."""
+        if self.begun:
+            self.queue.add(name, anew=True)
+
+    def group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
+        """A watch tells of a group."""
+        if self.intake.seen(body, gone):
+            name = body["metadata"]["name"]
+            self.wake(name)
+            self.companions.group_changed(name)
+            self.provider.group_changed(name)
+            for part in (self.mirror, self.playing):
+                if part is not None:
+                    part.group_changed(name)
+
+    def resync_soon(self) -> None:
+        """A watch may have missed something."""
+        self.intake.doubted.set()
+
+    def _unreadable(self, group: UnreadableGroup) -> None:
+        sentence = f"{group.why}; it stays as it was last read, if it was"
+        self.recorder.emit(group, "Warning", "Unreadable", sentence)
+
+    async def resync(self) -> None:
+        """Looks at every group now and then, in case a watch or somebody's memory failed."""
+        while True:
+            pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self.intake.doubted.wait()
+                await asyncio.sleep(DOUBT)
+            try:
+                await self._look_at_all()
+            except Exception:
+                self.intake.doubted.set()
+                raise
+
+    async def _look_at_all(self) -> None:
+        names = await self.intake.list_anew()
+        if names is None:
+            return
+        for name in names:
+            self._templates.forget(name)
+            self.wake(name)
+        self._listed.set()
+        await self.sources.keep_only(self.store.names())
+        self.provider.recheck()
+        if self.mirror is not None:
+            self.mirror.recheck()
+
+    async def recheck(self) -> None:
+        """Looks, each time all groups were listed, whether names that others hold are free again.
+
+        Apart from the listing: a node that can't be read takes long, and a doubt must not wait.
+        """
+        while True:
+            await self._listed.wait()
+            self._listed.clear()
+            for name in self.store.names():
+                await self.reconciler.recheck_taken(name)
+
+    def _node_reflector(self, nodes: KubeClient) -> Reflector[NodeRecord]:
+        return Reflector(
+            client=nodes,
+            path=constants.NODES_PATH,
+            decoder=RECORDS,
+            params={"labelSelector": constants.NODE_GROUP_LABEL},
+            sink=self.cache,
+            on_page=self.cache.page,
+            on_restart=self._nodes_restarted,
+            on_restored=self._restored,
+            gather_for=lambda: GATHER_AT_REST if self._at_rest() else GATHER,
+        )
+
+    def _tell(self, metrics: Metrics) -> None:
+        """What /metrics asks for when it is read."""
+        metrics.watch_queue(lambda: self.queue.depth)
+        metrics.watch_kwok(lambda: self.kwok.silent is None)
+        metrics.watch_total(
+            nodes=lambda: len(self.cache),
+            limit=self._settings.max_total_nodes,
+            waiting=lambda: self.budget.waiting,
+        )
+        metrics.watch_contact(constants.NODES_PATH, lambda: self.node_reflector.last_contact)
+        configmaps = self.configmap_reflector
+        metrics.watch_contact("/api/v1/configmaps", lambda: configmaps.last_contact)
+
+    def _set_up_profiles(self, client: KubeClient, *, metrics: Metrics, clock: Clock) -> None:
+        """Where the nodes are: their kwok plays the Stages."""
+        self.profiles = Profiles(client=client, recorder=self.recorder, now=clock.now)
+        self.profile_reflector = Reflector(
+            client=client,
+            path=constants.PROFILES_PATH,
+            decoder=PROFILES,
+            sink=self.profiles,
+            on_restart=metrics.watch_restarted,
+            optional=True,
+        )
+
+    def _set_up_companions(self, client: KubeClient, *, clock: Clock) -> None:
+        """Where the nodes are, and by the same executor."""
+        self.companion_queue = WorkQueue(
+            lambda name: self.companions.look_at(name), draw=random.random, wish=self.store.wish
+        )
+        self.companions = CompanionKeeper(
+            client=client,
+            store=self.store,
+            cache=self.cache,
+            executor=self._executor,
+            wake=self._wake_companions,
+            changed=self.wake,
+            cloud=lambda group: self.clouds.in_force(group),
+            read=lambda source: self.sources.companions(source),
+            monotonic=clock.monotonic,
+            wall=lambda: clock.wall().timestamp(),
+        )
+
+    def _wake_companions(self, name: str, delay: float) -> None:
+        if self.begun:
+            self.companion_queue.add(name, delay=delay)
+
+    def _set_up_clouds(self, *, groups: KubeClient, metrics: Metrics, clock: Clock) -> None:
+        """The simulated clouds, and the pools that they share."""
+        self.clouds = Clouds(store=self.store, cache=self.cache, seed=self._settings.cloud_seed)
+        self.pools = self.clouds.pools = Pools(
+            client=groups,
+            changed=self._pools_changed,
+            use=self.clouds.use,
+            refused=self.clouds.refused,
+            now=clock.now,
+            metrics=metrics,
+        )
+        self.pool_reflector = Reflector(
+            client=groups,
+            path=constants.POOLS_PATH,
+            decoder=POOLS,
+            sink=self.pools,
+            on_restart=metrics.watch_restarted,
+            optional=True,
+        )
+
+    def _set_up_sources(
+        self, *, groups: KubeClient, nodes: KubeClient, metrics: Metrics, clock: Clock
+    ) -> None:
+        """What templates are copied from, and the provider config that names it."""
+        settings = self._settings
+        self.configmaps = ConfigMaps(
+            namespace=settings.provider_config_namespace or self._namespace,
+            recorder=self.recorder,
+            changed=self._configmap_changed,
+        )
+        link = NodeLink(
+            client=nodes,
+            place="this cluster",
+            changed=self._live_nodes_changed,
+            clock=clock.monotonic,
+        )
+        self.sources = Sources(
+            configmaps=self.configmaps,
+            local=link,
+            secrets=groups,
+            namespace=self._namespace,
+            wake=self.wake_anew,
+            fleet_changed=lambda: self.provider.changed(),
+            clock=clock.monotonic,
+        )
+        self.provider = Provider(
+            name=settings.provider_config,
+            configmaps=self.configmaps,
+            local=link,
+            fleet=self.sources.fleet,
+            groups=self.store,
+            writer=DerivedGroupWriter(client=groups),
+            recorder=self.recorder,
+            metrics=metrics,
+            now=clock.now,
+        )
+        self.configmap_reflector = Reflector(
+            client=groups,
+            path=f"/api/v1/namespaces/{self.configmaps.namespace}/configmaps",
+            decoder=CONFIGMAPS,
+            sink=self.configmaps,
+            page_size=CONFIGMAPS_PAGE,
+            on_restart=metrics.watch_restarted,
+        )
+
+    async def nodes_version(self) -> int:
+        """The version at which the nodes are now."""
+        params = {"limit": "1", "labelSelector": constants.NODE_GROUP_LABEL}
+        answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
+        return RECORDS.page(answer).resource_version
+
+    def _nodes_restarted(self, path: str, cause: str) -> None:
+        self._metrics.watch_restarted(path, cause)
+        if not self.node_reflector.version:
+            self.intake.doubted.set()
+
+    def _restored(self) -> None:
+        self.cache.forget_versions()
+        self.intake.doubted.set()
+
+    def _is_sure(self) -> bool:
+        """After an outage groups and nodes may be of another time, and not both of the same."""
+        return self.intake.sure and bool(self.node_reflector.version)
+
+    async def _reconcile(self, name: str) -> None:
+        if not self._is_sure():
+            self.wake(name, LOOK_AGAIN)
+            return
+        try:
+            await self.reconciler.reconcile(name)
+        except NotLeadingError as error:
+            # The program is ending: to try again, or to tell people, would be of no use.
+            logger.debug("not reconciled: group=%s error=%s", name, error)
+
+    def _nodes_changed(self, group: str) -> None:
+        self.wake(group, WAKE_COALESCING)
+        self.companions.nodes_changed(group)
+        if self.playing is not None:
+            self.playing.nodes_changed(group)
+
+    def _configmap_changed(self, name: str) -> None:
+        self.sources.configmap_changed(name)
+        self.provider.configmap_changed(name)
+
+    def _live_nodes_changed(self, nodes: Sequence[LiveNode]) -> None:
+        self.sources.nodes_changed(None, nodes)
+        self.provider.changed()
+
+    def _pools_changed(self, pools: Collection[str]) -> None:
+        for name in self.clouds.naming(pools):
+            self.wake_anew(name)
+
+    def _pods_refused(self, name: str, sentence: str) -> None:
+        group = self.store.get(name)
+        if group is not None:
+            self.recorder.emit(group, "Warning", "PodsNotDeleted", sentence)
+        else:
+            logger.warning("PodsNotDeleted: group=%s %s", name, sentence)
+
+    def _at_rest(self) -> bool:
+        return self.begun and not self.queue.busy(within=NOT_READY_RECHECK)

@@ -1,0 +1,166 @@
+"""What must be there before the operator starts: an API server, permissions, the CRD.
+
+An API server that can't be reached and a missing permission end the program with one line: both
+want a person. A missing CRD is waited for: on a fresh cluster it often comes a moment later.
+"""
+
+import asyncio
+import logging
+
+from kwok_operator import constants
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    PreflightError,
+    UnauthorizedError,
+)
+from kwok_operator.kube.access import AccessRight, missing_rights
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.statuswriter import StatusWriter
+
+logger = logging.getLogger(__name__)
+
+_CRD_POLL = 2.0
+_ANSWERS_WITHIN = 5.0
+"""Seconds for a management cluster: the groups that are there already don't need it."""
+
+_GROUP_VERBS = ("get", "list", "watch", "create", "patch", "delete")
+_READ = (constants.POOL_PLURAL, constants.PROFILE_PLURAL)
+
+NEEDED = (
+    *((constants.API_GROUP, constants.PLURAL, verb) for verb in _GROUP_VERBS),
+    (constants.API_GROUP, f"{constants.PLURAL}/status", "patch"),
+    *((constants.API_GROUP, kind, verb) for kind in _READ for verb in ("list", "watch")),
+    *((constants.API_GROUP, f"{kind}/status", "patch") for kind in _READ),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "list"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "watch"),
+    *(("", "nodes", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    ("", "nodes/status", "patch"),
+    ("coordination.k8s.io", "leases", "get"),
+    *(("", "configmaps", verb) for verb in ("list", "watch")),
+)
+"""API group, resource (and subresource), verb: what deploy/base/rbac.yaml grants, but for Events,
+without which all goes on. What a component grants is missed by whoever asks for it."""
+
+NEEDED_FOR_ELECTION = tuple(
+    ("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")
+)
+
+_EMULATED = (
+    *(("machinedeployments", verb) for verb in ("list", "watch", "patch")),
+    *(("machinesets", verb) for verb in ("get", "list", "watch", "create", "patch")),
+    *(("machines", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    *((f"{kind}/status", "patch") for kind in ("machinedeployments", "machinesets", "machines")),
+)
+"""What deploy/components/clusterapi-emulate/rbac.yaml grants."""
+
+
+def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
+    """API group, resource and verb, where machines of an API group are emulated."""
+    return tuple((group, resource, verb) for resource, verb in _EMULATED)
+
+
+NEEDED_FOR_CSI_NODES = tuple(
+    ("storage.k8s.io", "csinodes", verb) for verb in ("get", "list", "watch", "create", "delete")
+)
+"""Of what deploy/components/companions/rbac.yaml grants."""
+
+_MIRRORED = tuple(
+    (kind, verb)
+    for kind in ("machinedeployments", "machinesets", "machinepools")
+    for verb in ("list", "watch")
+)
+"""Of what deploy/components/clusterapi-mirror/rbac.yaml grants, what each mirror needs."""
+
+
+async def check_permissions(
+    client: KubeClient,
+    *,
+    namespace: str,
+    lease: tuple[str, str] | None = None,
+    more: tuple[tuple[str, str, str], ...] = (),
+) -> None:
+    """Raises PreflightError that names every permission that is missing.
+
+    ConfigMaps are read in `namespace`. `lease` is that of the leader, namespace and name, where
+    there is an election. `more` are rights besides, in all namespaces.
+    """
+    places = {"leases": "kube-node-lease", "configmaps": namespace}
+    rights = [AccessRight(*rule, namespace=places.get(rule[1], "")) for rule in NEEDED]
+    rights += [AccessRight(*rule) for rule in more]
+    if lease is not None:
+        place, name = lease
+        for rule in NEEDED_FOR_ELECTION:
+            # A right to create can't be given for one name.
+            named = "" if rule[-1] == "create" else name
+            rights.append(AccessRight(*rule, namespace=place, name=named))
+    if missing := await _missing(client, rights):
+        rules = ", ".join(map(str, missing))
+        elsewhere = ""
+        if any(right.resource == "configmaps" for right in missing):
+            elsewhere = ", or name another namespace in POD_NAMESPACE"
+        if any(rule[:2] == right[:2] for right in missing for rule in more):
+            elsewhere += " and deploy/components/clusterapi-emulate/rbac.yaml"
+        raise PreflightError(
+            f"this account may not: {rules}. Bind it to the roles in deploy/base/rbac.yaml"
+            f"{elsewhere}"
+        )
+
+
+async def may_keep_csi_nodes(client: KubeClient) -> bool:
+    """Whether the account may give each node a CSINode; says so if it may not."""
+    missing = await _missing(client, [AccessRight(*rule) for rule in NEEDED_FOR_CSI_NODES])
+    if missing:
+        logger.info(
+            "nodes get no CSINode, without which cluster-autoscaler does nothing if it has"
+            " --enable-csi-node-aware-scheduling: this account may not: %s; bind it to the role in"
+            " deploy/components/companions/rbac.yaml and start again, or set --csi-nodes=false",
+            ", ".join(map(str, missing)),
+        )
+    return not missing
+
+
+async def check_reading(client: KubeClient, *, group: str, namespace: str) -> None:
+    """Raises PreflightError where Cluster API's objects may not be read, in all namespaces or one.
+
+    A management cluster that doesn't answer is waited for by whoever reads it.
+    """
+    rights = [AccessRight(group, *rule, namespace=namespace) for rule in _MIRRORED]
+    try:
+        async with asyncio.timeout(_ANSWERS_WITHIN):
+            missing = await _missing(client, rights)
+    except (TimeoutError, ApiError, ApiUnreachableError) as error:
+        server = client.connection.server
+        logger.warning("management cluster: server=%s error=%s", server, str(error) or "no answer")
+        return
+    if missing:
+        rules = ", ".join(map(str, missing))
+        raise PreflightError(
+            f"the account for the management cluster may not: {rules}. Bind it there to the role in"
+            " deploy/components/clusterapi-mirror/rbac.yaml"
+        )
+
+
+async def _missing(client: KubeClient, rights: list[AccessRight]) -> list[AccessRight]:
+    try:
+        return await missing_rights(client, rights)
+    except UnauthorizedError as error:
+        raise PreflightError(
+            f"{client.connection.server} does not know this account (401 {error.message}): "
+            "renew the credentials (token, certificate or exec plugin)"
+        ) from error
+
+
+async def wait_for_crd(status: StatusWriter) -> None:
+    """Returns once the API server serves our resource; says so once if it does not."""
+    if await status.served():
+        return
+    logger.warning(
+        "waiting for the CRD: %s.%s is not installed; kubectl apply -f crds/",
+        constants.PLURAL,
+        constants.API_GROUP,
+        extra={"trouble": "crd"},
+    )
+    while not await status.served():  # noqa: ASYNC110 - nobody but the API server could tell us
+        await asyncio.sleep(_CRD_POLL)
+    logger.info("the CRD is installed", extra={"over": "crd"})

@@ -1,0 +1,85 @@
+"""What is wrong with KwokPodProfiles, and what goes badly together.
+
+`PROFILE_RULES` are the rules that are more than a pattern, said again in Python as
+`cloud/checks` says those of delays. `profile_notes` are about profiles that can be applied:
+nothing of it is refused.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+from kwok_operator.constants import PROFILE_KIND
+from kwok_operator.formats.words import few_names
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.compile import Profile, compile_profile
+from kwok_operator.podprofiles.draws import RANGE
+from kwok_operator.podprofiles.life import threshold
+from kwok_operator.podprofiles.selectors import may_both_match
+
+_SHAPES: Final = ("constant", "shareOfRequests", "ramp", "wave")
+_EXITING: Final = ("Error", "OOMKilled", "CrashLoopBackOff")
+
+
+def _names_pods(failure: Mapping[str, Any]) -> bool:
+    return any(failure.get(way) is not None for way in ("probability", "indexes"))
+
+
+def _exits(failure: Mapping[str, Any]) -> bool:
+    return failure.get("exitCode") is None or failure.get("type") in _EXITING
+
+
+def _one_shape(use: Mapping[str, Any]) -> bool:
+    return sum(use.get(shape) is not None for shape in _SHAPES) == 1
+
+
+def _has_a_period(wave: Mapping[str, Any]) -> bool:
+    return bool(set(str(wave.get("period", "1h"))) - set("0hms"))
+
+
+PROFILE_RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "must have probability, indexes": _names_pods,
+    "exitCode must not": _exits,
+    "must have exactly one of constant": _one_shape,
+    "wave.period must be longer": _has_a_period,
+}
+
+_SOME_NAMESPACES: Final = ("?",)
+"""Those that a namespaceSelector selects, which files don't tell."""
+
+
+def profile_notes(
+    specs: Mapping[str, KwokPodProfileSpec], *, groups: Collection[str]
+) -> Iterator[str]:
+    """What is to be told of profiles, given by name, among files with these groups."""
+    every = sorted(
+        (
+            Profile.of(name, spec, namespaces=_SOME_NAMESPACES if spec.namespace_selector else None)
+            for name, spec in specs.items()
+        ),
+        key=lambda each: each.rank,
+    )
+    for position, profile in enumerate(every):
+        spec, where = profile.spec, f"{PROFILE_KIND}/{profile.name}"
+        above = [
+            other
+            for other in every[:position]
+            if may_both_match(other.spec.namespace_selector, spec.namespace_selector)
+        ]
+        compiled = compile_profile(profile, above=above)
+        for problem in compiled.problems:
+            yield f"{where}: {problem.message}"
+        if compiled.overlapping and not compiled.problems:
+            yield (
+                f"{where}: pods that are also of {few_names(compiled.overlapping)} live by that;"
+                " give this one a greater spec.priority to have it hold for them"
+            )
+        if sum(threshold(each.probability) for each in spec.failures) > RANGE:
+            yield (
+                f"{where}: spec.failures: their probabilities add up to more than 1; what is beyond"
+                " doesn't count, so lower some"
+            )
+        for group in sorted(set(spec.node_groups) - set(groups)):
+            yield (
+                f"{where}: KwokNodeGroup {group} is not among the files; until it exists, no pod is"
+                " on its nodes"
+            )

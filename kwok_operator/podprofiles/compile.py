@@ -1,0 +1,380 @@
+"""A profile as Stages for kwok: of each state that a pod can be in, what comes next, and when.
+
+    bound --start--> [init containers --init--> ...] running --ready--> Ready --succeed--> Succeeded
+      |                                                 |  ^
+      `--stuck--> waiting (hold)          Failed <--fail'  `--restart-- waiting
+    deleted --end--> Failed --terminate--> gone
+
+At most one Stage of a profile fits a pod at any time, since kwok would draw among several. One that
+fits while nothing is to happen keeps kwok's own away. Delays are times, counted from a stamp in the
+pod's status, so they survive a restart of kwok and other writes to the pod. Stamps have whole
+seconds: half a second is added to what they say, so that a delay is right on average.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.podprofiles import templates
+from kwok_operator.podprofiles.api import (
+    NEVER_START,
+    Failure,
+    FailureType,
+    KwokPodProfileSpec,
+)
+from kwok_operator.podprofiles.life import Lives
+from kwok_operator.podprofiles.selectors import Expression, Scope, expression
+
+WEIGHT: Final = 1_000_000
+"""kwok's own Stages weigh 0, or 1 in its set pod/general: one step in a million goes their way."""
+MAX_STAGE_BYTES: Final = 900_000
+"""etcd takes 1.5 MiB a request, and managedFields come on top."""
+STAGE_API_VERSION: Final = "kwok.x-k8s.io/v1alpha1"
+STAGE_KIND: Final = "Stage"
+NAME_PREFIX: Final = "kwok-operator."
+"""Of all that profiles are compiled to."""
+_MAX_NAME: Final = 253
+_HALF_A_SECOND: Final = 500
+
+Manifest = dict[str, Any]
+
+_BOUND_AT: Final = (
+    '([.status.conditions[]? | select(.type == "PodScheduled" and .status == "True")'
+    " | .lastTransitionTime][0] // .metadata.creationTimestamp)"
+)
+_CONTAINER: Final = ".status.containerStatuses[0]"
+_STARTED_AT: Final = f"{_CONTAINER}.state.running.startedAt"
+_ENDED_AT: Final = f"({_CONTAINER} | .state.terminated // .lastState.terminated | .finishedAt)"
+_INIT: Final = (
+    "([.spec.initContainers // [], .status.initContainerStatuses // []] | transpose"
+    ' | map((.[0].restartPolicy != "Always") and .[1].state.running != null) | index(true))'
+)
+_INIT_STARTED_AT: Final = (
+    f"({_INIT} as $i | .status.initContainerStatuses[$i].state.running.startedAt)"
+)
+_DELETED_AT: Final = (
+    "(.metadata | (.deletionTimestamp | fromdate) - (.deletionGracePeriodSeconds // 0) | todate)"
+)
+_UNREADY: Final = (
+    "(([.status.conditions[]? | {(.type): .status}] | add) as $is"
+    ' | $is.Ready != "True" and ($is.ContainersReady != "True" or (.spec.readinessGates | not)))'
+)
+"""Not Ready, and not for a readiness gate that somebody else decides. Also where Kubernetes has
+marked a pod because its node was away: a kubelet would set that right."""
+
+_AT: Final = (
+    "def at($stamp; $ms): (($stamp | fromdate) * 1000 + $ms"
+    f" + {_HALF_A_SECOND}) as $t | (($t - $t % 1000) / 1000 | todate | .[:-1])"
+    ' + "." + ($t % 1000 + 1000 | tostring | .[1:]) + "Z"; '
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile, and what it is for."""
+
+    name: str
+    spec: KwokPodProfileSpec
+    scope: Scope
+
+    @classmethod
+    def of(
+        cls, name: str, spec: KwokPodProfileSpec, *, namespaces: Sequence[str] | None
+    ) -> "Profile":
+        """`namespaces`: those that its namespaceSelector selects; None where it has none."""
+        return cls(name, spec, Scope.of(spec, namespaces))
+
+    @property
+    def seed(self) -> str:
+        return self.spec.seed or self.name
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Sorts profiles: of those for a pod, the first holds."""
+        return (-self.spec.priority, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileProblem:
+    """Why a profile, or a part of it, doesn't hold; `reason` is for programs."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    stages: tuple[Manifest, ...] = ()
+    problems: tuple[ProfileProblem, ...] = ()
+    overlapping: tuple[str, ...] = ()
+    """The profiles that hold for some of its pods instead."""
+
+
+def compile_profile(profile: Profile, *, above: Sequence[Profile] = ()) -> Compiled:
+    """`above`: the profiles that go before this one, whether they have pods in common or not."""
+    over = [other for other in above if other.scope.may_overlap(profile.scope)]
+    names = tuple(other.name for other in over)
+    if profile.scope.namespaces == ():
+        message = "no namespace has the labels of spec.namespaceSelector: label one, or change it"
+        return Compiled(problems=(ProfileProblem("NoNamespaces", message),))
+    all_above = next((other for other in over if other.scope.everything()), None)
+    if all_above:
+        message = (
+            f"the profile {all_above.name} holds for all pods and goes before this one: give it a"
+            " selector, or this one a greater spec.priority"
+        )
+        return Compiled(problems=(ProfileProblem("Overshadowed", message),), overlapping=names)
+    stages = _Stages(profile, over).all()
+    too_large = next((s for s in stages if len(str(s)) > MAX_STAGE_BYTES), None)
+    if too_large:
+        message = (
+            f"the Stage {too_large['metadata']['name']} is too large to be stored: select fewer"
+            " namespaces, or all"
+        )
+        return Compiled(problems=(ProfileProblem("TooLarge", message),), overlapping=names)
+    return Compiled(tuple(stages), overlapping=names)
+
+
+def stage_name(profile: str, part: str) -> str:
+    """Parts have no dot, so no two profiles share a name."""
+    name = f"{NAME_PREFIX}{profile}.{part}"
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256(profile.encode()).hexdigest()[:10]
+    return f"{NAME_PREFIX}{profile[: _MAX_NAME - 60].rstrip('-.')}-{digest}.{part}"
+
+
+_ALIVE: Final = expression(".metadata.deletionTimestamp", "DoesNotExist")
+
+
+def _phase(phase: str) -> Expression:
+    return expression(".status.phase", "In", phase)
+
+
+class _Stages:
+    """The Stages of one profile."""
+
+    def __init__(self, profile: Profile, above: Sequence[Profile]) -> None:
+        self._profile, self._spec = profile, profile.spec
+        self._lives = Lives(profile.spec, seed=profile.seed)
+        self._scope = profile.scope.expressions()
+        self._scope += [expression(other.scope.jq(), "NotIn", "true") for other in above]
+        failures = list(enumerate(profile.spec.failures))
+        self._stuck = [(i, each) for i, each in failures if each.type in NEVER_START]
+        self._ending = [(i, each) for i, each in failures if each.type not in NEVER_START]
+        self._readies_late = profile.spec.start.ready_delay is not None
+
+    def all(self) -> list[Manifest]:
+        found = [*self._pending(), *self._running()]
+        if found:
+            # Also for what crashed by an earlier state of the profile.
+            found.append(self._restart())
+        if self._spec.termination.delay is not None:
+            found += self._terminate()
+        return found
+
+    # Before the containers run.
+
+    def _pending(self) -> list[Manifest]:
+        fresh = [_ALIVE, _phase("Pending"), expression(".status.containerStatuses", "DoesNotExist")]
+        found = [self._wait(i, each, fresh) for i, each in self._stuck]
+        if self._stuck:
+            found.append(self._hold())
+        start = self._spec.start
+        if start.delay is not None or start.init_containers or self._readies_late:
+            found += [self._start(fresh), self._init()]
+        return found
+
+    def _start(self, fresh: list[Expression]) -> Manifest:
+        stuck = [i for i, _ in self._stuck]
+        asked = [self._asks_failure(stuck, "NotIn")] if stuck else []
+        return self._stage(
+            "start",
+            [*fresh, *self._scope, *asked],
+            delay=self._delay(_BOUND_AT, self._lives.jq_span("start", self._lives.start)),
+            status=templates.start(
+                inits_take_time=bool(self._spec.start.init_containers),
+                ready=not self._readies_late,
+            ),
+        )
+
+    def _init(self) -> Manifest:
+        return self._stage(
+            "init",
+            [_ALIVE, _phase("Pending"), expression(_INIT, "Exists"), *self._scope],
+            delay=self._delay(_INIT_STARTED_AT, self._lives.jq_init(_INIT)),
+            status=templates.next_init(ready=not self._readies_late),
+        )
+
+    def _wait(self, position: int, failure: Failure, fresh: list[Expression]) -> Manifest:
+        after = self._lives.jq_after_of(position, who="(who_fails | number_of_try(0))")
+        return self._stage(
+            f"stuck-{position}",
+            [*fresh, *self._scope, self._asks_failure([position], "In")],
+            delay=self._delay(_BOUND_AT, after),
+            status=templates.stuck(failure),
+            event=("Failed", f"Error: {failure.type.value}"),
+        )
+
+    def _hold(self) -> Manifest:
+        reasons = sorted({each.type.value for _, each in self._stuck})
+        waiting = expression(f"{_CONTAINER}.state.waiting.reason", "In", *reasons)
+        return self._stage("hold", [_ALIVE, _phase("Pending"), waiting, *self._scope])
+
+    # While they run.
+
+    def _running(self) -> list[Manifest]:
+        if not (self._ending or self._readies_late or self._lives.run is not None):
+            return []
+        found = [self._ready()]
+        if self._lives.run is not None:
+            found.append(self._succeed())
+        found += [self._fail(position, failure) for position, failure in self._ending]
+        return found
+
+    def _state(self) -> list[Expression]:
+        return [_ALIVE, _phase("Running"), expression(_STARTED_AT, "Exists")]
+
+    @property
+    def _may_end_first(self) -> bool:
+        """Whether containers of any pod could end before it is Ready; else nobody need ask."""
+        lives = self._lives
+        ends = [lives.after[position] for position, _ in self._ending]
+        ends += [] if lives.run is None else [lives.run]
+        return any(each.least < lives.ready.most for each in ends)
+
+    def _before_ready(self, ends: str) -> str:
+        """Whether the containers end before the pod would be Ready; `ends` may be null."""
+        ready = self._lives.jq_span("ready", self._lives.ready)
+        return f"({ends} as $e | $e != null and $e < {ready})"
+
+    def _ready(self) -> Manifest:
+        lives = self._lives
+        asked = [expression(_UNREADY, "In", "true"), *self._scope]
+        if self._may_end_first:
+            either = " or ".join(f"$f == {i}" for i, _ in self._ending) or "false"
+            ends = (
+                f"({lives.jq_failure()}{lives.jq_after()}restarts as $r | failure($r) as $f"
+                f" | if {either} then after($f; $r) else {lives.jq_run()} end)"
+            )
+            asked.append(expression(lives.jq(self._before_ready(ends)), "NotIn", "true"))
+        return self._stage(
+            "ready",
+            [*self._state(), *asked],
+            delay=self._delay(_STARTED_AT, lives.jq_span("ready", lives.ready)),
+            status=templates.ready(),
+        )
+
+    def _end(
+        self,
+        part: str,
+        expressions: list[Expression],
+        *,
+        ends: str,
+        status: str,
+        event: tuple[str, str] = ("", ""),
+    ) -> Manifest:
+        """A Stage for pods that don't get Ready first."""
+        due = f"({_UNREADY} | not)"
+        if self._may_end_first:
+            due = self._lives.jq(f"{due} or {self._before_ready(ends)}")
+        return self._stage(
+            part,
+            [*self._state(), *self._scope, *expressions, expression(due, "In", "true")],
+            delay=self._delay(_STARTED_AT, ends),
+            status=status,
+            event=event,
+        )
+
+    def _succeed(self) -> Manifest:
+        asked = [expression(".spec.restartPolicy", "In", "Never", "OnFailure")]
+        if self._ending:
+            asked.append(self._asks_failure([i for i, _ in self._ending], "NotIn"))
+        return self._end("succeed", asked, ends=self._lives.jq_run(), status=templates.succeeded())
+
+    def _fail(self, position: int, failure: Failure) -> Manifest:
+        evicted = failure.type is FailureType.EVICTED
+        return self._end(
+            f"fail-{position}",
+            [self._asks_failure([position], "In")],
+            ends=self._lives.jq_after_within_run(position),
+            status=templates.evicted(failure) if evicted else templates.failed(failure),
+            event=("Evicted", failure.message or templates.EVICTED_MESSAGE)
+            if evicted
+            else ("", ""),
+        )
+
+    def _restart(self) -> Manifest:
+        lives = self._lives
+        waits = f'({_CONTAINER}.state | .terminated or .waiting.reason == "CrashLoopBackOff")'
+        back_off = f"({lives.jq_failure()}{lives.jq_after()}{lives.jq_back_off()})"
+        return self._stage(
+            "restart",
+            [_ALIVE, _phase("Running"), expression(waits, "In", "true"), *self._scope],
+            delay=self._delay(_ENDED_AT, back_off),
+            status=templates.restarted(ready=not self._readies_late),
+        )
+
+    # When they are deleted.
+
+    def _terminate(self) -> list[Manifest]:
+        lives = self._lives
+        span = lives.jq_span("termination", lives.termination)
+        within = f"([{span}, (.metadata.deletionGracePeriodSeconds // 0) * 1000] | min)"
+        deleted = expression(".metadata.deletionTimestamp", "Exists")
+        over = expression(".status.phase", "In", "Succeeded", "Failed")
+        going = expression(".status.phase", "NotIn", "Succeeded", "Failed")
+        delay = self._delay(_DELETED_AT, within)
+        return [
+            self._stage(
+                "end", [deleted, going, *self._scope], delay=delay, status=templates.killed()
+            ),
+            self._stage("terminate", [deleted, over, *self._scope], delay=delay, delete=True),
+        ]
+
+    def _asks_failure(self, positions: list[int], operator: str) -> Expression:
+        asked = f"{self._lives.jq_failure()}failure(restarts) | tostring"
+        return expression(self._lives.jq(asked), operator, *map(str, positions))
+
+    def _delay(self, stamp: str, span: str) -> str | None:
+        """The time that is so long after a stamp; None where that is at once."""
+        return None if span == "0" else self._lives.jq(f"{_AT}at({stamp}; {span})")
+
+    def _stage(
+        self,
+        part: str,
+        expressions: list[Expression],
+        *,
+        delay: str | None = None,
+        status: str = "",
+        event: tuple[str, str] = ("", ""),
+        delete: bool = False,
+    ) -> Manifest:
+        selector: Manifest = {"matchExpressions": expressions}
+        labels = self._profile.scope.match_labels()
+        if labels:
+            selector["matchLabels"] = labels
+        following: Manifest = {}
+        if status:
+            template = templates.unless_changed(status)
+            following["patches"] = [{"subresource": "status", "template": template}]
+        reason, message = event
+        if reason:
+            following["event"] = {"type": "Warning", "reason": reason, "message": message}
+        if delete:
+            following["delete"] = True
+        spec: Manifest = {
+            "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+            "selector": selector,
+            "weight": WEIGHT,
+            "next": following,
+        }
+        if delay is not None:
+            spec["delay"] = {"durationMilliseconds": 0, "durationFrom": {"expressionFrom": delay}}
+        return {
+            "apiVersion": STAGE_API_VERSION,
+            "kind": STAGE_KIND,
+            "metadata": {"name": stage_name(self._profile.name, part)},
+            "spec": spec,
+        }

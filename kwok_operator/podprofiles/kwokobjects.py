@@ -1,0 +1,178 @@
+"""kwok's objects that profiles are compiled to: listed, applied and deleted.
+
+Ours have names that begin as ours do, and a profile as their owner. Nobody else's is ever written:
+`Present.foreign` says whose names are taken. What is ours is as we would have it: what somebody has
+changed or added, when nobody looked, too, is taken back.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.constants import PROFILE_KIND, PROFILE_LABEL
+from kwok_operator.errors import ForbiddenError, NotFoundError
+from kwok_operator.kube.client import ACCEPT_METADATA, APPLY, JSON_PATCH, KubeClient
+from kwok_operator.kube.decode import decode_dict
+from kwok_operator.podprofiles.compile import (
+    NAME_PREFIX,
+    STAGE_API_VERSION,
+    STAGE_KIND,
+    Manifest,
+)
+from kwok_operator.podprofiles.usage import USAGE_KIND
+
+_HASH: Final = "kwok-operator.io/compiled"
+_MANAGER: Final = "kwok-operator-pod-profiles"
+_PATHS: Final = {
+    STAGE_KIND: f"/apis/{STAGE_API_VERSION}/stages",
+    USAGE_KIND: f"/apis/{STAGE_API_VERSION}/clusterresourceusages",
+}
+_START_NOTHING: Final = "kwok-operator-"
+"""Stages of the component hold-stage."""
+_PAGE: Final = "20"
+"""Stages; one may have hundreds of kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object of ours. `digest`: of the manifest that it was made from."""
+
+    uid: str
+    generation: int
+    digest: str
+    metadata: Mapping[str, Any]
+    spec: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What there is of a kind. `others_for_pods`: Stages that may start pods, and are not ours."""
+
+    ours: Mapping[str, Owned]
+    foreign: frozenset[str]
+    others_for_pods: bool = False
+
+
+class KwokObjects:
+    def __init__(self, *, client: KubeClient) -> None:
+        self._client = client
+        self._written: dict[tuple[str, str], tuple[str, int]] = {}
+        """The uid and generation that our last write left behind: another was somebody's edit."""
+        self._refused: dict[str, ForbiddenError] = {}
+        """By kind, since it was listed last: without the right, one try is enough."""
+
+    async def list(self, kind: str) -> Present:
+        """Raises NotFoundError where the kind isn't served, ForbiddenError without the right."""
+        ours: dict[str, Owned] = {}
+        foreign = set[str]()
+        others, params = False, {"limit": _PAGE}
+        self._refused.pop(kind, None)
+        while True:
+            page = decode_dict(await self._client.request("GET", _PATHS[kind], params=params))
+            for body in page.get("items") or ():
+                metadata = body["metadata"]
+                owners = metadata.get("ownerReferences") or ()
+                owned = any(owner.get("kind") == PROFILE_KIND for owner in owners)
+                if owned and metadata["name"].startswith(NAME_PREFIX):
+                    ours[metadata["name"]] = Owned(
+                        metadata["uid"],
+                        metadata.get("generation") or 0,
+                        (metadata.get("annotations") or {}).get(_HASH, ""),
+                        metadata,
+                        body.get("spec"),
+                    )
+                else:
+                    foreign.add(metadata["name"])
+                    reference = (body.get("spec") or {}).get("resourceRef") or {}
+                    starts = not metadata["name"].startswith(_START_NOTHING)
+                    others = others or (starts and reference.get("kind") == "Pod")
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return Present(ours, frozenset(foreign), others)
+            params = {"limit": _PAGE, "continue": token}
+
+    async def apply(self, manifest: Manifest, *, owners: Mapping[str, str], there: Present) -> bool:
+        """Writes an object unless it is there as it should be; `owners` are uids by profile.
+
+        Says whether it was written.
+        """
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        body = _owned(manifest, owners)
+        digest = body["metadata"]["annotations"][_HASH]
+        known = there.ours.get(name)
+        if known is not None and known.digest == digest:
+            as_written = self._written.get((kind, name)) == (known.uid, known.generation)
+            if as_written or known.spec == body["spec"]:
+                self._written[kind, name] = (known.uid, known.generation)
+                return False
+        if kind in self._refused:
+            raise self._refused[kind]
+        try:
+            answer = await self._client.request(
+                "PATCH",
+                f"{_PATHS[kind]}/{name}",
+                # Not forced: somebody may have made one of that name since we looked.
+                params={"fieldManager": _MANAGER} if known is None else {},
+                body=body if known is None else _replacing(known, body),
+                content_type=APPLY if known is None else JSON_PATCH,
+                accept=ACCEPT_METADATA,
+                retries=4,
+            )
+        except ForbiddenError as error:
+            if not error.by_policy:
+                self._refused[kind] = error
+            raise
+        metadata = decode_dict(answer)["metadata"]
+        self._written[kind, name] = (metadata["uid"], metadata.get("generation") or 0)
+        return True
+
+    async def delete(self, kind: str, name: str, *, uid: str) -> None:
+        """Deletes that very object; it may be gone already."""
+        self._written.pop((kind, name), None)
+        try:
+            await self._client.request(
+                "DELETE",
+                f"{_PATHS[kind]}/{name}",
+                body={"preconditions": {"uid": uid}},
+                accept=ACCEPT_METADATA,
+                retries=4,
+            )
+        except NotFoundError:
+            pass
+
+
+def _replacing(known: Owned, body: Manifest) -> list[Manifest]:
+    """A JSON Patch after which nothing of the spec is as somebody else would have it: to apply
+    leaves what others have added."""
+    wanted = body["metadata"]
+    merged = {
+        key: {**(known.metadata.get(key) or {}), **wanted[key]} for key in ("labels", "annotations")
+    }
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": known.uid},
+        {"op": "add", "path": "/spec", "value": body["spec"]},
+        *({"op": "add", "path": f"/metadata/{key}", "value": merged[key]} for key in merged),
+        {"op": "add", "path": "/metadata/ownerReferences", "value": wanted["ownerReferences"]},
+    ]
+
+
+def _owned(manifest: Manifest, owners: Mapping[str, str]) -> Manifest:
+    references = [
+        {
+            "apiVersion": "kwok-operator.io/v1alpha1",
+            "kind": PROFILE_KIND,
+            "name": name,
+            "uid": uid,
+        }
+        for name, uid in sorted(owners.items())
+    ]
+    text = json.dumps([manifest, references], sort_keys=True)
+    metadata = {
+        **manifest["metadata"],
+        "labels": {PROFILE_LABEL: "true"},
+        "annotations": {_HASH: hashlib.sha256(text.encode()).hexdigest()[:32]},
+        "ownerReferences": references,
+    }
+    return {**manifest, "metadata": metadata}

@@ -1,0 +1,305 @@
+"""What a pod draws: in jq for kwok, and the same in Python.
+
+    who:       ns/name; of an indexed Job ns/job/index, with the number of earlier failures of the
+               index where Kubernetes tells it (backoffLimitPerIndex)
+    failures:  those by index first, else one draw; drawn anew after each restart of the container,
+               but for a crash loop, which stays one
+    times:     start, init containers, ready and run by `who`; when a failure strikes by the try
+
+A Job that doesn't have Kubernetes count the failures of each index makes pods that differ in
+nothing but the random end of their names. What fails is then drawn by the name, else the same index
+would fail for ever.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from kwok_operator.nodegroups.serials import names_serial, ranges_of
+from kwok_operator.podprofiles.api import (
+    FAILED_EXIT_CODE,
+    KILLED_EXIT_CODE,
+    NEVER_START,
+    Failure,
+    FailureType,
+    KwokPodProfileSpec,
+)
+from kwok_operator.podprofiles.draws import (
+    JQ_DEFINITIONS,
+    RANGE,
+    DrawKey,
+    draw,
+    jq_draw,
+    number_of,
+    number_of_try,
+)
+from kwok_operator.podprofiles.quantiles import Spans, spans
+from kwok_operator.podprofiles.selectors import Pod, text
+
+INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+ORDINAL_LABEL: Final = "apps.kubernetes.io/pod-index"
+FAILED_TRIES: Final = "batch.kubernetes.io/job-index-failure-count"
+IGNORED_TRIES: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
+
+FIRST_BACK_OFF: Final = 10_000
+LONGEST_BACK_OFF: Final = 300_000
+FORGOTTEN_AFTER: Final = 600_000
+"""A container that has run for longer is restarted as if it had never failed."""
+_DOUBLINGS: Final = 5
+"""After so many, a back-off is the longest."""
+NO_FAILURE: Final = -1
+
+_JQ_JOB = f"(.metadata.labels[{text(INDEX_LABEL)}] and .metadata.labels[{text(JOB_LABEL)}])"
+_JQ_WHO = (
+    f'def pod_name: .metadata.namespace + "/" + .metadata.name;'
+    f' def who: if {_JQ_JOB} then .metadata.namespace + "/"'
+    f' + .metadata.labels[{text(JOB_LABEL)}] + "/" + .metadata.labels[{text(INDEX_LABEL)}]'
+    f" + ([.metadata.annotations[{text(FAILED_TRIES)}, {text(IGNORED_TRIES)}]"
+    f' | select(.) | "/" + .] | add // "")'
+    f" else pod_name end | number_of;"
+    f" def who_fails: if {_JQ_JOB} and (.metadata.annotations[{text(FAILED_TRIES)}] | not)"
+    f" then pod_name | number_of else who end;"
+    f" def index: .metadata.labels | .[{text(INDEX_LABEL)}] // .[{text(ORDINAL_LABEL)}] // empty"
+    f" | tonumber? // empty;"
+    f" def restarts: .status.containerStatuses[0].restartCount // 0;"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The numbers that stand for a pod."""
+
+    life: int
+    failures: int
+    index: int | None
+
+    @classmethod
+    def of(cls, pod: Pod) -> "Who":
+        name = f"{pod.namespace}/{pod.name}"
+        index, job = pod.labels.get(INDEX_LABEL), pod.labels.get(JOB_LABEL)
+        shown = index if index is not None else pod.labels.get(ORDINAL_LABEL)
+        number = int(shown) if shown and shown.isascii() and shown.isdigit() else None
+        if index is None or job is None:
+            return cls(number_of(name), number_of(name), number)
+        tries = [pod.annotations.get(key) for key in (FAILED_TRIES, IGNORED_TRIES)]
+        parts = [pod.namespace, job, index, *(text for text in tries if text is not None)]
+        life = number_of("/".join(parts))
+        return cls(life, number_of(name) if tries[0] is None else life, number)
+
+
+def exit_code(failure: Failure) -> int:
+    if failure.exit_code is not None:
+        return failure.exit_code
+    return KILLED_EXIT_CODE if failure.type is FailureType.OOM_KILLED else FAILED_EXIT_CODE
+
+
+def threshold(share: str | None) -> int:
+    """How many of the RANGE draws are within a share."""
+    return round(float(share or 0) * RANGE)
+
+
+class Lives:
+    """What the pods of a profile draw."""
+
+    def __init__(self, spec: KwokPodProfileSpec, *, seed: str) -> None:
+        self.spec, self._seed = spec, seed
+        self.start = spans(spec.start.delay)
+        self.inits = tuple(spans(delay) for delay in spec.start.init_containers)
+        self.ready = spans(spec.start.ready_delay)
+        self.run = None if spec.run.duration is None else spans(spec.run.duration)
+        self.termination = spans(spec.termination.delay)
+        self.after = tuple(spans(failure.after) for failure in spec.failures)
+
+    def _key(self, use: str) -> DrawKey:
+        return DrawKey(self._seed, use)
+
+    def span(self, use: str, table: Spans, number: int) -> int:
+        return table.least if table.fixed else table.at(draw(self._key(use), number))
+
+    def init_of(self, position: int, who: Who) -> int:
+        """How long the init container at a position runs; the last holds for all that follow."""
+        if not self.inits:
+            return 0
+        table = self.inits[min(position, len(self.inits) - 1)]
+        return self.span("init", table, number_of_try(who.life, position))
+
+    def failure(self, who: Who, restarts: int) -> int:
+        """Which failure a pod has after so many restarts, or NO_FAILURE."""
+        for position, each in enumerate(self.spec.failures):
+            if who.index is not None and names_serial(each.indexes, who.index):
+                return position
+        first = self._chosen(number_of_try(who.failures, 0))
+        if not restarts or first in self._loops:
+            return first
+        later = self._chosen(number_of_try(who.failures, restarts))
+        return NO_FAILURE if later in self._first_only else later
+
+    @cached_property
+    def _loops(self) -> tuple[int, ...]:
+        """Those that come again after each restart."""
+        return self._of(FailureType.CRASH_LOOP_BACK_OFF)
+
+    @cached_property
+    def _first_only(self) -> tuple[int, ...]:
+        """Those that only the first try can draw."""
+        return self._of(*NEVER_START, FailureType.CRASH_LOOP_BACK_OFF)
+
+    def _of(self, *types: FailureType) -> tuple[int, ...]:
+        return tuple(i for i, each in enumerate(self.spec.failures) if each.type in types)
+
+    def _chosen(self, number: int) -> int:
+        drawn = draw(self._key("failure"), number)
+        return next((i for i, end in self._ends() if drawn < end), NO_FAILURE)
+
+    def _ends(self) -> list[tuple[int, int]]:
+        """Position and the draw that each failure ends before: one follows the other."""
+        found, end = [], 0
+        for position, each in enumerate(self.spec.failures):
+            end += threshold(each.probability)
+            found.append((position, end))
+        return found
+
+    def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:
+        """From when the containers run until a failure strikes."""
+        after = self.alone(position, who, restarts)
+        return after if run is None else min(after, run)
+
+    def alone(self, position: int, who: Who, restarts: int = 0) -> int:
+        """The time that a failure takes by itself, whatever the containers' run."""
+        number = number_of_try(who.failures, restarts)
+        return self.span(f"after/{position}", self.after[position], number)
+
+    def run_of(self, who: Who, pod: Pod) -> int | None:
+        """How long the containers of a pod run; None where they do for ever."""
+        if self.run is None or pod.restart_policy == "Always":
+            return None
+        return self.span("run", self.run, who.life)
+
+    def back_off(self, who: Who, restarts: int, *, run: int | None) -> int:
+        """From when the container failed until it is restarted for the (restarts+1)th time.
+
+        As kubelets count: at once the first time and whenever it had run long enough, then 10 s,
+        twice as long each time.
+        """
+
+        def long(restart: int) -> bool:
+            which = self.failure(who, restart)
+            if which == NO_FAILURE:
+                return False
+            return self.after_of(which, who, restart, run=run) > FORGOTTEN_AFTER
+
+        if restarts == 0 or long(restarts):
+            return 0
+        before = range(restarts - 1, max(0, restarts - 1 - _DOUBLINGS), -1)
+        doublings = next((i for i, each in enumerate(before) if long(each)), len(before))
+        return min(LONGEST_BACK_OFF, FIRST_BACK_OFF << doublings)
+
+    # The same in jq, applied to the pod.
+
+    def jq(self, expression: str) -> str:
+        """An expression with all that it may use defined before it."""
+        return f"{JQ_DEFINITIONS}{_JQ_WHO}{expression}"
+
+    def jq_span(self, use: str, table: Spans, *, who: str = "who") -> str:
+        """Milliseconds."""
+        if table.fixed:
+            return str(table.least)
+        return f"({who} | {jq_draw(self._key(use))} | {table.jq()})"
+
+    def jq_init(self, position: str) -> str:
+        """Milliseconds that the init container at a position runs."""
+        if not self.inits:
+            return "0"
+        last = len(self.inits) - 1
+        chosen = "".join(
+            f"if $i == {i} then {self._jq_init(table)} else "
+            for i, table in enumerate(self.inits[:last])
+        )
+        return f"({position} as $i | {chosen}{self._jq_init(self.inits[last])}{' end' * last})"
+
+    def _jq_init(self, table: Spans) -> str:
+        if table.fixed:
+            return str(table.least)
+        # A position counts as a try does: with one key for all, each has a draw of its own.
+        return self.jq_span("init", table, who="who | number_of_try($i)")
+
+    def jq_run(self) -> str:
+        """Milliseconds, or null where the containers run for ever."""
+        if self.run is None:
+            return "null"
+        span = self.jq_span("run", self.run)
+        return f'(if .spec.restartPolicy == "Always" then null else {span} end)'
+
+    def jq_failure(self) -> str:
+        """Defines `failure($restarts)`: the position of the pod's failure, or NO_FAILURE."""
+        failures = self.spec.failures
+        by_index = [
+            f"if [index | select({_jq_within(each.indexes)})] != [] then {position} else "
+            for position, each in enumerate(failures)
+            if each.indexes
+        ]
+        chosen = "".join(f"if $u < {end} then {position} else " for position, end in self._ends())
+        return (
+            f"def chosen: {jq_draw(self._key('failure'))} as $u"
+            f" | {chosen}{NO_FAILURE}{' end' * len(failures)};"
+            f" def failure($restarts): {''.join(by_index)}(who_fails as $n"
+            f" | ($n | number_of_try(0) | chosen) as $first"
+            f" | if $restarts == 0 or ({_jq_one_of('$first', self._loops)}) then $first"
+            f" else ($n | number_of_try($restarts) | chosen) as $later"
+            f" | if {_jq_one_of('$later', self._first_only)} then {NO_FAILURE} else $later end end)"
+            f"{' end' * len(by_index)};"
+        )
+
+    def jq_after_of(self, position: int, *, who: str) -> str:
+        """Milliseconds that a failure takes by itself; `who` is the number of the try."""
+        return self.jq_span(f"after/{position}", self.after[position], who=who)
+
+    def jq_after(self) -> str:
+        """Defines `after($f; $restarts)`: milliseconds until the failure at a position strikes."""
+        each = "".join(
+            f"if $f == {i} then {self.jq_after_of(i, who='$n')} else "
+            for i in range(len(self.after))
+        )
+        return (
+            "def after($f; $restarts): . as $pod | (who_fails | number_of_try($restarts)) as $n"
+            f" | {each}0{' end' * len(self.after)}{self._within_run};"
+        )
+
+    def jq_after_within_run(self, position: int) -> str:
+        """Milliseconds from the containers' start until a failure that will strike does."""
+        after = self.jq_after_of(
+            position, who="(. as $p | who_fails | number_of_try($p | restarts))"
+        )
+        return f"(. as $pod | {after}{self._within_run})"
+
+    @property
+    def _within_run(self) -> str:
+        """The least of what it is applied to and the run of $pod."""
+        if self.run is None:
+            return ""
+        return f" | [., ($pod | {self.jq_run()} // infinite)] | min"
+
+    def jq_back_off(self) -> str:
+        """Milliseconds from the container's end until it is restarted."""
+        steps = [min(LONGEST_BACK_OFF, FIRST_BACK_OFF << i) for i in range(_DOUBLINGS + 1)]
+        if all(table.most <= FORGOTTEN_AFTER for table in self.after):
+            step = f"{steps}[[$r - 1, {_DOUBLINGS}] | min]"
+            return f"(restarts as $r | if $r == 0 then 0 else {step} end)"
+        return (
+            f"(def long($k): failure($k) as $f | $f != {NO_FAILURE}"
+            f" and after($f; $k) > {FORGOTTEN_AFTER};"
+            f" . as $pod | restarts as $r | if $r == 0 or long($r) then 0"
+            f" else [range($r - 1; [0, $r - {_DOUBLINGS + 1}] | max; -1)] as $before"
+            f" | [range($before | length) | select($before[.] as $k | $pod | long($k))][0]"
+            f" // ($before | length) | {steps}[.] end)"
+        )
+
+
+def _jq_one_of(value: str, positions: tuple[int, ...]) -> str:
+    return " or ".join(f"{value} == {position}" for position in positions) or "false"
+
+
+def _jq_within(indexes: str | None) -> str:
+    ranges = ranges_of(indexes or "")
+    return " or ".join(f"(. >= {first} and . <= {last})" for first, last in ranges)

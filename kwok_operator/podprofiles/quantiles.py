@@ -1,0 +1,120 @@
+"""Spans of time by draw, in whole milliseconds: a table that jq and Python read alike.
+
+A distribution becomes knots between which a line is straight, as many as it takes to be within
+half a percent of it. Where it jumps (samples), two knots share a draw. Both readers look the piece
+up and divide whole numbers, so both give the same span.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from kwok_operator.cloud.api.delay import Delay
+from kwok_operator.cloud.draws import milliseconds, span
+from kwok_operator.podprofiles.draws import RANGE
+
+_TOLERANCE: Final = 200
+"""A piece is straight enough within one part of so many of the span."""
+_SMALLEST: Final = 20
+"""...or within so many milliseconds: time stamps have whole seconds."""
+_MOST_HALVINGS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """From the draw `first` on: `low` milliseconds, rising by `rise` over `width` draws."""
+
+    first: int
+    low: int
+    rise: int
+    width: int
+
+    def at(self, drawn: int) -> int:
+        return self.low + (drawn - self.first) * self.rise // self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """A distribution as pieces, in the order of their draws; the first begins at 0."""
+
+    pieces: tuple[Piece, ...]
+
+    def at(self, drawn: int) -> int:
+        return next(piece for piece in reversed(self.pieces) if piece.first <= drawn).at(drawn)
+
+    @property
+    def least(self) -> int:
+        return self.at(0)
+
+    @property
+    def most(self) -> int:
+        return self.at(RANGE - 1)
+
+    @property
+    def fixed(self) -> bool:
+        return self.least == self.most
+
+    def jq(self) -> str:
+        """The span of the draw that it is applied to."""
+        return str(self.least) if self.fixed else f"(. as $d | {_tree(self.pieces)})"
+
+
+NONE: Final = Spans((Piece(0, 0, 0, RANGE),))
+
+
+def _tree(pieces: tuple[Piece, ...]) -> str:
+    if len(pieces) > 1:
+        half = len(pieces) // 2
+        low, high = _tree(pieces[:half]), _tree(pieces[half:])
+        return f"if $d < {pieces[half].first} then {low} else {high} end"
+    (piece,) = pieces
+    if not piece.rise:
+        return str(piece.low)
+    # Whole numbers are divided without a remainder, as other divisions have no exact answer.
+    return (
+        f"((($d - {piece.first}) * {piece.rise}) as $n"
+        f" | {piece.low} + ($n - $n % {piece.width}) / {piece.width})"
+    )
+
+
+@lru_cache(maxsize=1_024)
+def spans(delay: Delay | None) -> Spans:
+    """The table of a distribution; none without one."""
+    if delay is None:
+        return NONE
+    if delay.samples:
+        return Spans(tuple(_steps(delay.samples)))
+    return Spans(tuple(_straight(delay, 0, RANGE - 1, _MOST_HALVINGS)))
+
+
+def _steps(samples: tuple[str, ...]) -> Iterator[Piece]:
+    measured = sorted(milliseconds(text) for text in samples)
+    firsts = [-(-i * RANGE // len(measured)) for i in range(len(measured) + 1)]
+    for i, low in enumerate(measured):
+        yield Piece(firsts[i], low, 0, firsts[i + 1] - firsts[i])
+
+
+def _straight(delay: Delay, first: int, last: int, halvings: int) -> Iterator[Piece]:
+    low, high = _exact(delay, first), _exact(delay, last)
+    piece = Piece(first, low, high - low, max(1, last - first))
+    if halvings and last - first > 1 and not _close(delay, piece, last):
+        middle = (first + last) // 2
+        yield from _straight(delay, first, middle, halvings - 1)
+        yield from _straight(delay, middle, last, halvings - 1)
+    else:
+        yield piece
+
+
+def _close(delay: Delay, piece: Piece, last: int) -> bool:
+    # At a few places, as a curve may cross its chord in the middle.
+    for part in (1, 2, 3):
+        drawn = piece.first + (last - piece.first) * part // 4
+        exact = _exact(delay, drawn)
+        if abs(piece.at(drawn) - exact) > max(_SMALLEST, exact // _TOLERANCE):
+            return False
+    return True
+
+
+def _exact(delay: Delay, drawn: int) -> int:
+    return span(delay, (drawn + 0.5) / RANGE)

@@ -1,0 +1,163 @@
+"""Which pods a profile is for: as a Stage's selector, and asked in Python.
+
+A Stage sees only the pod. So namespaces are names here, chosen by labels beforehand; and a node's
+group is what its name begins with. Where several profiles are for a pod, the lower ones exclude the
+higher: were it left to kwok, it would draw among the Stages that fit.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.podprofiles.api import KwokPodProfileSpec, LabelSelector
+from kwok_operator.sources.api.source import SelectorOperator, SelectorRequirement
+
+# Without a regular expression, which would be compiled for each pod anew.
+_JQ_GROUP: Final = '(.spec.nodeName // "" | .[:rindex("-") // 0] | .[:rindex("-") // 0])'
+
+Expression = dict[str, Any]
+"""One of a Stage's matchExpressions."""
+
+
+def expression(key: str, operator: str, *values: str) -> Expression:
+    found: Expression = {"key": key, "operator": operator}
+    return found | ({"values": list(values)} if values else {})
+
+
+def text(value: str) -> str:
+    """A text as jq writes it. Nothing in it can end it, or be taken for an interpolation."""
+    return json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What decides about a pod's life, of what the pod itself says."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    node: str = ""
+    restart_policy: str = "Always"
+    grace_seconds: int = 30
+    init_containers: tuple[bool, ...] = ()
+    """Of each, whether it is a sidecar."""
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> "Pod":
+        """A pod as the API server gives it."""
+        metadata, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
+        inits = spec.get("initContainers") or ()
+        grace = spec.get("terminationGracePeriodSeconds")
+        return cls(
+            namespace=metadata.get("namespace") or "default",
+            name=metadata.get("name") or "",
+            labels=metadata.get("labels") or {},
+            annotations=metadata.get("annotations") or {},
+            node=spec.get("nodeName") or "",
+            restart_policy=spec.get("restartPolicy") or "Always",
+            grace_seconds=30 if grace is None else grace,
+            init_containers=tuple(c.get("restartPolicy") == "Always" for c in inits),
+        )
+
+
+def labels_match(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Whether a selector takes what has these labels; none takes everything."""
+    if selector is None:
+        return True
+    return all(labels.get(k) == v for k, v in selector.match_labels.items()) and all(
+        _requirement_met(each, labels) for each in selector.match_expressions
+    )
+
+
+def may_both_match(one: LabelSelector | None, other: LabelSelector | None) -> bool:
+    """Whether something could have the labels that both select, for all that plain labels say."""
+    mine, theirs = (each.match_labels if each else {} for each in (one, other))
+    return all(theirs.get(key, value) == value for key, value in mine.items())
+
+
+def _requirement_met(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
+    has = requirement.key in labels
+    match requirement.operator:
+        case SelectorOperator.EXISTS:
+            return has
+        case SelectorOperator.DOES_NOT_EXIST:
+            return not has
+        case SelectorOperator.IN:
+            return has and labels[requirement.key] in requirement.values
+    return not has or labels[requirement.key] not in requirement.values
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The pods that a profile is for."""
+
+    pods: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    """By name; None is all."""
+    node_groups: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, spec: KwokPodProfileSpec, namespaces: Sequence[str] | None) -> "Scope":
+        names = None if namespaces is None else tuple(sorted(set(namespaces)))
+        return cls(spec.pod_selector, names, spec.node_groups)
+
+    def takes(self, pod: Pod) -> bool:
+        """Whether it is for a pod, as far as is known: one that isn't bound is on any node."""
+        if self.namespaces is not None and pod.namespace not in self.namespaces:
+            return False
+        if self.node_groups and pod.node and group_of(pod.node) not in self.node_groups:
+            return False
+        return labels_match(self.pods, pod.labels)
+
+    def everything(self) -> bool:
+        labels = self.pods and (self.pods.match_labels or self.pods.match_expressions)
+        return self.namespaces is None and not self.node_groups and not labels
+
+    def may_overlap(self, other: "Scope") -> bool:
+        """Whether a pod could be of both, for all that namespaces, groups and plain labels say."""
+        for mine, theirs in (
+            (self.namespaces, other.namespaces),
+            (self.node_groups or None, other.node_groups or None),
+        ):
+            if mine is not None and theirs is not None and not set(mine) & set(theirs):
+                return False
+        return may_both_match(self.pods, other.pods)
+
+    def match_labels(self) -> dict[str, str]:
+        return dict(self.pods.match_labels) if self.pods else {}
+
+    def expressions(self) -> list[Expression]:
+        """What else a Stage has to ask, the cheapest first."""
+        found = []
+        if self.namespaces is not None:
+            found.append(expression(".metadata.namespace", "In", *self.namespaces))
+        for each in self.pods.match_expressions if self.pods else ():
+            key = f".metadata.labels[{text(each.key)}]"
+            found.append(expression(key, each.operator.value, *each.values))
+        if self.node_groups:
+            found.append(expression(_JQ_GROUP, "In", *self.node_groups))
+        return found
+
+    def jq(self) -> str:
+        """The whole question as one expression: true or false."""
+        asked = [
+            f".metadata.labels[{text(key)}] == {text(value)}"
+            for key, value in self.match_labels().items()
+        ]
+        asked += [_asked(each) for each in self.expressions()]
+        return " and ".join(f"({each})" for each in asked) or "true"
+
+
+def _asked(each: Expression) -> str:
+    key, operator = each["key"], each["operator"]
+    if operator in (SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST):
+        return f"{key} {'!=' if operator == SelectorOperator.EXISTS else '=='} null"
+    any_of = f"{key} as $v | any({json.dumps(each['values'])}[]; . == $v)"
+    return any_of if operator == SelectorOperator.IN else f"{any_of} | not"
+
+
+def group_of(node: str) -> str:
+    """The group in a node's name, `<group>-<hash>-<serial>`; "" where there is none."""
+    return node.rpartition("-")[0].rpartition("-")[0]

@@ -1,0 +1,120 @@
+"""What the status of a KwokPodProfile says: whether kwok can play what it asks for.
+
+Compiled, and what is there of it  --profile_status-->  KwokPodProfileStatus
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.podprofiles.api import (
+    KwokPodProfileStatus,
+    ProfileCondition,
+    ProfileConditionType,
+)
+from kwok_operator.podprofiles.compile import Compiled, ProfileProblem
+
+STAGES_URL: Final = "https://github.com/kubernetes-sigs/kwok/releases/download/v0.8.0"
+NO_STAGES: Final = ProfileProblem(
+    "NoStageKind",
+    "this cluster has no CRD Stage, so kwok plays its own Stages alone: kubectl apply -f"
+    f" {STAGES_URL}/kwok.yaml -f {STAGES_URL}/stage-fast.yaml, with a kwok that runs with"
+    " --enable-crds=Stage",
+)
+NO_DEFAULT_STAGES: Final = ProfileProblem(
+    "NoDefaultStages",
+    "there is no Stage for pods but those of profiles, so pods of no profile don't start: kubectl"
+    f" apply -f {STAGES_URL}/stage-fast.yaml",
+)
+NOT_ALLOWED: Final = ProfileProblem(
+    "NotAllowed",
+    "the operator may not write Stages: add the component pod-profiles (deploy/components) to its"
+    " installation",
+)
+NAMESPACES_UNKNOWN: Final = ProfileProblem(
+    "NamespacesUnknown",
+    "the operator can't list namespaces, so spec.namespaceSelector selects none: add the component"
+    " pod-profiles (deploy/components) to its installation",
+)
+NO_USAGE_KIND: Final = ProfileProblem(
+    "NoUsageKind",
+    "this cluster has no CRD ClusterResourceUsage, so spec.usage has no effect: kubectl apply -f"
+    f" {STAGES_URL}/kwok.yaml, with a kwok that runs with --enable-crds=ClusterResourceUsage",
+)
+
+
+USAGE_TOO_LARGE: Final = ProfileProblem(
+    "UsageTooLarge",
+    "spec.usage has no effect: kwok looks up what pods use in one expression, and profiles that go"
+    " before this one, or its own selectors and namespaces, fill that; give it a greater"
+    " spec.priority or shorter selectors",
+)
+
+
+def name_taken(kind: str, name: str) -> ProfileProblem:
+    return ProfileProblem(
+        "NameTaken",
+        f"{kind} {name} is there and was made by somebody else, who keeps it: rename that, or this"
+        " profile",
+    )
+
+
+def profile_status(
+    compiled: Compiled,
+    *,
+    namespaces: int | None,
+    lacking: Sequence[ProfileProblem],
+    generation: int,
+    previous: Iterable[ProfileCondition],
+    now: str,
+) -> KwokPodProfileStatus:
+    """`lacking`: what keeps its Stages from being there or from being played. `now` is RFC 3339."""
+    before = {condition.type: condition for condition in previous}
+    conditions = []
+    over = compiled.overlapping
+    for kind, holds, problem in (
+        (
+            ProfileConditionType.COMPILED,
+            not compiled.problems,
+            _first(compiled.problems, "Compiled", "Its Stages say what its spec says."),
+        ),
+        (
+            ProfileConditionType.STAGES_PRESENT,
+            not lacking,
+            _first(lacking, "Present", "Its Stages are in the cluster, for kwok to play."),
+        ),
+        (
+            ProfileConditionType.OVERLAPPING,
+            bool(over),
+            ProfileProblem(
+                "Overlapping", f"For pods that {names_in_words(over)} selects, that holds."
+            )
+            if over
+            else ProfileProblem("Alone", "It holds for all pods that it selects."),
+        ),
+    ):
+        old = before.get(kind)
+        conditions.append(
+            ProfileCondition(
+                type=kind,
+                status="True" if holds else "False",
+                reason=problem.reason,
+                message=problem.message,
+                observed_generation=generation,
+                last_transition_time=old.last_transition_time
+                if old is not None and (old.status == "True") is holds
+                else now,
+            )
+        )
+    return KwokPodProfileStatus(
+        observed_generation=generation,
+        stages=len(compiled.stages),
+        namespaces=namespaces,
+        conditions=tuple(conditions),
+    )
+
+
+def _first(problems: Sequence[ProfileProblem], reason: str, message: str) -> ProfileProblem:
+    if not problems:
+        return ProfileProblem(reason, message)
+    return ProfileProblem(problems[0].reason, "; ".join(problem.message for problem in problems))

@@ -1,0 +1,186 @@
+"""What pods use of CPU and memory, as one object of kwok's for all profiles together.
+
+kwok takes the first ClusterResourceUsage whose selector fits, and that knows nothing but names and
+namespaces. So there is one, which asks in CEL whose pod it is, in the order in which profiles hold.
+Pods of no profile, and resources that a profile says nothing of, use what their annotations say, as
+with kwok's own object. A pod that doesn't run uses nothing.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kwok_operator.cloud.draws import SECOND, milliseconds
+from kwok_operator.podprofiles.api import Ramp, ResourceUse, Wave
+from kwok_operator.podprofiles.compile import STAGE_API_VERSION, Profile
+from kwok_operator.podprofiles.selectors import Scope
+from kwok_operator.sources.api.source import SelectorOperator, SelectorRequirement
+
+USAGE_KIND: Final = "ClusterResourceUsage"
+USAGE_NAME: Final = "kwok-operator.pod-profiles"
+RESOURCES: Final = ("cpu", "memory")
+_OTHERWISE: Final = {"cpu": "1m", "memory": "1Mi"}
+_NOW: Final = "UnixSecond(Now())"
+_MOST_PROFILES: Final = 90
+_MOST_CHARACTERS: Final = 90_000
+"""kwok's CEL takes 250 levels and 100,000 characters; of more it makes 0 for every pod."""
+
+
+def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
+    """The object; None where no profile says what pods use."""
+    ranked = sorted(profiles, key=lambda profile: profile.rank)
+    used = [each for each in ranked if each.spec.usage.cpu or each.spec.usage.memory]
+    if not used:
+        return None
+    spec: dict[str, Any] = {
+        "usages": [
+            {"usage": {name: {"expression": _expression(name, ranked)} for name in RESOURCES}}
+        ]
+    }
+    namespaces = [each.scope.namespaces for each in used]
+    if None not in namespaces:
+        found = sorted({name for names in namespaces for name in names or ()})
+        # An empty list would be all.
+        if not found:
+            return None
+        spec["selector"] = {"matchNamespaces": found}
+    return {
+        "apiVersion": STAGE_API_VERSION,
+        "kind": USAGE_KIND,
+        "metadata": {"name": USAGE_NAME},
+        "spec": spec,
+    }
+
+
+def without_usage(profiles: Sequence[Profile]) -> set[str]:
+    """The profiles whose usage has no room in the expression; the others keep theirs."""
+    ranked = sorted(profiles, key=lambda profile: profile.rank)
+    return {
+        profile.name
+        for name in RESOURCES
+        for profile in ranked
+        if _use(profile, name) and profile not in _asked(name, ranked)
+    }
+
+
+def _use(profile: Profile, resource: str) -> ResourceUse | None:
+    found: ResourceUse | None = getattr(profile.spec.usage, resource)
+    return found
+
+
+def _asked(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
+    """Those that the expression asks for: with a use, or before one that may be for the same pods;
+    as many as it has room for."""
+    found: list[Profile] = []
+    size = 0
+    for place, profile in enumerate(ranked):
+        below = (each for each in ranked[place + 1 :] if _use(each, resource))
+        if not _use(profile, resource) and not any(
+            each.scope.may_overlap(profile.scope) for each in below
+        ):
+            continue
+        more = len(_link(profile, resource, ""))
+        if len(found) < _MOST_PROFILES and size + more <= _MOST_CHARACTERS:
+            found.append(profile)
+            size += more
+    return found
+
+
+def _link(profile: Profile, resource: str, otherwise: str) -> str:
+    use = _use(profile, resource)
+    amount = _by_annotation(resource) if use is None else _amount(use, resource)
+    return f"({_holds(profile.scope)} ? {amount} : {otherwise})"
+
+
+def _by_annotation(resource: str) -> str:
+    annotation = _text(f"kwok.x-k8s.io/usage-{resource}")
+    return (
+        f"({annotation} in pod.metadata.annotations"
+        f" ? Quantity(pod.metadata.annotations[{annotation}])"
+        f" : Quantity({_text(_OTHERWISE[resource])}))"
+    )
+
+
+def _expression(resource: str, ranked: Sequence[Profile]) -> str:
+    chain = _by_annotation(resource)
+    for profile in reversed(_asked(resource, ranked)):
+        chain = _link(profile, resource, chain)
+    return f'pod.status.phase != "Running" ? Quantity("0") : {chain}'
+
+
+def _amount(use: ResourceUse, resource: str) -> str:
+    if use.constant is not None:
+        return f"Quantity({_text(use.constant)})"
+    if use.share_of_requests is not None:
+        return _of_requests(float(use.share_of_requests), resource)
+    if use.ramp is not None:
+        return _between(use.ramp.start, use.ramp.to, _ramped(use.ramp), resource)
+    if use.wave is not None:
+        return _between(use.wave.min, use.wave.max, _waved(use.wave), resource)
+    return 'Quantity("0")'
+
+
+def _of_requests(factor: float, resource: str) -> str:
+    return f"(container.resources.requests[{_text(resource)}] * {factor:.6f})"
+
+
+def _level(level: str, resource: str) -> str:
+    if level.endswith("%"):
+        return _of_requests(int(level[:-1]) / 100, resource)
+    return f"Quantity({_text(level)})"
+
+
+def _between(low: str, high: str, part: str, resource: str) -> str:
+    a, b = _level(low, resource), _level(high, resource)
+    return f"({a} * (1.0 - {part}) + {b} * {part})"
+
+
+def _ramped(ramp: Ramp) -> str:
+    """0 when the pod starts, 1 in the end: kwok's CEL sees no container's state."""
+    over = max(1, milliseconds(ramp.over) // SECOND)
+    part = f"(({_NOW} - UnixSecond(pod.status.startTime)) / {over}.0)"
+    return f"({part} >= 1.0 ? 1.0 : {part})"
+
+
+def _waved(wave: Wave) -> str:
+    """1 at the peak, 0 half a period from there, as smooth as a cosine: CEL has none."""
+    period = max(1, milliseconds(wave.period) // SECOND)
+    peak = milliseconds(wave.peak_at) // SECOND % period
+    since = f"(double((int({_NOW}) + {period - peak}) % {period}) / {period}.0)"
+    part = f"({since} < 0.5 ? 1.0 - 2.0 * {since} : 2.0 * {since} - 1.0)"
+    return f"({part} * {part} * (3.0 - 2.0 * {part}))"
+
+
+def _holds(scope: Scope) -> str:
+    asked = [_label(key, "==", [value]) for key, value in scope.match_labels().items()]
+    if scope.namespaces is not None:
+        asked.append(f"pod.metadata.namespace in {json.dumps(scope.namespaces)}")
+    asked += [_required(each) for each in (scope.pods.match_expressions if scope.pods else ())]
+    if scope.node_groups:
+        groups = "|".join(re.escape(group) for group in scope.node_groups)
+        asked.append(f"pod.spec.nodeName.matches({_text(f'^({groups})-[^-]*-[^-]*$')})")
+    return f"({' && '.join(asked) or 'true'})"
+
+
+def _required(requirement: SelectorRequirement) -> str:
+    key = _text(requirement.key)
+    match requirement.operator:
+        case SelectorOperator.EXISTS:
+            return f"({key} in pod.metadata.labels)"
+        case SelectorOperator.DOES_NOT_EXIST:
+            return f"!({key} in pod.metadata.labels)"
+        case SelectorOperator.IN:
+            return _label(requirement.key, "in", requirement.values)
+    return f"!{_label(requirement.key, 'in', requirement.values)}"
+
+
+def _label(key: str, operator: str, values: Sequence[str]) -> str:
+    wanted = json.dumps(list(values)) if operator == "in" else _text(values[0])
+    name = _text(key)
+    return f"({name} in pod.metadata.labels && pod.metadata.labels[{name}] {operator} {wanted})"
+
+
+def _text(value: str) -> str:
+    # As it is: of two escapes for one character CEL makes no text.
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,322 @@
+"""What is there at one moment of a recording, and the sums of all scopes that somebody asks for.
+
+    line --apply--> nodes, pods, objects --moves--> Tally of everything, of each group, of each
+                                                    workload, of the scopes of expectations
+
+A pod belongs to a group and a zone once it is bound, a node from when it is there. Memory follows
+what is in the cluster, how many pods have waited and nodes have gone, not the number of lines.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kwok_operator.rehearsal.judge.figures import FigureScope, Place, Tally, WatchGaps
+from kwok_operator.rehearsal.judge.podledger import PodLedger
+from kwok_operator.rehearsal.judge.recording import (
+    EventLine,
+    GroupLine,
+    GroupState,
+    NodeLine,
+    NodeState,
+    ObjectLine,
+    PodLine,
+    PodState,
+    RecordedLine,
+    WarningLine,
+    WatchLine,
+)
+
+REPLACED_WITHIN: Final = 600.0
+"""Seconds from a node's end to a new one that takes its place."""
+_ROUNDING: Final = 1e-6
+"""Seconds: lines have milliseconds."""
+MOST_GROUPS: Final = 500
+MOST_WORKLOADS: Final = 300
+"""Of which sums are kept for the report; expectations and totals count all of them."""
+_PLACES_KEPT: Final = 50_000
+_BUDGET: Final = "PodDisruptionBudget"
+_BY_TAINT: Final = "DeletionByTaintManager"
+_NO_NODE: Final = NodeState()
+
+
+@dataclass(slots=True)
+class _Gang:
+    place: Place
+    since: float
+    ended: bool
+
+
+@dataclass(slots=True)
+class _Unpriced:
+    """Where a node was, and how long, before it has had a price."""
+
+    since: float
+    spells: defaultdict[Place, float] = field(default_factory=lambda: defaultdict(float))
+
+
+@dataclass(slots=True)
+class _Replacements:
+    """When nodes of a shape went that nothing has replaced yet."""
+
+    gone: defaultdict[tuple[str, str], deque[float]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
+
+    def went(self, node: NodeState, t: float) -> None:
+        self.gone[node.group, node.shape].append(t)
+
+    def came(self, node: NodeState, t: float) -> bool:
+        waiting = self.gone.get((node.group, node.shape))
+        while waiting and waiting[0] < t - REPLACED_WITHIN - _ROUNDING:
+            waiting.popleft()
+        if not waiting:
+            return False
+        waiting.popleft()
+        return True
+
+
+class ClusterLedger:
+    """Fed with the lines in their order; `tally` has the sums of a scope that was asked for."""
+
+    def __init__(self, scopes: Iterable[FigureScope] = ()) -> None:
+        self.now = 0.0
+        self.gaps = WatchGaps()
+        self.all = Tally(FigureScope(), self.gaps)
+        self.groups: dict[str, Tally] = {}
+        self.workloads: dict[str, Tally] = {}
+        self._asked: dict[FigureScope, Tally] = {}
+        for scope in scopes:
+            for each in (scope.wide, scope):
+                if each != FigureScope() and each not in self._asked:
+                    wide = None if each == each.wide else self.tally(each.wide)
+                    self._asked[each] = Tally(each, self.gaps, wide)
+        self._found: dict[Place, tuple[Tally, ...]] = {}
+        self.nodes: dict[str, NodeState] = {}
+        self.pods = PodLedger(self.tallies)
+        self._group_states: dict[str, GroupState] = {}
+        self._unpriced: dict[str, _Unpriced] = {}
+        self._allowed: dict[str, int] = {}
+        """Of each budget: what it allows, less the evictions since that have not asked it."""
+        self._gangs: dict[str, _Gang] = {}
+        self._replacements = _Replacements()
+
+    def tally(self, scope: FigureScope) -> Tally:
+        return self._asked.get(scope, self.all)
+
+    def apply(self, line: RecordedLine) -> None:
+        self.now = line.t
+        match line:
+            case PodLine():
+                if line.state is not None and line.state.budgets:
+                    self._evicted(line.name, line.state)
+                self.pods.apply(line)
+            case NodeLine():
+                self._node(line)
+            case EventLine():
+                for tally in self.tallies(Place(namespace=_namespace(line.about))):
+                    tally.counts["events"] += line.count
+            case WarningLine() if not line.before:
+                for tally in self.tallies(Place(program=line.program)):
+                    tally.counts["warnings"] += line.count
+            case GroupLine():
+                self._group(line)
+            case WatchLine():
+                self.gaps.apply(line)
+            case ObjectLine() if line.name.startswith(f"{_BUDGET}/"):
+                self._allowed[line.name] = (line.state or {}).get("allowed", 0)
+                if line.state is None:
+                    del self._allowed[line.name]
+            case ObjectLine():
+                self._gang(line)
+
+    def tallies(self, place: Place) -> tuple[Tally, ...]:
+        """All that sum up what belongs there."""
+        found = self._found.get(place)
+        if found is None:
+            if len(self._found) >= _PLACES_KEPT:
+                self._found.clear()
+            found = self._found[place] = self._look_up(place)
+        return found
+
+    def _look_up(self, place: Place) -> tuple[Tally, ...]:
+        found = [self.all]
+        group, workload = FigureScope(group=place.group), FigureScope(workload=place.workload)
+        found += self._own(self.groups, place.group, group, MOST_GROUPS, wide=self.all)
+        found += self._own(self.workloads, place.workload, workload, MOST_WORKLOADS)
+        found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
+        for tally in found:
+            tally.known = True
+        return tuple(found)
+
+    def _own(
+        self,
+        tallies: dict[str, Tally],
+        name: str,
+        scope: FigureScope,
+        most: int,
+        *,
+        wide: Tally | None = None,
+    ) -> list[Tally]:
+        if not name:
+            return []
+        if name not in tallies and len(tallies) < most:
+            tallies[name] = Tally(scope, self.gaps, wide)
+        return [tallies[name]] if name in tallies else []
+
+    def _node(self, line: NodeLine) -> None:
+        t, after = line.t, line.state
+        before = self.nodes.pop(line.name, None)
+        if before is None and after is not None:
+            self._came(after, t)
+        elif after is None and before is not None:
+            self._went(before, t)
+        if after is not None and before is not None and after.price is None is not before.price:
+            after = replace(after, price=before.price)
+        used = self.pods.node_used(line.name)
+        if after is not None and before is not None and _amounts(after) == _amounts(before):
+            # Most lines say that it is Ready now, or no more.
+            self._move_levels(before, t, -1)
+            self._move_levels(after, t, 1)
+        else:
+            if before is not None:
+                self._move_node(before, used, t=t, sign=-1)
+            if after is not None:
+                self._move_node(after, used, t=t, sign=1)
+        if after is not None:
+            self.nodes[line.name] = after
+            self.pods.placed(line.name, _place(after), t)
+        else:
+            self.pods.node_gone(line.name, t)
+        if (before or after or _NO_NODE).price is None:
+            self._price(line.name, before, after, t)
+
+    def _price(
+        self, name: str, before: NodeState | None, after: NodeState | None, t: float
+    ) -> None:
+        """The time before a node's first price has this price, wherever the node was."""
+        unpriced = self._unpriced.setdefault(name, _Unpriced(t))
+        if before is not None:
+            unpriced.spells[_place(before)] += t - unpriced.since
+            unpriced.since = t
+        if after is not None and after.price is None:
+            return
+        del self._unpriced[name]
+        if after is None or after.price is None:
+            return
+        for place, seconds in unpriced.spells.items():
+            for tally in self.tallies(place):
+                tally.priced = True
+                tally.price.add(after.price * seconds)
+                tally.unpriced.add(-seconds)
+
+    def _came(self, node: NodeState, t: float) -> None:
+        if node.created is not None and node.created < 0:
+            return  # it was there before the run
+        replaces = self._replacements.came(node, t)
+        for tally in self.tallies(_place(node)):
+            tally.counts["churn.created"] += 1
+            tally.counts["churn.replacedSameShape"] += replaces
+
+    def _went(self, node: NodeState, t: float) -> None:
+        self._replacements.went(node, t)
+        for tally in self.tallies(_place(node)):
+            tally.counts["churn.deleted"] += 1
+
+    def _move_node(
+        self, node: NodeState, used: Mapping[str, float], *, t: float, sign: int
+    ) -> None:
+        self._move_levels(node, t, sign)
+        for tally in self.tallies(_place(node)):
+            tally.nodes["total"].move(t, sign)
+            if node.price is None:
+                tally.unpriced.move(t, sign)
+            else:
+                tally.priced = True
+                tally.price.move(t, sign * node.price)
+            for name, ratio in tally.use.items():
+                below = sign * node.allocatable.get(name, 0.0)
+                ratio.move(t, above=sign * used.get(name, 0.0), below=below)
+
+    def _move_levels(self, node: NodeState, t: float, sign: int) -> None:
+        levels = ["ready" if node.ready else "notReady"]
+        levels += [] if node.schedulable else ["cordoned"]
+        levels += ["deleting"] if node.deleting else []
+        for tally in self.tallies(_place(node)):
+            for level in levels:
+                tally.nodes[level].move(t, sign)
+
+    def _group(self, line: GroupLine) -> None:
+        before = self._group_states.pop(line.name, None)
+        if line.state is not None:
+            self._group_states[line.name] = line.state
+        old = {} if before is None else before.states
+        new = {} if line.state is None else line.state.states
+        for tally in self.tallies(Place(group=line.name)):
+            for name in old.keys() | new.keys():
+                if (level := tally.instances.get(name)) is not None:
+                    level.move(line.t, new.get(name, 0) - old.get(name, 0))
+
+    def _evicted(self, name: str, state: PodState) -> None:
+        """A taint asks no budget; the API server asks them before each eviction by its API."""
+        before = self.pods.live.get(name)
+        was_before = state.created < 0 if before is None else bool(before.state.disrupted)
+        if was_before or state.disrupted != _BY_TAINT:
+            return
+        namespace = name.partition("/")[0]
+        beyond = False
+        for budget in (f"{_BUDGET}/{namespace}/{each}" for each in state.budgets):
+            if (left := self._allowed.get(budget)) is not None:
+                beyond |= left <= 0
+                self._allowed[budget] = left - 1
+        for tally in self.tallies(Place(namespace=namespace)) if beyond else ():
+            tally.counts["disruptions.beyondBudget"] += 1
+
+    def _gang(self, line: ObjectLine) -> None:
+        """A Job: from when it was made, or the run began, to when all of it has succeeded."""
+        gang, state, t = self._gangs.get(line.name), line.state, line.t
+        if state is None:
+            if gang is not None:
+                del self._gangs[line.name]
+                self._end_gang(line.name, gang, t, complete=False)
+            return
+        done, wanted = state.get("done"), state.get("wanted", 0)
+        complete = done == "Complete" or 0 < wanted <= state.get("succeeded", 0)
+        finished = complete or done == "Failed"
+        if gang is None:
+            place = Place(line.name, _namespace(line.name), rehearsed=state.get("rehearsed", ""))
+            created = state.get("created", t)
+            gang = _Gang(place, max(created, 0.0), ended=created < 0 and finished)
+            self._gangs[line.name] = gang
+            for tally in self.tallies(place):
+                if not gang.ended:
+                    tally.gangs.begin(line.name, gang.since)
+        if finished:
+            self._end_gang(line.name, gang, t, complete=complete)
+
+    def _end_gang(self, name: str, gang: _Gang, t: float, *, complete: bool) -> None:
+        if gang.ended:
+            return
+        gang.ended = True
+        for tally in self.tallies(gang.place):
+            if complete:
+                tally.gangs.end(name, t - gang.since)
+            else:
+                tally.gangs.give_up(name)
+                tally.counts["gangs.unfinished"] += 1
+
+
+def _amounts(node: NodeState) -> tuple[object, ...]:
+    """What it counts for besides how many it is one of, and where."""
+    return node.group, node.zone, node.price, node.allocatable
+
+
+def _place(node: NodeState) -> Place:
+    return Place(group=node.group, zone=node.zone)
+
+
+def _namespace(about: str) -> str:
+    """Of Kind/namespace/name; nothing where there is none."""
+    parts = about.split("/")
+    return parts[1] if len(parts) > 2 else ""

@@ -1,0 +1,433 @@
+"""What a recording says of an object: the state that figures are made of.
+
+    object as the API server tells it --node, pod, group, event, budget, job--> its state
+
+Two objects that say the same here are the same to a recording, so heartbeats and the like leave no
+trace. Amounts are whole numbers: of CPU thousandths, of everything else its unit. What can't be
+read, here or later in a recording, counts as nothing; an object is never refused. When something
+happened to a pod is the moment at which it was seen, which is exact to milliseconds, unless it was
+seen late: then the stamp in the pod, which has whole seconds, is nearer. What the first list shows
+was before the run, and nothing else was, whatever stamps say: those of a cluster's clock are only
+nearly on ours.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from kwok_operator.cloud.summary import COUNTED
+from kwok_operator.constants import (
+    INSTANCE_TYPE_LABEL,
+    REHEARSED_LABEL,
+    REQUESTED_AT_ANNOTATION,
+    ZONE_LABEL,
+)
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.times import parse_time
+from kwok_operator.formats.untyped import as_list, as_map, as_texts
+from kwok_operator.nodegroups.naming import group_of_node
+from kwok_operator.nodegroups.usable import is_not_ready_taint, is_unreachable_taint
+from kwok_operator.rehearsal.judge.clocks import ClockOffset
+from kwok_operator.rehearsal.judge.recording import (
+    EARLIEST,
+    MAX_AMOUNT,
+    MAX_COUNT,
+    MAX_SECONDS,
+    EventLine,
+    GroupState,
+    NodeState,
+    PodState,
+)
+
+LATE_MS: Final = 1_500
+"""A stamp is up to a second older than its moment, and news takes some time."""
+_MAX_TEXT: Final = 300
+_NO_SELECTORS: Final[Mapping[str, object]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class StampClock:
+    """Turns stamps into seconds since the run began; `began` is epoch milliseconds.
+
+    `offset` is that of the clock by which the cluster stamps its objects.
+    """
+
+    began: int
+    offset: ClockOffset = field(default_factory=ClockOffset)
+
+    def at(self, stamp: object, *, seen: float) -> float:
+        """When something happened that a stamp of the cluster says, and that was seen at `seen`.
+
+        A negative `seen` means the list of what was there before the run.
+        """
+        told = self._milliseconds(stamp)
+        if told is None:
+            return seen
+        told -= round(self.offset.ahead * 1_000)
+        if seen * 1_000 - told < LATE_MS + self.offset.error * 1_000:
+            return seen
+        moment = round(told / 1_000 + 0.5, 3)
+        return max(moment, EARLIEST if seen < 0 else 0.0)
+
+    def told(self, stamp: object) -> float | None:
+        """What a stamp says that was written on this machine; None for what is none."""
+        told = self._milliseconds(stamp)
+        seconds = None if told is None else told / 1_000
+        return seconds if seconds is None or EARLIEST <= seconds <= MAX_SECONDS else None
+
+    def _milliseconds(self, stamp: object) -> int | None:
+        try:
+            return parse_time(stamp) - self.began if isinstance(stamp, str) else None
+        except ValueError:
+            return None
+
+
+def node(
+    body: Mapping[str, Any],
+    *,
+    price: float | None,
+    before: NodeState | None,
+    seen: float,
+    clock: StampClock,
+) -> NodeState:
+    """`price`: that of its group, for an hour; without one it keeps the one that it had."""
+    metadata, spec, status = _parts(body)
+    asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
+    born = metadata.get("creationTimestamp")
+    taints = _dicts(spec.get("taints"))
+    kept_off = any(is_not_ready_taint(t) or is_unreachable_taint(t) for t in taints)
+    allocatable = amounts(status.get("allocatable"))
+    # Devices may come late: without them a new node is like the one that it replaces.
+    shaping = tuple(sorted((k, v) for k, v in allocatable.items() if "/" not in k))
+    instance_type, zone = _label(metadata, INSTANCE_TYPE_LABEL), _label(metadata, ZONE_LABEL)
+    return NodeState(
+        group=group_of(body),
+        zone=zone,
+        instance_type=instance_type,
+        shape=_shape(shaping, instance_type, zone),
+        ready=_holds(status, "Ready") and not kept_off,
+        schedulable=spec.get("unschedulable") is not True,
+        deleting=bool(metadata.get("deletionTimestamp")),
+        allocatable=allocatable,
+        price=before.price if price is None and before else price,
+        created=before.created if before else clock.at(born, seen=seen),
+        requested=before.requested if before else clock.told(asked),
+    )
+
+
+def group_of(node: Mapping[str, Any]) -> str:
+    """The group that a node belongs to; nothing where it belongs to none."""
+    metadata = as_map(node.get("metadata"))
+    labels, annotations = (as_texts(metadata.get(part)) for part in ("labels", "annotations"))
+    return group_of_node(labels, annotations)
+
+
+def pod(
+    body: Mapping[str, Any],
+    *,
+    before: PodState | None,
+    seen: float,
+    clock: StampClock,
+    selectors: Mapping[str, object] = _NO_SELECTORS,
+) -> PodState:
+    """`before`: what was said of it last; its moments are kept, and what never changes.
+
+    `selectors` are those of the PodDisruptionBudgets that there are, by NAMESPACE/NAME.
+    """
+    metadata, spec, status = _parts(body)
+    scheduled = _condition(status, "PodScheduled")
+    phase, node_name = _text(status.get("phase")) or "Pending", _text(spec.get("nodeName"))
+    if before is None:
+        whose = workload(metadata)
+        before = PodState(
+            workload=whose,
+            rehearsed=_rehearsed(metadata, whose),
+            created=clock.at(metadata.get("creationTimestamp"), seen=seen),
+            requests=requests(spec),
+            priority=_whole(spec.get("priority")),
+        )
+    bound, running, budgets = before.bound, before.running, before.budgets
+    disrupted = _condition(status, "DisruptionTarget")
+    why = _text(disrupted.get("reason")) if disrupted.get("status") == "True" else ""
+    # As the API server does, which asks no budget about a pod that doesn't run, or goes anyway.
+    if why and not before.disrupted and phase == "Running" and not before.deleting:
+        budgets = _covering(metadata, selectors)
+    if bound is None and node_name:
+        bound = clock.at(scheduled.get("lastTransitionTime"), seen=seen)
+    if running is None and ((started := _started(status)) or phase == "Running"):
+        running = clock.at(started, seen=seen)
+    return replace(
+        before,
+        phase=phase,
+        node=node_name,
+        bound=bound,
+        running=running,
+        ready=_holds(status, "Ready"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        restarts=_whole(
+            sum(_whole(each.get("restartCount")) for each in _kept_running(spec, status))
+        ),
+        why="" if node_name else _text(scheduled.get("message")),
+        reason=_text(status.get("reason")) or _waits_for(status),
+        disrupted=why,
+        budgets=budgets,
+    )
+
+
+def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> tuple[str, ...]:
+    """The budgets that cover a pod, by their names in its namespace."""
+    namespace, labels = _text(metadata.get("namespace")), as_map(metadata.get("labels"))
+    split = ((name.partition("/"), selector) for name, selector in selectors.items())
+    return tuple(
+        sorted(
+            name
+            for (where, _, name), selector in split
+            if where == namespace and _selects(selector, labels)
+        )
+    )
+
+
+def _selects(selector: object, labels: Mapping[str, Any]) -> bool:
+    """As in policy/v1: an empty selector takes all pods, and none at all takes none."""
+    if not isinstance(selector, Mapping):
+        return False
+    wanted = as_map(selector.get("matchLabels"))
+    return wanted.items() <= labels.items() and all(
+        _meets(labels.get(_text(each.get("key"))), each)
+        for each in _dicts(selector.get("matchExpressions"))
+    )
+
+
+def _meets(value: object, requirement: Mapping[str, Any]) -> bool:
+    listed = value in as_list(requirement.get("values"))
+    return {
+        "In": listed,
+        "NotIn": not listed,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }.get(_text(requirement.get("operator")), False)
+
+
+def workload(metadata: Mapping[str, Any]) -> str:
+    """Whose pod it is, as Kind/NAMESPACE/NAME: of a ReplicaSet its Deployment, by their names."""
+    namespace = _text(metadata.get("namespace"))
+    for owner in _dicts(metadata.get("ownerReferences")):
+        if owner.get("controller") is True:
+            kind, name = _text(owner.get("kind")), _text(owner.get("name"))
+            digest = _label(metadata, "pod-template-hash")
+            if kind == "ReplicaSet" and digest and name.endswith(f"-{digest}"):
+                kind, name = "Deployment", name.removesuffix(f"-{digest}")
+            return f"{kind}/{namespace}/{name}"
+    prefix = _text(metadata.get("generateName")).rstrip("-")
+    return f"Pod/{namespace}/{prefix or _text(metadata.get('name'))}"
+
+
+def _rehearsed(metadata: Mapping[str, Any], told: str) -> str:
+    """The workload of the scenario, unless its name is what `told` ends with."""
+    name = _label(metadata, REHEARSED_LABEL)
+    return "" if told.rpartition("/")[2] == name else name
+
+
+def group(body: Mapping[str, Any]) -> GroupState:
+    """A KwokNodeGroup."""
+    _, spec, status = _parts(body)
+    counts = as_map(as_map(status.get("cloud")).get("counts"))
+    return GroupState(
+        target=_whole(spec.get("targetSize")),
+        replicas=_whole(status.get("replicas")),
+        ready=_whole(status.get("readyReplicas")),
+        states={
+            state.value: _whole(counts[key]) for key, state in COUNTED.items() if key in counts
+        },
+        price=_number(as_map(spec.get("price")).get("hourly")),
+        conditions={
+            _text(each.get("type")): _text(each.get("status"))
+            for each in _dicts(status.get("conditions"))
+        },
+    )
+
+
+def event(body: Mapping[str, Any]) -> EventLine:
+    """An Event of the core group, at no time yet; its count is that of the series."""
+    about = as_map(body.get("involvedObject"))
+    source = _text(as_map(body.get("source")).get("component"))
+    count = _whole(as_map(body.get("series")).get("count")) or _whole(body.get("count"))
+    return EventLine(
+        0.0,
+        type=_text(body.get("type")),
+        reason=_text(body.get("reason")),
+        about="/".join(_text(about.get(key)) for key in ("kind", "namespace", "name")),
+        component=source or _text(body.get("reportingComponent")),
+        message=_text(body.get("message"), limit=None),  # a part of it may be looked for
+        count=count or 1,
+    )
+
+
+def budget(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A PodDisruptionBudget."""
+    status = _parts(body)[2]
+    return {
+        "allowed": _whole(status.get("disruptionsAllowed")),
+        "healthy": _whole(status.get("currentHealthy")),
+        "desired": _whole(status.get("desiredHealthy")),
+    }
+
+
+def job(
+    body: Mapping[str, Any], *, before: Mapping[str, Any] | None, seen: float, clock: StampClock
+) -> Mapping[str, Any]:
+    metadata, spec, status = _parts(body)
+    created = clock.at(metadata.get("creationTimestamp"), seen=seen)
+    # Without completions it is a work queue, which is done when it says so.
+    completions = spec.get("completions", 0 if spec.get("parallelism") is not None else 1)
+    whose = _rehearsed(metadata, _text(metadata.get("name")))
+    return {
+        **({"rehearsed": whose} if whose else {}),
+        "created": before["created"] if before else created,
+        "wanted": _whole(completions),
+        "succeeded": _whole(status.get("succeeded")),
+        "failed": _whole(status.get("failed")),
+        "done": next((kind for kind in ("Complete", "Failed") if _holds(status, kind)), ""),
+    }
+
+
+def amounts(quantities: object) -> dict[str, int]:
+    """Of a map of quantities; what is no quantity isn't there."""
+    found: dict[str, int] = {}
+    for name, value in as_map(quantities).items():
+        if isinstance(value, str | int | float):
+            amount = _amount(value, 1_000 if name == "cpu" else 1)
+            if amount is not None:
+                found[_text(name)] = amount
+    return found
+
+
+@lru_cache(maxsize=4_096, typed=True)
+def _amount(value: str | float, parts: int) -> int | None:
+    # Thousands of nodes say the same few.
+    try:
+        amount = round(parse_quantity(value) * parts)
+    except ValueError:
+        return None
+    return amount if 0 <= amount <= MAX_AMOUNT else None
+
+
+def requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    """What the scheduler counts for a pod: its own requests, else those of its containers.
+
+    Containers and sidecars run together, init containers one after the other with the sidecars
+    before them: component-helpers' resource.PodRequests.
+    """
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in _dicts(spec.get("initContainers")):
+        asked = _asked(container)
+        if _is_sidecar(container):
+            sidecars = _sum(sidecars, asked)
+            peak = _most(peak, sidecars)
+        else:
+            peak = _most(peak, _sum(sidecars, asked))
+    for container in _dicts(spec.get("containers")):
+        running = _sum(running, _asked(container))
+    total = _most(_sum(running, sidecars), peak)
+    total |= _asked(spec)
+    total = _sum(total, amounts(spec.get("overhead")))
+    return {name: min(n, int(MAX_AMOUNT)) for name, n in total.items() if n}
+
+
+def _asked(holder: Mapping[str, Any]) -> dict[str, int]:
+    return amounts(as_map(holder.get("resources")).get("requests"))
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _parts(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(as_map(body.get(part)) for part in ("metadata", "spec", "status"))
+
+
+def _label(metadata: Mapping[str, Any], key: str) -> str:
+    return _text(as_map(metadata.get("labels")).get(key))
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    for each in as_list(status.get("conditions")):
+        if isinstance(each, dict) and each.get("type") == kind:
+            return each
+    return {}
+
+
+def _holds(status: Mapping[str, Any], condition: str) -> bool:
+    return _condition(status, condition).get("status") == "True"
+
+
+def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return _dicts(status.get("containerStatuses"))
+
+
+def _kept_running(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Its containers and its sidecars, which are init containers that don't end."""
+    inits = _dicts(spec.get("initContainers"))
+    sidecars = {_text(each.get("name")) for each in inits if _is_sidecar(each)}
+    of_inits = _dicts(status.get("initContainerStatuses"))
+    return [*_containers(status), *(e for e in of_inits if _text(e.get("name")) in sidecars)]
+
+
+def _is_sidecar(container: Mapping[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _started(status: Mapping[str, Any]) -> str:
+    """When its first container began to run, also if that is over; empty if none has."""
+    for each in _containers(status):
+        state = as_map(each.get("state"))
+        for kind in ("running", "terminated"):
+            if stamp := _text(as_map(state.get(kind)).get("startedAt")):
+                return stamp
+    return ""
+
+
+def _waits_for(status: Mapping[str, Any]) -> str:
+    for each in _containers(status):
+        reason = as_map(as_map(each.get("state")).get("waiting")).get("reason")
+        if reason:
+            return _text(reason)
+    return ""
+
+
+@lru_cache(maxsize=1_024)
+def _shape(allocatable: tuple[tuple[str, int], ...], instance_type: str, zone: str) -> str:
+    # Thousands of nodes have the same few.
+    text = json.dumps([allocatable, instance_type, zone])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [each for each in as_list(value) if isinstance(each, dict)]
+
+
+def _text(value: object, *, limit: int | None = _MAX_TEXT) -> str:
+    return value[:limit] if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(parse_quantity(value))
+    except ValueError:
+        return None
+    return number if 0 <= number <= MAX_AMOUNT else None
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNT:
+        return value
+    return 0

@@ -1,0 +1,346 @@
+"""The pods at one moment of a recording: their levels, how they waited, what they ask of nodes.
+
+    line --apply--> PodRecord --_settle--> levels and waits of the tallies of its place
+                              --_waited--> what it waited for has come, or never will
+
+A pod has the group and zone of its node, whichever of their lines comes first: nodes and pods are
+watched apart. When a node moves, goes or comes back, the pods on it are settled anew.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kwok_operator.rehearsal.judge.figures import RESOURCES, Place, Tally
+from kwok_operator.rehearsal.judge.measures import Waits
+from kwok_operator.rehearsal.judge.recording import PodLine, PodState
+
+SLOWEST: Final = 20
+MOST_REASONS: Final = 1_000
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_LEVELS: Final = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
+_DISRUPTIONS: Final = {
+    "EvictionByEvictionAPI": "evictions",
+    "DeletionByTaintManager": "evictions",
+    "PreemptionByScheduler": "preemptions",
+    "DeletionByPodGC": "losses",
+}
+"""The figure of each reason of the condition DisruptionTarget."""
+
+TalliesOf = Callable[[Place], tuple[Tally, ...]]
+
+
+@dataclass(slots=True)
+class PodWait:
+    since: float
+    """As figures count it: at the earliest with the run."""
+    seconds: float | None = None
+    """Once it has ended."""
+    never: bool = False
+    """It can't end any more."""
+
+    @property
+    def goes_on(self) -> bool:
+        return self.seconds is None and not self.never
+
+
+@dataclass(slots=True)
+class PodRecord:
+    name: str
+    state: PodState
+    place: Place
+    pending: PodWait | None
+    """To be bound; nothing where it was over before the run."""
+    starting: PodWait | None
+    """The same, to run."""
+    before_the_run: bool
+    """What its first line shows was before the run."""
+    tallies: tuple[Tally, ...] = ()
+    level: str = ""
+    had_node: bool = False
+    disrupted: bool = False
+    unserved: bool = False
+    """It is counted as such, or had ended before the run."""
+    why: str = ""
+    """The last that the scheduler said while it waited."""
+    reasons: tuple[str, ...] = ()
+    """All that it gave until then."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SlowPod:
+    """Ordered by how long it waited."""
+
+    seconds: float
+    name: str
+    workload: str
+    created: float
+    outcome: str
+    why: str
+
+
+class PodLedger:
+    def __init__(self, tallies: TalliesOf) -> None:
+        self._tallies = tallies
+        self.live: dict[str, PodRecord] = {}
+        self.reasons: Counter[str] = Counter()
+        """Pods that the scheduler couldn't place for a while, by each reason that it gave."""
+        self._slowest: list[SlowPod] = []
+        self._places: dict[str, Place] = {}
+        """Of each node that was ever there."""
+        self._gone_nodes: set[str] = set()
+        self._used: dict[str, dict[str, float]] = {}
+        self._on: defaultdict[str, dict[str, PodRecord]] = defaultdict(dict)
+        """The pods that are there, by node."""
+
+    def node_used(self, node: str) -> Mapping[str, float]:
+        """What its pods ask for."""
+        return self._used.get(node, {})
+
+    def orphans(self) -> list[str]:
+        return sorted(name for name, pod in self.live.items() if pod.level == "orphaned")
+
+    def slowest(self, now: float) -> list[SlowPod]:
+        """The pods that waited longest, those that still do too."""
+        waiting = (
+            _slow(pod, now - pod.pending.since, "still waits")
+            for pod in self.live.values()
+            if pod.pending is not None and pod.pending.goes_on
+        )
+        return heapq.nlargest(SLOWEST, [*self._slowest, *heapq.nlargest(SLOWEST, waiting)])
+
+    def placed(self, node: str, place: Place, t: float) -> None:
+        """A node is there, and belongs there."""
+        if self._places.get(node) != place or node in self._gone_nodes:
+            self._places[node] = place
+            self._gone_nodes.discard(node)
+            self._settle_on(node, t)
+
+    def node_gone(self, node: str, t: float) -> None:
+        self._gone_nodes.add(node)
+        self._settle_on(node, t)
+        if not any(self.node_used(node).values()):
+            self._used.pop(node, None)
+
+    def _settle_on(self, node: str, t: float) -> None:
+        for pod in self._on.get(node, {}).values():
+            self._settle(pod, t)
+
+    def apply(self, line: PodLine) -> None:
+        pod, state, t = self.live.get(line.name), line.state, line.t
+        if state is None:
+            if pod is not None:
+                self._gone(pod, t)
+            return
+        before = None if pod is None else pod.state
+        if pod is None:
+            pod = self.live[line.name] = _new(line.name, state)
+            self._ask(state, t, sign=1)
+        elif (pod.state.node, pod.state.requests, pod.state.phase) != (
+            state.node,
+            state.requests,
+            state.phase,
+        ):
+            self._ask(pod.state, t, sign=-1)
+            self._ask(state, t, sign=1)
+        if before is None or before.node != state.node:
+            self._moves(pod, before, state)
+        pod.state = state
+        self._settle(pod, t)
+        if state.why and pod.pending is not None and pod.pending.goes_on:
+            self._count_reasons(pod, state.why)
+            pod.why = state.why
+        self._waited(pod, t)
+        if state.disrupted or state.restarts:
+            _count(pod, before)
+
+    def _moves(self, pod: PodRecord, before: PodState | None, state: PodState) -> None:
+        if before is not None:
+            self._leaves(before.node, pod.name)
+        if state.node:
+            pod.had_node = True
+            self._on[state.node][pod.name] = pod
+
+    def _leaves(self, node: str, name: str) -> None:
+        there = self._on.get(node)
+        if there is not None:
+            there.pop(name, None)
+            if not there:
+                del self._on[node]
+
+    def _gone(self, pod: PodRecord, t: float) -> None:
+        del self.live[pod.name]
+        self._ask(pod.state, t, sign=-1)
+        self._leaves(pod.state.node, pod.name)
+        self._no_longer(pod, t, "deleted without a node")
+        for tally in pod.tallies:
+            tally.pods[pod.level].move(t, -1)
+            tally.pods["gone"].move(t, 1)
+
+    def _settle(self, pod: PodRecord, t: float) -> None:
+        """Counts it where it belongs now, as what it is now."""
+        state, before, was = pod.state, pod.tallies, pod.level
+        pod.level = _LEVELS.get(state.phase, "pending")
+        if state.node in self._gone_nodes and state.phase not in _ENDED:
+            pod.level = "orphaned"
+        on = self._places.get(state.node)
+        if not before or (
+            on is not None and (on.group, on.zone) != (pod.place.group, pod.place.zone)
+        ):
+            if on is not None:
+                pod.place = pod.place._replace(group=on.group, zone=on.zone)
+            pod.tallies = self._tallies(pod.place)
+            for tally in before:
+                if tally not in pod.tallies:
+                    tally.pods[was].move(t, -1)
+                    _leave(tally.pending, pod.name, pod.pending)
+                    _leave(tally.starting, pod.name, pod.starting)
+            for tally in pod.tallies:
+                if tally not in before:
+                    tally.pods[pod.level].move(t, 1)
+                    _enter(tally.pending, pod.name, pod.pending)
+                    _enter(tally.starting, pod.name, pod.starting)
+        if pod.level != was:
+            for tally in before:
+                if tally in pod.tallies:
+                    tally.pods[was].move(t, -1)
+                    tally.pods[pod.level].move(t, 1)
+
+    def _waited(self, pod: PodRecord, t: float) -> None:
+        """Ends what it waited for and has got by now, or won't any more."""
+        state, pending, starting = pod.state, pod.pending, pod.starting
+        if pending is not None and pending.goes_on:
+            bound = state.bound if state.bound is not None else t if state.node else None
+            if bound is not None:
+                pending.seconds = max(bound - pending.since, 0.0)
+                for tally in pod.tallies:
+                    tally.pending.end(pod.name, pending.seconds)
+                self._keep_slow(pod, pending.seconds, f"on {state.node}" if state.node else "bound")
+        if starting is not None and starting.goes_on:
+            served = state.phase == "Succeeded" and pod.had_node
+            running = state.running if state.running is not None else t if served else None
+            if running is not None:
+                starting.seconds = max(running - starting.since, 0.0)
+                for tally in pod.tallies:
+                    tally.starting.end(pod.name, starting.seconds)
+        if state.phase in _ENDED:
+            self._no_longer(pod, t, "ended without a node")
+
+    def _no_longer(self, pod: PodRecord, t: float, outcome: str) -> None:
+        """It has ended, or is gone: what it still waits for will never be."""
+        if not pod.unserved and not pod.had_node:
+            pod.unserved = True
+            for tally in pod.tallies:
+                tally.counts["pods.unserved"] += 1
+        if pod.pending is not None and pod.pending.goes_on:
+            pod.pending.never = True
+            for tally in pod.tallies:
+                tally.pending.give_up(pod.name)
+            self._keep_slow(pod, max(t - pod.pending.since, 0.0), outcome)
+        if pod.starting is not None and pod.starting.goes_on:
+            pod.starting.never = True
+            for tally in pod.tallies:
+                tally.starting.give_up(pod.name)
+
+    def _keep_slow(self, pod: PodRecord, seconds: float, outcome: str) -> None:
+        pod.reasons = ()
+        slow = _slow(pod, seconds, outcome)
+        if len(self._slowest) < SLOWEST:
+            heapq.heappush(self._slowest, slow)
+        elif slow > self._slowest[0]:
+            heapq.heapreplace(self._slowest, slow)
+
+    def _ask(self, state: PodState, t: float, *, sign: int) -> None:
+        """Counts what a pod asks for on its node, for as long as it holds it."""
+        if not state.node or state.phase in _ENDED:
+            return
+        used = self._used.setdefault(state.node, dict.fromkeys(RESOURCES, 0.0))
+        place = None if state.node in self._gone_nodes else self._places.get(state.node)
+        for name in RESOURCES:
+            amount = sign * state.requests.get(name, 0.0)
+            used[name] += amount
+            if place is not None and amount:
+                for tally in self._tallies(place):
+                    tally.use[name].move(t, above=amount)
+        if place is None and not any(used.values()):
+            del self._used[state.node]
+
+    def _count_reasons(self, pod: PodRecord, message: str) -> None:
+        """Each reason once for each pod, however often it was given."""
+        if message == pod.why:
+            return
+        for reason in scheduling_reasons(message):
+            if reason not in pod.reasons and (
+                reason in self.reasons or len(self.reasons) < MOST_REASONS
+            ):
+                pod.reasons = (*pod.reasons, reason)
+                self.reasons[reason] += 1
+
+
+def scheduling_reasons(message: str) -> list[str]:
+    """Of `0/5 nodes are available: 2 Insufficient cpu, 3 node(s) ... preemption: ...` each one."""
+    available, colon, rest = message.partition(" nodes are available: ")
+    if not colon:
+        return [message]
+    listed = rest.partition(". ")[0].rstrip(".").split(", ")
+    texts = (each.partition(" ") for each in listed)
+    found = {rest if count.isdigit() else f"{count}{space}{rest}" for count, space, rest in texts}
+    return sorted(found - {""}) or [available]
+
+
+def _new(name: str, state: PodState) -> PodRecord:
+    begun, over = max(state.created, 0.0), state.phase in _ENDED
+    before_the_run = state.created < 0
+    was_bound = before_the_run and (over or state.bound is not None or state.node != "")
+    had_run = before_the_run and (over or state.running is not None)
+    return PodRecord(
+        name,
+        state,
+        Place(state.workload, name.partition("/")[0], rehearsed=state.rehearsed),
+        pending=None if was_bound else PodWait(begun),
+        starting=None if had_run else PodWait(begun),
+        before_the_run=before_the_run,
+        unserved=before_the_run and over,
+    )
+
+
+def _enter(waits: Waits, name: str, wait: PodWait | None) -> None:
+    if wait is None:
+        return
+    if wait.goes_on:
+        waits.begin(name, wait.since)
+    elif wait.seconds is not None:
+        waits.end(name, wait.seconds)
+    else:
+        waits.give_up(name)
+
+
+def _leave(waits: Waits, name: str, wait: PodWait | None) -> None:
+    if wait is not None:
+        waits.drop(name, ended=wait.seconds, never=wait.never)
+
+
+def _count(pod: PodRecord, before: PodState | None) -> None:
+    """What happened to it in this line; nothing of what was before the run."""
+    counts = before is not None or not pod.before_the_run
+    restarts = pod.state.restarts - (before.restarts if before else 0)
+    disruption = "" if pod.disrupted else _DISRUPTIONS.get(pod.state.disrupted, "")
+    pod.disrupted = pod.disrupted or bool(pod.state.disrupted)
+    for tally in pod.tallies if counts else ():
+        if restarts > 0:
+            tally.counts["restarts"] += restarts
+        if disruption:
+            tally.counts[disruption] += 1
+
+
+def _slow(pod: PodRecord, seconds: float, outcome: str) -> SlowPod:
+    return SlowPod(
+        seconds=seconds,
+        name=pod.name,
+        workload=pod.state.workload,
+        created=pod.state.created,
+        outcome=outcome,
+        why=pod.why,
+    )

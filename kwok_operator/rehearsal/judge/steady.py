@@ -1,0 +1,153 @@
+"""Whether a cluster is steady, so that a rehearsal can begin: nothing of `apply` is under way.
+
+    groups             --groups_under_way---> those that aren't Ready, with the operator's reason
+    Deployments, ...   --without_their_pods-> those whose controller has yet to create pods
+    pods without node  --not_scheduled------> those that the scheduler may yet bind
+
+Objects are as the API server has them. Pods of other schedulers are left out: these may be
+processes of the scenario, which start once it is steady.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from kwok_operator.errors import one_line
+from kwok_operator.formats.manifests import condition_is_true
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.words import few_names
+
+_SCHEDULER: Final = "default-scheduler"
+_GATED: Final = "SchedulingGated"
+_ENDED: Final = ("Succeeded", "Failed")
+MOST_GROUPS: Final = 3
+_MOST_TEXT: Final = 500
+"""Of the reason and the message of one group."""
+
+
+class UnderWay(NamedTuple):
+    """What is waited for."""
+
+    groups: int
+    """How many there are."""
+    not_ready: list[str]
+    without_pods: list[str]
+    not_scheduled: list[str]
+
+    @property
+    def is_steady(self) -> bool:
+        return not (self.not_ready or self.without_pods or self.not_scheduled)
+
+    def __str__(self) -> str:
+        if self.not_ready:
+            ready, more = self.groups - len(self.not_ready), len(self.not_ready) - MOST_GROUPS
+            named = ", ".join(self.not_ready[:MOST_GROUPS])
+            rest = f" and {more} more" if more > 0 else ""
+            return f"{ready} of {self.groups} groups are Ready, but not {named}{rest}"
+        if self.without_pods:
+            return f"not all pods have been created of {few_names(self.without_pods)}"
+        return f"the scheduler has not yet decided on {few_names(self.not_scheduled)}"
+
+
+def groups_under_way(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Each with the reason and the message of its condition Ready."""
+    return [text for text, _ in _not_ready(groups)]
+
+
+def held_back(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Of these, such as are paused: nothing that they lack will come."""
+    return [text for text, reason in _not_ready(groups) if reason == "Paused"]
+
+
+def _not_ready(groups: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, object]]:
+    for body in groups:
+        name = as_map(body.get("metadata")).get("name")
+        ready = _condition(body, "Ready")
+        reason = ready.get("reason")
+        if ready.get("observedGeneration") != _generation(body):
+            yield f"{name} (the operator has not reported on it yet)", ""
+        elif ready.get("status") != "True":
+            why = one_line(f"{reason}: {ready.get('message')}", limit=_MOST_TEXT)
+            yield f"{name} ({why})", reason
+
+
+def wants_nodes(groups: Iterable[Mapping[str, Any]]) -> bool:
+    return any(as_map(body.get("spec")).get("targetSize") for body in groups)
+
+
+def without_their_pods(
+    kind: str, objects: Iterable[Mapping[str, Any]], unbound: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """`unbound`: the pods that have no node."""
+    owners = {
+        owner.get("uid")
+        for pod in unbound
+        for owner in as_list(as_map(pod.get("metadata")).get("ownerReferences"))
+        if isinstance(owner, dict)
+    }
+    return [
+        f"{kind} {_name(body)}"
+        for body in objects
+        if not _has_pods(kind, body)
+        # Until its first pod is ready, a StatefulSet creates no second one.
+        and not (kind == "StatefulSet" and as_map(body.get("metadata")).get("uid") in owners)
+    ]
+
+
+def not_scheduled(unbound: Iterable[Mapping[str, Any]], *, retried: bool) -> list[str]:
+    """`retried`: the scheduler has had the time to try all pods again on the nodes that came."""
+    found = []
+    for pod in unbound:
+        metadata, spec, status = (as_map(pod.get(p)) for p in ("metadata", "spec", "status"))
+        if metadata.get("deletionTimestamp") or status.get("phase") in _ENDED:
+            continue
+        if spec.get("schedulerName", _SCHEDULER) != _SCHEDULER:
+            continue
+        said = _condition(pod, "PodScheduled")
+        refused = said.get("status") == "False" and (retried or said.get("reason") == _GATED)
+        if not refused:
+            found.append(_name(pod))
+    return found
+
+
+def _has_pods(kind: str, body: Mapping[str, Any]) -> bool:
+    spec, status = as_map(body.get("spec")), as_map(body.get("status"))
+    if kind == "Job":
+        if (
+            spec.get("suspend")
+            or condition_is_true(body, "Complete")
+            or condition_is_true(body, "Failed")
+        ):
+            return True
+        wanted = _or_one(spec.get("parallelism"))
+        wanted = min(wanted, spec.get("completions") or wanted)
+        return bool(_sum(status, "active", "succeeded", "failed") >= wanted)
+    if (status.get("observedGeneration") or 0) < _generation(body):
+        return False
+    if kind == "DaemonSet":
+        return _sum(status, "currentNumberScheduled") >= _sum(status, "desiredNumberScheduled")
+    refused = spec.get("paused") or condition_is_true(body, "ReplicaFailure")
+    return bool(refused) or _sum(status, "replicas") >= _or_one(spec.get("replicas"))
+
+
+def _or_one(number: Any) -> int:
+    return 1 if number is None else number
+
+
+def _sum(status: Mapping[str, Any], *keys: str) -> int:
+    return sum(status.get(key) or 0 for key in keys)
+
+
+def _condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    for each in as_list(as_map(body.get("status")).get("conditions")):
+        if isinstance(each, dict) and each.get("type") == kind:
+            return each
+    return {}
+
+
+def _generation(body: Mapping[str, Any]) -> int:
+    return as_map(body.get("metadata")).get("generation") or 0
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    metadata = as_map(body.get("metadata"))
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"

@@ -1,0 +1,220 @@
+"""What the report shows besides figures: how things went over time, and what was done when.
+
+Samples, calls and marks are kept up to a number; what goes beyond it is counted. So memory doesn't
+grow with the recording.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.recording import (
+    CallLine,
+    EventLine,
+    MarkLine,
+    RecordedLine,
+    WarningLine,
+    WatchLine,
+)
+
+MOST_SAMPLES: Final = 480
+MOST_MARKS: Final = 100
+MOST_CALLS: Final = 200
+MOST_KINDS_OF_EVENTS: Final = 200
+MOST_WARNINGS: Final = 200
+_FIRST_STEP: Final = 0.125
+_ONE_AFTER_ANOTHER: Final = 15.0
+"""Seconds between two calls that still are one row."""
+_DIGITS: Final = 10
+WRITES: Final = {
+    "NodeGroupIncreaseSize": "up",
+    "NodeGroupDeleteNodes": "down",
+    "NodeGroupForceDeleteNodes": "down",
+    "NodeGroupDecreaseTargetSize": "down",
+}
+"""Calls by which an autoscaler asks for something, and which way the group goes by them."""
+
+NodeCounts = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What held from `t` on."""
+
+    t: float
+    pending: int
+    running: int
+    orphaned: int
+    nodes: NodeCounts
+    """Of each group that has any: all, and those that are ready."""
+    price: float
+    cost: float
+    cpu: float | None
+    memory: float | None
+
+
+@dataclass(slots=True)
+class EventsOfAKind:
+    first: float
+    last: float
+    count: int
+    message: str
+
+
+@dataclass(slots=True)
+class LoggedWarning:
+    """What a program has logged with one text, in the run or before it."""
+
+    program: str
+    message: str
+    before: bool
+    first: float
+    last: float
+    count: int = 0
+
+
+@dataclass(slots=True)
+class CallsOfAKind:
+    """Calls of one method for one group with one answer, none of which is long after another."""
+
+    first: float
+    last: float
+    method: str
+    group: str
+    code: str
+    argument: str
+    """Of the first of them."""
+    asked: int = 0
+    """The sum of their arguments, as far as these are numbers."""
+    count: int = 0
+    slowest_ms: float = 0.0
+
+    def add(self, call: CallLine) -> None:
+        self.last = call.t
+        self.count += 1
+        if call.argument.isdecimal() and len(call.argument) < _DIGITS:
+            self.asked += int(call.argument)
+        self.slowest_ms = max(self.slowest_ms, call.ms)
+
+
+@dataclass(slots=True)
+class Story:
+    samples: list[Sample] = field(default_factory=list)
+    marks: list[MarkLine] = field(default_factory=list)
+    calls: list[CallsOfAKind] = field(default_factory=list)
+    """Those of WRITES, and those that failed."""
+    asked: dict[str, set[int]] = field(default_factory=lambda: {"up": set(), "down": set()})
+    """The seconds in which an autoscaler asked for something, of all calls."""
+    more_marks: int = 0
+    more_calls: int = 0
+    events: dict[tuple[str, str, str], EventsOfAKind] = field(default_factory=dict)
+    """By component, reason and type."""
+    more_events: int = 0
+    warnings: dict[tuple[str, str, bool], LoggedWarning] = field(default_factory=dict)
+    more_warnings: int = 0
+    _step: float = _FIRST_STEP
+    _latest: dict[tuple[str, str, str], CallsOfAKind] = field(default_factory=dict)
+
+    def moves_on(self, ledger: ClusterLedger, t: float) -> None:
+        """All lines until now are in the ledger, and the next one is at `t`."""
+        now = ledger.now
+        last = self.samples[-1].t if self.samples else -self._step
+        # What holds for long is shown, too, if it comes soon after the sample before.
+        if now - last < self._step and t - now < self._step:
+            return
+        sample = _sample(ledger, now)
+        if self.samples and last == now:
+            self.samples[-1] = sample
+        else:
+            self.samples.append(sample)
+        if len(self.samples) > MOST_SAMPLES:
+            self._thin_out()
+
+    def finish(self, ledger: ClusterLedger, t: float) -> None:
+        self.samples.append(_sample(ledger, t))
+
+    def look(self, line: RecordedLine) -> None:
+        match line:
+            case WatchLine():
+                detail = f"{line.state} {line.detail}".rstrip()
+                self.look(MarkLine(line.t, f"watch of {line.of}", detail))
+            case MarkLine():
+                if len(self.marks) < MOST_MARKS:
+                    self.marks.append(line)
+                else:
+                    self.more_marks += 1
+            case CallLine() if line.method in WRITES or line.code != "OK":
+                if line.method in WRITES:
+                    self.asked[WRITES[line.method]].add(round(line.t))
+                self._call(line)
+            case EventLine():
+                self._event(line)
+            case WarningLine():
+                self._warning(line)
+
+    def _call(self, line: CallLine) -> None:
+        key = (line.method, line.group, line.code)
+        found = self._latest.get(key)
+        if found is None or line.t - found.last > _ONE_AFTER_ANOTHER:
+            if len(self.calls) == MOST_CALLS:
+                self.more_calls += 1
+                return
+            found = CallsOfAKind(line.t, line.t, *key, argument=line.argument)
+            self._latest[key] = found
+            self.calls.append(found)
+        found.add(line)
+
+    def _event(self, line: EventLine) -> None:
+        key = (line.component, line.reason, line.type)
+        found = self.events.get(key)
+        if found is not None:
+            found.last = line.t
+            found.count += line.count
+        elif len(self.events) < MOST_KINDS_OF_EVENTS:
+            self.events[key] = EventsOfAKind(line.t, line.t, line.count, line.message)
+        else:
+            self.more_events += line.count
+
+    def _warning(self, line: WarningLine) -> None:
+        key = (line.program, line.message, line.before)
+        if key not in self.warnings and len(self.warnings) == MOST_WARNINGS:
+            self.more_warnings += line.count
+            return
+        found = self.warnings.setdefault(key, LoggedWarning(*key, first=line.t, last=line.t))
+        found.last = line.t
+        found.count += line.count
+
+    def _thin_out(self) -> None:
+        self._step *= 2
+        kept = [self.samples[0]]
+        following = [*self.samples[2:], None]
+        for sample, after in zip(self.samples[1:], following, strict=True):
+            lasts = after is None or after.t - sample.t >= self._step
+            if lasts or sample.t - kept[-1].t >= self._step:
+                kept.append(sample)
+        self.samples = kept
+
+
+def _sample(ledger: ClusterLedger, t: float) -> Sample:
+    every = ledger.all
+    counts = {
+        name: (round(tally.nodes["total"].value), round(tally.nodes["ready"].value))
+        for name, tally in ledger.groups.items()
+        if tally.nodes["total"].value
+    }
+    rest = (
+        round(every.nodes["total"].value) - sum(total for total, _ in counts.values()),
+        round(every.nodes["ready"].value) - sum(ready for _, ready in counts.values()),
+    )
+    return Sample(
+        t=t,
+        pending=round(every.pods["pending"].value),
+        running=round(every.pods["running"].value),
+        orphaned=round(every.pods["orphaned"].value),
+        nodes={**counts, "": rest} if rest[0] else counts,
+        price=every.price.value,
+        cost=every.price.area(t) / 3_600,
+        cpu=every.use["cpu"].value,
+        memory=every.use["memory"].value,
+    )

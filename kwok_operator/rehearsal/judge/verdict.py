@@ -1,0 +1,297 @@
+"""The verdict of a rehearsal: one pass over its recording.
+
+    RecordingReader --judged--> Judged --verdict_json, junit_xml, summary--> files and lines
+
+The same recording gives the same bytes. A run has passed when all that was expected has held, and
+it came to its end: one that was interrupted, died, or whose recording was cut off has failed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+from xml.sax.saxutils import escape, quoteattr
+
+from kwok_operator.errors import TERMINAL_LINE, one_line
+from kwok_operator.formats.words import few_names, names_in_words
+from kwok_operator.rehearsal.judge.expectations import AssertionOutcome, Judge, assertions, scopes
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureReading, Tally, reading, rounded
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.podledger import SlowPod
+from kwok_operator.rehearsal.judge.reading import RecordingReader
+from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM, EndLine, RecordingHeader
+from kwok_operator.rehearsal.judge.story import LoggedWarning, Story
+
+_BROKEN_OFF: Final = {
+    "interrupted": "the run was interrupted",
+    "died": "the run died",
+    "unplayed": "the run ended before all of the scenario was played",
+    "": "the recording ends in the middle of the run",
+}
+"""Reasons for an end that nobody meant."""
+_MEANT: Final = frozenset({"settled", "condition", "atMost"})
+_MOST_WARNINGS: Final = 30
+"""That are shown; each may be long."""
+_MOST_ORPHANS: Final = 20
+_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    header: RecordingHeader
+    t: float
+    """When the recording ends."""
+    end: EndLine
+    cut: bool
+    outcomes: list[AssertionOutcome]
+    figures: dict[str, float | None]
+    orphans: list[str]
+    """Pods whose node is gone."""
+    incomplete: dict[str, str]
+    """Figures that are known in part, and what is missing."""
+    groups: dict[str, dict[str, float | None]]
+    workloads: dict[str, dict[str, float | None]]
+    incomplete_of: dict[str, dict[str, str]]
+    """The same of each `group NAME` and `workload NAME`."""
+    slowest: list[SlowPod]
+    reasons: list[tuple[str, int]]
+    """Why pods waited, and how many of them."""
+    story: Story
+
+    @property
+    def broken_off(self) -> str:
+        """Why the run has failed, whatever was expected; nothing if it came to its end."""
+        reason = self.end.reason
+        why = "" if reason in _MEANT else _BROKEN_OFF.get(reason, f"the end {reason} is not known")
+        return one_line(f"{why}: {self.end.detail}" if why and self.end.detail else why)
+
+    @property
+    def passed(self) -> bool:
+        return not self.broken_off and all(outcome.held for outcome in self.outcomes)
+
+    @property
+    def warnings(self) -> list[LoggedWarning]:
+        """Those in the run first."""
+        return sorted(self.story.warnings.values(), key=lambda each: (each.before, each.first))
+
+    @property
+    def but(self) -> str:
+        """What a run that has passed is said to have passed with; nothing where all is well.
+
+        Warnings that an expectation counts are its to judge, except those before the run.
+        """
+        if not self.passed:
+            return ""
+        judged = {
+            each.assertion.of.program
+            for each in self.outcomes
+            if each.assertion.figure == "warnings"
+        }
+        counts = Counter[tuple[str, bool]]()
+        for each in self.warnings:
+            if each.before or not judged & {"", each.program}:
+                counts[each.program, each.before] += each.count
+        told = [
+            f"{count:,} warning{'s' if count > 1 else ''} of {program_in_words(program)}"
+            f"{' before the run' if before else ''}"
+            for (program, before), count in counts.items()
+        ]
+        return f"but with {names_in_words(told)}" if told else ""
+
+
+def judged(recording: RecordingReader, *, name: str) -> Judged:
+    """Reads a recording to its end. Raises RecordingError for what can't be one."""
+    asserted = assertions(recording.header.expect, where=f"{name}:1")
+    ledger = ClusterLedger(scopes(asserted))
+    judge, story = Judge(asserted, ledger), Story()
+    end = EndLine(0.0, "")
+    for line in recording.lines():
+        if line.t > ledger.now:
+            judge.moves_on(line.t)
+            story.moves_on(ledger, line.t)
+        ledger.apply(line)
+        judge.look(line)
+        story.look(line)
+        if isinstance(line, EndLine):
+            end = line
+            break
+    t = ledger.now
+    story.finish(ledger, t)
+    every = {name: reading(ledger.all, name, t) for name in FIGURES}
+    groups = {name: _own(tally, "group", t) for name, tally in sorted(ledger.groups.items())}
+    workloads = {
+        name: _own(tally, "workload", t) for name, tally in sorted(ledger.workloads.items())
+    }
+    parts = {f"group {name}": read for name, read in groups.items()}
+    parts |= {f"workload {name}": read for name, read in workloads.items()}
+    return Judged(
+        header=recording.header,
+        t=t,
+        end=end,
+        cut=recording.cut,
+        outcomes=judge.finish(t),
+        figures={name: read.value for name, read in every.items()},
+        orphans=ledger.pods.orphans(),
+        incomplete=_missing(every),
+        groups={name: _known(read) for name, read in groups.items()},
+        workloads={name: _known(read) for name, read in workloads.items()},
+        incomplete_of={name: lacks for name, read in parts.items() if (lacks := _missing(read))},
+        slowest=ledger.pods.slowest(t),
+        reasons=sorted(ledger.pods.reasons.items(), key=lambda item: (-item[1], item[0])),
+        story=story,
+    )
+
+
+def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
+    """The figures that can be narrowed so."""
+    return {name: reading(tally, name, t) for name, figure in FIGURES.items() if by in figure.of}
+
+
+def _known(read: Mapping[str, FigureReading]) -> dict[str, float | None]:
+    """But for those that are nothing there."""
+    return {name: each.value for name, each in read.items() if each.value}
+
+
+def _missing(read: Mapping[str, FigureReading]) -> dict[str, str]:
+    return {name: each.incomplete for name, each in read.items() if each.incomplete}
+
+
+def notes(judged: Judged) -> Iterator[tuple[str, str]]:
+    """What figures don't say: what some of them lack, and which pods are orphans."""
+    of: dict[str, list[str]] = {}
+    for name, sentence in judged.incomplete.items():
+        of.setdefault(sentence, []).append(name)
+    for sentence, names in of.items():
+        yield f"incomplete: {', '.join(names)}", sentence
+    if count := len(judged.orphans):
+        what = "1 pod is" if count == 1 else f"{count:,} pods are"
+        yield "pods.orphaned", f"{what} on nodes that are gone: {few_names(judged.orphans)}"
+
+
+def verdict_json(judged: Judged) -> dict[str, Any]:
+    """What verdict.json holds."""
+    header = judged.header
+    return {
+        "verdict": "passed" if judged.passed else "failed",
+        "brokenOff": judged.broken_off or None,
+        "scenario": header.scenario,
+        "seed": header.seed,
+        "started": header.started,
+        "versions": dict(header.versions),
+        "clock": None if header.clock is None else asdict(header.clock),
+        "seconds": rounded(judged.t),
+        "end": {"reason": judged.end.reason, "detail": judged.end.detail},
+        "cut": judged.cut,
+        "expectations": [
+            {
+                "name": outcome.name,
+                "kind": outcome.assertion.kind,
+                "held": outcome.held,
+                "reason": outcome.reason,
+                "value": outcome.value,
+                "at": outcome.t,
+            }
+            for outcome in judged.outcomes
+        ],
+        "figures": judged.figures,
+        "incomplete": judged.incomplete,
+        "orphans": judged.orphans[:_MOST_ORPHANS],
+        "groups": judged.groups,
+        "workloads": judged.workloads,
+        "incompleteOf": judged.incomplete_of,
+        "events": _events(judged.story),
+        "but": judged.but or None,
+        "warnings": [asdict(each) for each in judged.warnings],
+        "moreWarnings": judged.story.more_warnings,
+    }
+
+
+def _events(story: Story) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for (_, reason, _), found in story.events.items():
+        counts[reason] = counts.get(reason, 0) + found.count
+    return dict(sorted(counts.items()))
+
+
+def summary(judged: Judged) -> Iterator[str]:
+    """The verdict for a terminal, a line for each assertion."""
+    for outcome in judged.outcomes:
+        told = one_line(f"{outcome.name}: {outcome.reason}", limit=TERMINAL_LINE)
+        yield f"{'held  ' if outcome.held else 'FAILED'} {told}"
+    others = [f"{what}: {sentence}" for what, sentence in notes(judged)]
+    others += [f"warning of {program}, {text}" for program, text in warnings_in_words(judged)]
+    others += [f"FAILED {judged.broken_off}"] if judged.broken_off else []
+    others += [f"{verdict_in_words(judged)}: {held_in_words(judged.outcomes)}, {judged.t:g} s"]
+    yield from (one_line(other, limit=TERMINAL_LINE) for other in others)
+
+
+def verdict_in_words(judged: Judged) -> str:
+    but = f", {judged.but}" if judged.but else ""
+    return f"{'passed' if judged.passed else 'failed'}{but}"
+
+
+def warnings_in_words(judged: Judged) -> Iterator[tuple[str, str]]:
+    """The program of each, and when, how often and what it was, whole; all are in verdict.json."""
+    for each in judged.warnings[:_MOST_WARNINGS]:
+        when = "before the run" if each.before else f"at {each.first:.1f} s"
+        often = f", {each.count:,} times" if each.count > 1 else ""
+        yield program_in_words(each.program), f"{when}{often}: {each.message}"
+    more = sum(each.count for each in judged.warnings[_MOST_WARNINGS:])
+    if more := more + judged.story.more_warnings:
+        yield "all programs", f"{more:,} times: other texts; see verdict.json and their logs"
+
+
+def program_in_words(program: str) -> str:
+    return f"the {program}" if program in (OPERATOR, SHIM) else program
+
+
+def held_in_words(outcomes: Sequence[AssertionOutcome]) -> str:
+    """How many of them held."""
+    if not outcomes:
+        return "nothing was expected"
+    return f"{sum(outcome.held for outcome in outcomes)} of {len(outcomes)} expectations held"
+
+
+def junit_xml(judged: Judged) -> str:
+    """A case for each assertion, and one for the run itself."""
+    suite = judged.header.scenario or "rehearsal"
+    failed = sum(not outcome.held for outcome in judged.outcomes) + bool(judged.broken_off)
+    cases = [_case(suite, "the run came to its end", judged.broken_off, judged.t)]
+    cases += [
+        _case(suite, outcome.name, "" if outcome.held else outcome.reason)
+        for outcome in judged.outcomes
+    ]
+    counts = f'tests="{len(cases)}" failures="{failed}" errors="0" skipped="0"'
+    time = f'time="{judged.t:.3f}"'
+    return "\n".join(
+        [
+            '<?xml version="1.0" encoding="UTF-8"?>',
+            f"<testsuites {counts} {time}>",
+            f"<testsuite name={_attribute(suite)} {counts} {time}>",
+            *cases,
+            *_warned(judged),
+            "</testsuite>",
+            "</testsuites>",
+            "",
+        ]
+    )
+
+
+def _warned(judged: Judged) -> Iterator[str]:
+    lines = [f"warning of {program}, {text}" for program, text in warnings_in_words(judged)]
+    if lines:
+        text = escape(_NOT_IN_XML.sub("?", "\n".join(lines)))
+        yield f"<system-err>{text}</system-err>"
+
+
+def _case(suite: str, name: str, failure: str, t: float = 0.0) -> str:
+    head = f'<testcase classname={_attribute(suite)} name={_attribute(name)} time="{t:.3f}"'
+    if not failure:
+        return f"{head}/>"
+    text = escape(_NOT_IN_XML.sub("?", failure))
+    return f"{head}><failure message={_attribute(failure)}>{text}</failure></testcase>"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_NOT_IN_XML.sub("?", text))

@@ -1,0 +1,137 @@
+"""The objects that a scenario applies: whether each is any good, and which there are.
+
+    apply of the scenario, and of its timeline  --Surroundings-->  files  --validate-->  findings
+                                                                          -->  Applied
+
+Each object is looked at as `kwok-operator validate` looks at it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kwok_operator.constants import ZONE_LABEL
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.words import shown
+from kwok_operator.formats.yamltext import Document, Path
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.problems import problem
+from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
+from kwok_operator.rehearsal.scenario.timeline import ApplySource
+from kwok_operator.schema.check import FieldProblem
+from kwok_operator.schema.files import Files, Finding, FoundObject
+from kwok_operator.schema.validation import validate_files
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What will be there, as far as files say."""
+
+    groups: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By name: the spec."""
+    pools: set[str] = field(default_factory=set)
+    zones: set[str] = field(default_factory=set)
+    """Of nodes, as far as they are written down: `zones_known` says whether all are."""
+    zones_known: bool = True
+    objects: set[Key] = field(default_factory=set)
+    pods: bool = False
+    """Whether pods come of it that no workload of the scenario has."""
+    complete: bool = True
+    """Whether there can be no other groups or objects: of a provider config, of a patch."""
+
+
+@dataclass(slots=True)
+class AppliedObjects:
+    known: Known = field(default_factory=Known)
+    problems: list[FieldProblem] = field(default_factory=list)
+    """In the scenario."""
+    findings: list[Finding] = field(default_factory=list)
+    """In what it names, and in objects that stand in it."""
+
+
+_MAKES_PODS = frozenset(
+    "Pod Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
+)
+
+
+def look_at(
+    scenario: Scenario, document: Document, around: Surroundings, *, file: str
+) -> AppliedObjects:
+    """Looks at everything that is applied, at the beginning and in the timeline."""
+    applied = AppliedObjects()
+    for place, sources in _sources(scenario):
+        files = Files()
+        for number, source in enumerate(sources):
+            path = (*place, number)
+            if source.object is not None:
+                files.add(file, document, (*path, "object"), source.object)
+                continue
+            assert source.path is not None
+            try:
+                material = around.material(source.path)
+            except UnusableReferenceError as error:
+                applied.problems.append(problem(path, f"{shown(source.path)} {error}"))
+                applied.known.complete = False
+                continue
+            applied.known.complete &= material.complete
+            _read(files, material.texts)
+        applied.findings += validate_files(files).findings
+        _note(applied.known, files)
+    return applied
+
+
+def pools_that_lack(known: Known) -> Iterator[tuple[str, str]]:
+    """Groups, and a pool of each that is nowhere."""
+    for group, spec in known.groups.items():
+        for pool in as_list(as_map(spec.get("cloud")).get("capacityPools")):
+            if isinstance(pool, str) and pool not in known.pools:
+                yield group, pool
+
+
+def _sources(scenario: Scenario) -> Iterator[tuple[Path, Sequence[ApplySource]]]:
+    # One after the other: what a step applies may be there already, and is changed by it then.
+    yield ("apply",), scenario.apply
+    for number, step in enumerate(scenario.timeline):
+        if step.apply is not None:
+            yield ("timeline", number, "apply"), step.apply
+
+
+def _read(files: Files, texts: Sequence[tuple[str, str]]) -> None:
+    read = Files.read(texts)
+    for name in Files.__dataclass_fields__:
+        getattr(files, name).extend(getattr(read, name))
+
+
+def _note(known: Known, files: Files) -> None:
+    for found in files.groups:
+        known.groups[found.name] = as_map(found.value.get("spec"))
+    _note_zones(known, files)
+    known.pools |= {found.name for found in files.pools}
+    known.objects |= {_key(found) for found in (*files.groups, *files.pools, *files.others)}
+    known.pods |= any(found.value.get("kind") in _MAKES_PODS for found in files.others)
+    # A provider config makes groups, and so do Cluster API's objects.
+    foreign = any("cluster.x-k8s.io" in str(f.value.get("apiVersion")) for f in files.others)
+    known.complete &= not files.configs and not foreign
+
+
+def _note_zones(known: Known, files: Files) -> None:
+    """Of a template that is copied from elsewhere the zone isn't known here."""
+    nodes: list[Mapping[str, Any]]
+    nodes = [found.value for found in files.others if found.value.get("kind") == "Node"]
+    for found in files.groups:
+        template = as_map(as_map(found.value.get("spec")).get("template"))
+        shape = as_map(template.get("shape"))
+        known.zones_known &= template.get("from") is None
+        nodes += [as_map(template.get("node")), {"metadata": shape}]
+        known.zones |= {str(shape["zone"])} if "zone" in shape else set()
+    for node in nodes:
+        labels = as_map(as_map(node.get("metadata")).get("labels"))
+        known.zones |= {str(labels[ZONE_LABEL])} if ZONE_LABEL in labels else set()
+
+
+def _key(found: FoundObject) -> Key:
+    namespace = found.identity[0]
+    return str(found.value.get("kind")), namespace, found.name

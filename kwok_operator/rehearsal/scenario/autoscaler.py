@@ -1,0 +1,66 @@
+"""How a rehearsal starts cluster-autoscaler: the flags of the two sets in its docs, and its own.
+
+ClusterAutoscaler of a scenario, where things are  --autoscaler_command-->  program, arguments
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kwok_operator.constants import ALIKE_LABEL
+from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, FlagSet
+
+FAST: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "scan-interval": "2s",
+        "scale-down-unneeded-time": "10s",
+        "scale-down-unready-time": "30s",
+        "scale-down-delay-after-add": "10s",
+        "node-delete-delay-after-taint": "0s",
+        "max-node-provision-time": "3m",
+        "unremovable-node-recheck-timeout": "5s",
+        "initial-node-group-backoff-duration": "10s",
+        "max-node-group-backoff-duration": "1m",
+        "node-group-backoff-reset-timeout": "5m",
+        "kube-client-qps": "100",
+        "kube-client-burst": "200",
+    }
+)
+"""As docs/cluster-autoscaler.md has them; production is its own defaults."""
+
+_GIVEN: Final = "given by the rehearsal"
+_LOGGED: Final = "not for a rehearsal, which reads warnings in the log"
+
+GIVEN_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys("cloud-provider cloud-config kubeconfig namespace".split(), _GIVEN)
+    | dict.fromkeys("leader-elect address".split(), _GIVEN)
+    | dict.fromkeys("logging-format logtostderr stderrthreshold skip-headers".split(), _LOGGED)
+    | dict.fromkeys("legacy-stderr-threshold-behavior add-dir-header".split(), _LOGGED)
+)
+"""By name, with dashes: why a scenario can't set it."""
+
+OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys("kubeconfig listen log-format".split(), _GIVEN) | {"log-level": _LOGGED}
+)
+
+
+def autoscaler_flags(
+    wanted: ClusterAutoscaler, *, cloud_config: str, kubeconfig: str, namespace: str, address: str
+) -> list[str]:
+    """All of them; those of the scenario come last, and win."""
+    flags = {
+        "cloud-provider": "externalgrpc",
+        "cloud-config": cloud_config,
+        "kubeconfig": kubeconfig,
+        # In kube-system it would share its status with one that is there.
+        "namespace": namespace,
+        "leader-elect": "false",
+        "address": address,
+        "balancing-label": ALIKE_LABEL,
+        **(FAST if wanted.values is FlagSet.FAST else {}),
+        **wanted.flags,
+    }
+    if "balancing-ignore-label" in wanted.flags:
+        # It would have no effect beside the other one.
+        del flags["balancing-label"]
+    return [f"--{name}={value}" for name, value in flags.items()]

@@ -1,0 +1,290 @@
+"""What must fit together in a scenario: everything that can be known before anything starts.
+
+    ScenarioFile, Surroundings  --check-->  ScenarioFile with findings
+
+Each part of it is a function over the scenario that gives problems. Names, times and processes are
+here; figures, and what can never hold, in figurechecks.py; objects in applied.py.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kwok_operator.formats.words import shown
+from kwok_operator.formats.yamltext import Path
+from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
+from kwok_operator.rehearsal.scenario.applied import Known, look_at, pools_that_lack
+from kwok_operator.rehearsal.scenario.arrivals import last_arrival
+from kwok_operator.rehearsal.scenario.autoscaler import GIVEN_FLAGS, OPERATOR_FLAGS
+from kwok_operator.rehearsal.scenario.figurechecks import figure_checks
+from kwok_operator.rehearsal.scenario.manifests import is_object_of
+from kwok_operator.rehearsal.scenario.model import Component, Scenario
+from kwok_operator.rehearsal.scenario.parts import MAX_PODS
+from kwok_operator.rehearsal.scenario.problems import problem, unknown
+from kwok_operator.rehearsal.scenario.process import Starts
+from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
+from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
+from kwok_operator.rehearsal.scenario.waits import wait_checks
+from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload, WorkloadKind
+from kwok_operator.schema.check import FieldProblem
+
+_KINDS: Final = {
+    word: kind
+    for kind, words in {
+        "Deployment": "deployment deployments deploy deployment.apps",
+        "StatefulSet": "statefulset statefulsets sts statefulset.apps",
+        "Job": "job jobs job.batch",
+        "KwokNodeGroup": "kng kwoknodegroup kwoknodegroups",
+        "KwokCapacityPool": "kpool kwokcapacitypool kwokcapacitypools",
+    }.items()
+    for word in words.split()
+}
+_OF_NO_NAMESPACE: Final = frozenset({"KwokNodeGroup", "KwokCapacityPool"})
+
+
+def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
+    """With all that is wrong beyond the form of its fields."""
+    scenario, document = read.scenario, read.document
+    if scenario is None or document is None:
+        return read
+    applied = look_at(scenario, document, around, file=read.file)
+    known = applied.known
+    known.complete &= around.own_cluster and not _makes_more(scenario)
+    problems = [
+        *applied.problems,
+        *_cluster(scenario, around),
+        *_names(scenario),
+        *_sizes(scenario),
+        *_times(scenario),
+        *_processes(scenario, around),
+        *_process_steps(scenario),
+        *_references(scenario, known),
+        *_traces(scenario, around),
+        *wait_checks(scenario, known),
+        *figure_checks(scenario, known),
+    ]
+    return read.with_findings(problems, applied.findings)
+
+
+def _makes_more(scenario: Scenario) -> bool:
+    """Whether objects can come of what isn't known here: programs, traces."""
+    return (
+        any(process.command is not None for process in scenario.processes)
+        or any(step.run is not None for step in scenario.timeline)
+        or any(workload.arrivals.trace is not None for workload in scenario.workloads)
+    )
+
+
+def _cluster(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:
+    cluster = scenario.cluster
+    if not around.own_cluster and cluster.model_fields_set:
+        sentence = "is for a cluster that is made; leave cluster out, or --kubeconfig"
+        yield problem(("cluster",), sentence)
+    known = around.kubernetes
+    if cluster.kubernetes is not None and known and cluster.kubernetes not in known:
+        path = ("cluster", "kubernetes")
+        yield unknown(path, "version that is known", known, value=cluster.kubernetes)
+    for component, flags in cluster.flags.items():
+        given = OPERATOR_FLAGS if component is Component.OPERATOR else {}
+        yield from _flags(("cluster", "flags", component.value), flags, given)
+
+
+def _flags(
+    path: Path, flags: Mapping[str, str], given: Mapping[str, str]
+) -> Iterator[FieldProblem]:
+    for name in flags:
+        if name.startswith("-"):
+            yield problem((*path, name), f"is written without dashes: {name.lstrip('-')}")
+        elif not name or "=" in name or " " in name:
+            yield problem((*path, name), "is not the name of a flag")
+        elif (reason := given.get(name.replace("_", "-"))) is not None:
+            yield problem((*path, name), f"is {reason}; take it out")
+
+
+def _names(scenario: Scenario) -> Iterator[FieldProblem]:
+    seen: dict[str, int] = {}
+    for number, process in enumerate(scenario.processes):
+        if process.name in seen:
+            sentence = f"{shown(process.name)} is the name of processes[{seen[process.name]}], too"
+            yield problem(("processes", number, "name"), f"{sentence}; rename one")
+        if process.name in (OPERATOR, SHIM):
+            sentence = f"{shown(process.name)} is what the rehearsal calls its own; rename it"
+            yield problem(("processes", number, "name"), sentence)
+        seen.setdefault(process.name, number)
+    workloads = Counter(workload.name for workload in scenario.workloads)
+    for number, workload in enumerate(scenario.workloads):
+        path: Path = ("workloads", number, "name")
+        if workloads[workload.name] > 1:
+            yield problem(path, f"{shown(workload.name)} is the name of another, too; rename one")
+        owner = _numbered_as(workload.name, scenario)
+        if owner:
+            yield problem(path, f"{shown(workload.name)} is an object of {owner}, too; rename one")
+
+
+def _numbered_as(name: str, scenario: Scenario) -> str:
+    """The workload that has an object of this name, though it is called otherwise."""
+    others = (each for each in scenario.workloads if each.name != name)
+    return next((each.name for each in others if is_object_of(each, name)), "")
+
+
+def _sizes(scenario: Scenario) -> Iterator[FieldProblem]:
+    total = sum(workload.pod_count for workload in scenario.workloads)
+    if total > MAX_PODS:
+        yield problem(("workloads",), f"have {total:,} pods together; at most {MAX_PODS:,} can be")
+    for number, step in enumerate(scenario.timeline):
+        if step.scale is not None and step.scale.replicas > MAX_PODS:
+            path = ("timeline", number, "scale", "replicas")
+            yield problem(path, f"{step.scale.replicas:,} is more than {MAX_PODS:,}; ask for fewer")
+
+
+def _times(scenario: Scenario) -> Iterator[FieldProblem]:
+    """What comes after the end doesn't come."""
+    end = scenario.until.at_most
+    late = f"is after the end, as until.atMost is {end:g} s; move it, or raise until.atMost"
+    settled = scenario.until.settled
+    if settled is not None and settled >= end:
+        sentence = f"{settled:g} s is not less than until.atMost, {end:g} s; lower it"
+        yield problem(("until", "settledFor"), sentence)
+    for number, step in enumerate(scenario.timeline):
+        if step.at is not None and step.at > end:
+            yield problem(("timeline", number, "at"), f"{step.at:g} s {late}")
+        if step.delay > end:
+            yield problem(("timeline", number, "delay"), f"{step.delay:g} s {late}")
+    for number, each in enumerate(scenario.expect):
+        if not isinstance(each.when, str) and each.when.at > end:
+            yield problem(("expect", number, "when"), f"{each.when.at:g} s {late}")
+    absurd = sum(workload.objects for workload in scenario.workloads) > MAX_PODS
+    for number, workload in enumerate(() if absurd else scenario.workloads):
+        last = last_arrival(workload, seed=scenario.draws_from)
+        if last > end:
+            yield problem(
+                ("workloads", number, "arrivals"),
+                f"end after {last:,.0f} s, and until.atMost is {end:g} s; make them faster, fewer,"
+                " or raise until.atMost",
+            )
+
+
+def _processes(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:
+    for number, process in enumerate(scenario.processes):
+        path: Path = ("processes", number)
+        autoscaler = process.cluster_autoscaler
+        here: Path = (
+            (*path, "command") if autoscaler is None else (*path, "clusterAutoscaler", "binary")
+        )
+        yield from _program(here, process.program, around)
+        if autoscaler is None:
+            continue
+        yield from _flags((*path, "clusterAutoscaler", "flags"), autoscaler.flags, GIVEN_FLAGS)
+        if autoscaler.api_trouble is not None:
+            try:
+                around.check_trouble(autoscaler.api_trouble)
+            except UnusableReferenceError as error:
+                yield problem((*path, "clusterAutoscaler", "apiTrouble"), str(error))
+    for number, step in enumerate(scenario.timeline):
+        if step.run is not None:
+            yield from _program(("timeline", number, "run", "command"), step.run.command[0], around)
+
+
+def _program(path: Path, name: str, around: Surroundings) -> Iterator[FieldProblem]:
+    try:
+        around.check_program(name)
+    except UnusableReferenceError as error:
+        yield problem(path, f"{shown(name)} {error}")
+
+
+def _process_steps(scenario: Scenario) -> Iterator[FieldProblem]:
+    """Steps that start what runs, stop what doesn't, or name nobody."""
+    names = {process.name for process in scenario.processes}
+    started: Counter[str] = Counter()
+    stopped: Counter[str] = Counter()
+    for number, step in enumerate(scenario.timeline):
+        for action, name in (("start", step.start), ("stop", step.stop)):
+            if name is None:
+                continue
+            (started if action == "start" else stopped)[name] += 1
+            if name not in names:
+                path = ("timeline", number, action)
+                yield unknown(path, "process of this scenario", names, value=name)
+    for number, process in enumerate(scenario.processes):
+        starts, stops = started[process.name], stopped[process.name]
+        own: Path = ("processes", number)
+        if process.starts is Starts.BY_TIMELINE and not starts:
+            sentence = f"is byTimeline, and no step starts it; add one, as in start: {process.name}"
+            yield problem((*own, "starts"), sentence)
+        elif process.starts is Starts.AT_ONCE and starts > stops:
+            sentence = "is started at once and by the timeline; write starts: byTimeline, or stop"
+            yield problem((*own, "name"), f"{shown(process.name)} {sentence} it before")
+
+
+def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
+    if not known.complete:
+        return
+    for group, pool in pools_that_lack(known):
+        sentence = f"KwokNodeGroup {group} draws from the pool {pool}, which is nowhere; apply it"
+        yield problem(("apply",), sentence)
+    for number, step in enumerate(scenario.timeline):
+        path: Path = ("timeline", number)
+        if step.outage is not None and step.outage.group is not None:
+            yield from _in((*path, "outage", "group"), "group", known.groups, step.outage.group)
+        if step.outage is not None and step.outage.pool is not None:
+            yield from _in((*path, "outage", "pool"), "pool", known.pools, step.outage.pool)
+        nodes = step.cordon or step.uncordon
+        if nodes is not None and nodes.group is not None:
+            yield from _in((*path, step.action, "group"), "group", known.groups, nodes.group)
+        target = step.scale or step.patch or step.delete
+        if target is not None:
+            word, _, name = target.what.partition("/")
+            here = _of_kind(_KINDS.get(word.lower(), ""), target.namespace, scenario, known)
+            if here is None:
+                continue
+            names, own = here
+            if name not in names and not any(is_object_of(each, name) for each in own):
+                what = f"{word} of namespace {target.namespace}"
+                if _KINDS[word.lower()] in _OF_NO_NAMESPACE:
+                    what = word
+                yield unknown((*path, step.action, "what"), what, names, value=name)
+
+
+def _in(path: Path, what: str, known: object, name: str) -> Iterator[FieldProblem]:
+    names = set(known)  # type: ignore[call-overload]
+    if name not in names:
+        yield unknown(path, f"{what} that is applied", names, value=name)
+
+
+def _of_kind(
+    kind: str, namespace: str, scenario: Scenario, known: Known
+) -> tuple[set[str], list[ScenarioWorkload]] | None:
+    """Names, and workloads whose objects these are; None for kinds that aren't known here."""
+    if not kind:
+        return None
+    names = {
+        name
+        for each, where, name in known.objects
+        if each == kind and (kind in _OF_NO_NAMESPACE or where == namespace)
+    }
+    own = [
+        workload
+        for workload in scenario.workloads
+        if workload.kind.value == kind
+        and workload.namespace == namespace
+        and workload.kind is not WorkloadKind.PODS
+    ]
+    names |= {workload.name for workload in own if workload.objects == 1}
+    return names, own
+
+
+def _traces(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:
+    for number, workload in enumerate(scenario.workloads):
+        trace = workload.arrivals.trace
+        if trace is None:
+            continue
+        path: Path = ("workloads", number, "arrivals", "trace")
+        if not around.own_cluster:
+            # Its pods may go to any node, and its objects aren't marked as the rehearsal's.
+            sentence = "is for a cluster that is made; put pods in its place, or"
+            yield problem(path, f"{shown(trace)} {sentence} leave --kubeconfig out")
+            continue
+        try:
+            around.check_trace(trace)
+        except UnusableReferenceError as error:
+            yield problem(path, f"{shown(trace)} {error}")

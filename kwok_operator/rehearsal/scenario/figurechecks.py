@@ -1,0 +1,216 @@
+"""Figures that a scenario names: whether there are such, of what there is, and what can never be.
+
+Conditions are those of the timeline and of `until`; a step after one that can never hold would
+never come, and the rehearsal would only end by its time.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from kwok_operator.formats.untyped import as_map
+from kwok_operator.formats.words import names_in_words, shown
+from kwok_operator.formats.yamltext import Path
+from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, Figure
+from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
+from kwok_operator.rehearsal.scenario.applied import Known
+from kwok_operator.rehearsal.scenario.expectation import Expectation, Narrowing, ScenarioCondition
+from kwok_operator.rehearsal.scenario.manifests import is_object_of
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.parts import is_time
+from kwok_operator.rehearsal.scenario.problems import problem, unknown
+from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload, WorkloadKind
+from kwok_operator.schema.check import FieldProblem
+
+Compared = ScenarioCondition | Expectation
+
+_ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
+"""Namespaces of a cluster that is made."""
+
+
+def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
+    """All that is wrong with figures, and with what they are held against."""
+    for path, compared in _all(scenario):
+        if compared.event is not None:
+            yield from _says_nothing(path, compared, EVENT_COUNT)
+        if compared.figure is None:
+            continue
+        figure = FIGURES.get(compared.figure)
+        if figure is None:
+            yield unknown((*path, "figure"), "figure", FIGURES, value=compared.figure)
+            continue
+        of = compared.of or Narrowing()
+        for name in sorted(of.model_fields_set - figure.of):
+            may = f"by {names_in_words(sorted(figure.of))} only" if figure.of else "by nothing"
+            yield problem((*path, "of", name), f"{compared.figure} can be narrowed {may}")
+        if of.program is not None and of.program not in (there := programs(scenario)):
+            what = "program whose warnings are recorded"
+            yield unknown((*path, "of", "program"), what, there, value=of.program)
+        yield from _of_what_is_there((*path, "of"), of, scenario, known)
+        if known.complete and (why := _without_lines(compared.figure, of, scenario, known)):
+            sentence = f"{shown(compared.figure)} can't be measured: {why}"
+            yield problem((*path, "figure"), f"{sentence}, or take the figure out")
+        found = [*_says_nothing(path, compared, figure)]
+        yield from found or _too_many_pods(path, compared, scenario, known)
+
+
+def _without_lines(figure: str, of: Narrowing, scenario: Scenario, known: Known) -> str:
+    """Why no line of a recording can say anything of it, and the remedy; nothing where one can."""
+    whose = f"the group {of.group} has" if of.group else "no group that is applied has"
+    if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
+        return f"{whose} {'no ' if of.group else ''}spec.cloud; give it one"
+    if figure == "cost" and not _any_group(known, of, scenario, "price"):
+        return f"{whose} {'no ' if of.group else ''}spec.price; give it one"
+    where = f" in the namespace {of.namespace}" if of.namespace else ""
+    if figure == "disruptions.beyondBudget" and not _any_object(
+        known, {"PodDisruptionBudget"}, of.namespace
+    ):
+        return f"no PodDisruptionBudget is applied{where}; apply one"
+    if figure.startswith("gangs.") and not (
+        _any_object(known, {"Job", "CronJob"}, of.namespace, of.workload)
+        or any(
+            workload.kind is WorkloadKind.JOB
+            and of.namespace in (None, workload.namespace)
+            and (of.workload is None or _is_called(workload, of.workload))
+            for workload in scenario.workloads
+        )
+    ):
+        called = f" called {of.workload}" if of.workload else ""
+        return f"there is no Job{called}{where}; add one to workloads or apply"
+    return ""
+
+
+def _any_group(known: Known, of: Narrowing, scenario: Scenario, part: str) -> bool:
+    """Whether a group has this part of spec, or may get it from a patch."""
+    if any(step.patch is not None for step in scenario.timeline):
+        return True
+    groups: Collection[Mapping[str, Any]] = known.groups.values()
+    if of.group is not None:
+        # A group that is nowhere is a mistake of its own.
+        groups = [known.groups.get(of.group, {part: {}})]
+    return any(as_map(spec).get(part) is not None for spec in groups)
+
+
+def _any_object(
+    known: Known, kinds: Collection[str], namespace: str | None, called: str | None = None
+) -> bool:
+    """`called`: or what such an object makes, as a CronJob makes Jobs."""
+    return any(
+        kind in kinds
+        and namespace in (None, where or "default")
+        and (called is None or called.rpartition("/")[2].startswith(name))
+        for kind, where, name in known.objects
+    )
+
+
+def _is_called(workload: ScenarioWorkload, wanted: str) -> bool:
+    name = wanted.rpartition("/")[2]
+    return workload.name == name or is_object_of(workload, name)
+
+
+def programs(scenario: Scenario) -> frozenset[str]:
+    """Those whose warnings are recorded."""
+    autoscalers = {each.name for each in scenario.processes if each.cluster_autoscaler is not None}
+    return frozenset({OPERATOR, *({SHIM} if autoscalers else ()), *autoscalers})
+
+
+def _all(scenario: Scenario) -> Iterator[tuple[Path, Compared]]:
+    for number, step in enumerate(scenario.timeline):
+        if step.after is not None:
+            yield ("timeline", number, "after"), step.after
+    if scenario.until.condition is not None:
+        yield ("until", "condition"), scenario.until.condition
+    for number, each in enumerate(scenario.expect):
+        yield ("expect", number), each
+
+
+def _of_what_is_there(
+    path: Path, of: Narrowing, scenario: Scenario, known: Known
+) -> Iterator[FieldProblem]:
+    if not known.complete:
+        return
+    if of.group is not None and of.group not in known.groups:
+        yield unknown((*path, "group"), "group that is applied", known.groups, value=of.group)
+    patched = any(step.patch is not None for step in scenario.timeline)
+    if of.zone is not None and known.zones_known and not patched and of.zone not in known.zones:
+        what = "zone of a group that is applied"
+        yield unknown((*path, "zone"), what, known.zones, value=of.zone)
+    if of.namespace is not None:
+        there = _ALWAYS_THERE | {workload.namespace for workload in scenario.workloads}
+        there |= {namespace for _, namespace, _ in known.objects if namespace}
+        there |= {name for kind, _, name in known.objects if kind == "Namespace"}
+        if of.namespace not in there:
+            what = "namespace of this scenario"
+            yield unknown((*path, "namespace"), what, there, value=of.namespace)
+    if of.workload is None or known.pods:
+        return
+    names = {workload.name for workload in scenario.workloads}
+    meant = [each for each in scenario.workloads if _is_called(each, of.workload)]
+    if not meant:
+        what = "workload of this scenario"
+        yield unknown((*path, "workload"), what, names, value=of.workload)
+    elif of.namespace not in (None, *(own := {each.namespace for each in meant})):
+        what = f"namespace of {of.workload}"
+        yield unknown((*path, "namespace"), what, own, value=of.namespace)
+
+
+def _says_nothing(path: Path, compared: Compared, figure: Figure) -> Iterator[FieldProblem]:
+    """Bounds that hold for each value that there can be, or for none."""
+    keys = {"equals": compared.equals, "atLeast": compared.at_least, "atMost": compared.at_most}
+    bounds = {key: number for key, number in keys.items() if number is not None}
+    low = bounds.get("equals", bounds.get("atLeast", 0))
+    high = bounds.get("equals", bounds.get("atMost", math.inf))
+    name = compared.figure or "the number of Events"
+    field, said = next(iter(bounds)), f"{low:g}"
+    if figure.unit != "s" and (times := [key for key in bounds if is_time(bounds[key])]):
+        field, said = times[0], f"is a time, which {name} is not; write a number"
+    elif figure.unit == "share" and (over := [key for key in bounds if bounds[key] > 1]):
+        field, bound = over[0], bounds[over[0]]
+        hint = f"; write {bound / 100:g}" if bound <= 100 else ""
+        said = f"{bound:g} is no share: {name} is from 0 to 1{hint}"
+    elif figure.whole and math.ceil(low) > high:
+        said += f" can never be: {name} is a whole number; write one"
+    elif figure.grows and low > 0 and getattr(compared, "when", "") == "always":
+        said += f" can't always be: {name} begins at 0; take out when: always"
+    elif low == 0 and high == math.inf:
+        said += f" can't fail: {name} is never below 0; write more than 0, or atMost"
+    else:
+        return
+    yield problem((*path, field), said)
+
+
+def _too_many_pods(
+    path: Path, compared: Compared, scenario: Scenario, known: Known
+) -> Iterator[FieldProblem]:
+    least = compared.equals if compared.equals is not None else compared.at_least
+    field = "equals" if compared.equals is not None else "atLeast"
+    if least is None or compared.figure is None:
+        return
+    most = _most_pods(compared.of or Narrowing(), scenario, known)
+    level = compared.figure.removesuffix(".max").removesuffix(".final")
+    # Pods that failed or went are replaced, so there may be more of those than places for pods.
+    if level in ("pods.pending", "pods.running") and least > most:
+        yield problem(
+            (*path, field),
+            f"{shown(compared.figure)} can never be {least:g}: there are {most:g} pods at most;"
+            " lower it, or raise count",
+        )
+
+
+def _most_pods(of: Narrowing, scenario: Scenario, known: Known) -> float:
+    """As many as the scenario's own workloads can have; no limit where others may come."""
+    if not known.complete or known.pods:
+        return math.inf
+    sizes = {workload.name: workload.pod_count for workload in scenario.workloads}
+    for step in scenario.timeline:
+        if step.patch is not None or step.apply is not None or step.delete is not None:
+            return math.inf
+        if step.scale is not None:
+            name = step.scale.what.rpartition("/")[2]
+            if name in sizes:
+                sizes[name] = max(sizes[name], step.scale.replicas)
+            else:
+                return math.inf
+    if of.workload is not None:
+        return sizes.get(of.workload.rpartition("/")[2], math.inf)
+    return float(sum(sizes.values()))

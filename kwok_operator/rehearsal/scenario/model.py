@@ -1,0 +1,172 @@
+"""A scenario: what a rehearsal sets up, does, and expects. One file, which people write.
+
+    cluster, apply, processes   what is there at the beginning
+    begin                       when the clock starts
+    workloads, timeline         what happens
+    until, expect               when it is over, and what must have come of it
+
+Owns the fields and the limits of each. What must fit together is checked in `rehearsal`.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+
+from kwok_operator.api.base import number_as_text
+from kwok_operator.rehearsal.scenario.expectation import Expectation, ScenarioCondition
+from kwok_operator.rehearsal.scenario.parts import (
+    PositiveSpan,
+    ScenarioName,
+    ScenarioPart,
+    TextOrNumber,
+)
+from kwok_operator.rehearsal.scenario.process import ScenarioProcess
+from kwok_operator.rehearsal.scenario.timeline import Applying, Step
+from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
+
+DEFAULT_LONGEST = 600.0
+DEFAULT_SETTLED = 10.0
+DEFAULT_STEADY = 300.0
+
+
+KubernetesVersion = Annotated[
+    str,
+    StringConstraints(pattern=r"^1\.[0-9]{1,3}$"),
+]
+
+Seed = Annotated[
+    str,
+    BeforeValidator(number_as_text),
+    StringConstraints(min_length=1, max_length=64),
+    WithJsonSchema({"type": ["string", "integer"]}),
+]
+
+
+class Component(StrEnum):
+    """What takes flags."""
+
+    API_SERVER = "kube-apiserver"
+    CONTROLLER_MANAGER = "kube-controller-manager"
+    SCHEDULER = "kube-scheduler"
+    ETCD = "etcd"
+    KWOK = "kwok-controller"
+    OPERATOR = "kwok-operator"
+
+
+class ScenarioCluster(ScenarioPart):
+    """The cluster that is made; for --kubeconfig there is none to be made."""
+
+    kubernetes: KubernetesVersion | None = Field(
+        default=None, description='Its minor version. Default: the newest known. Example: "1.36".'
+    )
+    flags: dict[Component, dict[str, TextOrNumber]] = Field(
+        default_factory=dict,
+        description="Flags of components, without dashes. Example: {kube-scheduler: {v: 2}}.",
+    )
+
+
+class Begin(StrEnum):
+    """When processes and the clock start."""
+
+    STEADY = "steady"
+    AT_ONCE = "atOnce"
+
+
+class Until(ScenarioPart):
+    """When the rehearsal is over."""
+
+    settled_for: PositiveSpan | None = Field(
+        default=None,
+        description="Once all has been done, and nothing has changed for so long. Default: 10s, if"
+        " nothing at all is said of the end.",
+    )
+    condition: ScenarioCondition | None = Field(
+        default=None, description="Once this holds. Example: {figure: pods.running, atLeast: 50}."
+    )
+    at_most: PositiveSpan = Field(
+        default=DEFAULT_LONGEST,
+        description="In any case after this time; alone, at this time. Default: 10m.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "Until":
+        if self.settled_for is not None and self.condition is not None:
+            raise ValueError("has settledFor and condition; keep one of them")
+        return self
+
+    @property
+    def settled(self) -> float | None:
+        """Seconds without a change that end the rehearsal; None where only something else does."""
+        return self.settled_for or (None if self.model_fields_set else DEFAULT_SETTLED)
+
+
+class Scenario(ScenarioPart):
+    """What a rehearsal sets up, does, and expects."""
+
+    name: ScenarioName = Field(description="Default: the file's name. Example: sold-out-zone.")
+    teaches: str = Field(
+        default="", max_length=2_000, description="What it shows; the report has it."
+    )
+    seed: Seed | None = Field(
+        default=None, description="What all draws are made from. Default: the name. Example: run-1."
+    )
+    cluster: ScenarioCluster = Field(
+        default_factory=ScenarioCluster, description="The cluster, unless --kubeconfig names one."
+    )
+    apply: Applying = Field(
+        default=(),
+        description="Files, folders, kustomizations, objects that are there at the beginning."
+        " Example: [groups.yaml, ../rehearsal/].",
+    )
+    begin: Begin = Field(
+        default=Begin.STEADY,
+        description="steady: processes and the clock start once all groups of `apply` are Ready,"
+        " and the scheduler has bound the pods of `apply` or has no place for them. atOnce: as"
+        " soon as all is applied. Default: steady.",
+    )
+    steady_within: PositiveSpan = Field(
+        default=DEFAULT_STEADY,
+        description="With begin: steady. A cluster that isn't steady after this time ends the"
+        " rehearsal before its clock starts. Default: 5m.",
+    )
+    processes: tuple[ScenarioProcess, ...] = Field(
+        default=(), max_length=50, description="Programs beside the cluster. Default: none."
+    )
+    workloads: tuple[ScenarioWorkload, ...] = Field(
+        default=(), max_length=500, description="Pods that arrive. Default: none."
+    )
+    timeline: tuple[Step, ...] = Field(
+        default=(), max_length=1_000, description="What is done meanwhile. Default: nothing."
+    )
+    until: Until = Field(
+        default_factory=Until, description="When it is over. Example: {settledFor: 10s}."
+    )
+    expect: tuple[Expectation, ...] = Field(
+        min_length=1,
+        max_length=500,
+        description="What must hold. Example: [{figure: pods.pending, equals: 0}].",
+    )
+
+    arms: dict[ScenarioName, dict[str, Any] | None] | None = Field(
+        default=None,
+        description="Two ways to play it, for compare: of each what differs, merged over the rest."
+        " Example: {waste: {}, random: {until: {atMost: 20m}}}.",
+    )
+
+    @model_validator(mode="after")
+    def _waits_for_steady(self) -> "Scenario":
+        if self.begin is Begin.AT_ONCE and "steady_within" in self.model_fields_set:
+            raise ValueError("steadyWithin goes with begin: steady; remove it, or change begin")
+        return self
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """What is started, by the names that it is given here."""
+        run = (step.run.command[0] for step in self.timeline if step.run is not None)
+        return frozenset({process.program for process in self.processes}.union(run))
+
+    @property
+    def draws_from(self) -> str:
+        """The seed."""
+        return self.seed or self.name

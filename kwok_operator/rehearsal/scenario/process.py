@@ -1,0 +1,153 @@
+"""The processes of a scenario: programs that run beside the cluster.
+
+Owns the fields. Starting, watching and ending them is the runner's; which flags the two sets of
+cluster-autoscaler's have is in `rehearsal/scenario/autoscaler.py`.
+"""
+
+import re
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from kwok_operator.rehearsal.scenario.linepattern import LinePattern
+from kwok_operator.rehearsal.scenario.parts import (
+    Line,
+    PositiveSpan,
+    ScenarioName,
+    ScenarioPart,
+    TextOrNumber,
+    require_one,
+)
+from kwok_operator.rehearsal.scenario.timeline import Command
+
+DEFAULT_BINARY = "cluster-autoscaler"
+_TCP = re.compile(r"[^\s:]+:[0-9]{1,5}")
+
+
+class FlagSet(StrEnum):
+    """The two of docs/cluster-autoscaler.md."""
+
+    FAST = "fast"
+    PRODUCTION = "production"
+
+
+class ClusterAutoscaler(ScenarioPart):
+    """cluster-autoscaler with a shim of its own."""
+
+    binary: Line = Field(
+        default=DEFAULT_BINARY,
+        description="A program on PATH, or a path relative to the scenario; --binary NAME=PATH says"
+        " otherwise. Default: cluster-autoscaler.",
+    )
+    values: FlagSet = Field(
+        default=FlagSet.FAST,
+        description="Which set of flags: fast, or production, which is its own defaults. Default:"
+        " fast.",
+    )
+    flags: dict[str, TextOrNumber] = Field(
+        default_factory=dict,
+        max_length=200,
+        description="Flags beside those, without dashes. Example: {expander: price}.",
+    )
+    api_trouble: dict[str, Any] | None = Field(
+        default=None,
+        description="What goes wrong with the cloud's API, as in the file of the shim's"
+        " --api-trouble. It meets groups with spec.cloud.apiTrouble. Default: nothing.",
+    )
+
+
+class Readiness(ScenarioPart):
+    """When a process is ready."""
+
+    http: Line | None = Field(
+        default=None,
+        description="A URL that answers. Example: http://127.0.0.1:8080/readyz.",
+    )
+    tcp: Line | None = Field(
+        default=None, description="Host and port that take connections. Example: 127.0.0.1:8080."
+    )
+    says: Line | None = Field(
+        default=None,
+        description="What a line of its log has, as a regular expression without look-around and"
+        " back-references.",
+    )
+    within: PositiveSpan = Field(
+        default=30.0, description="After this time it counts as failed. Default: 30s."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "Readiness":
+        require_one(self, "http", "tcp", "says")
+        if self.http is not None and not _is_url(self.http):
+            raise ValueError("http is no URL; write one such as http://127.0.0.1:8080/readyz")
+        if self.tcp is not None and not (
+            _TCP.fullmatch(self.tcp) and int(self.tcp.rpartition(":")[2]) < 1 << 16
+        ):
+            raise ValueError("tcp is no host and port, such as 127.0.0.1:8080")
+        try:
+            LinePattern(self.says or "")
+        except ValueError as error:
+            raise ValueError(f"says {error}") from error
+        return self
+
+
+def _is_url(text: str) -> bool:
+    try:
+        found = urlsplit(text)
+        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:  # of the port, or of brackets
+        return False
+
+
+class Starts(StrEnum):
+    AT_ONCE = "atOnce"
+    BY_TIMELINE = "byTimeline"
+
+
+class Ends(StrEnum):
+    NEVER = "never"
+    MAY = "may"
+    MUST = "must"
+
+
+class ScenarioProcess(ScenarioPart):
+    """A program that runs beside the cluster."""
+
+    name: ScenarioName = Field(description="What it is called. Example: ca.")
+    cluster_autoscaler: ClusterAutoscaler | None = Field(
+        default=None, description="cluster-autoscaler, with a shim. Example: {values: fast}."
+    )
+    command: Command | None = Field(
+        default=None,
+        description="Any other program, with arguments; $(KUBECONFIG) and other variables are"
+        ' filled in. Example: [./bin/controller, "--kubeconfig=$(KUBECONFIG)"].',
+    )
+    env: dict[str, TextOrNumber] = Field(
+        default_factory=dict, max_length=100, description="Variables beside those of the rehearsal."
+    )
+    ready: Readiness | None = Field(
+        default=None, description="When it is ready. Default: at once; cluster-autoscaler's own."
+    )
+    starts: Starts = Field(
+        default=Starts.AT_ONCE,
+        description="atOnce, before workloads arrive, or byTimeline. Default: atOnce.",
+    )
+    ends: Ends = Field(
+        default=Ends.NEVER,
+        description="Whether it may end by itself: never, may, or must, with exit code 0."
+        " Default: never.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "ScenarioProcess":
+        require_one(self, "cluster_autoscaler", "command")
+        return self
+
+    @property
+    def program(self) -> str:
+        """What is started."""
+        if self.cluster_autoscaler is not None:
+            return self.cluster_autoscaler.binary
+        return self.command[0] if self.command else ""

@@ -1,0 +1,106 @@
+"""From the text of a scenario's file to a scenario, or to all that is wrong with it.
+
+    text --YAML--> one document --arms.py--> one arm of it --models--> Scenario
+        --checks.py--> ScenarioFile: findings, notes
+
+A mistake is told with file and line, field, value, remedy. What doesn't have the right form isn't
+looked at any further.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from kwok_operator.formats.yamltext import Document, DocumentError, read_documents
+from kwok_operator.rehearsal.scenario.arms import arm_of, wrong_with_arms
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.parts import MAX_NAME
+from kwok_operator.rehearsal.scenario.problems import field_problems
+from kwok_operator.schema.check import FieldProblem
+from kwok_operator.schema.files import Finding, line_of
+
+MAX_BYTES: Final = 1024 * 1024
+_ENDINGS: Final = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioFile:
+    """A file that was read; `scenario` is None where it has none that could be looked at."""
+
+    file: str
+    scenario: Scenario | None = None
+    document: Document | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def with_findings(
+        self, problems: Iterable[FieldProblem], findings: Iterable[Finding] = ()
+    ) -> "ScenarioFile":
+        """With what else is wrong: in the scenario, and in other files."""
+        told = [*self.findings, *(self._finding(each) for each in problems), *findings]
+        return replace(self, findings=tuple(dict.fromkeys(told)))
+
+    def _finding(self, problem: FieldProblem) -> Finding:
+        line = line_of(self.document, problem.path) if self.document else None
+        return Finding(self.file, line, problem.message)
+
+
+def read_scenario(file: str, text: str, *, arm: str | None = None) -> ScenarioFile:
+    """The scenario in the text of a file, as far as its own form goes; one arm if it has arms."""
+    read = read_document(file, text)
+    return scenario_in(read, arm=arm) if read.document and not read.findings else read
+
+
+def read_document(file: str, text: str) -> ScenarioFile:
+    """The document alone, an object; or what is wrong with it."""
+    if len(text) > MAX_BYTES:
+        message = f"has more than {MAX_BYTES:,} characters; name files in apply instead"
+        return ScenarioFile(file, findings=(Finding(file, None, message),))
+    try:
+        documents = [d for d in read_documents(text, where=file) if d.value is not None]
+    except DocumentError as error:
+        return ScenarioFile(file, findings=(Finding(file, error.line, error.problem),))
+    if len(documents) != 1:
+        found = f"has {len(documents)} documents, and must be one" if documents else "is empty"
+        line = documents[1].line if documents else None
+        message = f"{found}; a scenario has fields such as workloads and expect"
+        return ScenarioFile(file, findings=(Finding(file, line, message),))
+    (document,) = documents
+    read = ScenarioFile(file, document=document)
+    if not isinstance(document.value, dict):
+        return read.with_findings([FieldProblem((), "is no object of keys and values")])
+    if "kind" in document.value and "apiVersion" in document.value:
+        message = "is a Kubernetes object, and no scenario; name it in apply of a scenario"
+        return read.with_findings([FieldProblem((), message)])
+    return read
+
+
+def scenario_in(read: ScenarioFile, *, arm: str | None = None) -> ScenarioFile:
+    """With the scenario of a document that is an object."""
+    document, file = read.document, read.file
+    assert document is not None
+    wrong = wrong_with_arms(document, arm)
+    if wrong:
+        return read.with_findings(wrong)
+    if arm is not None:
+        document = arm_of(document, arm)
+        read = replace(read, document=document)
+    value = _named(document.value, file)
+    try:
+        scenario = Scenario.model_validate(value)
+    except ValidationError as error:
+        return read.with_findings(field_problems(error, Scenario, value))
+    return replace(read, scenario=scenario)
+
+
+def _named(value: dict[str, Any], file: str) -> dict[str, Any]:
+    """With the file's name, where it gives itself none."""
+    if value.get("name") is not None:
+        return value
+    stem = file.replace("\\", "/").rpartition("/")[2]
+    for ending in _ENDINGS:
+        stem = stem.removesuffix(ending)
+    letters = "".join(c if c.isascii() and c.isalnum() else "-" for c in stem.lower())
+    return {**value, "name": letters.strip("-")[:MAX_NAME].strip("-") or "scenario"}

@@ -1,0 +1,199 @@
+"""The timeline of a scenario: what is done to the cluster, at a time or after a condition.
+
+Owns the fields of the steps. Playing them is the runner's.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
+from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
+from kwok_operator.rehearsal.scenario.parts import (
+    Line,
+    NamespaceName,
+    PositiveSpan,
+    ScenarioName,
+    ScenarioPart,
+    Span,
+    TextOrNumber,
+    Whole,
+    require_one,
+)
+
+ObjectReference = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[A-Za-z][-A-Za-z0-9.]*/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=300
+    ),
+]
+"""As kubectl writes it: deployment/web, kng/batch."""
+
+Command = Annotated[
+    tuple[Annotated[str, StringConstraints(max_length=20_000)], ...],
+    Field(min_length=1, max_length=500),
+]
+"""A program and its arguments; $(NAME) is a variable."""
+
+
+class ApplySource(ScenarioPart):
+    """A file, a folder or a kustomization, or an object as it is."""
+
+    path: Line | None = Field(
+        default=None, description="Relative to the scenario. Example: groups.yaml."
+    )
+    object: dict[str, Any] | None = Field(default=None, description="A Kubernetes object.")
+
+    @model_validator(mode="after")
+    def _one(self) -> "ApplySource":
+        require_one(self, "path", "object")
+        return self
+
+
+def _applied(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+ToApply = Annotated[
+    ApplySource,
+    BeforeValidator(_applied),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {"path": {"type": "string"}},
+                    "required": ["path"],
+                    "additionalProperties": False,
+                },
+                {
+                    "type": "object",
+                    "properties": {"object": {"type": "object"}},
+                    "required": ["object"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+"""A path may be written alone."""
+
+Applying = Annotated[tuple[ToApply, ...], Field(max_length=1_000)]
+
+
+class _OfAnObject(ScenarioPart):
+    what: ObjectReference = Field(description="KIND/NAME. Example: deployment/web, kng/batch.")
+    namespace: NamespaceName = Field(default="default", description="Default: default.")
+
+
+class ScaleStep(_OfAnObject):
+    replicas: Whole = Field(ge=0, le=MAX_TARGET_SIZE, description="How many. Example: 100.")
+
+
+class PatchStep(_OfAnObject):
+    patch: dict[str, Any] = Field(
+        min_length=1,
+        description="What is to be different (merge patch). Example: {spec: {paused: true}}.",
+    )
+
+
+class DeleteStep(_OfAnObject):
+    pass
+
+
+class NodesStep(ScenarioPart):
+    """Nodes of a group, or that have labels; those with the lowest names first."""
+
+    group: Line | None = Field(default=None, description="Nodes of this KwokNodeGroup.")
+    selector: Line | None = Field(
+        default=None,
+        description="Nodes with these labels. Example: topology.kubernetes.io/zone=region-1a.",
+    )
+    count: Whole | None = Field(
+        default=None, ge=1, le=MAX_TARGET_SIZE, description="So many of them. Default: all."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "NodesStep":
+        require_one(self, "group", "selector")
+        return self
+
+
+class OutageStep(ScenarioPart):
+    """spec.cloud.outage of a group, spec.outage of a pool."""
+
+    group: Line | None = Field(default=None, description="A KwokNodeGroup.")
+    pool: Line | None = Field(default=None, description="A KwokCapacityPool.")
+    span: PositiveSpan | None = Field(
+        default=None, alias="for", description="How long. Default: to the end. Example: 1m."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "OutageStep":
+        require_one(self, "group", "pool")
+        return self
+
+
+class RunStep(ScenarioPart):
+    command: Command = Field(description="Program and arguments. Example: [kubectl, drain, node].")
+    env: dict[str, TextOrNumber] = Field(
+        default_factory=dict, max_length=100, description="Variables beside those of the rehearsal."
+    )
+    within: PositiveSpan = Field(
+        default=60.0, description="It is ended after this time, and has failed. Default: 60s."
+    )
+    may_fail: bool = Field(
+        default=False, strict=True, description="Whether the rehearsal goes on when it fails."
+    )
+
+
+_ACTIONS = (
+    "apply",
+    "scale",
+    "patch",
+    "delete",
+    "cordon",
+    "uncordon",
+    "outage",
+    "run",
+    "start",
+    "stop",
+)
+
+
+class Step(ScenarioPart):
+    """One thing that is done."""
+
+    at: Span | None = Field(default=None, description="When, from the beginning. Example: 30s.")
+    after: ScenarioCondition | None = Field(
+        default=None,
+        description="When this holds for the first time. Example: {figure: pods.running, atLeast:"
+        " 50}.",
+    )
+    delay: Span = Field(default=0.0, description="With after: so much later. Default: 0s.")
+    apply: Annotated[Applying, Field(min_length=1)] | None = Field(
+        default=None, description="Files, folders, objects."
+    )
+    scale: ScaleStep | None = Field(default=None, description="An object's scale.")
+    patch: PatchStep | None = Field(default=None, description="A merge patch of an object.")
+    delete: DeleteStep | None = Field(default=None, description="An object goes.")
+    cordon: NodesStep | None = Field(default=None, description="Nodes take no more pods.")
+    uncordon: NodesStep | None = Field(default=None, description="Nodes take pods again.")
+    outage: OutageStep | None = Field(default=None, description="A group or a pool goes dark.")
+    run: RunStep | None = Field(default=None, description="A program, to its end.")
+    start: ScenarioName | None = Field(default=None, description="A process of the scenario.")
+    stop: ScenarioName | None = Field(default=None, description="A process of the scenario.")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Step":
+        require_one(self, "at", "after")
+        require_one(self, *_ACTIONS)
+        if self.at is not None and "delay" in self.model_fields_set:
+            raise ValueError("delay is for after; add it to at")
+        return self
+
+    @property
+    def action(self) -> str:
+        """The field that says what is done."""
+        return require_one(self, *_ACTIONS)

@@ -1,0 +1,96 @@
+"""What is asked of the cluster itself, in the syntax of `kubectl wait`: whether it can be asked so.
+
+"kng/batch --for=condition=Ready"  --wait_problem-->  a sentence, or nothing
+"""
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from kwok_operator.formats.words import names_in_words, nearest, shown
+from kwok_operator.formats.yamltext import Path
+from kwok_operator.rehearsal.scenario.applied import Known
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.problems import problem
+from kwok_operator.schema.check import FieldProblem
+
+_TAKES_NO_VALUE: Final = frozenset({"--all", "--all-namespaces", "-A", "--local", "--recursive"})
+_NO_WAIT: Final = ("--help", "-h")
+_OURS: Final = ("--kubeconfig", "--context", "--server", "-s", "--timeout", "--output", "-o")
+
+
+def wait_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
+    asked: list[tuple[Path, str | None]] = [
+        (("expect", number, "wait"), each.wait) for number, each in enumerate(scenario.expect)
+    ]
+    for number, step in enumerate(scenario.timeline):
+        if step.after is not None:
+            asked.append((("timeline", number, "after", "wait"), step.after.wait))
+    if scenario.until.condition is not None:
+        asked.append((("until", "condition", "wait"), scenario.until.condition.wait))
+    for path, text in asked:
+        sentence = wait_problem(text) if text is not None else ""
+        if text is not None and not sentence and known.complete:
+            sentence = _deletes_nothing(shlex.split(text), _names(scenario, known))
+        if sentence:
+            yield problem(path, f"{shown(text)} {sentence}")
+
+
+def wait_problem(text: str) -> str:
+    """Why `kubectl wait` can't be asked so; empty where it can."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        return f"can't be split into words ({error}); close the quotes"
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    if wrong := [flag for flag in flags if flag in _NO_WAIT]:
+        return f"has {wrong[0]}, with which kubectl waits for nothing; take it out"
+    if wrong := [flag for flag in flags if flag in _OURS]:
+        own = "write within instead" if wrong[0] == "--timeout" else "it is given by the rehearsal"
+        return f"has {wrong[0]}; {own}"
+    if "--for" not in flags:
+        return "has no --for; write what to wait for, as in kng/batch --for=condition=Ready"
+    if words and words[0] in ("kubectl", "wait"):
+        return "begins with the command; leave it away, as in kng/batch --for=condition=Ready"
+    plain = _plain(words)
+    if not plain:
+        return "names no object; write which, as in kng/batch --for=condition=Ready"
+    if "/" not in plain[0] and len(plain) == 1 and not _selects(flags):
+        return f"names all {names_in_words(plain)} or none; add a name, --all or --selector"
+    return ""
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """Those that are neither flags nor their values."""
+    plain, takes_value = [], False
+    for word in words:
+        if takes_value:
+            takes_value = False
+        elif word.startswith("-"):
+            takes_value = "=" not in word and word not in _TAKES_NO_VALUE
+        else:
+            plain.append(word)
+    return plain
+
+
+def _deletes_nothing(words: Sequence[str], names: Collection[str]) -> str:
+    """kubectl takes what was never there as deleted. Pods and nodes are called after their owner,
+    so a name that begins as one of `names` may be one."""
+    if not any(word in ("--for=delete", "delete") for word in words):
+        return ""
+    plain = _plain(words)
+    wanted = [name for word in plain if (name := word.partition("/")[2])] or plain[1:]
+    for name in wanted:
+        if not any(name == each or name.startswith(f"{each}-") for each in names):
+            near = nearest(name, names)
+            hint = f"did you mean {near}?" if near else "write one that is applied"
+            return f"can't fail: there is never a {name}; {hint}"
+    return "" if wanted else "can't fail, as what selects nothing is deleted; write names"
+
+
+def _names(scenario: Scenario, known: Known) -> set[str]:
+    return {name for _, _, name in known.objects} | {each.name for each in scenario.workloads}
+
+
+def _selects(flags: list[str]) -> bool:
+    return not {"--all", "--selector", "-l", "--field-selector"}.isdisjoint(flags)

@@ -1,0 +1,391 @@
+"""What the operator and the API server would say about files, without a cluster.
+
+    (file, text)  --Files-->  objects  --validate-->  ValidationReport: findings, notes, groups
+
+Only brings together what the other modules know: each object is looked at by the same code that
+looks at it in a cluster. Reading files and printing belong to the command.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.clusterapi.offline import Converted, ConvertTerms, convert
+from kwok_operator.errors import ManifestError, TemplateError
+from kwok_operator.formats.documents import NodeDocuments, node_name, nodes_of, pick
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.cleaning import Node, clean_node, left_to_kwok
+from kwok_operator.nodegroups.template import NODE_FIELD, SourceNode, resolve
+from kwok_operator.podprofiles.api import KwokPodProfileSpec
+from kwok_operator.podprofiles.checks import profile_notes
+from kwok_operator.schema.check import FieldProblem, check_group, check_pool, check_profile
+from kwok_operator.schema.files import Files, Finding, FoundObject, nodes_in_configmap
+from kwok_operator.sources.api.providerconfig import ProviderConfig, ReadNodesFrom
+from kwok_operator.sources.api.source import ConfigMapSource
+from kwok_operator.sources.derive import ConfigMapTemplates, DerivedGroup, derive
+from kwok_operator.sources.providerconfig import ProviderConfigError, config_of, templates_key
+
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A group as it would come out, in words."""
+
+    group: str
+    value: str
+    min: str
+    max: str
+    desired: str
+    source: str
+    cpu: str
+    memory: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """All there is to say; without findings, everything is fine."""
+
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    rows: tuple[Row, ...]
+    recognised: int
+    """How many objects are for the operator."""
+    pools: int = 0
+    """How many KwokCapacityPools there are without a mistake."""
+    profiles: int = 0
+    """How many KwokPodProfiles."""
+
+
+def validate(
+    texts: Sequence[tuple[str, str]], terms: ConvertTerms | None = None
+) -> ValidationReport:
+    """Looks at files, given as name and text, together: a config finds its templates in another."""
+    return validate_files(Files.read(texts), terms)
+
+
+def validate_files(files: Files, terms: ConvertTerms | None = None) -> ValidationReport:
+    """The same of files that have been read."""
+    return _Checker(files, terms or ConvertTerms()).run()
+
+
+class _Checker:
+    def __init__(self, files: Files, terms: ConvertTerms) -> None:
+        self._files = files
+        self._terms = terms
+        self._findings: list[Finding] = list(files.findings)
+        self._notes: list[str] = []
+        self._rows: list[Row] = []
+        self._looked_at: set[tuple[str, str]] = set()
+        """ConfigMaps, as namespace and name."""
+
+    def run(self) -> ValidationReport:
+        files = self._files
+        pools, sound = self._check_each(files.pools, check_pool)
+        by_hand = self._groups(pools.keys())
+        for config in files.configs:
+            self._config(config, by_hand)
+        self._note_left_to_kwok("Nodes", [found.value for found in files.nodes])
+        if files.nodes and not files.configs:
+            self._check_nodes(files.nodes[0], nodes=[found.value for found in files.nodes])
+        for configmap in files.configmaps:
+            self._configmap(configmap)
+        converted = self._clusterapi()
+        seen = {id(found) for found in converted.looked_at}
+        profiles = self._profiles()
+        if others := {found.label for found in files.others if id(found) not in seen}:
+            self._notes.append(f"not looked at: {names_in_words(sorted(others))}")
+        known = (
+            converted.looked_at,
+            files.configs,
+            files.groups,
+            files.pools,
+            files.profiles,
+            files.nodes,
+            self._looked_at,
+        )
+        return ValidationReport(
+            findings=tuple(sorted(set(self._findings), key=_place)),
+            notes=tuple(dict.fromkeys(self._notes)),
+            rows=tuple(sorted(self._rows, key=lambda row: (row.group, row.source))),
+            recognised=sum(map(len, known)) + len(files.findings),
+            pools=len(sound),
+            profiles=profiles,
+        )
+
+    def _clusterapi(self) -> Converted:
+        converted = convert(self._files.others, self._terms)
+        self._findings += converted.findings
+        self._notes += converted.notes
+        for group, manifest in zip(converted.groups, converted.manifests, strict=True):
+            shape, bounds = (
+                manifest["spec"]["template"]["shape"],
+                manifest["spec"].get("autoscaling"),
+            )
+            self._rows.append(
+                Row(
+                    group=group.name,
+                    value=group.scalable.id,
+                    min=_text(bounds and group.min_size),
+                    max=_text(bounds and group.max_size),
+                    desired=_text(manifest["spec"]["targetSize"]),
+                    source=group.scalable.kind,
+                    cpu=_text(shape.get("cpu")),
+                    memory=_text(shape.get("memory")),
+                )
+            )
+        return converted
+
+    def _find(self, found: FoundObject, message: str, path: tuple[str | int, ...] = ()) -> None:
+        self._findings.append(found.finding(message, path))
+
+    def _check_each(
+        self,
+        objects: Sequence[FoundObject],
+        check: Callable[[Mapping[str, Any]], Sequence[FieldProblem]],
+    ) -> tuple[dict[str, FoundObject], list[FoundObject]]:
+        """Gives them by name, and those that have no mistake."""
+        seen: dict[str, FoundObject] = {}
+        sound: list[FoundObject] = []
+        for found in objects:
+            problems = check(found.value)
+            for problem in problems:
+                self._find(found, problem.message, problem.path)
+            if found.name in seen:
+                first = seen[found.name].file
+                message = f"metadata.name: {found.name} stands in {first} already"
+                self._find(found, message, ("metadata", "name"))
+            elif found.name:
+                seen[found.name] = found
+            if not problems:
+                sound.append(found)
+        return seen, sound
+
+    def _groups(self, pools: Collection[str]) -> dict[str, FoundObject]:
+        """Checks KwokNodeGroups; gives those that somebody made by hand, by name."""
+        seen, sound = self._check_each(self._files.groups, check_group)
+        for found in sound:
+            self._group(found, pools)
+        return {
+            name: found
+            for name, found in seen.items()
+            if constants.DERIVED_LABEL not in (found.value["metadata"].get("labels") or {})
+        }
+
+    def _profiles(self) -> int:
+        """Checks KwokPodProfiles; gives how many are without a mistake."""
+        _, sound = self._check_each(self._files.profiles, check_profile)
+        specs = {
+            found.name: KwokPodProfileSpec.model_validate(found.value.get("spec") or {})
+            for found in sound
+        }
+        groups = {found.name for found in self._files.groups} | {row.group for row in self._rows}
+        self._notes += profile_notes(specs, groups=groups)
+        return len(sound)
+
+    def _group(self, found: FoundObject, pools: Collection[str]) -> None:
+        spec = KwokNodeGroupSpec.model_validate(found.value.get("spec") or {})
+        for pool in spec.cloud.capacity_pools if spec.cloud else ():
+            if pool not in pools:
+                self._notes.append(
+                    f"{found.label}: KwokCapacityPool {pool} is not among the files; until it"
+                    " exists, no instance comes"
+                )
+        bounds, known = spec.autoscaling, len(self._findings)
+        node = self._node_of_group(found, spec)
+        if len(self._findings) > known:
+            return
+        self._rows.append(
+            Row(
+                group=found.name,
+                value=_UNKNOWN,
+                min=_text(bounds and bounds.min_size),
+                max=_text(bounds and bounds.max_size),
+                desired=_text(spec.target_size),
+                source="manifest",
+                **_resources(node),
+            )
+        )
+
+    def _node_of_group(self, found: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
+        """The node that the group's nodes would copy; None where files alone don't say it."""
+        source = spec.template.source
+        self._note_left_to_kwok(f"{found.label}: {NODE_FIELD}", [spec.template.node])
+        path: tuple[str | int, ...] = ("spec", "template")
+        sources: list[SourceNode] = []
+        complete = source is None or source.nodes is None
+        if not complete:
+            self._notes.append(
+                f"{found.label}: template.from.nodes needs a cluster; its node isn't checked"
+            )
+        if source is not None and source.config_map is not None:
+            try:
+                node = self._node_in_configmap(source.config_map)
+            except ManifestError as error:
+                self._find(found, str(error), (*path, "from", "configMap"))
+                return None
+            if node is None:
+                complete = False
+                self._notes.append(
+                    f"{found.label}: ConfigMap {source.config_map.name} is not among the files; its"
+                    " node isn't checked"
+                )
+            else:
+                where = f"ConfigMap {source.config_map.name}, Node {node_name(node)}"
+                sources.append(SourceNode(where, node))
+        try:
+            if complete:
+                name = str(found.value["metadata"].get("name") or "")
+                return resolve(spec.template, guard=spec.guard_taint, sources=sources, group=name)
+            clean_node(spec.template.node, field=NODE_FIELD)
+        except TemplateError as error:
+            inner = error.field.removeprefix("spec.template.").split(".")
+            self._find(found, str(error), (*path, *inner))
+        return None
+
+    def _node_in_configmap(self, source: ConfigMapSource) -> dict[str, Any] | None:
+        configmap = self._files.configmap(source.name)
+        if configmap is None:
+            return None
+        where, keys = f"ConfigMap {source.name}", sorted(configmap.data)
+        key = source.key or (keys[0] if len(keys) == 1 else None)
+        if key is None or key not in keys:
+            lacks = f"has no key {key}" if key else "has several keys; name one in configMap.key"
+            raise ManifestError(f"{where}: {lacks}; there is {names_in_words(keys) or 'none'}")
+        documents = self._nodes(configmap, key)
+        return pick(documents, source.node, where=f"{where}, key {key}") if documents else None
+
+    def _nodes(self, configmap: FoundObject, key: str) -> NodeDocuments | None:
+        """The Nodes under a key; what is wrong is told where it stands, and then it is None."""
+        self._looked_at.add(configmap.identity)
+        documents, findings = nodes_in_configmap(configmap, key)
+        self._findings += findings
+        self._note_left_to_kwok(configmap.label, documents.nodes if documents else ())
+        return documents
+
+    def _note_left_to_kwok(self, where: str, nodes: Iterable[Mapping[str, Any]]) -> None:
+        parts = dict.fromkeys(part for node in nodes for part in left_to_kwok(node))
+        if parts:
+            self._notes.append(
+                f"{where}: not copied: {names_in_words(list(parts))}; kwok's Stages give a node its"
+                " own, and yours can, with template.bornReady: false"
+            )
+
+    def _config(self, found: FoundObject, by_hand: Mapping[str, FoundObject]) -> None:
+        where = found.label
+        self._looked_at.add(found.identity)
+        try:
+            config = config_of(found.config, where=where)
+        except ProviderConfigError as error:
+            for field, problem in zip(error.fields, error.problems, strict=True):
+                self._findings.append(found.finding_in_config(problem.message, field))
+            return
+        self._notes += [f"{where}: {note}" for note in config.notes]
+        if config.read_nodes_from.live:
+            self._notes.append(
+                f"{where}: readNodesFrom: {config.read_nodes_from}: the groups of live nodes can't"
+                " be known without a cluster"
+            )
+        templates, place = self._templates(config, found)
+        owner = "/".join(found.identity)
+        static = replace(config, read_nodes_from=ReadNodesFrom.CONFIGMAP)
+        derivation = derive(static, owner=owner, templates=templates, live=None)
+        for problem in derivation.problems:
+            if problem.reason == "NoCapacity" and config.read_nodes_from.live:
+                self._notes.append(f"{place.label}: {problem.message}, or have a live node")
+            else:
+                self._find(place, problem.message)
+        for group in derivation.groups:
+            self._rows.append(_derived_row(group, templates))
+            if group.name in by_hand:
+                self._find(
+                    place,
+                    f"group {group.name} (value {group.value!r}) is also a KwokNodeGroup in"
+                    f" {by_hand[group.name].file}, which stays as it is; rename one of them",
+                )
+
+    def _templates(
+        self, config: ProviderConfig, found: FoundObject
+    ) -> tuple[ConfigMapTemplates | None, FoundObject]:
+        """The templates of a config and the object that has them, for findings."""
+        name = config.configmap_name
+        if name is None or not config.read_nodes_from.static:
+            return None, found
+        configmap = self._files.configmap(name, near=found)
+        if configmap is not None:
+            try:
+                key = templates_key(config, configmap.data.keys())
+            except ManifestError as error:
+                self._find(configmap, str(error))
+                self._looked_at.add(configmap.identity)
+                return None, configmap
+            documents = self._nodes(configmap, key)
+            if documents is None:
+                return None, configmap
+            return ConfigMapTemplates(name, key, documents), configmap
+        if self._files.nodes:
+            place = self._files.nodes[0]
+            try:
+                documents = nodes_of([n.value for n in self._files.nodes], where="the files")
+            except ManifestError as error:
+                self._find(place, str(error))
+                return None, place
+            return ConfigMapTemplates(name, config.configmap_key or "config", documents), place
+        self._notes.append(
+            f"{found.label}: ConfigMap {name} is not among the files; its groups aren't checked"
+        )
+        return None, found
+
+    def _configmap(self, configmap: FoundObject) -> None:
+        """One that nobody names, and that may hold Nodes all the same."""
+        if configmap.identity in self._looked_at:
+            return
+        keys = [key for key, text in configmap.data.items() if "Node" in text and "kind" in text]
+        for key in keys:
+            documents = self._nodes(configmap, key)
+            if documents:
+                self._check_nodes(configmap, nodes=documents.nodes)
+        if not keys:
+            self._notes.append(f"not looked at: {configmap.label}")
+
+    def _check_nodes(self, place: FoundObject, *, nodes: Sequence[Mapping[str, Any]]) -> None:
+        for node in nodes:
+            try:
+                source = SourceNode(f"Node {node_name(dict(node))}", node)
+                resolve(Template(), guard=GuardTaint(), sources=(source,))
+            except TemplateError as error:
+                self._find(place, str(error))
+
+
+def _derived_row(group: DerivedGroup, templates: ConfigMapTemplates | None) -> Row:
+    spec = group.manifest["spec"]
+    name = spec["template"]["from"].get("configMap", {}).get("node")
+    node = None
+    if templates is not None and group.source == "configmap":
+        picked = pick(templates.documents, name, where="")
+        node = resolve(Template(), guard=GuardTaint(), sources=(SourceNode("Node", picked),))
+    return Row(
+        group=group.name,
+        value=group.value,
+        min=_text(spec["autoscaling"]["minSize"]),
+        max=_text(spec["autoscaling"]["maxSize"]),
+        desired=_text(group.desired),
+        source=group.source,
+        **_resources(node),
+    )
+
+
+def _place(finding: Finding) -> tuple[str, int, str]:
+    return finding.file, finding.line or 0, finding.message
+
+
+def _text(number: object) -> str:
+    return _UNKNOWN if number is None else str(number)
+
+
+def _resources(node: Node | None) -> dict[str, str]:
+    capacity = node["status"]["capacity"] if node else {}
+    return {name: _text(capacity.get(name)) for name in ("cpu", "memory")}

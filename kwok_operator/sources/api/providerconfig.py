@@ -1,0 +1,63 @@
+"""The provider config: how groups are derived from templates and live nodes.
+
+Owns the values that a valid config can have. The text, with its keys, spellings and mistakes, is
+read by the core.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kwok_operator.sources.api.source import RemoteCluster
+
+DEFAULT_TEMPLATES_KEY = "config"
+ORIGINAL_TEMPLATES_KEY = "templates"
+"""The only key that cluster-autoscaler's own provider reads."""
+
+
+class ReadNodesFrom(StrEnum):
+    CONFIGMAP = "configmap"
+    CLUSTER = "cluster"
+    BOTH = "both"
+
+    @property
+    def static(self) -> bool:
+        """Whether Nodes in a ConfigMap are templates."""
+        return self is not ReadNodesFrom.CLUSTER
+
+    @property
+    def live(self) -> bool:
+        """Whether the nodes of a cluster are templates."""
+        return self is not ReadNodesFrom.CONFIGMAP
+
+
+class KeyKind(StrEnum):
+    LABEL = "label"
+    ANNOTATION = "annotation"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """A valid config. Nodes with one value of `group_key` are one group."""
+
+    read_nodes_from: ReadNodesFrom
+    key_kind: KeyKind
+    group_key: str
+    skip_taint: bool = False
+    keep_control_plane: bool | None = None
+    """Whether nodes have the labels and taints of a control plane that their template in a
+    ConfigMap has; None: no, and it is told.
+    """
+    gpu_label_key: str | None = None
+    gpu_types: tuple[str, ...] = ()
+    configmap_name: str | None = None
+    """Never None where templates are read from a ConfigMap."""
+    configmap_key: str | None = None
+    """As written; see `core.providerconfig.templates_key` for the one to read."""
+    cluster: RemoteCluster | None = None
+    """Whose nodes are templates, where live ones are; None is this one."""
+    copy_sizes: bool = False
+    """Whether a new group begins with as many nodes as there are live ones."""
+    prune: bool = False
+    """Whether groups that are no longer derived are removed."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what is accepted and has no effect."""

@@ -1,0 +1,144 @@
+"""The ConfigMaps of one namespace, and the Nodes that are written in them.
+
+    reflector ──> ConfigMaps ──> a template's source, the provider config (and a call: changed)
+
+A text is parsed once for each version of a ConfigMap, in a thread: a ConfigMap may hold 1 MiB of
+YAML. What it holds besides Nodes is told in an Event on it, once for each version too.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kwok_operator.errors import ManifestError
+from kwok_operator.formats.documents import NodeDocuments, read_nodes
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.events import Recorder
+
+NAMES_SHOWN = 10
+SYNC_WITHIN = 5.0
+"""Seconds that a pass waits for the first listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMap:
+    """A ConfigMap as last seen."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int
+    data: Mapping[str, str]
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What an Event about it refers to."""
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+        }
+
+
+def _configmap(raw: Mapping[str, Any]) -> ConfigMap:
+    metadata = raw["metadata"]
+    return ConfigMap(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        resource_version=int(metadata["resourceVersion"]),
+        data=raw.get("data") or {},
+    )
+
+
+CONFIGMAPS = OBJECTS.then(_configmap)
+
+
+class ConfigMaps:
+    """ConfigMaps by name. `changed(name)` is called when one is new, different or gone.
+
+    `synced` is set once they are all known.
+    """
+
+    def __init__(
+        self, *, namespace: str, recorder: Recorder, changed: Callable[[str], None]
+    ) -> None:
+        self.namespace = namespace
+        self.synced = asyncio.Event()
+        self._recorder = recorder
+        self._changed = changed
+        self._known: dict[str, ConfigMap] = {}
+        self._parsed: dict[tuple[str, str], tuple[int, asyncio.Task[NodeDocuments]]] = {}
+
+    async def wait_synced(self) -> bool:
+        """Waits for the first listing, not for long; says whether there has been one."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.synced.wait(), SYNC_WITHIN)
+        return self.synced.is_set()
+
+    def get(self, name: str) -> ConfigMap | None:
+        return self._known.get(name)
+
+    def replace(self, items: Sequence[ConfigMap], resource_version: int) -> None:
+        """A full listing."""
+        listed = {item.name for item in items}
+        for gone in self._known.keys() - listed:
+            self._drop(gone)
+        for item in items:
+            self.upsert(item)
+        self.synced.set()
+
+    def upsert(self, item: ConfigMap) -> None:
+        old = self._known.get(item.name)
+        self._known[item.name] = item
+        if old is None or (old.uid, old.data) != (item.uid, item.data):
+            self._changed(item.name)
+
+    def remove(self, item: ConfigMap) -> None:
+        if item.name in self._known:
+            self._drop(item.name)
+
+    async def nodes(self, configmap: ConfigMap, key: str) -> NodeDocuments:
+        """The Nodes under a key that is there. Raises ManifestError, naming line and column."""
+        place, version = (configmap.name, key), configmap.resource_version
+        known = self._parsed.get(place)
+        if known is None or known[0] != version:
+            known = self._parsed[place] = version, asyncio.create_task(self._parse(configmap, key))
+        return await asyncio.shield(known[1])
+
+    async def _parse(self, configmap: ConfigMap, key: str) -> NodeDocuments:
+        where = f"ConfigMap {configmap.namespace}/{configmap.name}, key {key}"
+        documents = await asyncio.to_thread(read_nodes, configmap.data[key], where=where)
+        if documents.others:
+            shown = names_in_words(documents.others, most=NAMES_SHOWN)
+            message = f"key {key} holds what is no Node, and is left out: {shown}."
+            self._recorder.emit(configmap, "Warning", "NotANode", message)
+        return documents
+
+    def _drop(self, name: str) -> None:
+        del self._known[name]
+        for place in [place for place in self._parsed if place[0] == name]:
+            del self._parsed[place]
+        self._changed(name)
+
+
+def only_key(configmap: ConfigMap, key: str | None) -> str:
+    """The key that is meant; raises ManifestError that names those there are."""
+    where, keys = f"ConfigMap {configmap.namespace}/{configmap.name}", sorted(configmap.data)
+    if key is None and len(keys) == 1:
+        return keys[0]
+    there = ", ".join(keys[:NAMES_SHOWN]) or "none"
+    if key is None and not keys:
+        raise ManifestError(f"{where} is empty; put the Nodes under a key of its data")
+    if key is None:
+        raise ManifestError(
+            f"{where}: which key is meant? Name one in template.from.configMap.key: {there}"
+        )
+    if key not in configmap.data:
+        raise ManifestError(f"{where} has no key {key}, only: {there}")
+    return key

@@ -1,0 +1,388 @@
+"""From a provider config, templates and live nodes to the groups that they mean.
+
+    config, Nodes of a ConfigMap, live nodes  --by value of the key-->  DerivedGroup, Problem
+
+One group for each value. What can't be right is told and left out: a group of that name, if there
+is one, stays as it is. Writing, removing and reporting are the controller's.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.errors import TemplateError, one_line
+from kwok_operator.formats.documents import NodeDocuments, node_name
+from kwok_operator.formats.words import Problem, differing_paths, names_in_words, useful_keys
+from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.cleaning import Node, clean_node, control_plane_shape
+from kwok_operator.nodegroups.naming import group_name
+from kwok_operator.nodegroups.template import SourceNode, resolve
+from kwok_operator.sources.api.providerconfig import KeyKind, ProviderConfig, ReadNodesFrom
+from kwok_operator.sources.counts import COUNT_ANNOTATIONS, Counts, read_counts
+from kwok_operator.sources.nodechoice import LiveNode
+
+_MAX_ANNOTATION_VALUE: Final = 4_096
+_MAX_NODE_NAME: Final = 253
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMapTemplates:
+    """The Nodes under a key of a ConfigMap; a group names both."""
+
+    name: str
+    key: str
+    documents: NodeDocuments
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedGroup:
+    """A group as it should be. `manifest` is all that we apply, without a target size.
+
+    `desired` is the first target size, for a group that is new.
+    """
+
+    name: str
+    value: str
+    source: str
+    manifest: dict[str, Any]
+    desired: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """Groups by value, and everything that is wrong."""
+
+    groups: tuple[DerivedGroup, ...]
+    problems: tuple[Problem, ...]
+
+
+def derive(
+    config: ProviderConfig,
+    *,
+    owner: str,
+    templates: ConfigMapTemplates | None,
+    live: Sequence[LiveNode] | None,
+) -> Derivation:
+    """The groups of a config; raises nothing.
+
+    `owner` is namespace/name of the config's ConfigMap. None for templates or live nodes means that
+    they could not be looked at: where the config reads them there are no groups then, as half of
+    what a group is made of would change its template.
+    """
+    return _Deriver(config, owner=owner).run(templates, live)
+
+
+@dataclass(frozen=True, slots=True)
+class _Static:
+    """A Node of the ConfigMap, and the same without what doesn't make a template."""
+
+    name: str
+    raw: Mapping[str, Any]
+    cleaned: Node
+
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        return (self.raw.get("metadata") or {}).get("annotations") or {}
+
+
+class _Deriver:
+    def __init__(self, config: ProviderConfig, *, owner: str) -> None:
+        self._config = config
+        self._owner = owner
+        self._problems: list[Problem] = []
+        self._refused: set[str] = set()
+        """Values of which a template is no good."""
+
+    def run(
+        self, templates: ConfigMapTemplates | None, live: Sequence[LiveNode] | None
+    ) -> Derivation:
+        reads = self._config.read_nodes_from
+        static: dict[str, list[_Static]] = {}
+        if templates is not None and reads.static:
+            static = self._by_value_static(templates)
+        followed: dict[str, list[LiveNode]] = {}
+        if live is not None and reads.live:
+            followed = self._by_value_live([n for n in live if not n.fake], others=bool(static))
+        if (reads.static and templates is None) or (reads.live and live is None):
+            return Derivation((), tuple(dict.fromkeys(self._problems)))
+        groups: dict[str, DerivedGroup] = {}
+        for value in sorted(static.keys() | followed.keys()):
+            group = self._group(value, templates, static.get(value, []), followed.get(value, []))
+            if group is None:
+                continue
+            if group.name in groups:
+                self._problem(
+                    "NameCollision",
+                    f"{self._key_in_words}: the values {groups[group.name].value!r} and {value!r}"
+                    f" both give the group name {group.name}; rename one of them",
+                )
+            else:
+                groups[group.name] = group
+        return Derivation(tuple(groups.values()), tuple(dict.fromkeys(self._problems)))
+
+    @property
+    def _key_in_words(self) -> str:
+        return f"{self._config.key_kind} {self._config.group_key}"
+
+    def _problem(self, reason: str, message: str, *, blocks: bool = True) -> None:
+        self._problems.append(Problem(reason, one_line(message), blocks))
+
+    def _by_value_static(self, templates: ConfigMapTemplates) -> dict[str, list[_Static]]:
+        where = f"ConfigMap {templates.name}, key {templates.key}"
+        found: dict[str, list[_Static]] = {}
+        without: list[dict[str, Any]] = []
+        for node in sorted(templates.documents.nodes, key=node_name):
+            name, value = node_name(node), self._value_of_template(node)
+            if not value:
+                without.append(node)
+            try:
+                if len(name) > _MAX_NODE_NAME:
+                    problem = f"is longer than {_MAX_NODE_NAME} characters"
+                    raise TemplateError(field="metadata.name", value=name, problem=problem)
+                cleaned = clean_node(node, field=f"Node {name}")
+            except TemplateError as error:
+                self._problem("InvalidTemplate", f"{where}: {error}")
+                self._refused.add(value)
+                without = [other for other in without if other is not node]
+                continue
+            if value:
+                found.setdefault(value, []).append(_Static(name, node, cleaned))
+        if without:
+            self._without_key(without, where, none_has_it=not found)
+        return found
+
+    def _value_of_template(self, node: Mapping[str, Any]) -> str:
+        """Empty where it has none, or one that is no text."""
+        metadata = node.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        part = "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
+        candidates = (
+            (metadata.get("annotations"), constants.CA_NODE_GROUP_ANNOTATION),
+            (metadata.get(part), self._config.group_key),
+        )
+        for texts, key in candidates:
+            value = texts.get(key) if isinstance(texts, dict) else None
+            if isinstance(value, str) and value:
+                return value
+        return ""
+
+    def _without_key(
+        self, nodes: Sequence[Mapping[str, Any]], where: str, *, none_has_it: bool
+    ) -> None:
+        part = "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
+        names = names_in_words([node_name(dict(node)) or "without a name" for node in nodes])
+        who = f"none of its {len(nodes)} Nodes" if none_has_it else f"Node {names}"
+        verb = "has" if none_has_it or len(nodes) == 1 else "have"
+        nothing = "the" if none_has_it else "no"
+        keys = useful_keys([(node.get("metadata") or {}).get(part) for node in nodes])
+        self._problem(
+            "KeyNotFound",
+            f"{where}: {who} {verb} {nothing} {self._key_in_words}; {self._remedy(keys, part)}",
+        )
+
+    def _remedy(self, keys: Sequence[str], part: str) -> str:
+        there = f"there are {', '.join(keys)}" if keys else f"they have no {part}"
+        field = "Label" if self._config.key_kind is KeyKind.LABEL else "Annotation"
+        return f"{there}; add it, or choose another nodegroups.fromNode{field}Key"
+
+    def _by_value_live(
+        self, live: Sequence[LiveNode], *, others: bool
+    ) -> dict[str, list[LiveNode]]:
+        by_label = self._config.key_kind is KeyKind.LABEL
+        found: dict[str, list[LiveNode]] = {}
+        for node in live:
+            value = (node.labels if by_label else node.annotations).get(self._config.group_key)
+            if value:
+                found.setdefault(value, []).append(node)
+        if not found and not others:
+            part = "labels" if by_label else "annotations"
+            keys = useful_keys([node.labels if by_label else node.annotations for node in live])
+            there = self._config.cluster
+            of = f" of the cluster of Secret {there.secret_name}" if there else ""
+            who = f"none of the {len(live)} real nodes" if live else "there is no real node"
+            who += of if live else f"{of} that"
+            self._problem(
+                "KeyNotFound",
+                f"nodegroups: {who} has the {self._key_in_words}"
+                + (f"; {self._remedy(keys, part)}" if live else "; fake nodes don't count"),
+            )
+        return found
+
+    def _group(
+        self,
+        value: str,
+        templates: ConfigMapTemplates | None,
+        static: Sequence[_Static],
+        live: Sequence[LiveNode],
+    ) -> DerivedGroup | None:
+        if value in self._refused or not self._possible(value, static):
+            return None
+        self._compare(value, static)
+        newest = min(
+            (n for n in live if n.usable), key=lambda n: (-n.created, n.name), default=None
+        )
+        if live and newest is None:
+            self._problem(
+                "NoUsableNode",
+                f"{self._key_in_words}={value}: of its nodes ({len(live)}) none is Ready,"
+                " schedulable and states its capacity; its group waits for one",
+                blocks=False,
+            )
+        if not static and newest is None:
+            return None
+        if static and not live and not self._complete(value, static[0]):
+            return None
+        counts = self._counts(static, newest)
+        if counts is None:
+            return None
+        if self._config.copy_sizes and live and counts.desired is None:
+            counts = self._sized(value, counts, len(live))
+        source: dict[str, Any] = {}
+        shape: dict[str, Any] = {}
+        if static and templates is not None:
+            shape = self._control_plane(value, static[0])
+            node = {"node": static[0].name} if static[0].name else {}
+            source["configMap"] = {"name": templates.name, "key": templates.key, **node}
+        if live:
+            source["nodes"] = self._nodes_source(value)
+        return self._derived(value, source, shape, counts)
+
+    def _control_plane(self, value: str, template: _Static) -> dict[str, Any]:
+        """What the nodes have of a control plane, as `template.shape`."""
+        shape, keep = control_plane_shape(template.raw), self._config.keep_control_plane
+        if shape and keep is None:
+            keys = [*shape.get("labels", ()), *(str(t.get("key")) for t in shape.get("taints", ()))]
+            self._problem(
+                "ControlPlane",
+                f"{_in_words(template)} (group {group_name(value)}): the labels and taints"
+                f" {names_in_words(list(dict.fromkeys(keys)))} are left out, so pods are scheduled"
+                " to its nodes as to any; set nodes.keepControlPlane to true to keep them, or to"
+                " false if that is meant",
+                blocks=False,
+            )
+        return shape if keep else {}
+
+    def _derived(
+        self, value: str, source: dict[str, Any], shape: dict[str, Any], counts: Counts
+    ) -> DerivedGroup:
+        word = str(ReadNodesFrom.BOTH)
+        if len(source) == 1:
+            word = str(ReadNodesFrom.CONFIGMAP if "configMap" in source else ReadNodesFrom.CLUSTER)
+        name = group_name(value)
+        guard = {"guardTaint": {"enabled": False}} if self._config.skip_taint else {}
+        manifest = {
+            "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
+            "kind": constants.KIND,
+            "metadata": {
+                "name": name,
+                "labels": {constants.DERIVED_LABEL: "true"},
+                "annotations": {
+                    constants.PROVIDER_CONFIG_ANNOTATION: self._owner,
+                    constants.PROVIDER_CONFIG_VALUE_ANNOTATION: value,
+                    constants.PROVIDER_CONFIG_SOURCE_ANNOTATION: word,
+                },
+            },
+            "spec": {
+                "template": {"from": source, **({"shape": shape} if shape else {})},
+                "autoscaling": self._autoscaling(counts),
+                **guard,
+            },
+        }
+        return DerivedGroup(name, value, word, manifest, counts.desired)
+
+    def _autoscaling(self, counts: Counts) -> dict[str, Any]:
+        label, types = self._config.gpu_label_key, self._config.gpu_types
+        bounds: dict[str, Any] = {"minSize": counts.minimum, "maxSize": counts.maximum}
+        gpus = {"gpuLabel": label} if label else {}
+        return bounds | gpus | ({"gpuTypes": list(types)} if types else {})
+
+    def _nodes_source(self, value: str) -> dict[str, Any]:
+        key, there = self._config.group_key, self._config.cluster
+        cluster = {"cluster": there.dump()} if there else {}
+        if self._config.key_kind is KeyKind.LABEL:
+            return {"selector": {"matchLabels": {key: value}}, **cluster}
+        return {"annotation": {"key": key, "value": value}, **cluster}
+
+    def _possible(self, value: str, static: Sequence[_Static]) -> bool:
+        problem = ""
+        if len(value) > _MAX_ANNOTATION_VALUE:
+            problem = f"has {len(value)} characters; at most {_MAX_ANNOTATION_VALUE} can be kept"
+        elif self._config.key_kind is KeyKind.LABEL and any(
+            t.cleaned["metadata"]["labels"].get(self._config.group_key) == value for t in static
+        ):
+            if not _LABEL_VALUE.fullmatch(value):
+                problem = (
+                    "is not the value of a label (at most 63 letters, digits, '-', '_' and '.', a"
+                    " letter or digit at both ends); change it"
+                )
+        if problem:
+            shown = one_line(repr(value), limit=200)
+            names = names_in_words([t.name or "without a name" for t in static])
+            who = f"Node {names}: " if static else ""
+            self._problem("InvalidValue", f"{who}{self._key_in_words}: {shown} {problem}")
+        return not problem
+
+    def _complete(self, value: str, template: _Static) -> bool:
+        """Whether nodes can be made of a template that has no live node below it."""
+        try:
+            source = SourceNode(_in_words(template), template.raw)
+            resolve(Template(), guard=GuardTaint(), sources=(source,))
+        except TemplateError as error:
+            self._problem("InvalidTemplate", str(error))
+            return False
+        status = template.cleaned["status"]
+        known = {name for part in ("capacity", "allocatable") for name in status.get(part) or ()}
+        if {"cpu", "memory"} <= known:
+            return True
+        self._problem(
+            "NoCapacity",
+            f"{_in_words(template)} (group {group_name(value)}): status.capacity lacks cpu or"
+            " memory; give both, such as {cpu: 8, memory: 32Gi}",
+        )
+        return False
+
+    def _counts(self, static: Sequence[_Static], live: LiveNode | None) -> Counts | None:
+        places = [(_in_words(t), t.annotations) for t in static[:1]]
+        places += [(f"Node {live.name}", live.annotations)] if live is not None else []
+        counts, problems = read_counts(places)
+        for problem in problems:
+            self._problem("InvalidCount", problem)
+        return counts
+
+    def _sized(self, value: str, counts: Counts, there: int) -> Counts:
+        if there > counts.maximum:
+            self._problem(
+                "InvalidCount",
+                f"{self._key_in_words}={value}: there are {there} nodes, and its group may have"
+                f" {counts.maximum}: raise {constants.CA_MAX_COUNT_ANNOTATION}",
+                blocks=False,
+            )
+        return replace(counts, desired=min(max(there, counts.minimum), counts.maximum))
+
+    def _compare(self, value: str, static: Sequence[_Static]) -> None:
+        first, paths, names = static[0] if static else None, [], []
+        for other in static[1:] if first else ():
+            assert first is not None
+            found = list(differing_paths(first.cleaned, other.cleaned))
+            for key in COUNT_ANNOTATIONS:
+                if key in other.annotations and other.annotations[key] != first.annotations.get(
+                    key
+                ):
+                    found.append(f"metadata.annotations.{key}")
+            paths += [path for path in found if path not in paths]
+            names += [other.name] if found else []
+        if first is not None and names:
+            self._problem(
+                "TemplatesDiffer",
+                f"{self._key_in_words}={value}: Nodes {names_in_words([first.name, *names])} are of"
+                f" one group and differ in {names_in_words(paths)}; {first.name} is the template."
+                " Make them alike, or give them different values",
+                blocks=False,
+            )
+
+
+def _in_words(template: _Static) -> str:
+    return f"Node {template.name or 'without a name'}"

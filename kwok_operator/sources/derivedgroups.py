@@ -1,0 +1,149 @@
+"""Groups that are derived from something: applied where they are not as they should be.
+
+    manifest, mark of its owner --apply--> the group as it is now, Problems
+
+Keeps in mind what was applied last, so that what is right already costs no request. A group that
+somebody else made is never touched.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.errors import (
+    REFUSED,
+    ConflictError,
+)
+from kwok_operator.formats.words import Problem
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.sources.groupwriter import DerivedGroupWriter
+
+logger = logging.getLogger(__name__)
+
+_OF_TARGETS = (constants.CAPI_FOLLOWED_ANNOTATION, constants.DESIRED_COUNT_ANNOTATION)
+"""Written with a target, after the apply: no reason for another one."""
+
+Complete = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Writes what is no part of the apply, given the group as it is after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What was applied to a group last, and what of it is ours to look at: the same needs no write.
+
+    Who scales the group, or sets another field, is none of our concern.
+    """
+
+    manifest: str
+    ours: tuple[object, ...]
+    problems: tuple[Problem, ...] = ()
+
+    @classmethod
+    def of(cls, manifest: str, group: Group, problems: tuple[Problem, ...] = ()) -> "_Written":
+        spec = group.spec
+        marks = sorted(each for each in group.annotations.items() if each[0] not in _OF_TARGETS)
+        ours = (group.uid, spec.template, spec.autoscaling, spec.guard_taint, *marks)
+        return cls(manifest, ours, problems)
+
+
+class DerivedGroups:
+    """Groups whose annotation `mark` names an owner. `maker` says in words what makes them;
+    `changed` is called when one has to be looked at again.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: GroupStore,
+        writer: DerivedGroupWriter,
+        mark: str,
+        maker: str,
+        changed: Callable[[], None],
+    ) -> None:
+        self._groups = groups
+        self._writer = writer
+        self._mark = mark
+        self._maker = maker
+        self._changed = changed
+        self._written: dict[str, _Written] = {}
+        self._not_ours: set[str] = set()
+        """Names that somebody else's groups have, or groups on their way out."""
+
+    def begin(self) -> None:
+        """A pass begins, which applies all of them."""
+        self._not_ours.clear()
+
+    def forget(self) -> None:
+        """Has everything applied once more: who owns which field can change without a trace."""
+        self._written.clear()
+
+    def group_changed(self, name: str) -> None:
+        """A group was written or has gone, by us or by somebody else."""
+        group = self._groups.get(name)
+        written = self._written.get(name)
+        if group is None:
+            self._written.pop(name, None)
+            if written is not None or name in self._not_ours:
+                self._changed()
+        elif written is not None and written.ours != _Written.of("", group).ours:
+            self._changed()
+
+    async def apply(
+        self, manifest: Mapping[str, Any], *, owner: str, value: str, complete: Complete
+    ) -> list[Problem]:
+        """Makes a group what it should be, if it is ours to make; tells what it can't."""
+        name = manifest["metadata"]["name"]
+        known = self._groups.get(name)
+        if known is not None and known.deleting:
+            self._not_ours.add(name)
+            return []
+        text, written = json.dumps(manifest), self._written.get(name)
+        if known is not None and written is not None:
+            now = _Written.of(text, known)
+            if (now.manifest, now.ours) == (written.manifest, written.ours):
+                return list(written.problems)
+        uid = known.uid if known is not None else None
+        if known is None or known.annotations.get(self._mark) != owner:
+            current = await self._writer.read(name)
+            if current is not None and (has := self._owner(current)) != owner:
+                self._not_ours.add(name)
+                return [self._taken(name, value, has)]
+            uid = current["metadata"]["uid"] if current else None
+        try:
+            applied = await self._writer.apply(manifest, uid=uid)
+        except ConflictError as error:
+            logger.info("group has changed meanwhile: group=%s error=%s", name, error)
+            self._changed()
+            return []
+        except REFUSED as error:
+            message = f"group {name}: the API server refuses it: {error.message}"
+            return [Problem("GroupRefused", message)]
+        if uid is None:
+            logger.info("derived: group=%s value=%s", name, value)
+        await complete(applied.body)
+        problems = tuple(self._conflict(name, conflict) for conflict in applied.conflicts)
+        # One that only another version's CRD allows can't be read, and is applied each time.
+        with suppress(ValueError):
+            self._written[name] = _Written.of(text, Group.parse(applied.body), problems)
+        return list(problems)
+
+    def _owner(self, body: Mapping[str, Any]) -> str:
+        annotations = body["metadata"].get("annotations") or {}
+        return str(annotations.get(self._mark) or "")
+
+    def _taken(self, name: str, value: str, owner: str) -> Problem:
+        made = f"is of {self._maker} {owner}" if owner else "was made by somebody else"
+        message = (
+            f"group {name}, which {value!r} stands for, {made} and is left alone; "
+            "delete or rename it, or set another value"
+        )
+        return Problem("NameTaken", message, blocks=False)
+
+    def _conflict(self, name: str, conflict: str) -> Problem:
+        message = f"group {name}, {conflict}: that value stays, {self._maker}'s waits"
+        return Problem("FieldOwned", message, blocks=False)

@@ -1,0 +1,170 @@
+"""Real nodes that templates are copied from: which of them, if several fit.
+
+    LiveNode (what is kept of each) + NodesSource  --choose-->  the newest one that fits
+
+Heartbeats change nothing here: `digest` stands for what of a node gets into a template.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kwok_operator import constants
+from kwok_operator.api.base import DNS_NAME
+from kwok_operator.errors import TemplateError
+from kwok_operator.formats.untyped import as_map, as_texts
+from kwok_operator.nodegroups.cleaning import clean_node, rough_size
+from kwok_operator.nodegroups.template import MAX_ROUGH_BYTES, template_hash
+from kwok_operator.sources.api.source import NodesSource, SelectorOperator, SelectorRequirement
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNode:
+    """A node of which we have made none. `created` is in epoch seconds.
+
+    `name` is empty where it is none that a node can have: it becomes part of a path.
+    """
+
+    name: str
+    uid: str
+    resource_version: int
+    created: float
+    ready: bool
+    schedulable: bool
+    has_capacity: bool
+    fake: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    digest: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be copied: real, Ready, not cordoned, and it says what it has."""
+        return not self.fake and self.ready and self.schedulable and self.has_capacity
+
+
+def choose(nodes: Iterable[LiveNode], source: NodesSource) -> LiveNode | None:
+    """The newest usable node that a source describes; of two equally new ones the first by name."""
+    fitting = [node for node in nodes if node.usable and matches(node, source)]
+    return min(fitting, key=lambda node: (-node.created, node.name), default=None)
+
+
+def matches(node: LiveNode, source: NodesSource) -> bool:
+    """Whether a source describes a node, usable or not."""
+    if source.name is not None:
+        return node.name == source.name
+    if source.annotation is not None:
+        return node.annotations.get(source.annotation.key) == source.annotation.value
+    selector = source.selector
+    if selector is None:
+        return False
+    return all(node.labels.get(k) == v for k, v in selector.match_labels.items()) and all(
+        _meets(node.labels, requirement) for requirement in selector.match_expressions
+    )
+
+
+def _meets(labels: Mapping[str, str], requirement: SelectorRequirement) -> bool:
+    # As in Kubernetes, NotIn holds for a node without the label.
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case SelectorOperator.IN:
+            return value in requirement.values
+        case SelectorOperator.NOT_IN:
+            return value not in requirement.values
+        case SelectorOperator.EXISTS:
+            return value is not None
+        case SelectorOperator.DOES_NOT_EXIST:
+            return value is None
+
+
+def in_words(source: NodesSource) -> str:
+    """A source as a phrase: `labelled pool=batch`, `called web-1`."""
+    if source.name is not None:
+        return f"called {source.name}"
+    if source.annotation is not None:
+        return f"annotated {source.annotation.key}={source.annotation.value}"
+    selector = source.selector
+    labels = [f"{k}={v}" for k, v in selector.match_labels.items()] if selector else []
+    for r in selector.match_expressions if selector else ():
+        values = f" ({', '.join(r.values)})" if r.values else ""
+        labels.append(f"{r.key} {r.operator}{values}")
+    return f"labelled {', '.join(labels)}" if labels else "at all"
+
+
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){DNS_NAME}")
+_VERSION = re.compile(r"[0-9]{1,20}")
+_FAKE_PROVIDER = "kwok"
+_NOT_YET_OR_NO_MORE = frozenset(
+    {"node.cloudprovider.kubernetes.io/uninitialized", "ToBeDeletedByClusterAutoscaler"}
+)
+
+
+def live_node(raw: Mapping[str, Any]) -> LiveNode:
+    """What is kept of a v1 Node, as an API server gives it; what is odd there counts as missing."""
+    metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
+    capacity, version = as_map(status.get("capacity")), str(metadata.get("resourceVersion"))
+    name, fake = metadata.get("name"), is_fake(raw)
+    return LiveNode(
+        name=name if isinstance(name, str) and _NAME.fullmatch(name) else "",
+        uid=str(metadata.get("uid") or ""),
+        resource_version=int(version) if _VERSION.fullmatch(version) else 0,
+        created=_epoch(metadata.get("creationTimestamp")),
+        ready=any(
+            c.get("type") == "Ready" and c.get("status") == "True"
+            for c in _objects(status.get("conditions"))
+        ),
+        schedulable=not spec.get("unschedulable")
+        and not metadata.get("deletionTimestamp")
+        and not any(str(t.get("key")) in _NOT_YET_OR_NO_MORE for t in _objects(spec.get("taints"))),
+        has_capacity="cpu" in capacity and "memory" in capacity,
+        fake=fake,
+        labels=as_texts(metadata.get("labels")),
+        annotations=as_texts(metadata.get("annotations")),
+        digest="" if fake else _digest(raw),
+    )
+
+
+def is_fake(raw: Mapping[str, Any]) -> bool:
+    """Whether some kwok keeps a node, ours or another's: such a node is never a template."""
+    metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
+    labels, annotations = (as_map(metadata.get(part)) for part in ("labels", "annotations"))
+    version = as_map(status.get("nodeInfo")).get("kubeletVersion")
+    return (
+        constants.KWOK_NODE_ANNOTATION in annotations
+        or constants.NODE_GROUP_LABEL in labels
+        or labels.get("type") == _FAKE_PROVIDER
+        or str(spec.get("providerID") or "").startswith(_FAKE_PROVIDER)
+        or version == constants.FAKE_KUBELET_VERSION
+    )
+
+
+def is_leftover(node: LiveNode) -> bool:
+    """Whether cluster-autoscaler's kwok provider made a node."""
+    return (
+        node.fake
+        and constants.CA_NODE_GROUP_ANNOTATION in node.annotations
+        and constants.NODE_GROUP_LABEL not in node.labels
+    )
+
+
+def _digest(raw: Mapping[str, Any]) -> str:
+    unusable = f"unusable-{as_map(raw.get('metadata')).get('resourceVersion')}"
+    try:
+        if rough_size(raw, field="Node") > MAX_ROUGH_BYTES:
+            return unusable  # no template is made of it, and to look through it takes long
+        return template_hash(clean_node(raw, field="Node"))
+    except TemplateError:
+        return unusable
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _epoch(text: object) -> float:
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

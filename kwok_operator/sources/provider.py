@@ -1,0 +1,317 @@
+"""The provider config: its groups are kept as it says, and what is wrong with it is told.
+
+    ConfigMaps, real nodes, groups ──(changed)──> pass: read ──> derive (pure) ──> apply
+                                                              └──> problems: Event, log, metric
+
+A pass begins with what is there and needs no memory but of what it said and wrote last. While
+anything can't be read, what is missing means nothing: no group is marked or removed then. Deriving
+never touches a group that somebody made by hand.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    KwokOperatorError,
+    ManifestError,
+    one_line,
+)
+from kwok_operator.formats.words import Problem, few_names
+from kwok_operator.kube.events import Recorder
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.observability.metrics import Metrics
+from kwok_operator.sources.api.providerconfig import ProviderConfig
+from kwok_operator.sources.api.source import RemoteCluster
+from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
+from kwok_operator.sources.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
+from kwok_operator.sources.derivedgroups import DerivedGroups
+from kwok_operator.sources.groupwriter import DerivedGroupWriter
+from kwok_operator.sources.livenodes import NodeLink
+from kwok_operator.sources.providerconfig import ProviderConfigError, read_config, templates_key
+from kwok_operator.sources.references import Link
+
+logger = logging.getLogger(__name__)
+
+CONFIG_KEY: Final = "config"
+SETTLE: Final = 0.5
+"""Seconds in which several changes make one pass."""
+FAILURES: Final = 3
+"""Groups in a row that can't be written, after which the others are not tried."""
+MAX_TOLD: Final = 25
+"""Most problems of one pass that are told one by one: 1 MiB of templates can have thousands."""
+
+
+class Provider:
+    """Derives groups. `run()` does it, whenever `changed()` was called.
+
+    `name` is that of the ConfigMap; `local` follows the nodes of this cluster, `fleet` gives those
+    that a config reads; `now` is RFC 3339.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        configmaps: ConfigMaps,
+        local: NodeLink,
+        fleet: Callable[[RemoteCluster | None], Link],
+        groups: GroupStore,
+        writer: DerivedGroupWriter,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], str],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._name = name
+        self._configmaps = configmaps
+        self._local = local
+        self._fleet = fleet
+        self._groups = groups
+        self._writer = writer
+        self._recorder = recorder
+        self._metrics = metrics
+        self._now = now
+        self._sleep = sleep
+        self._owner = f"{configmaps.namespace}/{name}"
+        self._dirty = asyncio.Event()
+        self._templates = ""
+        self._reported: frozenset[tuple[str, Problem]] = frozenset()
+        self._derived = DerivedGroups(
+            groups=groups,
+            writer=writer,
+            mark=constants.PROVIDER_CONFIG_ANNOTATION,
+            maker="the provider config",
+            changed=self.changed,
+        )
+        self._notes: tuple[str, ...] = ()
+        self._summary = ""
+
+    def changed(self) -> None:
+        """Something that a pass looks at is different."""
+        self._dirty.set()
+
+    def configmap_changed(self, name: str) -> None:
+        if name in (self._name, self._templates):
+            self.changed()
+
+    def group_changed(self, name: str) -> None:
+        """A group was written or has gone, by us or by somebody else."""
+        self._derived.group_changed(name)
+
+    def recheck(self) -> None:
+        """Applies everything once more: who owns which field can change without a trace."""
+        self._derived.forget()
+        self.changed()
+
+    async def run(self) -> None:
+        """Makes a pass after each change, until cancelled; after an error it is to be run again."""
+        await self._configmaps.synced.wait()
+        self.changed()
+        while True:
+            await self._dirty.wait()
+            await self._sleep(SETTLE)
+            self._dirty.clear()
+            await self._pass()
+
+    async def _pass(self) -> None:
+        configmap = self._configmaps.get(self._name)
+        if configmap is None:
+            if self._summary:
+                logger.info("provider config is gone, groups stay: configmap=%s", self._owner)
+            self._summary = ""
+            self._tell(None, [])
+            return
+        problems: list[Problem] = []
+        try:
+            config = await self._read(configmap)
+        except ProviderConfigError as error:
+            self._tell(configmap, error.problems)
+            return
+        self._note(configmap, config)
+        self._local.start()
+        derivation = await self._derive(config, problems)
+        if derivation is None:
+            return
+        self._derived.begin()
+        problems += derivation.problems
+        trouble = await self._apply_all(derivation.groups, problems)
+        if not any(problem.blocks for problem in problems):
+            await self._retire({group.name for group in derivation.groups}, prune=config.prune)
+        problems += self._leftovers()
+        self._tell(configmap, problems)
+        if trouble is not None:
+            raise trouble
+        self._summarise(derivation)
+
+    async def _read(self, configmap: ConfigMap) -> ProviderConfig:
+        where = f"ConfigMap {self._owner}, key {CONFIG_KEY}"
+        text = configmap.data.get(CONFIG_KEY)
+        if text is None:
+            keys = ", ".join(sorted(configmap.data)) or "none"
+            message = f"ConfigMap {self._owner} has no key {CONFIG_KEY}, only: {keys}; rename it"
+            problem = Problem("MissingKey", message)
+            raise ProviderConfigError(where=where, problems=(problem,), fields=("",))
+        config = await asyncio.to_thread(read_config, text, where=where)
+        self._templates = config.configmap_name or ""
+        return config
+
+    async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation | None:
+        """What comes out, of what can be read; what can't is added to `problems`.
+
+        None while live nodes are being listed: the end of that makes a pass, and so does trouble.
+        """
+        live, link = None, self._fleet(config.cluster)
+        if config.read_nodes_from.live:
+            if link.problem is None:
+                await link.nodes.wait_synced()
+            synced, problem = link.nodes.synced.is_set(), link.problem
+            if not synced and problem is None:
+                return None
+            # An outage of this cluster stops the writes as well, and is told elsewhere.
+            if problem is not None and (config.cluster or not synced):
+                problems.append(_unreadable(link.place, problem, config.cluster))
+            else:
+                live = list(link.nodes)
+        templates = None
+        if config.read_nodes_from.static:
+            try:
+                templates = await self._read_templates(config)
+            except ManifestError as error:
+                problems.append(Problem("InvalidTemplates", str(error)))
+        return await asyncio.to_thread(
+            derive, config, owner=self._owner, templates=templates, live=live
+        )
+
+    async def _read_templates(self, config: ProviderConfig) -> ConfigMapTemplates:
+        name = config.configmap_name or ""
+        configmap = self._configmaps.get(name)
+        if configmap is None:
+            raise ManifestError(
+                f"ConfigMap {self._configmaps.namespace}/{name}, which configmap.name names, does "
+                "not exist; groups stay as they are until it does"
+            )
+        key = templates_key(config, configmap.data.keys())
+        return ConfigMapTemplates(name, key, await self._configmaps.nodes(configmap, key))
+
+    async def _apply_all(
+        self, groups: Sequence[DerivedGroup], problems: list[Problem]
+    ) -> KwokOperatorError | None:
+        """One that can't be written holds up no other: returns what it ends with. Raises it where
+        several in a row end so, as the API server is in trouble then."""
+        trouble, in_a_row = None, 0
+        for group in groups:
+            try:
+                problems += await self._apply(group)
+            except (ApiError, ApiUnreachableError) as error:
+                trouble, in_a_row = trouble or error, in_a_row + 1
+                if in_a_row >= FAILURES:
+                    raise
+                message = f"group {group.name} can't be written, which is tried again: {error}"
+                problems.append(Problem("GroupRefused", one_line(message)))
+            else:
+                in_a_row = 0
+        return trouble
+
+    async def _apply(self, derived: DerivedGroup) -> list[Problem]:
+        """Makes a group what the config says, if it is ours to make; tells what it can't."""
+        return await self._derived.apply(
+            derived.manifest,
+            owner=self._owner,
+            value=derived.value,
+            complete=partial(self._complete, derived),
+        )
+
+    async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:
+        """What is no part of the apply: the first target, and the end of a mark."""
+        metadata, uid = body["metadata"], body["metadata"]["uid"]
+        annotations = metadata.get("annotations") or {}
+        unset = body.get("spec", {}).get("targetSize") is None
+        first = constants.DESIRED_COUNT_ANNOTATION not in annotations
+        if derived.desired is not None and unset and first:
+            await self._writer.set_first_target(derived.name, uid=uid, size=derived.desired)
+        if constants.NOT_DERIVED_SINCE_ANNOTATION in annotations:
+            mark = {constants.NOT_DERIVED_SINCE_ANNOTATION: None}
+            await self._writer.annotate(derived.name, uid=uid, annotations=mark)
+            logger.info("derived again: group=%s", derived.name)
+
+    async def _retire(self, derived: set[str], *, prune: bool) -> None:
+        """Marks, or with `prune` removes, groups of ours that came from a ConfigMap and don't now.
+
+        A group of live nodes stays as it is: scale from zero has to go on when its nodes are gone.
+        """
+        for name in self._groups.names():
+            group = self._groups.get(name)
+            if group is None or group.deleting or name in derived or not self._is_static(group):
+                continue
+            if prune:
+                logger.info("no longer derived, removed: group=%s", name)
+                await self._writer.delete(name, uid=group.uid)
+            elif constants.NOT_DERIVED_SINCE_ANNOTATION not in group.annotations:
+                logger.info("no longer derived, kept: group=%s", name)
+                mark = {constants.NOT_DERIVED_SINCE_ANNOTATION: self._now()}
+                await self._writer.annotate(name, uid=group.uid, annotations=mark)
+
+    def _is_static(self, group: Group) -> bool:
+        source = group.annotations.get(constants.PROVIDER_CONFIG_SOURCE_ANNOTATION)
+        owner = group.annotations.get(constants.PROVIDER_CONFIG_ANNOTATION)
+        return owner == self._owner and source == "configmap"
+
+    def _leftovers(self) -> list[Problem]:
+        names = [node.name for node in self._local.nodes.leftovers]
+        if not names:
+            return []
+        message = (
+            f"{few_names(names)}: made by cluster-autoscaler's own kwok provider. They are "
+            "left alone and not counted. If it still runs, stop it, because it deletes our nodes "
+            "too when it exits; then delete what it left behind"
+        )
+        return [Problem("LeftoverNodes", message, blocks=False)]
+
+    def _tell(self, configmap: ConfigMap | None, problems: Iterable[Problem]) -> None:
+        """Says what is new; sets the metric to what there is."""
+        uid = configmap.uid if configmap else ""
+        there = frozenset((uid, problem) for problem in problems)
+        new = sorted(problem for _, problem in there - self._reported)
+        if configmap is not None:
+            for problem in new[:MAX_TOLD]:
+                self._recorder.emit(configmap, "Warning", problem.reason, f"{problem.message}.")
+            if len(new) > MAX_TOLD:
+                message = f"{len(new) - MAX_TOLD} more: `kwok-operator validate` lists them all."
+                self._recorder.emit(configmap, "Warning", "ManyProblems", message)
+        if self._reported and not there and configmap is not None:
+            message = "Nothing is wrong with the provider config any more."
+            self._recorder.emit(configmap, "Normal", "ProviderConfigValid", message)
+        self._reported = there
+        self._metrics.provider_problems(Counter(problem.reason for _, problem in there))
+
+    def _note(self, configmap: ConfigMap, config: ProviderConfig) -> None:
+        """Says what is accepted and does nothing, once."""
+        if config.notes != self._notes:
+            self._notes = config.notes
+            for note in config.notes:
+                self._recorder.emit(configmap, "Normal", "NoEffect", f"{note}.")
+
+    def _summarise(self, derivation: Derivation) -> None:
+        names = few_names([group.name for group in derivation.groups])
+        summary = f"groups={len(derivation.groups)} names={names or 'none'}"
+        if summary != self._summary:
+            self._summary = summary
+            logger.info("provider config: configmap=%s %s", self._owner, summary)
+
+
+def _unreadable(place: str, problem: str, cluster: RemoteCluster | None) -> Problem:
+    why = f"the nodes of {place}: {one_line(problem, limit=600)}"
+    if cluster is not None:
+        why = (
+            f"cluster.secretName: {why}; groups stay as they are until the kubeconfig in that"
+            " Secret gives a cluster whose nodes can be read"
+        )
+    return Problem("NodesUnreadable", why)

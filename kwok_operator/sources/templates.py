@@ -1,0 +1,233 @@
+"""The template in use by each group: resolved, and accepted by the API server.
+
+    spec, sources ──resolve (pure)──> node ──strict dry run──> Resolution
+
+Each new template is tried once with a POST that creates nothing, so that a mistake is told when it
+is made and not when the first node is. The verdict is kept until the spec or what a source gives
+changes, or it is asked again. Where a source gives nothing any more, the last template stays.
+Where nothing says yes or no, that is no verdict: the template is tried again, later each time.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kwok_operator.errors import (
+    FAILED_REQUEST,
+    REFUSED,
+    AlteredNodeError,
+    ApiError,
+    KwokOperatorError,
+    TemplateError,
+    one_line,
+)
+from kwok_operator.kube.retry import at_least_half, patient_delay
+from kwok_operator.nodegroups import template
+from kwok_operator.nodegroups.api.status import ConditionType
+from kwok_operator.nodegroups.cleaning import Node
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.network import NodeNetwork
+from kwok_operator.nodegroups.nodewriter import NodeWriter
+from kwok_operator.sources.references import Found, Missing, SourceMissingError, Sources
+
+logger = logging.getLogger(__name__)
+
+REMEDY = "Correct spec.template; nodes that exist stay as they are."
+REMEDY_AT_SOURCE = "Correct it there, or spec.template; nodes that exist stay as they are."
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The node that new nodes copy, or why there is none.
+
+    `reason` is a word for `error`. `origin` says what the node was copied from; with `missing` its
+    source gives nothing at the moment, and it is the last one known. With `retry_in`, there is none
+    because it could not be tried; it is, in so many seconds.
+    """
+
+    node: Node | None
+    hash: str
+    source: str
+    error: str | None = None
+    reason: str = "TemplateInvalid"
+    origin: str = ""
+    missing: Missing | None = None
+    retry_in: float | None = None
+
+    @property
+    def why_last(self) -> tuple[str, str] | None:
+        """Reason and sentence for a template that is only the last one known."""
+        if self.node is None or self.missing is None:
+            return None
+        message = f"{self.missing.message}. New nodes copy the last template until there is one."
+        return self.missing.reason, message
+
+
+_Version = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Untried:
+    """When a template that could not be tried is to be tried again, after so many failures."""
+
+    version: _Version
+    resolution: Resolution
+    failures: int
+    due: float
+
+
+class Templates:
+    """Resolutions by group, each made once per uid, generation and version of the sources.
+
+    `clock` counts seconds, `draw` gives numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: NodeWriter,
+        sources: Sources,
+        provider_id_prefix: str,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._writer = writer
+        self._sources = sources
+        self._prefix = provider_id_prefix
+        self._clock = clock
+        self._draw = draw
+        self._known: dict[str, tuple[_Version, Resolution]] = {}
+        self._untried: dict[str, _Untried] = {}
+        self._last: dict[str, tuple[str, Resolution]] = {}
+        """The last resolution with a node, and the uid of the group that it was for."""
+
+    async def resolve(self, group: Group) -> Resolution:
+        """The template of a group."""
+        found = await self._sources.find(group)
+        if found.missing is not None:
+            return self._last_known(group, found.missing)
+        version = (group.uid, group.generation, found.version)
+        known = self._known.get(group.name)
+        if known is not None and known[0] == version:
+            return replace(known[1], origin=found.origin)
+        untried = self._untried.get(group.name)
+        if untried is None or untried.version != version or untried.due <= self._clock():
+            try:
+                resolution = await self._resolve(group, found)
+            except SourceMissingError as error:
+                return self._last_known(group, error.missing)
+            except FAILED_REQUEST as error:
+                untried = self._not_tried(group, version, found, error)
+                self._untried[group.name] = untried
+            else:
+                return self._tried(group, version, resolution)
+        return replace(untried.resolution, retry_in=max(0.0, untried.due - self._clock()))
+
+    def _tried(self, group: Group, version: _Version, resolution: Resolution) -> Resolution:
+        self._untried.pop(group.name, None)
+        self._known[group.name] = (version, resolution)
+        if resolution.node is not None:
+            self._last[group.name] = (group.uid, resolution)
+        return resolution
+
+    def forget(self, name: str) -> None:
+        """Have the template of this group tried again."""
+        self._known.pop(name, None)
+
+    def drop(self, name: str) -> None:
+        """The group is gone."""
+        self._known.pop(name, None)
+        self._untried.pop(name, None)
+        self._last.pop(name, None)
+
+    def _not_tried(
+        self, group: Group, version: _Version, found: Found, error: KwokOperatorError
+    ) -> _Untried:
+        before = self._untried.get(group.name)
+        failures = before.failures if before is not None else 0
+        wait = patient_delay(failures, error, draw=at_least_half(self._draw))
+        sentence = (
+            f"The template can't be tried: {error}. It is tried again; until that succeeds no node"
+            " is made or updated."
+        )
+        resolution = Resolution(
+            None,
+            "",
+            template.source(group.spec.template),
+            one_line(sentence),
+            reason="TemplateNotTried",
+            origin=found.origin,
+        )
+        return _Untried(version, resolution, failures + 1, self._clock() + wait)
+
+    def _last_known(self, group: Group, missing: Missing) -> Resolution:
+        uid, last = self._last.get(group.name, ("", None))
+        if last is not None and uid == group.uid:
+            return replace(last, missing=missing)
+        status, source = group.status, template.source(group.spec.template)
+        if status.resolved_template is None or not status.template_hash:
+            error = f"{missing.message}. Nodes are made once there is something to copy."
+            return Resolution(None, "", source, error, missing.reason)
+        node, node_hash = status.resolved_template, status.template_hash
+        return Resolution(node, node_hash, status.template_source or source, missing=missing)
+
+    async def _resolve(self, group: Group, found: Found) -> Resolution:
+        source = template.source(group.spec.template)
+        sources = await found.load()
+        try:
+            node = template.resolve(
+                group.spec.template,
+                guard=group.spec.guard_taint,
+                sources=sources,
+                group=group.name,
+            )
+        except TemplateError as error:
+            remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE
+            return Resolution(None, "", source, f"{error}. {remedy}", origin=found.origin)
+        except Exception as error:
+            # A defect of ours, but one of this template: its target must not go unheeded silently.
+            logger.exception("template not resolved: group=%s", group.name)
+            sentence = one_line(f"spec.template can't be used ({type(error).__name__}: {error}).")
+            return Resolution(None, "", source, f"{sentence} {REMEDY}", origin=found.origin)
+        node_hash = template.template_hash(node)
+        if not _accepted_before(group, node_hash):
+            rendered = template.render(
+                node,
+                group=group.name,
+                uid=group.uid,
+                provider_id_prefix=self._prefix,
+                endpoint=None,
+                network=NodeNetwork.of(group.spec.template.network, group=group.name),
+            )
+            name = NodeNames.of(group.name, group.uid).name(group.status.next_serial)
+            body = rendered.body(name, requested_at="", now="", ready=False)
+            try:
+                await self._writer.check(
+                    name, body, group=group.name, uid=group.uid, template_hash=rendered.hash
+                )
+            except AlteredNodeError as error:
+                sentence = one_line(f"No node can be made: {error.message}.")
+                return Resolution(
+                    None, "", source, sentence, reason="NodesAltered", origin=found.origin
+                )
+            except REFUSED as error:
+                sentence = f"{_in_words(error)} {REMEDY}"
+                return Resolution(None, "", source, sentence, origin=found.origin)
+        return Resolution(node, node_hash, source, origin=found.origin)
+
+
+def _accepted_before(group: Group, node_hash: str) -> bool:
+    resolved = [c for c in group.status.conditions if c.type == ConditionType.TEMPLATE_RESOLVED]
+    return group.status.template_hash == node_hash and [c.status for c in resolved] == ["True"]
+
+
+def _in_words(error: ApiError) -> str:
+    # The API server says metadata.taints where it means spec.taints.
+    fields = [(c.field.replace("metadata.taints", "spec.taints"), c.message) for c in error.details]
+    causes = "; ".join(f"{field}: {message}" for field, message in fields if field)
+    return one_line(
+        f"spec.template makes a node that the API server refuses: {causes or error.message}."
+    )
