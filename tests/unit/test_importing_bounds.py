@@ -21,7 +21,7 @@ from tests.fakes.rows import each_row
 from tests.manifests import group as manifest
 from tests.scalables import OPTION, SIZE
 from tests.scalables import body as scalable
-from tests.unit.test_core_corpus import NODES
+from tests.unit.test_corpus import NODES
 
 STATUS = """\
 time: 2026-11-20 10:00:00.5 +0000 UTC

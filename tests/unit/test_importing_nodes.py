@@ -28,7 +28,7 @@ from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.template import resolve
 from kwok_operator.schema.check import check_group
 from tests.fakes.rows import each_row
-from tests.unit.test_core_corpus import NAMES, NODES, damaged_nodes
+from tests.unit.test_corpus import NAMES, NODES, damaged_nodes
 
 ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

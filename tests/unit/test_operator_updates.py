@@ -7,7 +7,7 @@
 - what a restore of the cluster has undone is done again
 - an edit in the middle stops between two nodes; the counts are told meanwhile
 
-Which patches there are is in test_core_inplace.py; the fake server notes no managedFields.
+Which patches there are is in test_inplace.py; the fake server notes no managedFields.
 """
 
 import json

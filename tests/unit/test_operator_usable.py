@@ -9,7 +9,7 @@
   looked for, groups are scaled down all the same
 - nodes that are not to be born Ready are left to kwok, and take pods as soon as it has made them so
 
-Which patch it is is in test_core_usable.py.
+Which patch it is is in test_usable.py.
 """
 
 import asyncio

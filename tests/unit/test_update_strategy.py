@@ -11,7 +11,7 @@
 - whatever happens meanwhile (edits, new targets, nodes that come late, fail or vanish, passes that
   are cut short): it ends, with all nodes up to date, and never takes more than it may
 
-How the patches look is in test_core_inplace.py, how nodes are written in tests/e2e.
+How the patches look is in test_inplace.py, how nodes are written in tests/e2e.
 """
 
 from collections.abc import Iterable

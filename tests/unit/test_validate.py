@@ -2,7 +2,7 @@
 
 - groups on standard output; problems on standard error, with file and line
 - provider configs find their templates in other files, groups their ConfigMaps
-- what the API server takes is right; what it refuses is in test_core_groupcheck.py
+- what the API server takes is right; what it refuses is in test_groupcheck.py
 - nothing that stands in a file makes it fail, or reaches the terminal as a command
 """
 

@@ -9,7 +9,7 @@
 - paused: nothing in either direction; an unusable template: nothing is asked for
 - terminating nodes count for nothing, gone ones are not made again, no serial is given out twice
 
-How passes work together over time is in test_controller_world.py.
+How passes work together over time is in test_world.py.
 """
 
 from collections.abc import Iterable

@@ -40,7 +40,7 @@ from kwok_operator.clusterapi.played import Projection, default_replicas, projec
 from kwok_operator.clusterapi.scalable import Scalable, read_scalable
 from kwok_operator.nodegroups.naming import is_object_name
 from tests.fakes.rows import each_row
-from tests.unit.test_core_clusterapi_scaling import NAMES, fleet, named
+from tests.unit.test_clusterapi_scaling import NAMES, fleet, named
 
 KEYS = Keys()
 NOW = "2026-01-02T03:04:05Z"

@@ -6,7 +6,7 @@
 - a deletion is put off on the Node that is meant, and on no other of its name
 - an edited template leaves what the simulated cloud has written
 
-Which patches there are is in test_core_cloud_shaping.py.
+Which patches there are is in test_cloud_shaping.py.
 """
 
 import json

@@ -6,7 +6,7 @@
 - bad and negative quantities, and more reserved than there is, name field and value
 - the hash changes when the node does; the source is told in a word
 
-That any JSON at all is a node or a TemplateError is in test_core_template_any.py.
+That any JSON at all is a node or a TemplateError is in test_template_any.py.
 """
 
 import json

@@ -9,7 +9,7 @@
 - a label or annotation that is no string, and what can't be worked with, is a TemplateError that
   names the field
 
-Whole nodes are in test_core_corpus.py.
+Whole nodes are in test_corpus.py.
 """
 
 from typing import Any

@@ -6,7 +6,7 @@
 - what belongs to a node is read only where asked for; where it may not be, that is said
 - a group is woken when something changes that it copies from, and by nothing else
 
-Other clusters are in test_controller_sources_remote.py.
+Other clusters are in test_sources_remote.py.
 """
 
 from collections.abc import AsyncIterator

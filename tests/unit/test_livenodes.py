@@ -6,7 +6,7 @@
   meanwhile, and it is told when it begins to count and when it is over
 - nothing is left behind by closing
 
-How another cluster is reached is in test_controller_remotelink.py.
+How another cluster is reached is in test_remotelink.py.
 """
 
 import time
