@@ -282,7 +282,9 @@ async def test_under_other_names_nothing_private_is_left(
     cart["metadata"] |= {"name": "canary", "namespace": "kube-system"}
     async with record(anonymize=True) as running:
         server.create(DEPLOYMENTS, cart)
+        await until(lambda: running.recording.recorder.written[Happening.CREATE] == 1)
         server.patch(DEPLOYMENTS, "canary", {"spec": {"replicas": 5}})
+        await until(lambda: running.recording.recorder.written[Happening.SCALE] == 1)
         server.delete(PODS, "canary-7")
         await until(lambda: running.recording.recorder.written[Happening.DELETE] == 1)
     content = gzip.decompress((tmp_path / "trace.jsonl.gz").read_bytes()).decode()
