@@ -81,6 +81,9 @@ don't allow.
 
 MACHINES_ANNOTATION: Final = "kwok-operator.io/machines"
 """On groups whose nodes have Machines: Cluster API's group, a slash, the Machines' namespace."""
+CAPI_MACHINE: Final = "machine"
+CAPI_CLUSTER_NAMESPACE: Final = "cluster-namespace"
+"""On a Node, behind Cluster API's group and a slash: its Machine's name and namespace."""
 
 REPLAYED_LABEL: Final = "kwok-operator.io/replayed"
 """On all that a replay of a trace makes, so that it can be removed."""

@@ -8,6 +8,7 @@ Deliberately knows no field of any resource, and refuses nothing on top of the s
 that the API server has stored must always be readable here.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -62,6 +63,11 @@ class ApiModel(BaseModel):
     def dump(self) -> dict[str, Any]:
         """The JSON object as the API server wants it: by alias, without what is None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def is_api_group(text: str) -> bool:
+    """Whether a CRD can have this API group: a DNS name with a dot in it."""
+    return len(text) <= 200 and "." in text and re.fullmatch(DNS_NAME, text) is not None
 
 
 def number_as_text(value: Any) -> Any:

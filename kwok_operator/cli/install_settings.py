@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.clusterapi.crds import is_api_group
+from kwok_operator.api.base import is_api_group
 from kwok_operator.clusterapi.keys import DEFAULT_GROUP
 from kwok_operator.constants import INSTALL_IMAGE
 from kwok_operator.errors import SettingsError

@@ -7,7 +7,6 @@ The least that cluster-autoscaler needs: two versions without conversion, unknow
 status and scale. The mark is the consent: a cluster without it may have machines that cost money.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,13 +27,7 @@ _KINDS: Final = (
     ("Machine", "ma", False),
 )
 PLURALS: Final = tuple(f"{kind.lower()}s" for kind, _, _ in _KINDS)
-_GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _OPEN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def is_api_group(text: str) -> bool:
-    """Whether a CRD can have it."""
-    return len(text) <= 200 and _GROUP.fullmatch(text) is not None
 
 
 def crd_name(plural: str, group: str) -> str:

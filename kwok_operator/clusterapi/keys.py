@@ -77,16 +77,6 @@ class Keys:
         return (self.min_size, self.max_size, *options, *_OF_CAPACITY)
 
     @property
-    def machine(self) -> str:
-        """On a Node: the name of its Machine."""
-        return f"{self.group}/machine"
-
-    @property
-    def cluster_namespace(self) -> str:
-        """On a Node: the namespace of its Machine."""
-        return f"{self.group}/cluster-namespace"
-
-    @property
     def delete_machine(self) -> str:
         return f"{self.group}/delete-machine"
 

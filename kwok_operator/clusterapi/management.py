@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from kwok_operator.clusterapi.crds import is_api_group
+from kwok_operator.api.base import is_api_group
 from kwok_operator.clusterapi.derive import CapiTemplates
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable

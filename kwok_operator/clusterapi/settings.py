@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kwok_operator.api.base import is_api_group
 from kwok_operator.clusterapi.capacity import ARCHITECTURES, DEFAULT_ARCH
-from kwok_operator.clusterapi.crds import VERSIONS, is_api_group
+from kwok_operator.clusterapi.crds import VERSIONS
 from kwok_operator.clusterapi.discovery import EXAMPLE, Discovery, parse_discovery
 from kwok_operator.clusterapi.keys import DEFAULT_GROUP, Keys
 from kwok_operator.clusterapi.machines import FailureStyle

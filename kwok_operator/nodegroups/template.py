@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kwok_operator import constants
-from kwok_operator.clusterapi.crds import is_api_group
-from kwok_operator.clusterapi.keys import Keys
+from kwok_operator.api.base import is_api_group
 from kwok_operator.companions.desired import compile_companions
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
@@ -356,8 +355,10 @@ def _machine_annotations(machines: str, marker: str) -> dict[str, str]:
     api_group, slash, namespace = machines.partition("/")
     if not (is_api_group(api_group) and slash and is_object_name(namespace)):
         return {}
-    keys = Keys(api_group)
-    return {keys.machine: f"{marker}name{marker}", keys.cluster_namespace: namespace}
+    return {
+        f"{api_group}/{constants.CAPI_MACHINE}": f"{marker}name{marker}",
+        f"{api_group}/{constants.CAPI_CLUSTER_NAMESPACE}": namespace,
+    }
 
 
 def _unused_marker(texts: object) -> str:

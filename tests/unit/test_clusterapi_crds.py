@@ -12,12 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.api.base import is_api_group
 from kwok_operator.cli.install import as_yaml
 from kwok_operator.clusterapi.crds import (
     PLURALS,
     PROVIDER_LABEL,
     emulated_crds,
-    is_api_group,
     objection,
 )
 from tests.fakes.rows import each_row

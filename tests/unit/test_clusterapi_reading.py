@@ -37,7 +37,6 @@ def test_keys_move_with_the_group() -> None:
     assert keys.min_size == "a.b/cluster-api-autoscaler-node-group-min-size"
     assert keys.max_size == "a.b/cluster-api-autoscaler-node-group-max-size"
     assert keys.options == "a.b/autoscaling-options-"
-    assert (keys.machine, keys.cluster_namespace) == ("a.b/machine", "a.b/cluster-namespace")
     assert (keys.delete_machine, keys.cluster_name) == ("a.b/delete-machine", "a.b/cluster-name")
 
 
