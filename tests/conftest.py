@@ -5,6 +5,7 @@ tests are core, a part of `make test`. A test that hangs fails. What hypothesis 
 every run, so that no commit fails for a draw; `--hypothesis-profile=search` draws anew.
 """
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from kwok_operator.controlplane.settings import KUBECONFIG_VARIABLE, PORTS_VARIA
 
 SECONDS = {"unit": 120, "e2e": 600, "chaos": 900}
 """What a test of a folder may take, on a busy machine and with the cluster that it makes."""
+
+ID_LENGTH = 60
 
 _HERE = Path(__file__).parent
 _FOLDERS = list(SECONDS)
@@ -35,6 +38,20 @@ def pytest_configure(config: pytest.Config) -> None:
         # Tests stop components for a while, and nobody may have taken their ports meanwhile.
         worker = int(config.workerinput["workerid"].removeprefix("gw"))
         os.environ[PORTS_VARIABLE] = str(20_000 + 1000 * worker)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A short text for lists and objects, which pytest only numbers, and for long strings."""
+    text = val
+    if isinstance(val, dict | list | tuple):
+        text = json.dumps(val, skipkeys=True, default=_name).replace('"', "")
+    if not isinstance(text, str) or (text is val and len(text) <= ID_LENGTH):
+        return None
+    return text if len(text) <= ID_LENGTH else text[: ID_LENGTH - 3] + "..."
+
+
+def _name(value: object) -> str:
+    return getattr(value, "__name__", type(value).__name__)
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,6 @@ from tests.e2e.api import GROUPS
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.test_rehearse import COMMAND, GROUP, PATIENCE, verdict
-from tests.fakes.rows import each_row
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 PODS = {"containers": [{"name": "main", "image": "none"}]}
@@ -387,8 +386,8 @@ def applied(theirs: Theirs, manifest: dict[str, Any]) -> Iterator[None]:
 SETTINGS = {"object": {**THEIRS[-1], "data": {"a": "2"}}}
 
 
-@each_row(
-    "parts said",
+@pytest.mark.parametrize(
+    ("parts", "said"),
     [
         ({"apply": [SETTINGS]}, "ConfigMap default/settings"),
         (
@@ -416,8 +415,8 @@ def test_what_is_in_the_way_is_told(
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
-@each_row(
-    "disturbed said",
+@pytest.mark.parametrize(
+    ("disturbed", "said"),
     [
         (an_operator, "an operator is at work"),
         (other_crds, "another version"),
@@ -438,7 +437,9 @@ def test_a_cluster_that_will_not_do_is_told(
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
-@each_row("verbs said", [([], "may not: "), (["get", "create", "list", "delete"], "not grant")])
+@pytest.mark.parametrize(
+    ("verbs", "said"), [([], "may not: "), (["get", "create", "list", "delete"], "not grant")]
+)
 def test_an_account_that_may_not_is_refused(
     theirs: Theirs, tmp_path: Path, verbs: list[str], said: str
 ) -> None:

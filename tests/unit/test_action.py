@@ -21,14 +21,13 @@ import yaml
 from kwok_operator.cli import action
 from kwok_operator.cli.main import main
 from kwok_operator.errors import SettingsError
-from tests.fakes.rows import each_row
 
 ACTION = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text())
 HOSTILE = "--keep $(id) `id` ' \" ; ${{ x }} <<EOF"
 
 
-@each_row(
-    "inputs wanted",
+@pytest.mark.parametrize(
+    ("inputs", "wanted"),
     [
         ({"SCENARIO": "a.yaml"}, "rehearse --output=kwok-rehearsal -- a.yaml"),
         (
@@ -45,8 +44,8 @@ def test_inputs_become_a_command(inputs: dict[str, str], wanted: str) -> None:
     assert action.arguments(inputs) == wanted.split(" ")
 
 
-@each_row(
-    "inputs named",
+@pytest.mark.parametrize(
+    ("inputs", "named"),
     [
         ({}, "scenario"),
         ({"SCENARIO": "a", "COMPARE": "b"}, "scenario"),

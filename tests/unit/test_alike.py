@@ -9,10 +9,10 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kwok_operator.nodegroups.alike import NOT_COMPARED, likeness
-from tests.fakes.rows import each_row
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 NODE: dict[str, Any] = {
@@ -32,7 +32,7 @@ ABOUT_KIND = {
 }
 
 
-@each_row("cloud", ["eks", "aks", "gke", "alibaba", "ibm"])
+@pytest.mark.parametrize("cloud", ["eks", "aks", "gke", "alibaba", "ibm"])
 def test_pools_and_zones_of_the_clouds_are_not_compared(cloud: str) -> None:
     labels = {
         label
@@ -48,8 +48,8 @@ def test_pools_and_zones_of_the_clouds_are_not_compared(cloud: str) -> None:
     assert telling <= NOT_COMPARED
 
 
-@each_row(
-    "part key value alike",
+@pytest.mark.parametrize(
+    ("part", "key", "value", "alike"),
     [
         ("labels", "topology.kubernetes.io/zone", "a", True),
         ("labels", "eks.amazonaws.com/nodegroup", "a", True),

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.fakes.rows import each_row
+import pytest
 
 PACKAGE = "kwok_operator"
 ROOT = Path(__file__).resolve().parents[2]
@@ -277,8 +277,8 @@ def test_a_name_means_one_class() -> None:
     assert {name for name, times in found.items() if times > 1} == set()
 
 
-@each_row(
-    "module source problem",
+@pytest.mark.parametrize(
+    ("module", "source", "problem"),
     [
         ("api.a", "from kwok_operator.errors import X", "api may not know errors"),
         ("formats.a", "import kwok_operator.nodegroups.plan", "formats may not know nodegroups"),
@@ -319,8 +319,8 @@ def test_a_wrong_module_is_found(module: str, source: str, problem: str) -> None
     assert problem in found
 
 
-@each_row(
-    "module source",
+@pytest.mark.parametrize(
+    ("module", "source"),
     [
         ("api.a", "from kwok_operator.constants import KIND\nfrom .b import c"),
         ("cloud.draws", "from kwok_operator import constants, errors\nfrom ..api import base"),

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from hack import audit
-from tests.fakes.rows import each_row
 
 
 class Installed(Distribution):
@@ -56,8 +55,8 @@ def test_extras_and_markers_count() -> None:
         audit.runtime(["kopf[full-auth]"])
 
 
-@each_row(
-    "field value licences",
+@pytest.mark.parametrize(
+    ("field", "value", "licences"),
     [
         ("License_Expression", "MIT", {"MIT"}),
         ("License_Expression", "(Apache-2.0 AND MIT) OR ISC", {"Apache-2.0", "MIT", "ISC"}),
@@ -96,7 +95,9 @@ def test_no_licence_is_told() -> None:
     assert line.startswith("it: its licence is nothing")
 
 
-@each_row("line", ["a", "a>=1", "a==1.*", "a @ file:///a", "-e .", "a==1 ; x", "b==1\nB==2"])
+@pytest.mark.parametrize(
+    "line", ["a", "a>=1", "a==1.*", "a @ file:///a", "-e .", "a==1 ; x", "b==1\nB==2"]
+)
 def test_constraints_are_exact_versions_each_once(line: str) -> None:
     with pytest.raises(ValueError, match=r"constraints\.txt: "):
         audit.pins(f"first==1\n{line}\n")

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from kwok_operator.nodegroups.api.autoscaling import Autoscaling, AutoscalingOptions, Price
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
-from tests.fakes.rows import each_row
 
 OPTIONS: dict[str, Any] = {
     "scaleDownUtilizationThreshold": "0.5",
@@ -59,7 +58,7 @@ def test_an_option_that_is_not_set_is_none() -> None:
     assert found.model_fields_set == set()
 
 
-@each_row("share", ["0", "1", "0.5", "0.123456", "1.0", "1.000000"])
+@pytest.mark.parametrize("share", ["0", "1", "0.5", "0.123456", "1.0", "1.000000"])
 def test_shares(share: str) -> None:
     AutoscalingOptions(scale_down_utilization_threshold=share)
 
@@ -69,8 +68,8 @@ def test_amounts(amount: str) -> None:
     assert float(Price(hourly=amount).hourly) >= 0
 
 
-@each_row(
-    "field value",
+@pytest.mark.parametrize(
+    ("field", "value"),
     [
         *(("scaleDownUtilizationThreshold", bad) for bad in ("", "2", "-0", "50%", ".5", "1.1", 1)),
         *(
@@ -87,7 +86,7 @@ def test_options_that_are_refused(field: str, value: Any) -> None:
         AutoscalingOptions.model_validate({field: value})
 
 
-@each_row(
+@pytest.mark.parametrize(
     "price", [{}, *({"hourly": bad} for bad in ("", "-1", "1e3", "$3", "1.", ".5", "1" * 10, 3))]
 )
 def test_prices_that_are_refused(price: Any) -> None:
@@ -95,8 +94,8 @@ def test_prices_that_are_refused(price: Any) -> None:
         Price.model_validate(price)
 
 
-@each_row(
-    "field value",
+@pytest.mark.parametrize(
+    ("field", "value"),
     [
         *(("gpuLabel", bad) for bad in ("", "a b", "a/b/c", "-a", "a/")),
         *(

@@ -36,7 +36,6 @@ from tests.bench.options import parse
 from tests.bench.procfs import Usage
 from tests.bench.procfs import parse as parse_usage
 from tests.bench.progress import bar
-from tests.fakes.rows import each_row
 
 FACTS = {"machine": {"cores": 2}, "versions": {"kwok": "v1"}}
 CASES = {"scale": "up and down", "one": "one more"}
@@ -136,8 +135,8 @@ class TestOptions:
         quick = parse(["--quick", "--rounds", "7"], cases=CASES)
         assert quick.rounds == 7 and max(quick.sizes) <= 100
 
-    @each_row(
-        "argv complaint",
+    @pytest.mark.parametrize(
+        ("argv", "complaint"),
         [
             (["scales"], "no case scales; there are scale, one"),
             (["--sizes", "0"], "less than 1"),

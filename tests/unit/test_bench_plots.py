@@ -3,10 +3,11 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.bench import plots
 from tests.bench.measures import Measure
 from tests.bench.plots import LogAxis
-from tests.fakes.rows import each_row
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -75,7 +76,7 @@ def test_a_line_has_the_medians_in_the_order_of_the_sizes() -> None:
     assert plots.lines(measures, case="c", work="w", figure="f") == {"a": [(2, 2.0), (10, 3.0)]}
 
 
-@each_row("values", [[3.0], [1.0], [0.02, 7000.0], [100.0, 50_000.0], [10.0, 10.0]])
+@pytest.mark.parametrize("values", [[3.0], [1.0], [0.02, 7000.0], [100.0, 50_000.0], [10.0, 10.0]])
 def test_every_value_has_a_place_on_the_axis(values: list[float]) -> None:
     axis = LogAxis.around(values, start=300.0, end=20.0)
     assert all(20.0 <= axis.at(value) <= 300.0 for value in values)

@@ -18,7 +18,6 @@ import pytest
 
 from kwok_operator.errors import TemplateError
 from kwok_operator.nodegroups.cleaning import clean_node, merge_taints
-from tests.fakes.rows import each_row
 
 FIELD = "spec.template.node"
 
@@ -39,7 +38,7 @@ def pasted(**metadata: Any) -> dict[str, Any]:
     }
 
 
-@each_row(
+@pytest.mark.parametrize(
     "key",
     """
         kubernetes.io/hostname hostname alpha.eksctl.io/instance-id alibabacloud.com/ecs-instance-id
@@ -61,7 +60,7 @@ def test_a_label_of_one_instance_goes_whatever_it_says(key: str) -> None:
     assert clean(node)["metadata"]["labels"] == {"tier": "batch"}
 
 
-@each_row(
+@pytest.mark.parametrize(
     "key",
     """
         agentpool alibabacloud.com/nodepool-id alpha.eksctl.io/nodegroup-name
@@ -107,8 +106,8 @@ def test_the_id_that_a_cloud_gave_a_machine_is_its_own(provider_id: str, value: 
     assert clean(node)["metadata"]["labels"] == {"example.com/network": "internal"}
 
 
-@each_row("part", ["labels", "annotations"])
-@each_row("key", ["kwok-nodegroup", "example.com/pool", "pool-name"])
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("key", ["kwok-nodegroup", "example.com/pool", "pool-name"])
 def test_a_pool_that_is_called_like_its_first_node_stays(part: str, key: str) -> None:
     # With kind, people group by the names of the nodes that they have.
     node = pasted(**{part: {key: "worker-17"}})
@@ -157,7 +156,7 @@ def test_an_annotation_that_mentions_the_machine_goes() -> None:
     assert clean(node)["metadata"]["annotations"] == {"example.com/owner": "team batch"}
 
 
-@each_row(
+@pytest.mark.parametrize(
     "key",
     """
         kubectl.kubernetes.io/last-applied-configuration csi.volume.kubernetes.io/nodeid
@@ -181,7 +180,7 @@ def test_an_annotation_of_one_instance_goes_whatever_it_says(key: str) -> None:
     assert clean({"metadata": {"annotations": {key: "x"}}})["metadata"]["annotations"] == {}
 
 
-@each_row(
+@pytest.mark.parametrize(
     "key",
     [
         "cluster-autoscaler.kubernetes.io/scale-down-disabled",
@@ -198,7 +197,7 @@ def test_an_annotation_that_all_nodes_of_a_group_have_stays(key: str) -> None:
     assert clean(node)["metadata"]["annotations"] == {key: "x"}
 
 
-@each_row(
+@pytest.mark.parametrize(
     "key",
     [
         "kwok-operator.io/node-group",
@@ -237,7 +236,7 @@ def test_a_short_name_is_not_looked_for_in_other_values() -> None:
     assert clean(node)["metadata"]["annotations"] == {"example.com/rack": "rack-1-node1x"}
 
 
-@each_row(
+@pytest.mark.parametrize(
     "key",
     """
         ToBeDeletedByClusterAutoscaler DeletionCandidateOfClusterAutoscaler
@@ -257,14 +256,14 @@ def test_a_short_name_is_not_looked_for_in_other_values() -> None:
         remediator.aks.microsoft.com/unschedulable UpdateInProgress
     """.split(),
 )
-@each_row("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
 def test_a_taint_that_comes_and_goes_is_left_out(key: str, effect: str) -> None:
     stays = {"key": "dedicated", "value": "gpu", "effect": effect}
     taints = [{"key": key, "value": "1", "effect": effect}, stays]
     assert clean({"spec": {"taints": taints}})["spec"]["taints"] == [stays]
 
 
-@each_row(
+@pytest.mark.parametrize(
     "key",
     [
         "CriticalAddonsOnly",
@@ -311,8 +310,8 @@ def test_what_is_misspelt_stays_for_the_strict_dry_run_to_name() -> None:
     assert cleaned["status"]["nodeInfo"] == {"archtecture": "arm64"}
 
 
-@each_row("part", ["labels", "annotations"])
-@each_row("value", [1, True, ["x"]])
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("value", [1, True, ["x"]])
 def test_values_that_are_no_strings_are_named(part: str, value: object) -> None:
     # YAML makes numbers and booleans of 5 and true; the API server names neither key nor value.
     with pytest.raises(TemplateError) as caught:
@@ -321,16 +320,16 @@ def test_values_that_are_no_strings_are_named(part: str, value: object) -> None:
     assert caught.value.value == value
 
 
-@each_row("part", ["labels", "annotations"])
-@each_row("key", [1, True, None])
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("key", [1, True, None])
 def test_keys_that_are_no_strings_are_named(part: str, key: object) -> None:
     with pytest.raises(TemplateError, match="not a string; put it in quotes") as caught:
         clean({"metadata": {part: {key: "x"}}})
     assert caught.value.field.endswith(f".metadata.{part}.{key}")
 
 
-@each_row(
-    "node field",
+@pytest.mark.parametrize(
+    ("node", "field"),
     [
         ({"kind": "Pod"}, "kind"),
         ({"kind": "NodeList", "items": []}, "kind"),
@@ -363,7 +362,7 @@ def test_a_node_that_nests_beyond_reason_is_an_error_and_not_a_crash() -> None:
         clean({"status": inner})
 
 
-@each_row(
+@pytest.mark.parametrize(
     "node",
     [
         {},

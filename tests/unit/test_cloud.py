@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
 from kwok_operator.cloud.api.cloud import Cloud, ErrorClass, Interruptions
 from kwok_operator.cloud.api.delay import Delay
-from tests.fakes.rows import each_row
 
 EVERYTHING: dict[str, Any] = {
     "seed": "run-1",
@@ -108,7 +107,7 @@ def test_a_pool() -> None:
     assert KwokCapacityPoolSpec().instances is None
 
 
-@each_row(
+@pytest.mark.parametrize(
     "given",
     [
         *({"provisioningDelay": {"fixed": bad}} for bad in ("", "5", "5m\n", "-1s", "1.5h", 300)),

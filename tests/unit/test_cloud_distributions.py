@@ -24,7 +24,6 @@ from kwok_operator.cloud.draws import (
     span,
     span_by_rate,
 )
-from tests.fakes.rows import each_row
 from tests.unit.clouds import DELAYS
 
 DRAWS = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -37,8 +36,8 @@ def delay(**fields: Any) -> Delay:
     return Delay.model_validate(fields)
 
 
-@each_row(
-    "given draw seconds",
+@pytest.mark.parametrize(
+    ("given", "draw", "seconds"),
     [
         ({"fixed": "1m30s"}, 0.123, 90),
         ({"uniform": {"min": "10s", "max": "1m"}}, 0.5, 35),
@@ -80,7 +79,7 @@ def test_spans_grow_with_the_draw_and_are_within_bounds(
     assert 0 <= low <= high <= LONGEST
 
 
-@each_row(
+@pytest.mark.parametrize(
     "given",
     [
         {},
@@ -93,7 +92,7 @@ def test_spans_grow_with_the_draw_and_are_within_bounds(
         {"fixed": "1s", "samples": ["2s"]},
     ],
 )
-@each_row("draw", [1e-16, 0.5, 1 - 1e-16])
+@pytest.mark.parametrize("draw", [1e-16, 0.5, 1 - 1e-16])
 def test_whatever_is_stored_gives_a_span(given: dict[str, Any], draw: float) -> None:
     assert 0 <= span(delay(**given), draw) <= LONGEST
 

@@ -27,7 +27,6 @@ from kwok_operator.cloud.life import (
     draw_life,
 )
 from kwok_operator.cloud.states import State
-from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, QUICK, cloud
 
 T0 = 1_800_000_000_000
@@ -215,7 +214,7 @@ def test_the_annotation_is_short_and_plain() -> None:
     )
 
 
-@each_row(
+@pytest.mark.parametrize(
     "text",
     [
         "",

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,6 @@ from kwok_operator.nodegroups.api.status import (
     PendingBatch,
 )
 from kwok_operator.nodegroups.serials import MAX_BATCHES, Batch, format_ranges
-from tests.fakes.rows import each_row
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
 T0 = 1_800_000_000_000
@@ -240,7 +240,7 @@ def _bitmap(first: int) -> str:
     return f"{first}+{base64.b64encode(zlib.compress(bytes([0b1010_1010] * 200_000))).decode()}"
 
 
-@each_row(
+@pytest.mark.parametrize(
     "serials",
     [
         ["0-999999", "0-1999999"],
@@ -369,7 +369,7 @@ def test_a_row() -> None:
     assert rows({}) == ()
 
 
-@each_row("state", [state for state in State if state is not State.GONE])
+@pytest.mark.parametrize("state", [state for state in State if state is not State.GONE])
 def test_each_state_has_its_count(state: State) -> None:
     """What is due is being created: it is so for a moment only."""
     shown = {name: count for name, count in instance_counts({state: 3}).dump().items() if count}
@@ -377,8 +377,8 @@ def test_each_state_has_its_count(state: State) -> None:
     assert {name.lower(): count for name, count in shown.items()} == {expected.value.lower(): 3}
 
 
-@each_row(
-    "state expected",
+@pytest.mark.parametrize(
+    ("state", "expected"),
     [
         (State.WAITING, InstanceState.CREATING),
         (State.CREATING, InstanceState.CREATING),

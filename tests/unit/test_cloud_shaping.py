@@ -46,7 +46,6 @@ from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.api.template import GuardTaint, Taint, Template
 from kwok_operator.nodegroups.inplace import make_patches
 from kwok_operator.nodegroups.template import KubeletEndpoint, render, resolve
-from tests.fakes.rows import each_row
 from tests.fakes.store import merge_patch
 from tests.unit.clouds import CLOUDS, GROUP, QUICK
 
@@ -169,8 +168,8 @@ INTERRUPTION = "kwok-operator.io/interruption:NoSchedule"
 
 
 class TestShownText:
-    @each_row(
-        "life at text",
+    @pytest.mark.parametrize(
+        ("life", "at", "text"),
         [
             (Life(BORN), 0, "Ready"),
             (BOOT, 0, "NotReady/Booting"),
@@ -226,8 +225,8 @@ class TestBirth:
         assert condition(node)["lastTransitionTime"] == "2026-01-02T03:04:05Z"
         assert condition(node, "MemoryPressure")["status"] == "False"
 
-    @each_row("with_endpoint", [True, False])
-    @each_row("hold", Hold)
+    @pytest.mark.parametrize("with_endpoint", [True, False])
+    @pytest.mark.parametrize("hold", Hold)
     def test_it_is_never_ready_where_its_life_is_not(self, hold: Hold, with_endpoint: bool) -> None:
         node = birth(BOOT, hold=hold, ready=with_endpoint)
         assert (ready(node), held(node)) == ("False", hold is Hold.STAGE)

@@ -5,10 +5,11 @@
 - an outage, and whose it is
 """
 
+import pytest
+
 from kwok_operator.cloud.api.cloud import ErrorClass
 from kwok_operator.cloud.states import Fault, Phase, State
 from kwok_operator.cloud.summary import FAILURES, Verdict, outage, provisioned
-from tests.fakes.rows import each_row
 
 SOLD_OUT = Fault(ErrorClass.OUT_OF_RESOURCES, "SoldOut", "no machines left")
 QUOTA = Fault(ErrorClass.QUOTA_EXCEEDED, "Quota", "ask for more")
@@ -43,8 +44,8 @@ class TestProvisioned:
             False, "Provisioning", "3 instances have no Node yet: 3 Provisioning."
         )
 
-    @each_row(
-        "phase reason",
+    @pytest.mark.parametrize(
+        ("phase", "reason"),
         [
             (FAILED, "CreationFailed"),
             (REFUSED, "PoolExhausted"),

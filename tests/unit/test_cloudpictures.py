@@ -19,7 +19,6 @@ from hack.cloudpictures.rehearsal import Track, rehearse
 from hack.cloudpictures.scenes import SAMPLES, SCENES, groups_and_pools
 from kwok_operator.cloud.states import State
 from kwok_operator.schema.validation import validate
-from tests.fakes.rows import each_row
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMES: Final = [scene.sample for scene in SCENES]
@@ -86,13 +85,13 @@ class TestTheSamples:
         every = {path.name for path in SAMPLES.glob("*.yaml")} - {"kustomization.yaml"}
         assert every == {*listed, *(f"{name}.yaml" for name in NAMES)}
 
-    @each_row("name", NAMES)
+    @pytest.mark.parametrize("name", NAMES)
     def test_it_is_valid_and_says_how_to_apply_it(self, name: str) -> None:
         text = (SAMPLES / f"{name}.yaml").read_text()
         assert f"kubectl apply -f deploy/samples/{name}.yaml" in text
         assert validate([(name, text)]).findings == ()
 
-    @each_row("name", NAMES)
+    @pytest.mark.parametrize("name", NAMES)
     def test_the_page_tells_of_it_and_shows_it(self, name: str) -> None:
         page = (ROOT / "docs" / "cloud.md").read_text()
         assert f"(../deploy/samples/{name}.yaml)" in page

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from kwok_operator.clusterapi.keys import is_managed
 from kwok_operator.companions.desired import CompanionOwner, compile_companions
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.nodegroups.api.template import Template
-from tests.fakes.rows import each_row
 from tests.scalables import CAPACITY, MACHINE, capacity, reasons
 
 ARCH, OS = "kubernetes.io/arch", "kubernetes.io/os"
@@ -96,8 +96,8 @@ class TestLabels:
         assert found.overlay == {"labels": {"-bad": "x"}}
         assert reasons(found) == ["InvalidLabel", "InvalidLabel"]
 
-    @each_row(
-        "key expected",
+    @pytest.mark.parametrize(
+        ("key", "expected"),
         [
             ("node-role.kubernetes.io/worker", True),
             ("x.node-role.kubernetes.io/worker", False),
@@ -134,8 +134,8 @@ class TestTaints:
         missing = expected.keys() - last.keys()
         assert ("TaintsUnseen" in reasons(found)) == bool(missing)
 
-    @each_row(
-        "text seen told",
+    @pytest.mark.parametrize(
+        ("text", "seen", "told"),
         [
             ("k=v:NoSchedule", [("k", "v", "NoSchedule")], 0),
             ("k:NoExecute", [("k", "", "NoExecute")], 0),
@@ -180,8 +180,8 @@ class TestAmounts:
         }
         assert found.known == ({"cpu", "memory"} <= expected.keys())
 
-    @each_row(
-        "key text",
+    @pytest.mark.parametrize(
+        ("key", "text"),
         [
             ("cpu", "500mb"),
             ("memory", "1 Gi"),
@@ -214,7 +214,9 @@ class TestAmounts:
         assert "resources" not in found.shape
         assert "InvalidCapacity" in reasons(found)
 
-    @each_row("key part", [("cpu", "cpu"), ("memory", "memory"), ("maxPods", "pods")])
+    @pytest.mark.parametrize(
+        ("key", "part"), [("cpu", "cpu"), ("memory", "memory"), ("maxPods", "pods")]
+    )
     def test_below_nothing_is_nothing_from_zero_and_none_of_the_nodes(
         self, key: str, part: str
     ) -> None:
@@ -227,8 +229,8 @@ class TestAmounts:
         (told,) = [each for each in found.findings if each.reason == "InvalidCapacity"]
         assert "below 0" in told.message
 
-    @each_row(
-        "key status text",
+    @pytest.mark.parametrize(
+        ("key", "status", "text"),
         [
             ("memory", "memory", "8"),
             ("memory", "memory", "8m"),
@@ -258,8 +260,8 @@ class TestAmounts:
         assert found.shape["resources"] == {"hugepages-2Mi": "1Gi", "a.io/x": "2"}
         assert "UnknownResource" in reasons(found)
 
-    @each_row(
-        "annotated status nodes seen",
+    @pytest.mark.parametrize(
+        ("annotated", "status", "nodes", "seen"),
         [
             (None, None, 110, None),
             (None, "50", 50, {"pods": "110"}),
@@ -279,8 +281,8 @@ class TestAmounts:
         assert found.overlay.get("capacity") == seen
         assert ("PodsIgnored" in reasons(found)) == (seen is not None)
 
-    @each_row(
-        "annotations gpu told",
+    @pytest.mark.parametrize(
+        ("annotations", "gpu", "told"),
         [
             ({"gpu-type": "a.io/gpu", "gpu-count": "2"}, ("a.io/gpu", 2), []),
             ({"gpu-count": "2"}, None, ["GpuIncomplete"]),

@@ -8,6 +8,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from kwok_operator.clusterapi.crds import (
     emulated_crds,
     objection,
 )
-from tests.fakes.rows import each_row
 
 COMPONENT = Path(__file__).parents[2] / "deploy/components/clusterapi-crds/crds.yaml"
 
@@ -42,8 +42,8 @@ class TestCrds:
             stored = [(v["name"], v["storage"]) for v in crd["spec"]["versions"]]
             assert stored == [("v1beta1", False), ("v1beta2", True)]
 
-    @each_row(
-        "group protected",
+    @pytest.mark.parametrize(
+        ("group", "protected"),
         [
             ("cluster.x-k8s.io", False),
             ("test.k8s.io", True),
@@ -70,7 +70,7 @@ class TestConsent:
         for group in ("cluster.x-k8s.io", "capi.example.com"):
             assert objection(installed(group), group=group) is None
 
-    @each_row("plural", PLURALS)
+    @pytest.mark.parametrize("plural", PLURALS)
     def test_each_of_them_counts(self, plural: str) -> None:
         unmarked = installed()
         unmarked[plural]["metadata"]["annotations"] = {}
@@ -103,8 +103,8 @@ class TestConsent:
         assert (why is None) == (part == "spec"), "without a spec there is no webhook either"
 
 
-@each_row(
-    "text good",
+@pytest.mark.parametrize(
+    ("text", "good"),
     [
         ("cluster.x-k8s.io", True),
         ("nodot", False),

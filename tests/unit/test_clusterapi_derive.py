@@ -16,7 +16,6 @@ from kwok_operator.clusterapi.derive import Offer
 from kwok_operator.clusterapi.discovery import parse_discovery
 from kwok_operator.constants import CA_MIN_SIZE_ANNOTATION as MIN_TOLD
 from kwok_operator.schema.check import check_group
-from tests.fakes.rows import each_row
 from tests.scalables import (
     BOUNDS,
     CAPACITY,
@@ -57,8 +56,8 @@ def bounds(least: str | None, most: str | None) -> dict[str, str]:
 
 
 class TestBounds:
-    @each_row(
-        "least most expected",
+    @pytest.mark.parametrize(
+        ("least", "most", "expected"),
         [
             ("1", "9", (1, 9)),
             (None, "9", (0, 9)),
@@ -72,8 +71,8 @@ class TestBounds:
         assert (found.min_size, found.max_size) == expected
         assert found.offer is Offer.ALWAYS
 
-    @each_row(
-        "least most key",
+    @pytest.mark.parametrize(
+        ("least", "most", "key"),
         [
             ("one", "9", "min"),
             ("", "9", "min"),
@@ -127,8 +126,8 @@ class TestBounds:
 
 
 class TestOffers:
-    @each_row(
-        "annotations offer told noted",
+    @pytest.mark.parametrize(
+        ("annotations", "offer", "told", "noted"),
         [
             (BOUNDS | MACHINE, Offer.ALWAYS, [], []),
             (BOUNDS, Offer.ABOVE_ZERO, ["NoCapacity"], []),
@@ -146,8 +145,8 @@ class TestOffers:
         assert found.groups[0].offer is offer
         assert (reasons(found), reasons(found, notes=True)) == (told, noted)
 
-    @each_row(
-        "kind handed_on flags offer",
+    @pytest.mark.parametrize(
+        ("kind", "handed_on", "flags", "offer"),
         [
             ("MachineDeployment", {}, ["tier=web"], Offer.AT_ZERO),
             ("MachineDeployment", {"tier": "x"}, ["tier=web"], Offer.AT_ZERO),
@@ -188,8 +187,9 @@ class TestOffers:
         found = group(template, annotations=BOUNDS, machine={"infrastructureRef": REFERENCE})
         assert found.offer is Offer.ALWAYS
 
-    @each_row(
-        "annotations size", [({}, 1), (BOUNDS, 0), (bounds("3", "9"), 3), (bounds("3", "2"), 0)]
+    @pytest.mark.parametrize(
+        ("annotations", "size"),
+        [({}, 1), (BOUNDS, 0), (bounds("3", "9"), 3), (bounds("3", "2"), 0)],
     )
     def test_no_replicas_mean_what_the_webhook_sets(self, annotations: Any, size: int) -> None:
         found = fleet(body(annotations=annotations, replicas=None))
@@ -226,13 +226,13 @@ class TestGroups:
         assert [each.name for each in found.groups] == ["prod.good"]
         assert reasons(found) == ["InvalidGroup"]
 
-    @each_row("replicas size", [(-3, 0), (10**12, 1_000_000)])
+    @pytest.mark.parametrize(("replicas", "size"), [(-3, 0), (10**12, 1_000_000)])
     def test_replicas_out_of_range_are_told(self, replicas: int, size: int) -> None:
         found = fleet(body(replicas=replicas))
         assert (found.groups[0].size, reasons(found)) == (size, ["InvalidReplicas"])
 
-    @each_row(
-        "key text expected",
+    @pytest.mark.parametrize(
+        ("key", "text", "expected"),
         [
             ("scaledownutilizationthreshold", "0.70", {"scaleDownUtilizationThreshold": "0.7"}),
             ("scaledownutilizationthreshold", "1E-1", {"scaleDownUtilizationThreshold": "0.1"}),
@@ -251,8 +251,8 @@ class TestGroups:
         found = fleet(body(annotations=BOUNDS | MACHINE | {OPTION + key: text}))
         assert (dict(found.groups[0].options), reasons(found)) == (expected, [])
 
-    @each_row(
-        "key text",
+    @pytest.mark.parametrize(
+        ("key", "text"),
         [
             ("scaledownutilizationthreshold", "1.01"),
             ("scaledownutilizationthreshold", "-0.1"),
@@ -274,8 +274,8 @@ class TestGroups:
         found = fleet(body(annotations=BOUNDS | MACHINE | {f"{OPTION}maxnodestartuptime": "5m"}))
         assert (reasons(found), reasons(found, notes=True)) == ([], ["OptionNotSent"])
 
-    @each_row(
-        "key meant",
+    @pytest.mark.parametrize(
+        ("key", "meant"),
         [
             (f"{CAPACITY}memroy", f"{CAPACITY}memory"),
             (f"{CAPACITY}maxpods", f"{CAPACITY}maxPods"),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +40,6 @@ from kwok_operator.clusterapi.machines import (
 from kwok_operator.clusterapi.played import Projection, default_replicas, project
 from kwok_operator.clusterapi.scalable import Scalable, read_scalable
 from kwok_operator.nodegroups.naming import is_object_name
-from tests.fakes.rows import each_row
 from tests.unit.test_clusterapi_scaling import NAMES, fleet, named
 
 KEYS = Keys()
@@ -111,7 +111,7 @@ class TestManifests:
         of = scalable(selector={"matchLabels": {"b": "2", "a": "1", "c": 3}})
         assert selector_text(of, KEYS) == "a=1,b=2"
 
-    @each_row("empty", [None, {}, {"matchLabels": None}, {"matchLabels": {}}])
+    @pytest.mark.parametrize("empty", [None, {}, {"matchLabels": None}, {"matchLabels": {}}])
     def test_an_empty_selector_is_what_the_webhook_makes_of_it(self, empty: Any) -> None:
         of = scalable(selector=empty)
         assert not has_selector(of)
@@ -139,7 +139,7 @@ class TestManifests:
 
 
 class TestStatus:
-    @each_row(
+    @pytest.mark.parametrize(
         "shown",
         [
             show_node("n", ready=True),
@@ -279,8 +279,8 @@ class TestProjection:
             assert {*projected({1}, {1: bad}).relabel} == named(1)
 
 
-@each_row(
-    "least most before replicas",
+@pytest.mark.parametrize(
+    ("least", "most", "before", "replicas"),
     [
         ("2", "5", None, 2),
         ("2", "5", 9, 5),

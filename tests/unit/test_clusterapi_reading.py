@@ -21,7 +21,6 @@ from kwok_operator.clusterapi.discovery import (
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import InfrastructureRef, read_scalable
 from kwok_operator.errors import ManifestError
-from tests.fakes.rows import each_row
 from tests.scalables import KEYS, REFERENCE, body, scalable
 
 JSON = st.recursive(
@@ -41,8 +40,8 @@ def test_keys_move_with_the_group() -> None:
 
 
 class TestReading:
-    @each_row(
-        "reference expected",
+    @pytest.mark.parametrize(
+        ("reference", "expected"),
         [
             (REFERENCE, InfrastructureRef("infra.example", "", "XTemplate", "large")),
             (
@@ -70,8 +69,8 @@ class TestReading:
             assert read_scalable(labelled, KEYS).cluster_name == "west"
         assert read_scalable(labelled, Keys("a.b")).cluster_name == ""
 
-    @each_row(
-        "owner expected",
+    @pytest.mark.parametrize(
+        ("owner", "expected"),
         [
             ({"kind": "MachineDeployment", "name": "web"}, "web"),
             ({"kind": "MachineDeployment", "name": ""}, ""),
@@ -82,11 +81,13 @@ class TestReading:
         owners = [{"kind": "MachineDeployment", "name": ""}, owner]
         assert scalable(kind="MachineSet", ownerReferences=owners).deployment == expected
 
-    @each_row("replicas expected", [(3, 3), (0, 0), (None, None), ("3", None), (True, None)])
+    @pytest.mark.parametrize(
+        ("replicas", "expected"), [(3, 3), (0, 0), (None, None), ("3", None), (True, None)]
+    )
     def test_replicas_are_a_number_or_none(self, replicas: Any, expected: int | None) -> None:
         assert scalable(replicas=replicas).replicas == expected
 
-    @each_row(
+    @pytest.mark.parametrize(
         "change", [{"kind": "Machine"}, {"kind": []}, {"metadata": {}}, {"metadata": {"name": 3}}]
     )
     def test_what_is_no_scalable_is_refused(self, change: dict[str, Any]) -> None:
@@ -108,8 +109,8 @@ class TestReading:
 
 
 class TestDiscovery:
-    @each_row(
-        "text expected",
+    @pytest.mark.parametrize(
+        ("text", "expected"),
         [
             ("clusterapi:", Discovery()),
             ("clusterapi:,,", Discovery()),
@@ -123,7 +124,7 @@ class TestDiscovery:
     def test_what_the_flag_says(self, text: str, expected: Discovery) -> None:
         assert parse_discovery(text) == expected
 
-    @each_row(
+    @pytest.mark.parametrize(
         "text",
         [
             *("", "clusterapi", "mig:namespace=a", "clusterapi:a:b", "clusterapi:namespace"),
@@ -143,8 +144,8 @@ class TestDiscovery:
             except ValueError as error:
                 assert str(error)
 
-    @each_row(
-        "flags expected",
+    @pytest.mark.parametrize(
+        ("flags", "expected"),
         [
             ([], True),
             (["clusterapi:"], True),

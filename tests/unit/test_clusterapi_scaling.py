@@ -9,6 +9,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.autoscaler import Change, Fleet
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.serials import Batch
-from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("pool", "uid")
 ASKED = "2026-01-02T03:04:05Z"
@@ -122,8 +122,8 @@ def test_none_go_in_whose_place_the_groups_minimum_would_bring_others(
     assert len(alive - gone) >= min(len(alive), max(replicas, least))
 
 
-@each_row(
-    "order going",
+@pytest.mark.parametrize(
+    ("order", "going"),
     [
         (DeletionOrder.RANDOM, (1, 4)),
         (DeletionOrder.OLDEST, (1, 4)),
@@ -154,8 +154,8 @@ def test_what_has_no_serial_yet_is_not_named() -> None:
     assert change == Change(5, None)
 
 
-@each_row(
-    "kind spec order",
+@pytest.mark.parametrize(
+    ("kind", "spec", "order"),
     [
         ("MachineDeployment", {"deletion": {"order": "Oldest"}}, "Oldest"),
         (

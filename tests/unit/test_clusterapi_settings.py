@@ -28,7 +28,6 @@ from kwok_operator.errors import ConnectionConfigError, SettingsError
 from kwok_operator.kube.config import load_connection
 from tests.fakes.certificates import Certificates
 from tests.fakes.kubeconfigs import kubeconfig
-from tests.fakes.rows import each_row
 
 MIRROR, EMULATE = "--clusterapi=mirror", "--clusterapi=emulate"
 CLOUD_CONFIG, AUTHORITATIVE = "--cloud-config", "--clusterapi-cloud-config-authoritative"
@@ -93,7 +92,7 @@ GOOD: list[tuple[str, str, tuple[str, Any], tuple[str, Any], Callable[[Any], Any
 ]
 
 
-@each_row("flag mode first second read", GOOD)
+@pytest.mark.parametrize(("flag", "mode", "first", "second", "read"), GOOD)
 def test_a_flag_and_its_variable_set_one_setting(
     flag: str, mode: str, first: Any, second: Any, read: Callable[[Any], Any]
 ) -> None:
@@ -127,8 +126,8 @@ def test_variables_of_cluster_autoscaler() -> None:
     assert on(MIRROR, CAPI_SCALE_ZERO_DEFAULT_ARCH="vax").default_arch == "amd64"
 
 
-@each_row(
-    "name arguments environ",
+@pytest.mark.parametrize(
+    ("name", "arguments", "environ"),
     [
         ("--clusterapi", ["--clusterapi=both"], {}),
         ("KWOK_OPERATOR_CLUSTERAPI", [], {"KWOK_OPERATOR_CLUSTERAPI": "yes"}),

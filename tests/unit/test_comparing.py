@@ -24,7 +24,6 @@ from kwok_operator.comparison.loading import load_arms
 from kwok_operator.controlplane import ControlPlaneError
 from kwok_operator.rehearsal.surroundings import MAX_BYTES, LocalSurroundings
 from tests.fakes.compared import PENDING, FakeRehearse
-from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, WEB, scenario
 
 FOUR = [{**WEB, "count": 4}]
@@ -327,8 +326,8 @@ def test_without_a_control_plane_nothing_starts(
     assert fake.order == [] and not (path.parent / "out").exists()
 
 
-@each_row(
-    "file change",
+@pytest.mark.parametrize(
+    ("file", "change"),
     [
         ("run.json", {"facts": {"others": "x"}}),
         ("run.json", {"facts": {"came": None}}),
@@ -466,8 +465,8 @@ def test_two_comparisons_do_not_play_into_one_folder(
     assert "another comparison plays" in capsys.readouterr().err
 
 
-@each_row(
-    "flags said",
+@pytest.mark.parametrize(
+    ("flags", "said"),
     [
         (["--runs=1"], "--runs"),
         (["--figures=pendingSeconds.p96"], "did you mean"),

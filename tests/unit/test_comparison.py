@@ -33,7 +33,6 @@ from kwok_operator.comparison.plan import ComparisonPlan, checked
 from kwok_operator.comparison.statistics import DIFFERENCES, EffectVerdict
 from kwok_operator.errors import SettingsError
 from tests.fakes.compared import PENDING, arm, plan, played
-from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, scenario
 from tests.unit.test_rehearsal_report import HOSTILE, Seen
 
@@ -70,8 +69,8 @@ def compare(
     return compared(made, runs)
 
 
-@each_row(
-    "condition slower evictions answer",
+@pytest.mark.parametrize(
+    ("condition", "slower", "evictions", "answer"),
     [
         (f"{PENDING} worse than 10%", 1.3, 0, "holds"),
         (f"{PENDING}  worse than 10 %", 1.3, 0, "holds"),
@@ -112,7 +111,9 @@ def lognormal(
     return compared(made, runs)
 
 
-@each_row("true fails most", [(1.08, 0.0, 0.02), (1.1, 0.0, 0.03), (1.25, 0.95, 1.0)])
+@pytest.mark.parametrize(
+    ("true", "fails", "most"), [(1.08, 0.0, 0.02), (1.1, 0.0, 0.03), (1.25, 0.95, 1.0)]
+)
 def test_noise_takes_no_bound(true: float, fails: float, most: float) -> None:
     """It was 15 and 40 of 100 where the measured change was held against the bound."""
     made = plan(runs=12, figures=(PENDING,), fail_if=[f"{PENDING} worse than 10%"])
@@ -139,8 +140,8 @@ def test_a_bound_in_seconds_is_held_against_the_direction_too() -> None:
     assert not found.fails, found.fail_if[0].reason
 
 
-@each_row(
-    "of_a of_b said",
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "said"),
     [
         ([10.0] * 8, [None] * 6 + [100.0, 110.0], "6 of 8 pairs"),
         ([10.0] * 20, [None] * 8 + [10.0] * 12, "8 of 20 pairs"),
@@ -200,8 +201,8 @@ def test_what_befalls_the_first_run_of_a_pair_favours_no_arm(pairs: int) -> None
     assert wrong <= 0.01 * 2**pairs
 
 
-@each_row(
-    "text said",
+@pytest.mark.parametrize(
+    ("text", "said"),
     [
         ("", "can't be read"),
         ("pendingSeconds.p95", "can't be read"),
@@ -221,8 +222,8 @@ def test_what_can_t_be_read(text: str, said: str) -> None:
     assert said in str(refused.value)
 
 
-@each_row(
-    "text bound relative",
+@pytest.mark.parametrize(
+    ("text", "bound", "relative"),
     [
         ("than 10%", 0.1, True),
         ("", 0, True),
@@ -238,8 +239,8 @@ def test_a_bound_has_a_unit(text: str, bound: float, relative: bool) -> None:
     assert found.bound == pytest.approx(bound) and found.relative is relative
 
 
-@each_row(
-    "of_a of_b headline fails",
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "headline", "fails"),
     [
         (0, 8, "a wins: a failed in 0 of 8 runs, b failed in 8 of 8 runs; ", True),
         (8, 0, "b wins: a failed in 8 of 8 runs, b failed in 0 of 8 runs; ", True),
@@ -284,8 +285,8 @@ def test_runs_that_died_give_no_figures() -> None:
     assert [len(found.failed_runs(n)) for n in (0, 1)] == [0, 4]
 
 
-@each_row(
-    "dead_a dead_b slower answer reason",
+@pytest.mark.parametrize(
+    ("dead_a", "dead_b", "slower", "answer", "reason"),
     [
         (0, 3, 1.0, "undecided", "in 3 of 12 pairs a run lacks it"),
         (3, 3, 1.0, "undecided", "in 3 of 12 pairs a run lacks it"),
@@ -396,8 +397,8 @@ def test_which_figures_are_compared() -> None:
     assert "cost" not in figures and PENDING in figures
 
 
-@each_row(
-    "given said",
+@pytest.mark.parametrize(
+    ("given", "said"),
     [
         ({"runs": 1}, "--runs"),
         ({"runs": 10**9}, "--runs"),
@@ -429,8 +430,8 @@ def test_pairs_have_a_seed_each() -> None:
     assert planned_arrivals(runs[0].scenario) == planned_arrivals(runs[1].scenario)
 
 
-@each_row(
-    "of_b unlike",
+@pytest.mark.parametrize(
+    ("of_b", "unlike"),
     [
         ({}, []),
         ({"seed": "other"}, ["seeds"]),

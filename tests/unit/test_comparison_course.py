@@ -21,7 +21,6 @@ from kwok_operator.comparison.course import (
 from kwok_operator.comparison.plan import ComparisonPlan
 from kwok_operator.comparison.statistics import EffectVerdict, compare_figures
 from tests.fakes.compared import plan
-from tests.fakes.rows import each_row
 
 FIGURE = "nodeHours"
 
@@ -75,8 +74,8 @@ def test_the_repeats_come_last_and_end_when_they_are_in_vain() -> None:
     assert next_pair(plan(runs=3, repeat_busy=False), there) is None
 
 
-@each_row(
-    "took said",
+@pytest.mark.parametrize(
+    ("took", "said"),
     [
         ({}, "28 to 58 min"),
         ({"a": [60.0, 80.0]}, "about 7 min"),

@@ -35,7 +35,6 @@ from kwok_operator.controlplane import (
 from kwok_operator.controlplane.kwokctl import Flags
 from kwok_operator.controlplane.lifecycle import names
 from kwok_operator.controlplane.processes import running
-from tests.fakes.rows import each_row
 
 from .controlplane_fakes import machine, settings_for, tool
 
@@ -130,8 +129,8 @@ def test_flags_come_after_ours(settings: Settings) -> None:
     assert ("kube-scheduler", "kube-api-qps", "1000") in given
 
 
-@each_row(
-    "flags named",
+@pytest.mark.parametrize(
+    ("flags", "named"),
     [
         ({"kubelet": {}}, "'kubelet': a cluster has etcd, "),
         ({"etcd": {"--v": "4"}}, "'--v' of etcd: "),
@@ -154,7 +153,7 @@ def test_ports_are_free_ones_from_the_first_that_is_given(settings: Settings) ->
     assert len(set(ports)) == 6 and all(first < port < first + 1000 for port in ports)
 
 
-@each_row("text", ["twenty", "0", "70000", "-1"])
+@pytest.mark.parametrize("text", ["twenty", "0", "70000", "-1"])
 def test_a_port_that_is_none(text: str) -> None:
     with pytest.raises(ControlPlaneError, match=f"KWOK_OPERATOR_PORTS_FROM: '{text}'"):
         Settings.from_environ({"KWOK_OPERATOR_PORTS_FROM": text})

@@ -17,14 +17,13 @@ from hack.tools import METRICS_SERVER, PROMETHEUS
 from kwok_operator.controlplane.errors import UnknownVersion
 from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, SETS_DIRECTORY
 from kwok_operator.controlplane.toolsets import known_versions, load, parse, read
-from tests.fakes.rows import each_row
 
 from .controlplane_fakes import SETS
 
 ALL_SETS = sorted(path.parent for path in SETS_DIRECTORY.glob("*/go.mod"))
 
 
-@each_row("directory", [*ALL_SETS, METRICS_SERVER, PROMETHEUS])
+@pytest.mark.parametrize("directory", [*ALL_SETS, METRICS_SERVER, PROMETHEUS])
 def test_every_set_can_be_read(directory: Path) -> None:
     toolset = read(directory)
     assert toolset.go >= (1, 25)
@@ -36,7 +35,7 @@ def test_every_set_can_be_read(directory: Path) -> None:
     assert sorted(programs) == sorted(wanted)
 
 
-@each_row("minor", known_versions(SETS_DIRECTORY))
+@pytest.mark.parametrize("minor", known_versions(SETS_DIRECTORY))
 def test_one_kubernetes_release_per_set(minor: str) -> None:
     directory = SETS_DIRECTORY / f"kubernetes-{minor}"
     toolset = read(directory)
@@ -65,14 +64,14 @@ def test_kwok_comes_first(version: str) -> None:
     assert [toolset.name for toolset in sets] == ["kwok", "etcd", "kubernetes-1.36"]
 
 
-@each_row("version", ["1.12", "latest", "", "1.36/../etcd"])
+@pytest.mark.parametrize("version", ["1.12", "latest", "", "1.36/../etcd"])
 def test_an_unknown_version_names_the_known(version: str) -> None:
     with pytest.raises(UnknownVersion, match=r"'.*' is not known; .* 1\.35 or 1\.36"):
         load(sets_directory=SETS_DIRECTORY, kubernetes_version=version)
 
 
-@each_row(
-    "family change accepted",
+@pytest.mark.parametrize(
+    ("family", "change", "accepted"),
     [
         ("kwok", (0, 0, 0), True),
         ("kwok", (0, 0, 1), False),

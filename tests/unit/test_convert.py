@@ -20,7 +20,6 @@ from kwok_operator.clusterapi.offline import Converted, ConvertTerms, convert
 from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.schema.check import check_group
 from kwok_operator.schema.files import Files
-from tests.fakes.rows import each_row
 from tests.scalables import BOUNDS, CAPACITY, MACHINE, REFERENCE, SIZE, body
 
 SAMPLE = Path(__file__).resolve().parents[2] / "deploy/samples/cluster-api/fleet.yaml"
@@ -138,7 +137,7 @@ class TestTheCommand:
         found = group["spec"]["template"]["shape"]["labels"]
         assert (found["on"], found["often"]) == ("y", "12e5")
 
-    @each_row("command", ["convert", "validate"])
+    @pytest.mark.parametrize("command", ["convert", "validate"])
     def test_a_finding_has_file_and_line_and_makes_it_one(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
     ) -> None:
@@ -152,7 +151,7 @@ class TestTheCommand:
         assert "autoscaling" not in out
         assert "default.web" in out
 
-    @each_row(
+    @pytest.mark.parametrize(
         "text", ["", "kind: Pod\napiVersion: v1\n", "kind: MachineSet\napiVersion: other.io/v1\n"]
     )
     def test_nothing_to_convert_makes_it_two(
@@ -205,8 +204,8 @@ class TestObjects:
         assert not found.findings
         assert any("XTemplate prod/large" in note for note in found.notes)
 
-    @each_row(
-        "parts exported known",
+    @pytest.mark.parametrize(
+        ("parts", "exported", "known"),
         [
             (None, {}, False),
             ({}, {}, False),
@@ -230,8 +229,8 @@ class TestObjects:
         assert any("from zero" in note for note in found.notes) is not known
         assert len(found.looked_at) == 1 + len(some)
 
-    @each_row(
-        "definition served",
+    @pytest.mark.parametrize(
+        ("definition", "served"),
         [
             (crd("XTemplate", "xtemplates"), True),
             (crd("Other", "others", "other.example"), True),
@@ -262,8 +261,8 @@ class TestObjects:
         assert not found.findings
         assert any("web-x" in note for note in found.notes)
 
-    @each_row(
-        "parts named",
+    @pytest.mark.parametrize(
+        ("parts", "named"),
         [
             ({"annotations": {f"{CAPACITY}cpu": 4}}, f"metadata.annotations.{CAPACITY}cpu"),
             ({"labels": {"a": True}}, "metadata.labels.a"),
@@ -274,8 +273,8 @@ class TestObjects:
     def test_what_is_no_text_is_told(self, parts: Any, named: str) -> None:
         assert f"{named}: must be text" in said(converted(body(**parts)))
 
-    @each_row(
-        "place value",
+    @pytest.mark.parametrize(
+        ("place", "value"),
         [
             ("metadata.annotations", ["x"]),
             ("metadata.labels", "x"),
@@ -308,8 +307,8 @@ class TestObjects:
         assert lines[(finding.line or 0) - 1].lstrip().startswith(f"{last}:")
         assert not any("is not set" in note for note in found.notes) or place == "spec"
 
-    @each_row(
-        "place value",
+    @pytest.mark.parametrize(
+        ("place", "value"),
         [
             ("apiVersion", "cluster.x-k8s.io/v1beta3"),
             ("spec.clusterName", None),
@@ -343,8 +342,8 @@ class TestObjects:
         another = converted(own, terms=ConvertTerms(keys=Keys("a.io")))
         assert bool(another.findings) == (place == "spec.replicas"), "no rule of another API group"
 
-    @each_row(
-        "selector noted",
+    @pytest.mark.parametrize(
+        ("selector", "noted"),
         [
             (None, True),
             ({}, True),
@@ -366,13 +365,15 @@ class TestObjects:
         assert finding.line is not None
         assert finding.message.count("web") == 1
 
-    @each_row("replicas size", [(None, 0), (-4, 0), (2_000_000, 1_000_000), (7, 7)])
+    @pytest.mark.parametrize(
+        ("replicas", "size"), [(None, 0), (-4, 0), (2_000_000, 1_000_000), (7, 7)]
+    )
     def test_the_target_is_one_that_a_group_can_have(self, replicas: Any, size: int) -> None:
         assert converted(body(replicas=replicas)).manifests[0]["spec"]["targetSize"] == size
 
 
 class TestClasses:
-    @each_row("version", ["v1beta1", "v1beta2"])
+    @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
     def test_a_topology_becomes_groups(self, version: str) -> None:
         found = converted(*class_and_cluster(version), LARGE)
         (first,) = [each for each in found.groups if each.name == "prod.east-md"]
@@ -404,8 +405,8 @@ class TestClasses:
         assert line is not None
         assert "many" in lines[line - 1]
 
-    @each_row(
-        "own part",
+    @pytest.mark.parametrize(
+        ("own", "part"),
         [(True, "machineDeployments"), (False, "machineDeployments"), (True, "machinePools")],
     )
     def test_replicas_beside_bounds_are_told_where_they_stand(self, own: bool, part: str) -> None:

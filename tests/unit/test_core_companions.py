@@ -22,7 +22,6 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.template import resolve
-from tests.fakes.rows import each_row
 from tests.fakes.store import Json
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
@@ -183,7 +182,7 @@ MISTAKES: dict[str, tuple[Json, str]] = {
 }
 
 
-@each_row("spec field", MISTAKES.values())
+@pytest.mark.parametrize(("spec", "field"), MISTAKES.values())
 def test_a_mistake_names_the_field(spec: Json, field: str) -> None:
     with pytest.raises(TemplateError) as caught:
         made(spec)
@@ -265,8 +264,8 @@ def fits(devices: list[Json], left: dict[str, dict[str, Fraction]]) -> list[str]
     return allocated
 
 
-@each_row(
-    "profile many",
+@pytest.mark.parametrize(
+    ("profile", "many"),
     [
         ("gpu", 1),
         ("1g.10gb", 7),

@@ -27,7 +27,6 @@ from kwok_operator.sources.nodechoice import (
     live_node,
     matches,
 )
-from tests.fakes.rows import each_row
 from tests.fakes.store import merge_patch
 
 Json = dict[str, Any]
@@ -87,7 +86,7 @@ class TestChoosing:
         assert choose([], ANY) is None
         assert choose([kept()], source(name="other")) is None
 
-    @each_row(
+    @pytest.mark.parametrize(
         "patch",
         [
             {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
@@ -132,8 +131,8 @@ class TestDescribing:
         assert not any(selected(few, **wanted) for few in ({"a": "1"}, {"a": "1", "b": "1"}, {}))
         assert selected({}), "an empty selector means any"
 
-    @each_row(
-        "operator values fits",
+    @pytest.mark.parametrize(
+        ("operator", "values", "fits"),
         [
             # With a=1, with a=2, with an empty a, without a.
             ("In", ["1", "3"], [True, False, False, False]),
@@ -163,8 +162,8 @@ class TestDescribing:
         # The API server refuses it, but what it had stored before may be like that.
         assert not matches(kept(), source())
 
-    @each_row(
-        "fields words",
+    @pytest.mark.parametrize(
+        ("fields", "words"),
         [
             ({"name": "web-1"}, "called web-1"),
             ({"annotation": {"key": "team", "value": "ads"}}, "annotated team=ads"),
@@ -193,14 +192,14 @@ LEFTOVER = merge_patch(
 
 
 class TestFakes:
-    @each_row("why", FAKES)
+    @pytest.mark.parametrize("why", FAKES)
     def test_are_never_copied(self, why: str) -> None:
         assert is_fake(raw(**FAKES[why]))
         node = kept("a", **FAKES[why])
         assert (node.usable, node.digest) == (False, "")
         assert choose([node], source(name="a")) is None
 
-    @each_row(
+    @pytest.mark.parametrize(
         "patch",
         [
             {},
@@ -261,11 +260,11 @@ NEWS: dict[str, Json] = {
 
 
 class TestDigest:
-    @each_row("what", NO_NEWS)
+    @pytest.mark.parametrize("what", NO_NEWS)
     def test_is_not_changed_by(self, what: str) -> None:
         assert kept(**NO_NEWS[what]).digest == kept().digest
 
-    @each_row("what", NEWS)
+    @pytest.mark.parametrize("what", NEWS)
     def test_is_changed_by(self, what: str) -> None:
         assert kept(**NEWS[what]).digest != kept().digest
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,6 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.template import resolve
-from tests.fakes.rows import each_row
 
 FIELD = "spec.template.node"
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -86,7 +86,7 @@ def load(file_name: str) -> dict[str, Any]:
 
 
 NODES = {name: load(f"{name}.yaml") for name in NAMES}
-each_node = each_row("name", NAMES)
+each_node = pytest.mark.parametrize("name", NAMES)
 
 
 def clean(node: dict[str, Any]) -> dict[str, Any]:

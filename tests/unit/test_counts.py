@@ -6,16 +6,17 @@
 
 from typing import Any
 
+import pytest
+
 from kwok_operator.sources.counts import Counts, read_counts
-from tests.fakes.rows import each_row
 
 MIN = "cluster-autoscaler.kwok.nodegroup/min-count"
 MAX = "cluster-autoscaler.kwok.nodegroup/max-count"
 DESIRED = "cluster-autoscaler.kwok.nodegroup/desired-count"
 
 
-@each_row(
-    "annotations counts",
+@pytest.mark.parametrize(
+    ("annotations", "counts"),
     [
         ({}, Counts(0, 200, None)),
         ({MIN: "3"}, Counts(3, 200, None)),
@@ -34,8 +35,8 @@ def test_the_first_place_that_has_it_counts() -> None:
     assert read_counts(places) == (Counts(1, 9, None), ())
 
 
-@each_row(
-    "annotations sentence",
+@pytest.mark.parametrize(
+    ("annotations", "sentence"),
     [
         ({MIN: "few"}, f"Node a: annotation {MIN}: 'few' is not a number of nodes; write one"),
         ({MAX: "1e3"}, "'1e3' is not a number of nodes"),

@@ -22,7 +22,6 @@ from kwok_operator.sources.api.providerconfig import KeyKind, ProviderConfig, Re
 from kwok_operator.sources.api.source import RemoteCluster
 from kwok_operator.sources.derive import ConfigMapTemplates, Derivation, derive
 from kwok_operator.sources.nodechoice import LiveNode, matches
-from tests.fakes.rows import each_row
 
 KEY = "pool"
 MIN = "cluster-autoscaler.kwok.nodegroup/min-count"
@@ -98,7 +97,7 @@ def only_problem(derivation: Derivation, *, groups: int = 0) -> Problem:
 ROLE = "node-role.kubernetes.io/control-plane"
 
 
-@each_row("keep told", [(None, ["ControlPlane"]), (True, []), (False, [])])
+@pytest.mark.parametrize(("keep", "told"), [(None, ["ControlPlane"]), (True, []), (False, [])])
 def test_a_control_plane_keeps_pods_off_where_it_is_asked_to(keep: Any, told: list[str]) -> None:
     template = node()
     template["metadata"]["labels"] |= {ROLE: "", "role": "x"}
@@ -176,8 +175,8 @@ def test_nodes_of_another_cluster_are_named_with_it(kind: KeyKind) -> None:
     )
 
 
-@each_row(
-    "sizes annotations first told",
+@pytest.mark.parametrize(
+    ("sizes", "annotations", "first", "told"),
     [
         (False, {}, None, False),
         (True, {}, 3, False),
@@ -348,8 +347,8 @@ class TestWithoutTheKey:
 
 
 class TestWhatIsLeftOut:
-    @each_row(
-        "bad reason sentence",
+    @pytest.mark.parametrize(
+        ("bad", "reason", "sentence"),
         [
             (node("x", "bad", capacity=None), "NoCapacity", "Node x (group bad): status.capacity"),
             (node("x", "bad", capacity={"cpu": 1}), "NoCapacity", "lacks cpu or memory"),

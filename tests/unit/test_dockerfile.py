@@ -11,11 +11,11 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 from hack.image.dockerfile import Instruction, read_stages
 from kwok_operator.cli.install_settings import DIRECTORY, overlays
-from tests.fakes.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 BUILD, FINAL = read_stages((ROOT / "Dockerfile").read_text())
@@ -63,7 +63,7 @@ def test_the_result_has_the_environment_and_no_installer() -> None:
     assert "rm -rf /usr/local/lib/python3.*/ensurepip" in removal.text
 
 
-@each_row("overlay", overlays())
+@pytest.mark.parametrize("overlay", overlays())
 def test_the_user_is_that_of_the_manifests(overlay: str) -> None:
     user, _, group = FINAL.last("USER").text.partition(":")
     assert int(user) >= 10_000, "no user of a node"

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from kwok_operator.errors import ManifestError
 from kwok_operator.formats.documents import NodeDocuments, nodes_of, pick
 from kwok_operator.formats.yamltext import MAX_DEPTH, DocumentError, load_documents, read_documents
-from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/templates, key config"
 
@@ -34,8 +33,8 @@ def refusal(text: str) -> str:
     return sentence.removeprefix(f"{WHERE}, ")
 
 
-@each_row(
-    "text value",
+@pytest.mark.parametrize(
+    ("text", "value"),
     [
         ("a", "a"),
         ("5", 5),
@@ -92,8 +91,8 @@ def test_aliases_give_values_of_their_own() -> None:
     assert second == {"a": []}
 
 
-@each_row(
-    "text sentence",
+@pytest.mark.parametrize(
+    ("text", "sentence"),
     [
         ("a: 1\nb: {c: 1, c: 2}", "line 2, column 11: b: the key 'c' stands here twice"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' stands here twice; remove one"),
@@ -201,8 +200,8 @@ def names_of(documents: NodeDocuments) -> list[Any]:
     return [n.get("metadata", {}).get("name") for n in documents.nodes]
 
 
-@each_row(
-    "values names",
+@pytest.mark.parametrize(
+    ("values", "names"),
     [
         ([node("a")], ["a"]),
         ([node("b"), None, node("a")], ["b", "a"]),
@@ -245,8 +244,8 @@ def test_what_is_no_node_is_named() -> None:
     )
 
 
-@each_row(
-    "values sentence",
+@pytest.mark.parametrize(
+    ("values", "sentence"),
     [
         ([], "has no Node (apiVersion: v1, kind: Node), it is empty"),
         ([None], "has no Node (apiVersion: v1, kind: Node), it is empty"),

@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 
 from kwok_operator.formats.times import parse_duration
 from kwok_operator.nodegroups.api.autoscaling import Duration
-from tests.fakes.rows import each_row
 
 
 def test_times() -> None:
@@ -21,7 +20,7 @@ def test_times() -> None:
     assert {text: parse_duration(text) for text in times} == times
 
 
-@each_row(
+@pytest.mark.parametrize(
     "text",
     [
         *("", "5", "m", "-5m", "+5m", "5 m", "5m ", "5m\n", "30s5m", "5m5m", "1.5h", "500ms"),

@@ -23,7 +23,6 @@ from kwok_operator.podprofiles.foretold import MOST_PODS, Foretold, foretell
 from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL, ORDINAL_LABEL
 from kwok_operator.podprofiles.selectors import Pod
 from kwok_operator.schema.files import Files
-from tests.fakes.rows import each_row
 from tests.podmanifests import profile
 
 SPEC: dict[str, Any] = {
@@ -103,8 +102,8 @@ def test_a_crash_loop_is_told_by_its_first_end() -> None:
     ]
 
 
-@each_row(
-    "labels rows",
+@pytest.mark.parametrize(
+    ("labels", "rows"),
     [({"team": "batch"}, 1), ({"team": "web"}, 0), ({}, 0), (None, 0)],
 )
 def test_namespaces_have_their_labels(labels: dict[str, str] | None, rows: int) -> None:
@@ -118,7 +117,7 @@ def test_namespaces_have_their_labels(labels: dict[str, str] | None, rows: int) 
     assert any("no KwokPodProfile is for" in note for note in found.notes) == (not rows)
 
 
-@each_row("kind", ["Deployment", "DaemonSet", "CronJob", "Job"])
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "CronJob", "Job"])
 def test_random_names_are_not_guessed(kind: str) -> None:
     found = told(profile(SPEC), workload(kind, spec={"replicas": 3, "completions": 3}))
     assert found.rows == []
@@ -165,8 +164,8 @@ class TestTheCommand:
         assert first.startswith("sim/w-3: profile batch")
         assert [step.split()[1] for step in steps] == ["Running", "Ready", "Succeeded"]
 
-    @each_row(
-        "arguments code",
+    @pytest.mark.parametrize(
+        ("arguments", "code"),
         [
             (["sim/w-9"], 1),
             (["w-3"], 2),

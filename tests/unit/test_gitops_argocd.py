@@ -12,11 +12,11 @@ object on its way out.
 
 from typing import Any
 
+import pytest
 from lupa.lua51 import LuaRuntime
 
 from kwok_operator.constants import API_GROUP, KIND
 from tests.fakes.gitops import SITUATIONS, Object, Situation, every_group, manifests_in_the_docs
-from tests.fakes.rows import each_row
 from tests.manifests import group
 
 KEY = f"resource.customizations.health.{API_GROUP}_{KIND}"
@@ -54,7 +54,7 @@ def holds(live: Object, kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in conditions)
 
 
-@each_row("situation", SITUATIONS)
+@pytest.mark.parametrize("situation", SITUATIONS)
 def test_each_situation_has_its_word_and_a_sentence(situation: Situation) -> None:
     word, sentence = health(situation.live)
     assert word == situation.argocd
@@ -78,7 +78,7 @@ def test_the_words_mean_the_same_whatever_happens() -> None:
         assert (word == "Healthy") == (holds(live, "Ready") and not paused and not stalled), live
 
 
-@each_row(
+@pytest.mark.parametrize(
     "status",
     [
         {},

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from kwok_operator.constants import API_GROUP, API_VERSION, KIND
 from tests.fakes.gitops import (
     DOC,
@@ -22,7 +24,6 @@ from tests.fakes.gitops import (
     every_group,
     manifests_in_the_docs,
 )
-from tests.fakes.rows import each_row
 
 
 def kstatus(live: Object) -> tuple[str, str]:
@@ -51,7 +52,7 @@ def holds(live: Object, kind: str) -> bool:
     return any((c["type"], c["status"]) == (kind, "True") for c in conditions)
 
 
-@each_row("situation", SITUATIONS)
+@pytest.mark.parametrize("situation", SITUATIONS)
 def test_each_situation_has_its_word(situation: Situation) -> None:
     assert kstatus(situation.live)[0] == situation.flux
 

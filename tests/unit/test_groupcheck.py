@@ -24,7 +24,6 @@ from kwok_operator.schema.check import (
 )
 from tests import cloudmanifests, manifests, podmanifests
 from tests.cloudmanifests import cloud, pool
-from tests.fakes.rows import each_row
 from tests.manifests import Manifest, group, shape
 from tests.podmanifests import profile
 
@@ -46,12 +45,12 @@ def rules(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from rules(part)
 
 
-@each_row("name manifest", GOOD.items())
+@pytest.mark.parametrize(("name", "manifest"), GOOD.items())
 def test_what_is_right_passes(name: str, manifest: Manifest) -> None:
     assert sentences(manifest) == []
 
 
-@each_row("name wrong", BAD.items())
+@pytest.mark.parametrize(("name", "wrong"), BAD.items())
 def test_what_is_wrong_is_told_once(name: str, wrong: tuple[Manifest, str]) -> None:
     manifest, part = wrong
     (sentence,) = sentences(manifest)
@@ -69,8 +68,8 @@ def test_every_rule_of_the_schema_is_known_here(kind: str) -> None:
 FIELD = "there is no such field"
 
 
-@each_row(
-    "manifest sentence",
+@pytest.mark.parametrize(
+    ("manifest", "sentence"),
     [
         (group({"targetSizes": 1}), f"spec.targetSizes: {FIELD}; did you mean targetSize?"),
         (group({"minSize": 1}), f"spec.minSize: {FIELD}; write spec.autoscaling.minSize"),

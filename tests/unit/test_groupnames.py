@@ -4,21 +4,21 @@
 - any text gives a valid name, and two texts give two
 """
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kwok_operator.nodegroups.naming import group_name, is_group_name, is_object_name
-from tests.fakes.rows import each_row
 
 
-@each_row("value", ["m5.large", "a", "pool-1", "a" * 50, "0"])
+@pytest.mark.parametrize("value", ["m5.large", "a", "pool-1", "a" * 50, "0"])
 def test_a_good_name_stays(value: str) -> None:
     assert group_name(value) == value
 
 
 # Written out: a name that changed would be another group.
-@each_row(
-    "value name",
+@pytest.mark.parametrize(
+    ("value", "name"),
     [
         ("Standard_D4s_v3", "standard-d4s-v3-"),
         ("standard_d4s_v3", "standard-d4s-v3-"),

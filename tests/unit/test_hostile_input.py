@@ -26,7 +26,6 @@ from kwok_operator.nodegroups.naming import group_name, is_group_name
 from kwok_operator.nodegroups.template import resolve
 from kwok_operator.sources.api.source import TemplateSource
 from kwok_operator.sources.providerconfig import read_config
-from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ops/x, key y"
 SECRET = "hunter2-hunter2"
@@ -87,8 +86,8 @@ def templates(text: str) -> object:
 
 
 @pytest.mark.timeout(120)  # what is not stopped takes hours
-@each_row("read", [kubeconfig_of_secret, provider_config, templates])
-@each_row("name", TEXTS)
+@pytest.mark.parametrize("read", [kubeconfig_of_secret, provider_config, templates])
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_hostile_text_is_refused_soon_and_shortly(
     read: Callable[[str], object], name: str
 ) -> None:
@@ -115,7 +114,7 @@ def test_a_kubeconfig_may_be_as_long_as_a_hundred_contexts_and_no_longer() -> No
         remote_endpoint(text + "#" * MAX_LENGTH, where="Secret prod")
 
 
-@each_row(
+@pytest.mark.parametrize(
     "user",
     [
         {"exec": {"command": "sh"}},
@@ -178,8 +177,8 @@ PATHS = [
 ]
 
 
-@each_row("name", PATHS)
-@each_row(
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize(
     "source",
     [
         lambda name: {"nodes": {"name": "n", "cluster": {"secretName": name}}},
@@ -195,14 +194,14 @@ def test_a_name_that_leads_elsewhere_is_no_name(
         TemplateSource.model_validate(source(name))
 
 
-@each_row("value", [*PATHS, "\x1b[2J", "\u202e", "🤖" * 1_000])
+@pytest.mark.parametrize("value", [*PATHS, "\x1b[2J", "\u202e", "🤖" * 1_000])
 def test_a_value_of_a_label_makes_a_name_that_is_one(value: str) -> None:
     name = group_name(value)
     assert is_group_name(name) and len(name) <= MAX_GROUP_NAME_LENGTH
 
 
-@each_row("part", ["labels", "annotations"])
-@each_row("value", ["x" * MEGABYTE, "\x1b[2J\n", 10**4_000, None, ["x"]])
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("value", ["x" * MEGABYTE, "\x1b[2J\n", 10**4_000, None, ["x"]])
 def test_metadata_of_a_template_make_a_node_or_a_short_sentence(part: str, value: object) -> None:
     node = {"metadata": {"name": "n", part: {"example.com/a": value, "x" * MEGABYTE: "y"}}}
     try:

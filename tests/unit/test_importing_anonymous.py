@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from kwok_operator.importing.anonymous import Anonymizer, anonymize
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.schema.check import check_group
-from tests.fakes.rows import each_row
 from tests.unit.test_corpus import NODES
 
 KEY = b"0" * 32
@@ -292,7 +292,7 @@ NAMING = ("kubernetes.io/metadata.name", "kwok-operator.io/node-group")
 CALLED = ("PriorityClass", "RuntimeClass", "Namespace", "KwokNodeGroup")
 
 
-@each_row("name", ["nvidia", "spot", "true", "42", "canary"])
+@pytest.mark.parametrize("name", ["nvidia", "spot", "true", "42", "canary"])
 def test_objects_that_are_called_like_a_word(name: str) -> None:
     terms = [{"scopeName": "PriorityClass", "operator": "In", "values": [name]}]
     renamed, _ = anonymize(
@@ -316,7 +316,7 @@ def test_objects_that_are_called_like_a_word(name: str) -> None:
     ]
 
 
-@each_row("address", ["192.168.7.9", "203.0.113.8", "2001:db8::7", "fe80::1%canary"])
+@pytest.mark.parametrize("address", ["192.168.7.9", "203.0.113.8", "2001:db8::7", "fe80::1%canary"])
 def test_addresses_of_machines_become_others(address: str) -> None:
     ports = [{"hostPort": 1, "hostIP": ip} for ip in (address, "0.0.0.0", "::1", address)]
     (pod,), _ = anonymize([made("Pod", spec={"containers": [{"ports": ports}]})], key=KEY)
@@ -568,7 +568,7 @@ def test_names_that_every_cluster_has_stay() -> None:
         assert renamed[0]["metadata"]["name"] != name, "an object's, though a word as a value"
 
 
-@each_row(
+@pytest.mark.parametrize(
     "field",
     [
         *("spec.targetSize", "metadata.labels", ""),
@@ -582,7 +582,7 @@ def test_paths_of_notes_stay(field: str) -> None:
     assert note.field == field
 
 
-@each_row(
+@pytest.mark.parametrize(
     "field",
     [
         "metadata.labels.canary.io/canary",
@@ -607,8 +607,8 @@ def test_names_in_notes_go(field: str) -> None:
     assert after.field.partition(".")[0] == field.partition(".")[0]
 
 
-@each_row(
-    "reason detail wanted",
+@pytest.mark.parametrize(
+    ("reason", "detail", "wanted"),
     [
         (Reason.NOT_SCHEDULING, "containers[].env, volumes", "containers[].env, volumes"),
         (Reason.OWNER_UNKNOWN, "Rollout", "Rollout"),

@@ -8,6 +8,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.nodes.pools import names_of_scaling_group
 from kwok_operator.importing.notes import Reason
 from kwok_operator.schema.check import check_group
-from tests.fakes.rows import each_row
 from tests.manifests import group as manifest
 from tests.scalables import OPTION, SIZE
 from tests.scalables import body as scalable
@@ -111,7 +111,7 @@ def with_groups(**bounds_of: tuple[int, int]) -> Bounds:
     return with_flags(*(f"--nodes={a}:{b}:{name}" for name, (a, b) in bounds_of.items()))
 
 
-@each_row(
+@pytest.mark.parametrize(
     "bounds",
     [
         with_flags("--v=4", "--nodes=1:10:web", "--cloud-provider=aws"),
@@ -130,7 +130,7 @@ def test_flags_in_all_their_spellings(bounds: Bounds) -> None:
     assert reasons(bounds) == []
 
 
-@each_row(
+@pytest.mark.parametrize(
     "body",
     [
         autoscaler("--nodes=1:10:web", command=["./something-else"]),
@@ -182,7 +182,7 @@ def test_a_switch_takes_no_word_after_it() -> None:
     assert settled(with_flags("--ignore-daemonsets-utilization", "--nodes=1:10:web"))["web"][2]
 
 
-@each_row("text", [STATUS, OLD_STATUS])
+@pytest.mark.parametrize("text", [STATUS, OLD_STATUS])
 def test_the_status_of_either_form(text: str) -> None:
     bounds = Bounds()
     bounds.add_status(text)
@@ -216,8 +216,8 @@ def test_the_first_that_speaks_of_a_group_counts() -> None:
     assert settled(bounds) == {"web": (2, 20)}
 
 
-@each_row(
-    "name pools wanted",
+@pytest.mark.parametrize(
+    ("name", "pools", "wanted"),
     [
         ("web", ["web", "api"], "web"),
         ("eks-web-8cc1d1a6-5d3d-0d3f-2b6d-1f8d2ba4c9d1", ["web", "eks"], "web"),
@@ -246,8 +246,8 @@ def test_what_the_nodes_give_away_goes_before_names() -> None:
     assert settled(bounds, *groups) == {"a": (1, 10)}
 
 
-@each_row(
-    "corpus name",
+@pytest.mark.parametrize(
+    ("corpus", "name"),
     [
         ("gke-standard", "https://x/zones/europe-west4-b/instanceGroups/gke-web-default-pool-a71c04e9-grp"),
         ("aks-vmss-gpu", "aks-a100-97531086-vmss"),
@@ -268,8 +268,8 @@ def test_nodes_of_clouds_and_their_scaling_groups(corpus: str, name: str) -> Non
     assert sorted(map(str, bounds)) == ["None", "{'minSize': 1, 'maxSize': 10}"]
 
 
-@each_row(
-    "name annotations provider_id wanted",
+@pytest.mark.parametrize(
+    ("name", "annotations", "provider_id", "wanted"),
     [
         ("gke-a-web-a71c04e9-3hmd", {}, "gce://p/z/gke-a-web", "gke-a-web-a71c04e9-grp"),
         ("ip-10-0-0-1", {}, "aws:///eu-1a/i-1", None),
@@ -289,8 +289,8 @@ def test_what_nodes_give_away(
     assert found >= {wanted} if wanted else not found
 
 
-@each_row(
-    "bounds sizes shares",
+@pytest.mark.parametrize(
+    ("bounds", "sizes", "shares"),
     [
         ((0, 12), (5, 1, 0), [(0, 5), (0, 4), (0, 3)]),
         ((4, 30), (5, 1, 0), [(3, 10), (1, 10), (0, 10)]),
@@ -342,7 +342,7 @@ def test_a_maximum_below_what_is_there_is_widened_and_told() -> None:
     assert reasons(bounds) == [Reason.BOUNDS_WIDENED]
 
 
-@each_row(
+@pytest.mark.parametrize(
     "nodes_flag",
     ["1:web", "a:1:web", "2:1:web", "1:2:", "-1:2:web", "1:99999999:web", ""],
 )
@@ -352,8 +352,8 @@ def test_flags_that_no_autoscaler_would_take(nodes_flag: str) -> None:
     assert reasons(bounds) == [*unreadable, Reason.NO_BOUNDS]
 
 
-@each_row(
-    "method given",
+@pytest.mark.parametrize(
+    ("method", "given"),
     [
         ("add_status", None),
         ("add_status", "nodeGroups:\n- name: 5\n"),

@@ -24,7 +24,6 @@ from kwok_operator.importing import folder
 from kwok_operator.importing.folder import OutputError, check_output, files_of, write
 from kwok_operator.importing.ledger import Ledger, ledger_of
 from kwok_operator.importing.yamlout import dump
-from tests.fakes.rows import each_row
 
 GROUP = {
     "apiVersion": "kwok-operator.io/v1alpha1",
@@ -176,8 +175,8 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     assert in_folder(output) == files()
 
 
-@each_row(
-    "name content",
+@pytest.mark.parametrize(
+    ("name", "content"),
     [
         ("notes.txt", b"mine"),
         ("namespaces/mine.yaml", b"kind: Pod\n"),

@@ -15,6 +15,7 @@ import json
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,6 @@ from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.template import resolve
 from kwok_operator.schema.check import check_group
-from tests.fakes.rows import each_row
 from tests.unit.test_corpus import NAMES, NODES, damaged_nodes
 
 ZONE = "topology.kubernetes.io/zone"
@@ -110,7 +110,7 @@ def test_the_corpus_as_one_cluster() -> None:
     assert sizes(found).keys() >= {"general", "m6i.large", "default-pool", "dc2-md-0", "ci-spot"}
 
 
-@each_row("name", [name for name in NAMES if name not in DROPPED])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in DROPPED])
 def test_the_nodes_of_a_group_are_what_the_real_one_was(name: str) -> None:
     found = grouped(NODES[name])
     is_whole(found)
@@ -169,8 +169,8 @@ def test_whatever_there_is_in_any_order(bodies: list[Any], seed: int, by: list[s
     assert grouped(*bodies, group_by=by) == found
 
 
-@each_row(
-    "parts group",
+@pytest.mark.parametrize(
+    ("parts", "group"),
     [
         ({"labels": {"eks.amazonaws.com/nodegroup": "web"}}, "web"),
         ({"labels": {"alpha.eksctl.io/nodegroup-name": "web"}}, "web"),
@@ -384,7 +384,7 @@ def test_what_a_shape_cannot_say_stands_in_the_node() -> None:
     assert sum(key.startswith("label-") for key in again["metadata"]["labels"]) == 140
 
 
-@each_row(
+@pytest.mark.parametrize(
     "allocatable",
     [{"cpu": "5"}, {"pods": "50"}, {"cpu": "3.9999999995"}, {"memory": "3"}, {"x.io/nic": "2"}],
 )
@@ -414,8 +414,8 @@ def test_the_architecture_that_only_the_kubelet_tells() -> None:
     assert labels["kubernetes.io/arch"] == "arm64"
 
 
-@each_row(
-    "parts reason",
+@pytest.mark.parametrize(
+    ("parts", "reason"),
     [
         ({"conditions": [{"type": "Ready", "status": "Unknown"}]}, Reason.NODE_NOT_READY),
         ({"conditions": []}, Reason.NODE_NOT_READY),
@@ -439,8 +439,8 @@ def test_nodes_that_were_not_well_count_and_are_told(parts: dict[str, Any], reas
     assert told(found, Reason.NODES_DIFFER) == []
 
 
-@each_row(
-    "body reason",
+@pytest.mark.parametrize(
+    ("body", "reason"),
     [
         (node(metadata={"deletionTimestamp": "2026-03-03T19:47:28Z"}), Reason.NODE_TERMINATING),
         (

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from kwok_operator.errors import ManifestError
 from kwok_operator.importing.nodes.prices import read_prices
-from tests.fakes.rows import each_row
 
 HEADING = "instanceType,zone,hourly\n"
 
 
-@each_row(
+@pytest.mark.parametrize(
     "text",
     [
         f"{HEADING}m5.large,,0.096\nm5.large,eu-1b,0.107\n",
@@ -40,8 +39,8 @@ def test_without_a_column_for_zones() -> None:
     assert read_prices("- instanceType: x\n  hourly: 1e-5\n", where="p").of("x", "") == "0.00001"
 
 
-@each_row(
-    "text parts",
+@pytest.mark.parametrize(
+    ("text", "parts"),
     [
         (f"{HEADING}a,,1\nm5.large,,cheap\n", ["p.csv:3: hourly: 'cheap'", "such as 0.192"]),
         (f"{HEADING}m5.large,,-1\n", ["p.csv:2: hourly: '-1'"]),

@@ -21,7 +21,6 @@ from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.merge import merge_nodes
 from kwok_operator.nodegroups.template import SourceNode, resolve, source
-from tests.fakes.rows import each_row
 
 Json = dict[str, Any]
 
@@ -39,8 +38,8 @@ ARM = {"nodeInfo": {"architecture": "arm64"}}
 LIST_OF_TWO = {"runtimeHandlers": [{"name": "a"}, {"name": "b"}]}
 
 
-@each_row(
-    "base overlay result",
+@pytest.mark.parametrize(
+    ("base", "overlay", "result"),
     [
         ({"a": "1", "b": "2"}, {"a": "3", "c": "4"}, {"a": "3", "b": "2", "c": "4"}),
         ({"x": {"y": {"a": 1, "b": 2}}}, {"x": {"y": {"b": 3}}}, {"x": {"y": {"a": 1, "b": 3}}}),
@@ -56,8 +55,8 @@ def test_maps_are_merged_by_key_and_lists_replaced(base: Json, overlay: Json, re
     assert {key: value for key, value in found.items() if key in base | overlay} == result
 
 
-@each_row(
-    "base overlay result",
+@pytest.mark.parametrize(
+    ("base", "overlay", "result"),
     [
         (
             [GPU, SPOT],
@@ -84,8 +83,8 @@ MACHINE = node(
 )
 
 
-@each_row(
-    "overlay capacity allocatable",
+@pytest.mark.parametrize(
+    ("overlay", "capacity", "allocatable"),
     [
         # Capacity given anew can be used whole, unless allocatable is given too.
         ({"capacity": {"cpu": "16"}}, {"cpu": "16"}, {"cpu": "16"}),
@@ -294,8 +293,8 @@ REMOTE: Json = {"nodes": {"name": "a", "cluster": {"secretName": "prod"}}}
 CONFIGMAP: Json = {"configMap": {"name": "t"}}
 
 
-@each_row(
-    "parts word",
+@pytest.mark.parametrize(
+    ("parts", "word"),
     [
         ({}, "Default"),
         ({"from": NODES}, "Live"),

@@ -8,12 +8,12 @@
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.constants import MAX_GROUP_NAME_LENGTH
 from kwok_operator.nodegroups.naming import NodeNames, uid_hash
-from tests.fakes.rows import each_row
 
 UID = "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55"
 UID_AFTER = "9d1f6a52-33c7-4c0b-8a55-0c6c7d0e4f10"
@@ -73,7 +73,7 @@ def test_only_what_name_gives_is_a_name(text: str, with_prefix: bool) -> None:
     assert serial is None or names.name(serial) == name
 
 
-@each_row(
+@pytest.mark.parametrize(
     "rest",
     [
         *("", "7", "00007", "0000007", "1" * 5_000, "-00007", "+00007", " 00007", "00_007"),

@@ -22,7 +22,6 @@ from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.network import Block, HeldAddresses, HeldBlocks, NodeNetwork
 from kwok_operator.nodegroups.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
 from kwok_operator.nodegroups.serials import Batch, compact
-from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
 
@@ -180,7 +179,7 @@ def test_an_address_is_one_nodes_whatever_its_blocks() -> None:
     assert len(every) == len(set(every)) > 15
 
 
-@each_row("first", [0, 7])
+@pytest.mark.parametrize("first", [0, 7])
 def test_of_a_range_that_one_node_has_nothing_is_asked_for(first: int) -> None:
     held, found = HeldAddresses(), network("web", podCIDR="fd00::/8")
     held.put("other", "fd00::/8", "")

@@ -27,7 +27,6 @@ from kwok_operator.nodegroups.api.nodegroup import (
 )
 from kwok_operator.nodegroups.api.template import Shape, TaintEffect
 from tests import cloudmanifests, manifests
-from tests.fakes.rows import each_row
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -40,7 +39,7 @@ def spec_of(value: Any) -> KwokNodeGroupSpec:
     return KwokNodeGroupSpec.model_validate(value)
 
 
-@each_row(
+@pytest.mark.parametrize(
     "value",
     [
         {},
@@ -123,7 +122,7 @@ READABLE = """
 """What the API server alone refuses: names, unknown fields, text for numbers, rules over fields."""
 
 
-@each_row("name manifest", [*(manifests.GOOD | cloudmanifests.GOOD).items()])
+@pytest.mark.parametrize(("name", "manifest"), [*(manifests.GOOD | cloudmanifests.GOOD).items()])
 def test_the_models_read_what_the_api_server_takes(name: str, manifest: Any) -> None:
     model = KwokCapacityPoolSpec if manifest["kind"] == POOL_KIND else KwokNodeGroupSpec
     model.model_validate(manifest.get("spec"))
@@ -140,8 +139,8 @@ def test_the_models_refuse_what_one_field_says_wrong() -> None:
     assert read == {" ".join(name.split()) for name in READABLE.split(",")}
 
 
-@each_row(
-    "path value",
+@pytest.mark.parametrize(
+    ("path", "value"),
     [
         ("scaleDown.nodesToDelete", [f"n{i}" for i in range(MAX_NODES_TO_DELETE + 1)]),
         ("scaleDown.nodesToDelete", ["n" * 64]),
@@ -158,7 +157,9 @@ def test_the_place_of_what_is_refused_is_told(path: str, value: Any) -> None:
     assert refused.value.errors()[0]["loc"][: path.count(".") + 1] == tuple(path.split("."))
 
 
-@each_row("text", ["8", "+8", "500m", "0.5", ".5", "5.", "32Gi", "1e3", "2E-3", "12E", "0"])
+@pytest.mark.parametrize(
+    "text", ["8", "+8", "500m", "0.5", ".5", "5.", "32Gi", "1e3", "2E-3", "12E", "0"]
+)
 def test_quantities_of_all_kinds_are_taken_as_they_are(text: str) -> None:
     assert Shape(cpu=text).cpu == text
 

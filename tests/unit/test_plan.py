@@ -21,7 +21,6 @@ from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.plan import NO_NAMES, ObservedGroup, Plan, Target, make_plan
 from kwok_operator.nodegroups.serials import Batch
-from tests.fakes.rows import each_row
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
 NOW = "2026-01-02T03:04:05Z"
@@ -69,8 +68,8 @@ def plan(wish: KwokNodeGroupSpec, observed: ObservedGroup, *, may_create: bool =
 
 
 class TestTarget:
-    @each_row(
-        "wish value limit",
+    @pytest.mark.parametrize(
+        ("wish", "value", "limit"),
         [
             (spec(3), 3, None),
             (spec(0), 0, None),
@@ -99,8 +98,8 @@ class TestTarget:
         assert high.wanted == 9 and high.limit is not None
         assert high.limit.message == "autoscaling.maxSize is 5; 9 would be more."
 
-    @each_row(
-        "wish observed value",
+    @pytest.mark.parametrize(
+        ("wish", "observed", "value"),
         [
             # Unset, it is the one in force, and at the beginning as many as there are.
             (spec(), seen([0, 1], held=7), 7),
@@ -297,20 +296,21 @@ WITHOUT_A_TEMPLATE: dict[str, Case] = {
 }
 
 
-@each_row("name case", [*(TOO_FEW | TOO_MANY | NAMED | PAUSED).items()])
+@pytest.mark.parametrize(("name", "case"), [*(TOO_FEW | TOO_MANY | NAMED | PAUSED).items()])
 def test_what_is_done(name: str, case: Case) -> None:
     wish, observed, expected = case
     assert found(plan(wish, observed), expected) == expected
 
 
-@each_row("name case", WITHOUT_A_TEMPLATE.items())
+@pytest.mark.parametrize(("name", "case"), WITHOUT_A_TEMPLATE.items())
 def test_what_is_done_without_a_usable_template(name: str, case: Case) -> None:
     wish, observed, expected = case
     assert found(plan(wish, observed, may_create=False), expected) == expected
 
 
-@each_row(
-    "order deleted", [(None, (9, 8, 5)), ("NewestFirst", (9, 8, 5)), ("OldestFirst", (1, 2, 5))]
+@pytest.mark.parametrize(
+    ("order", "deleted"),
+    [(None, (9, 8, 5)), ("NewestFirst", (9, 8, 5)), ("OldestFirst", (1, 2, 5))],
 )
 def test_nodes_go_in_the_order_asked_for(order: str | None, deleted: tuple[int, ...]) -> None:
     wish = spec(2, scaleDown={"order": order})
@@ -324,7 +324,7 @@ def test_nodes_go_in_the_order_asked_for(order: str | None, deleted: tuple[int, 
     assert found(plan(wish, seen([0, 1], batches=(asked(2, 6),))), expected) == expected
 
 
-@each_row(
+@pytest.mark.parametrize(
     "name",
     ["web", "web-zzzz-000001", NAMES.name(99), NAMES.name(1).replace("000001", "1"), "other"],
 )
@@ -362,7 +362,7 @@ def test_deletes_are_the_same_whatever_the_room() -> None:
     assert {p.delete for p in plans} == {tuple(named(1, 5))}
 
 
-@each_row("ahead", [0, 2, 8])
+@pytest.mark.parametrize("ahead", [0, 2, 8])
 def test_no_name_is_asked_for_that_no_serial_is_read_from(ahead: int) -> None:
     made = plan(spec(6), seen(range(2), next_serial=10**18 - ahead))
     serials = [NAMES.serial(NAMES.name(serial)) for serial in made.create]

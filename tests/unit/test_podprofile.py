@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
 from kwok_operator.podprofiles.usage import USAGE_NAME, compile_usage, without_usage
-from tests.fakes.rows import each_row
 
 EVERYTHING: dict[str, Any] = {
     "namespaceSelector": {"matchLabels": {"team": "batch"}},
@@ -60,8 +59,8 @@ def test_everything_is_read_and_written_as_it_was() -> None:
     assert spec_of(start=None, failures=None, usage=None) == spec_of()
 
 
-@each_row(
-    "given field",
+@pytest.mark.parametrize(
+    ("given", "field"),
     [
         ({"failures": [{"type": "Error", "probability": "5%"}]}, "failures.0.probability"),
         ({"failures": [{"type": "Panic", "probability": "1"}]}, "failures.0.type"),

@@ -30,7 +30,6 @@ from kwok_operator.podprofiles.compile import (
 from kwok_operator.podprofiles.explain import LifeStep, explain, holding
 from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL, ORDINAL_LABEL
 from kwok_operator.podprofiles.selectors import Pod
-from tests.fakes.rows import each_row
 from tests.fakes.stages import evaluate, fits, fitting, played_at
 from tests.unit.clouds import DELAYS
 
@@ -273,8 +272,8 @@ def test_a_pod_that_kubernetes_marked_is_ready_again_and_ends_when_it_would_have
     assert fits(succeed, pod) and not fits(ready, pod)
 
 
-@each_row(
-    "given namespaces fitting_pod other_pod",
+@pytest.mark.parametrize(
+    ("given", "namespaces", "fitting_pod", "other_pod"),
     [
         ({"podSelector": {"matchLabels": {"app": "a"}}}, None, {"labels": {"app": "a"}}, {}),
         (
@@ -341,8 +340,8 @@ def test_profiles_that_share_no_pod_don_t_exclude_each_other() -> None:
         assert found.stages == compile_profile(narrowed).stages
 
 
-@each_row(
-    "namespaces above reason",
+@pytest.mark.parametrize(
+    ("namespaces", "above", "reason"),
     [
         ([], [], "NoNamespaces"),
         (None, [profile_of("all", priority=1)], "Overshadowed"),

@@ -11,6 +11,8 @@
 from itertools import product
 from typing import Any
 
+import pytest
+
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
 from kwok_operator.podprofiles.explain import RESTARTS_TOLD, Course, explain, lines
@@ -25,7 +27,6 @@ from kwok_operator.podprofiles.life import (
     Who,
 )
 from kwok_operator.podprofiles.selectors import Pod
-from tests.fakes.rows import each_row
 from tests.fakes.stages import evaluate
 
 
@@ -62,8 +63,8 @@ def test_a_crash_loop_backs_off_as_a_kubelet_does() -> None:
     assert found.goes_on
 
 
-@each_row(
-    "after waits",
+@pytest.mark.parametrize(
+    ("after", "waits"),
     [
         ("1s", [0, 10, 20, 40, 80, 160, 300, 300, 300]),
         ("10m", [0, 10, 20, 40]),

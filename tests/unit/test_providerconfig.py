@@ -22,7 +22,6 @@ from kwok_operator.sources.providerconfig import (
     read_config,
     templates_key,
 )
-from tests.fakes.rows import each_row
 
 WHERE = "ConfigMap ns/kwok-provider-config, key config"
 LABEL = {"fromNodeLabelKey": "pool"}
@@ -150,7 +149,7 @@ def test_both_spellings_of_the_annotation_key(nodegroups: dict[str, Any]) -> Non
 GPU: dict[str, Any] = {"gpuLabelKey": "gpu", "availableGPUTypes": {"k80": {}, "p100": None}}
 
 
-@each_row(
+@pytest.mark.parametrize(
     "changes",
     [
         {"nodes": {"gpuConfig": GPU}},
@@ -175,8 +174,8 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
     assert config.notes == (f"{where}: {said}",)
 
 
-@each_row(
-    "text reason sentence",
+@pytest.mark.parametrize(
+    ("text", "reason", "sentence"),
     [
         ("", "InvalidYAML", "is empty; it begins with apiVersion: v1alpha1"),
         ("[]", "InvalidYAML", "is no object of keys and values"),
@@ -283,8 +282,8 @@ def test_what_is_wrong_is_told_once(text: str, reason: str, sentence: str) -> No
     assert sentence in message
 
 
-@each_row(
-    "text key remedy",
+@pytest.mark.parametrize(
+    ("text", "key", "remedy"),
     [
         (config_text() + "readNodeFrom: a\n", "readNodeFrom", "did you mean readNodesFrom?"),
         (
@@ -331,8 +330,8 @@ def test_sentences_stay_short() -> None:
     assert all(len(sentence) <= 800 for _, sentence in problems(text))
 
 
-@each_row(
-    "key present read_key",
+@pytest.mark.parametrize(
+    ("key", "present", "read_key"),
     [
         (None, {"config"}, "config"),
         (None, {"templates"}, "templates"),

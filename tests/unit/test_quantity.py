@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
-from tests.fakes.rows import each_row
 
 # Every one was put to ParseQuantity of apimachinery v0.36.
 GOOD = {
@@ -42,13 +41,13 @@ def test_what_the_api_server_takes_is_read_exactly() -> None:
     assert {text: parse_quantity(text) for text in GOOD} == GOOD
 
 
-@each_row("text", [*BAD, *STRICTER])
+@pytest.mark.parametrize("text", [*BAD, *STRICTER])
 def test_what_the_api_server_refuses_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(ValueError, match="such as 4, 500m or 16Gi"):
         parse_quantity(text)
 
 
-@each_row("value", [True, False, None, [], {}, ["4"], b"4"])
+@pytest.mark.parametrize("value", [True, False, None, [], {}, ["4"], b"4"])
 def test_what_is_neither_number_nor_text_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="is not a number or a string"):
         parse_quantity(value)
@@ -68,8 +67,8 @@ def test_a_text_of_any_length_is_read_or_refused() -> None:
         parse_quantity("9" * 10_000)
 
 
-@each_row(
-    "whole part left",
+@pytest.mark.parametrize(
+    ("whole", "part", "left"),
     [
         ("4", "500m", "3500m"),
         ("3500m", "500m", "3"),

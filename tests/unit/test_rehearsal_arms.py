@@ -7,10 +7,10 @@
 
 from typing import Any
 
+import pytest
 import yaml
 
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_scenario
-from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, fields, scenario
 
 CA: dict[str, Any] = {"name": "ca", "clusterAutoscaler": {"flags": {"v": "1", "expander": "price"}}}
@@ -27,8 +27,8 @@ def arm_b(base: dict[str, Any], differs: Any) -> dict[str, Any]:
     return found.scenario.dump()
 
 
-@each_row(
-    "differs path expected",
+@pytest.mark.parametrize(
+    ("differs", "path", "expected"),
     [
         ({"until": {"atMost": "5m"}}, ("until", "atMost"), 300.0),
         ({"until": {"atMost": "5m"}}, ("until", "settledFor"), 7.0),
@@ -79,8 +79,8 @@ def test_what_is_wrong_in_an_arm_has_its_line() -> None:
     assert finding.line == next(n for n, text in enumerate(lines, 1) if "flgs" in text)
 
 
-@each_row(
-    "arms chosen told",
+@pytest.mark.parametrize(
+    ("arms", "chosen", "told"),
     [
         (None, "b", []),
         ([], "b", ["arms"]),

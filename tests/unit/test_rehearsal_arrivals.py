@@ -20,7 +20,6 @@ from kwok_operator.rehearsal.scenario.arrivals import arrivals, arrivals_of, las
 from kwok_operator.rehearsal.scenario.manifests import manifest, object_name
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
-from tests.fakes.rows import each_row
 from tests.fakes.scenarios import RUNNING
 
 SEEDS = st.text(max_size=5)
@@ -118,8 +117,8 @@ def pod_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@each_row(
-    "kind count each name size",
+@pytest.mark.parametrize(
+    ("kind", "count", "each", "name", "size"),
     [
         ("Deployment", 40, None, "web", {"replicas": 40}),
         ("Deployment", 40, 4, "web-0003", {"replicas": 4}),

@@ -22,7 +22,6 @@ from kwok_operator.rehearsal.scenario.borrowing import (
     selects,
 )
 from kwok_operator.schema.crd import definitions
-from tests.fakes.rows import each_row
 
 CONTAINERS = {"containers": [{"name": "a"}]}
 JSON = st.recursive(
@@ -127,8 +126,8 @@ def test_a_crd_is_ours_if_it_was_only_filled_in() -> None:
         assert not is_same_crd({}, ours)
 
 
-@each_row(
-    "selector labels taken",
+@pytest.mark.parametrize(
+    ("selector", "labels", "taken"),
     [
         ({"app": "web"}, {"app": "web", "x": "y"}, True),
         ({"app": "web", "tier": "a"}, {"app": "web"}, False),

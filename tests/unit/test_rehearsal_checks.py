@@ -10,6 +10,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from kwok_operator.rehearsal.judge.expectations import Assertion, assertions
 from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, reading
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.scenario.waits import wait_problem
-from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, scenario
 from tests.randomrecording import random_recording
 
@@ -49,8 +49,8 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
     assert found.findings == ()
 
 
-@each_row(
-    "parts field said",
+@pytest.mark.parametrize(
+    ("parts", "field", "said"),
     [
         ({"cluster": {"kubernetes": "1.20"}}, "cluster.kubernetes", "1.35, 1.36"),
         (
@@ -273,8 +273,8 @@ CONFIG = {
 }
 
 
-@each_row(
-    "parts around",
+@pytest.mark.parametrize(
+    ("parts", "around"),
     [
         ({"processes": [TOOL]}, Told()),
         ({"timeline": [*UNKNOWN["timeline"], STEP]}, Told()),
@@ -327,8 +327,8 @@ def test_a_step_may_bring_what_is_named() -> None:
     ]
 
 
-@each_row(
-    "text said",
+@pytest.mark.parametrize(
+    ("text", "said"),
     [
         ("kng/batch --for=condition=Ready", ""),
         ("pods --all -n shop --for condition=Ready", ""),
@@ -367,8 +367,8 @@ QUEUE = {"name": "queue", "kind": "Job", "count": 1, "pods": {"cpu": 1}}
 PATCH = {"at": 1, "patch": {"what": "kng/batch", "patch": {"spec": {"cloud": {"stock": 1}}}}}
 
 
-@each_row(
-    "figure of parts said",
+@pytest.mark.parametrize(
+    ("figure", "of", "parts", "said"),
     [
         ("instances.Failed", {}, {}, "no group that is applied has spec.cloud; give it one"),
         ("instances.Failed", {"group": "batch"}, {}, "the group batch has no spec.cloud"),

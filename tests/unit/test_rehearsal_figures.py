@@ -30,7 +30,6 @@ from kwok_operator.rehearsal.judge.recording import (
     RecordedLine,
 )
 from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
-from tests.fakes.rows import each_row
 
 Told = Mapping[str, Any]
 
@@ -266,7 +265,7 @@ def test_of_several_budgets_each_is_used_up_and_a_pod_counts_once() -> None:
     assert figure(lines, "disruptions.beyondBudget") == 2  # web-1 by b, web-3 by c
 
 
-@each_row(
+@pytest.mark.parametrize(
     "lines",
     [
         # ten replicas become five, under minAvailable 9
@@ -294,8 +293,8 @@ def no_job(t: float, name: str) -> ObjectLine:
     return ObjectLine(t, f"Job/ns/{name}", None)
 
 
-@each_row(
-    "lines seconds unfinished",
+@pytest.mark.parametrize(
+    ("lines", "seconds", "unfinished"),
     [
         ([job(10, "a"), job(25, "a", 2), job(40, "a", 3), job(41, "a", 3, "Complete")], 30, 0),
         # a work queue is done when it says so, not with its first success
@@ -325,8 +324,8 @@ def test_a_gang_is_complete_when_all_of_it_has_succeeded(
     assert figure(found, "gangs.unfinished", FigureScope(workload="b")) == 0
 
 
-@each_row(
-    "lines cost unpriced hours",
+@pytest.mark.parametrize(
+    ("lines", "cost", "unpriced", "hours"),
     [
         # one of ten has a price
         ([node(0, f"n-{n}", price=None if n else 1.0) for n in range(10)], 1, 9, 10),
@@ -416,8 +415,8 @@ def test_instances_of_earlier_recordings_are_counted_too() -> None:
     assert (figures["instances.Creating"], figures["instances.NotReady"]) == (2, 3)
 
 
-@each_row(
-    "wanted told holds",
+@pytest.mark.parametrize(
+    ("wanted", "told", "holds"),
     [
         ("web", "Deployment/ns/web", True),
         ("deployment/web", "Deployment/ns/web", True),

@@ -10,6 +10,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,7 +29,6 @@ from kwok_operator.rehearsal.judge.recording import (
     RecordedLine,
 )
 from tests.fakes.rehearsed import content, reader
-from tests.fakes.rows import each_row
 
 BEGAN = StampClock(1_700_000_000_000)
 """2023-11-14T22:13:20Z."""
@@ -163,8 +163,8 @@ def test_when_a_node_was_asked_for_and_made_is_known_also_of_one_that_was_there_
     assert (old.requested, old.created) == (None, -9.5)
 
 
-@each_row(
-    "selector covers",
+@pytest.mark.parametrize(
+    ("selector", "covers"),
     [
         ({}, True),
         (None, False),
@@ -201,7 +201,9 @@ def test_a_pod_that_is_evicted_has_the_budgets_that_cover_it(selector: Any, cove
     assert look("Running", look("Running", runs, going=True), "DisruptionTarget").budgets == ()
 
 
-@each_row("spec wanted", [({}, 1), ({"completions": 3}, 3), ({"parallelism": 2}, 0)])
+@pytest.mark.parametrize(
+    ("spec", "wanted"), [({}, 1), ({"completions": 3}, 3), ({"parallelism": 2}, 0)]
+)
 def test_a_job_whose_completions_are_not_fixed_wants_none(spec: Any, wanted: int) -> None:
     assert observed.job({"spec": spec}, before=None, seen=1, clock=BEGAN)["wanted"] == wanted
 

@@ -9,6 +9,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope, reading
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.measures import Waits
@@ -17,7 +19,6 @@ from kwok_operator.rehearsal.judge.verdict import summary, verdict_json
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.page import page
 from tests.fakes.rehearsed import gone, judge, node, pod, run
-from tests.fakes.rows import each_row
 
 A, B = FigureScope(group="a"), FigureScope(group="b")
 
@@ -132,8 +133,8 @@ def test_waits_at_the_end_are_incomplete_and_no_expectation_holds_on_them() -> N
     assert all("6 of 8 waits have ended so far" in each.reason for each in outcomes)
 
 
-@each_row(
-    "done waiting never which value complete",
+@pytest.mark.parametrize(
+    ("done", "waiting", "never", "which", "value", "complete"),
     [
         ([], [], 0, "p50", None, True),
         ([], [], 2, "p50", None, False),

@@ -22,7 +22,6 @@ from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.judge.recording import RecordingHeader, WaitLine
 from kwok_operator.rehearsal.progress import RunProgress, Show, Tell, in_lines, screen
 from tests.fakes.rehearsed import gone, node, pod
-from tests.fakes.rows import each_row
 
 EXPECT: list[dict[str, Any]] = [
     {"figure": "nodes.total", "atMost": 1, "when": "always"},
@@ -102,7 +101,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return play
 
 
-@each_row("how", ["ends", "interrupted", "never shown"])
+@pytest.mark.parametrize("how", ["ends", "interrupted", "never shown"])
 def test_a_terminal_is_left_as_it_was(
     progress: RunProgress, terminal: Callable[..., str], how: str
 ) -> None:
@@ -133,8 +132,8 @@ def test_a_terminal_is_left_as_it_was(
     assert "31mFAILED" in seen and "32mheld" in seen
 
 
-@each_row(
-    "environ table",
+@pytest.mark.parametrize(
+    ("environ", "table"),
     [
         ({"TERM": "xterm", "NO_COLOR": "1"}, True),
         ({"TERM": "dumb"}, False),

@@ -25,7 +25,6 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 from kwok_operator.rehearsal.judge.verdict import judged
 from tests.fakes.rehearsed import NAME, content, random_run, reader, run
-from tests.fakes.rows import each_row
 
 HEADER = encode(RecordingHeader())
 
@@ -34,7 +33,9 @@ def read(data: bytes, chunk: int = 2**16) -> list[Any]:
     return list(reader(data, chunk=chunk).lines())
 
 
-@each_row("zipped chunk", [(False, 1), (False, 2**16), (True, 7), (True, 2**16)])
+@pytest.mark.parametrize(
+    ("zipped", "chunk"), [(False, 1), (False, 2**16), (True, 7), (True, 2**16)]
+)
 def test_what_is_written_is_read(zipped: bool, chunk: int) -> None:
     lines = [
         *random_run(1, nodes=3, pods=5)[:-1],
@@ -88,8 +89,8 @@ def test_a_verdict_without_an_end_has_failed_and_says_so() -> None:
     assert found.broken_off
 
 
-@each_row(
-    "text where field",
+@pytest.mark.parametrize(
+    ("text", "where", "field"),
     [
         ("", NAME, "the file"),
         ("not JSON", f"{NAME}:1", "the line"),

@@ -29,7 +29,6 @@ from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAM
 from kwok_operator.rehearsal.judge.verdict import verdict_json
 from kwok_operator.rehearsal.report.page import page
 from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
-from tests.fakes.rows import each_row
 
 HOSTILE = "</td><script>alert(1)</script><img src=//x onerror=y>\"'&\x00\u202e"
 EXPECT: list[dict[str, Any]] = [
@@ -88,7 +87,7 @@ def drawn(lines: list[RecordedLine], **header: Any) -> Seen:
     return Seen(page(judge(lines, expect=EXPECT, **header)))
 
 
-@each_row("lines", [random_run(5), hostile_run(), run(), []])
+@pytest.mark.parametrize("lines", [random_run(5), hostile_run(), run(), []])
 def test_it_asks_nobody_for_anything(lines: list[RecordedLine]) -> None:
     text = page(judge(lines, expect=EXPECT, scenario=HOSTILE, teaches=HOSTILE, seed=HOSTILE))
     found = Seen(text)
@@ -103,7 +102,7 @@ def test_it_asks_nobody_for_anything(lines: list[RecordedLine]) -> None:
     assert "default-src 'none'" in text
 
 
-@each_row("lines", [random_run(n) for n in range(4)])
+@pytest.mark.parametrize("lines", [random_run(n) for n in range(4)])
 def test_every_figure_is_that_of_the_verdict(lines: list[RecordedLine]) -> None:
     found = judge(lines, expect=EXPECT)
     verdict = verdict_json(found)
@@ -211,7 +210,7 @@ def recorded(folder: Path, lines: list[RecordedLine], name: str = "recording.jso
     return path
 
 
-@each_row("given", ["file", "folder"])
+@pytest.mark.parametrize("given", ["file", "folder"])
 def test_report_writes_the_same_files_again(tmp_path: Path, given: str) -> None:
     path = recorded(tmp_path / given, random_run(8))
     named = path if given == "file" else path.parent
@@ -256,8 +255,8 @@ def storm(offset: float = 0.0, *, boot: float = 3.0, size: str = "2") -> list[Re
     )
 
 
-@each_row(
-    "other parts",
+@pytest.mark.parametrize(
+    ("other", "parts"),
     [
         (storm(0.7), set()),
         (storm(0.7, boot=9.0), {"cloud"}),

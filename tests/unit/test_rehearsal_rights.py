@@ -6,10 +6,11 @@
 
 from typing import Any
 
+import pytest
+
 from kwok_operator.rehearsal.installing import manifests, rights_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.rights import COMPONENTS, component_of, needed_rights
-from tests.fakes.rows import each_row
 
 CONFIG = "{apiVersion: v1alpha1, cluster: {secretName: other}}"
 
@@ -27,8 +28,8 @@ def from_nodes(**source: Any) -> dict[str, Any]:
     return group(template={"from": {"nodes": source}})
 
 
-@each_row(
-    "manifest needed",
+@pytest.mark.parametrize(
+    ("manifest", "needed"),
     [
         (group(), ""),
         (group(scaleDown={"pods": "Leave"}), ""),

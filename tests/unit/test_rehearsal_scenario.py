@@ -8,6 +8,7 @@
 
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from kwok_operator.rehearsal.judge.expectations import assertions
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import MAX_BYTES, read_scenario
-from tests.fakes.rows import each_row
 from tests.fakes.scenarios import RUNNING, WEB, fields, read, scenario
 
 WHOLE = scenario(
@@ -76,8 +76,8 @@ def test_a_recording_s_header_can_be_judged() -> None:
     assert (found[0].bounds, found[2].at, found[3].within) == ({"atMost": 30.0}, 120.0, 5.0)
 
 
-@each_row(
-    "until settled",
+@pytest.mark.parametrize(
+    ("until", "settled"),
     [
         (None, 10.0),
         ({"settledFor": "3s"}, 3.0),
@@ -89,8 +89,8 @@ def test_what_ends_it(until: Any, settled: float | None) -> None:
     assert good(scenario(until=until)).until.settled == settled
 
 
-@each_row(
-    "file name",
+@pytest.mark.parametrize(
+    ("file", "name"),
     [("a/Spot storm_2.yaml", "spot-storm-2"), ("-", "scenario"), ("x" * 90 + ".yml", "x" * 50)],
 )
 def test_it_is_called_as_its_file(file: str, name: str) -> None:
@@ -106,8 +106,8 @@ def share(bound: object, figure: str = "utilisation.cpu") -> dict[str, Any]:
     return {"figure": figure, "atMost": bound}
 
 
-@each_row(
-    "part value field said",
+@pytest.mark.parametrize(
+    ("part", "value", "field", "said"),
     [
         ("aply", [], "aply", "did you mean apply"),
         ("seed", {}, "seed", "is no text"),
@@ -255,8 +255,8 @@ def test_of_very_many_mistakes_the_first_are_told() -> None:
     assert "mistakes more" in found.findings[-1].message
 
 
-@each_row(
-    "text said",
+@pytest.mark.parametrize(
+    ("text", "said"),
     [
         ("", "is empty"),
         ("a: [", "is not YAML"),

@@ -18,7 +18,6 @@ from kwok_operator.rehearsal.judge.steady import (
     not_scheduled,
     without_their_pods,
 )
-from tests.fakes.rows import each_row
 
 
 def body(generation: int = 2, **parts: Any) -> dict[str, Any]:
@@ -30,8 +29,8 @@ def condition(kind: str, status: str, **more: Any) -> dict[str, Any]:
     return {"conditions": [{"type": kind, "status": status, **more}]}
 
 
-@each_row(
-    "status waits_for held",
+@pytest.mark.parametrize(
+    ("status", "waits_for", "held"),
     [
         ({}, ["a (the operator has not reported on it yet)"], False),
         (
@@ -60,8 +59,8 @@ def test_groups(status: dict[str, Any], waits_for: list[str], held: bool) -> Non
 SEEN = {"observedGeneration": 2}
 
 
-@each_row(
-    "kind spec status steady",
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "steady"),
     [
         ("Deployment", {}, {"observedGeneration": 1, "replicas": 1}, False),
         ("Deployment", {"replicas": 2}, {**SEEN, "replicas": 1}, False),
@@ -94,8 +93,8 @@ REFUSED = condition("PodScheduled", "False", reason="Unschedulable")
 GATED = condition("PodScheduled", "False", reason="SchedulingGated")
 
 
-@each_row(
-    "pod retried steady",
+@pytest.mark.parametrize(
+    ("pod", "retried", "steady"),
     [
         (body(), True, False),
         (body(status=REFUSED), False, False),

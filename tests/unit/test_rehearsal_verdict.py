@@ -29,7 +29,6 @@ from kwok_operator.rehearsal.judge.verdict import Judged, judged, junit_xml, sum
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.page import page
 from tests.fakes.rehearsed import NAME, content, gone, judge, node, pod, random_run, reader, run
-from tests.fakes.rows import each_row
 
 WEB, A = {"workload": "web"}, {"group": "a"}
 
@@ -60,8 +59,8 @@ def outcome(expect: Any, *more: RecordedLine) -> Any:
     return found
 
 
-@each_row(
-    "expect held value at",
+@pytest.mark.parametrize(
+    ("expect", "held", "value", "at"),
     [
         ({"figure": "pods.running", "equals": 1}, True, 1, 100),
         ({"figure": "pods.running", "equals": 2}, False, 1, 100),
@@ -111,8 +110,8 @@ def test_what_is_expected_holds_or_fails(
     assert found.reason
 
 
-@each_row(
-    "figure bounds number said",
+@pytest.mark.parametrize(
+    ("figure", "bounds", "number", "said"),
     [
         ("pendingSeconds.max", {"atMost": 5.001}, 5.004, "5.004 s, wanted at most 5.001 s"),
         ("pendingSeconds.max", {"atMost": 60}, 69.999, "70.00 s, wanted at most 60 s"),
@@ -148,8 +147,8 @@ def test_what_is_incomplete_is_named_everywhere() -> None:
     assert f"{in_words(70, 's')}</data> (incomplete)" in page(found)
 
 
-@each_row(
-    "bounds complete incomplete",
+@pytest.mark.parametrize(
+    ("bounds", "complete", "incomplete"),
     [
         ({"atLeast": 60}, True, True),
         ({"atLeast": 80}, False, False),
@@ -184,7 +183,7 @@ def test_a_wait_is_answered_by_the_recording() -> None:
     assert not outcome(expect, WaitLine(99, 1, True)).held  # of another one
 
 
-@each_row(
+@pytest.mark.parametrize(
     "expect",
     [
         {"figure": "nodes.total", "of": {"group": "b"}, "atMost": 9},
@@ -208,8 +207,8 @@ def test_a_group_or_job_that_has_nothing_yet_may_be_expected_to_have_nothing() -
     assert outcome({"figure": "pods.running", "of": elsewhere, "equals": 0}).held
 
 
-@each_row(
-    "expect field",
+@pytest.mark.parametrize(
+    ("expect", "field"),
     [
         (7, ""),
         ({"figure": "nope", "atMost": 1}, ".figure"),
@@ -232,8 +231,8 @@ def test_what_cannot_be_judged_is_refused_by_name(expect: Any, field: str) -> No
     assert caught.value.field == f"header.expect[1]{field}"
 
 
-@each_row(
-    "reason passed",
+@pytest.mark.parametrize(
+    ("reason", "passed"),
     [
         *[(meant, True) for meant in ("settled", "condition", "atMost")],
         *[(other, False) for other in ("unplayed", "interrupted", "died", "", "whatever")],

@@ -31,7 +31,6 @@ from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.page import page
 from kwok_operator.rehearsal.scenario.model import Scenario
 from tests.fakes.rehearsed import judge, run
-from tests.fakes.rows import each_row
 
 CA = {"name": "ca", "clusterAutoscaler": {}}
 SCENARIO = Scenario.model_validate(
@@ -44,8 +43,8 @@ def logged(level: str, message: str, **more: str) -> str:
     return json.dumps({"level": level, "message": message, **more}) + "\n"
 
 
-@each_row(
-    "line said",
+@pytest.mark.parametrize(
+    ("line", "said"),
     [
         (logged("warning", "not\ndone"), "not done"),
         (logged("error", "failed", traceback="Traceback\n x\nKeyError: 1"), "failed (KeyError: 1)"),
@@ -58,8 +57,8 @@ def test_warnings_in_json(line: str, said: str) -> None:
     assert read_json(line.encode()).warning == said
 
 
-@each_row(
-    "line said",
+@pytest.mark.parametrize(
+    ("line", "said"),
     [
         ("W1124 16:40:38.123456   12345 a.go:7] not done", "a.go:7] not done"),
         ("E1124 16:40:38.123456       1 a.go:7] failed", "a.go:7] failed"),
@@ -180,8 +179,8 @@ def test_a_warning_stands_in_every_output_whole() -> None:
     assert json.loads(texts[-1])["verdict"] == "passed"
 
 
-@each_row(
-    "line expect last",
+@pytest.mark.parametrize(
+    ("line", "expect", "last"),
     [
         (WarningLine(3, "ca", "x"), [], "passed, but with 1 warning of ca: "),
         (WarningLine(3, "ca", "x"), [{}], "passed: "),

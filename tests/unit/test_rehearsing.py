@@ -32,7 +32,6 @@ from kwok_operator.rehearsal.scenario.surroundings import UnusableReferenceError
 from kwok_operator.rehearsal.surroundings import LocalSurroundings
 from tests.fakes.jsonschema import refusals
 from tests.fakes.rehearsed import judge, run
-from tests.fakes.rows import each_row
 from tests.fakes.scenarios import GROUP, scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +76,7 @@ def schema_refuses(value: Any) -> list[str]:
     return refusals(value, whole, whole)
 
 
-@each_row(
+@pytest.mark.parametrize(
     "parts",
     [
         {"aply": []},
@@ -119,8 +118,8 @@ def test_what_is_wrong_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"{path}:{line}: until.atMost: " in said.err
 
 
-@each_row(
-    "arguments said",
+@pytest.mark.parametrize(
+    ("arguments", "said"),
     [
         ([], "SCENARIO"),
         (["--check"], "SCENARIO"),

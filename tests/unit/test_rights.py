@@ -10,6 +10,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kwok_operator.clusterapi.keys import DEFAULT_GROUP
@@ -21,7 +22,6 @@ from kwok_operator.operator.preflight import (
 )
 from tests.e2e.grants import CLUSTERAPI, COMPANIONS, DEPLOY, FILES, PROFILES, granted
 from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM
-from tests.fakes.rows import each_row
 
 GRANTS = granted() + granted({OPERATOR: (*CLUSTERAPI, COMPANIONS, PROFILES)})
 ALL_FILES = [
@@ -96,7 +96,7 @@ def test_the_shim_writes_groups_and_no_nodes() -> None:
     assert writes == {("kwoknodegroups", "patch")}
 
 
-@each_row("file", ALL_FILES)
+@pytest.mark.parametrize("file", ALL_FILES)
 def test_what_is_bound_is_ours(file: str) -> None:
     objects: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / file).read_text()))
     roles = {

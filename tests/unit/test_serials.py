@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.nodegroups.serials import MAX_BATCHES, Batch, Ranges, compact, format_ranges
-from tests.fakes.rows import each_row
 
 NOW = "2026-01-02T03:04:05Z"
 
@@ -41,8 +40,8 @@ def serials_of(batches: tuple[Batch, ...] | list[Batch]) -> set[int]:
     return {serial for batch in batches for serial in batch}
 
 
-@each_row(
-    "serials text",
+@pytest.mark.parametrize(
+    ("serials", "text"),
     [
         ([], ""),
         ([5], "5"),
@@ -64,7 +63,7 @@ def test_ranges_are_read_back_as_the_same_set(serials: frozenset[int]) -> None:
     assert set(Ranges(format_ranges(serials))) == serials
 
 
-@each_row(
+@pytest.mark.parametrize(
     "text",
     [
         *("a", "-", "5-", "-5", "5--7", "5-6-7", "7-5", ",", "1,,2", "1,", "1;2", " 1", "1_0"),

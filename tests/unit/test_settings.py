@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import ENV_PREFIX, RunSettings, add_run_flags, run_settings
-from tests.fakes.rows import each_row
 
 DEFAULTS = RunSettings(
     kubeconfig=None,
@@ -108,7 +107,7 @@ def test_two_settings_are_variables_only_and_belong_to_others() -> None:
     assert (settings.namespace, settings.provider_config) == ("ops", "mine")
 
 
-@each_row("name", ["POD_NAMESPACE", "KWOK_PROVIDER_CONFIGMAP"])
+@pytest.mark.parametrize("name", ["POD_NAMESPACE", "KWOK_PROVIDER_CONFIGMAP"])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name}: '../secrets' is not the name of a"):
         run_settings(argparse.Namespace(**dict.fromkeys(map(field, GOOD))), {name: "../secrets"})
@@ -119,7 +118,7 @@ def test_every_setting_is_tried_here() -> None:
     assert {field(flag) for flag in GOOD} | {"namespace", "provider_config"} == settings
 
 
-@each_row("flag values", GOOD.items())
+@pytest.mark.parametrize(("flag", "values"), GOOD.items())
 def test_a_flag_and_its_variable_set_one_setting(flag: str, values: Any) -> None:
     for text, value in values:
         changed = dataclasses.replace(DEFAULTS, **{field(flag): value})
@@ -134,7 +133,9 @@ def test_other_variables_are_nobodys_business() -> None:
     assert parse(KUBECONFIG="/a", LISTEN=":1", KWOK_OPERATOR_OTHER="x") == DEFAULTS
 
 
-@each_row("flag text", [(flag, text) for flag, texts in BAD.items() for text in texts])
+@pytest.mark.parametrize(
+    ("flag", "text"), [(flag, text) for flag, texts in BAD.items() for text in texts]
+)
 def test_a_bad_value_is_one_line_that_names_flag_or_variable(flag: str, text: str) -> None:
     good = {variable(flag): GOOD[flag][0][0]}
     with pytest.raises(SettingsError) as of_flag:
@@ -146,8 +147,8 @@ def test_a_bad_value_is_one_line_that_names_flag_or_variable(flag: str, text: st
         assert "\n" not in str(refused.value)
 
 
-@each_row(
-    "flag remedy",
+@pytest.mark.parametrize(
+    ("flag", "remedy"),
     [
         ("max-total-nodes", "such as 10000"),
         ("provider-id-prefix", 'such as "kwok:"'),
@@ -175,8 +176,8 @@ def test_a_flag_alone_turns_the_election_on() -> None:
     assert not parse("--leader-elect=false", KWOK_OPERATOR_LEADER_ELECT="true").leader_elect
 
 
-@each_row(
-    "flag text problem",
+@pytest.mark.parametrize(
+    ("flag", "text", "problem"),
     [
         ("lease-duration", "7", "not longer than --leader-elect-renew-deadline, 7 s"),
         ("renew-deadline", "12s", "not shorter than --leader-elect-lease-duration, 10 s"),
@@ -203,8 +204,8 @@ def test_an_empty_name_is_the_default() -> None:
     assert parse("--kubeconfig=", "--context=") == DEFAULTS
 
 
-@each_row(
-    "text address",
+@pytest.mark.parametrize(
+    ("text", "address"),
     [
         (":8080", ("0.0.0.0", 8080)),
         ("0.0.0.0:1", ("0.0.0.0", 1)),

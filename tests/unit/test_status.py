@@ -25,7 +25,6 @@ from kwok_operator.nodegroups.plan import Limit, Rollout, Target
 from kwok_operator.nodegroups.serials import Batch
 from kwok_operator.nodegroups.status import Facts, batches_of, make_status
 from tests.fakes.facts import AT_REST
-from tests.fakes.rows import each_row
 
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:09:00Z"
@@ -196,8 +195,8 @@ OTHERS = [
 ]
 
 
-@each_row(
-    "kind facts status reason",
+@pytest.mark.parametrize(
+    ("kind", "facts", "status", "reason"),
     [*((kind, *row) for kind, rows in VERDICTS.items() for row in rows), *OTHERS],
 )
 def test_which_conditions_hold_and_why(
@@ -206,8 +205,8 @@ def test_which_conditions_hold_and_why(
     assert verdict(kind, **facts) == (status, reason)
 
 
-@each_row(
-    "kind facts words",
+@pytest.mark.parametrize(
+    ("kind", "facts", "words"),
     [
         ("Ready", {}, ["3 of 3 nodes are usable"]),
         ("Ready", target(5), ["3 of 5 nodes are usable"]),
@@ -350,7 +349,7 @@ def test_batches_come_back_from_the_api_server_as_they_were(
     assert batches_of(KwokNodeGroupStatus.model_validate(status.dump())) == tuple(batches)
 
 
-@each_row(
+@pytest.mark.parametrize(
     "record",
     [
         {"first": 5, "last": 4},

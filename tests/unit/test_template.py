@@ -21,7 +21,6 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.formats.yamltext import is_text_without_quotes
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.template import MAX_RESOLVED_BYTES, resolve, source, template_hash
-from tests.fakes.rows import each_row
 
 GUARD = GuardTaint()
 NO_GUARD = GuardTaint(enabled=False)
@@ -95,8 +94,8 @@ RESERVED = {"cpu": "500m", "memory": "2Gi", "ephemeralStorage": "10Gi"}
 
 
 class TestResources:
-    @each_row(
-        "node shape expected",
+    @pytest.mark.parametrize(
+        ("node", "shape", "expected"),
         [
             # Each with what there is and what pods get of it.
             ({"status": {"capacity": {"cpu": "4"}}}, {}, {"cpu": ("4", "4"), "pods": ("110",) * 2}),
@@ -145,8 +144,8 @@ class TestResources:
         for amounts in resources(None, {"reserved": {"ephemeralStorage": "0"}}):
             assert "ephemeral-storage" not in amounts
 
-    @each_row(
-        "shape field value",
+    @pytest.mark.parametrize(
+        ("shape", "field", "value"),
         [
             ({"cpu": 1, "reserved": {"cpu": "1001m"}}, "cpu", "1001m"),
             ({"reserved": {"cpu": 33}}, "cpu", "33"),
@@ -163,9 +162,9 @@ class TestResources:
         assert refused.value.value == value
         assert refused.value.remedy
 
-    @each_row("where", ["capacity", "allocatable"])
-    @each_row(
-        "value problem",
+    @pytest.mark.parametrize("where", ["capacity", "allocatable"])
+    @pytest.mark.parametrize(
+        ("value", "problem"),
         [
             ("10Gib", "is not a quantity"),
             ("", "is not a quantity"),
@@ -187,8 +186,8 @@ class TestResources:
             resolved({"status": {where: [{"cpu": "4"}]}})
         assert refused.value.field == f"spec.template.node.status.{where}"
 
-    @each_row(
-        "shape field",
+    @pytest.mark.parametrize(
+        ("shape", "field"),
         [
             ({"cpu": "1e100"}, "cpu"),
             ({"ephemeralStorage": "1e100"}, "ephemeralStorage"),
@@ -206,8 +205,8 @@ class TestResources:
 
 
 class TestLabels:
-    @each_row(
-        "node shape",
+    @pytest.mark.parametrize(
+        ("node", "shape"),
         [
             ({}, {"arch": "arm64"}),
             ({"metadata": {"labels": {"kubernetes.io/arch": "arm64"}}}, {}),
@@ -351,7 +350,7 @@ def test_a_node_that_is_too_large_for_status_is_refused() -> None:
     assert refused.value.remedy
 
 
-@each_row(
+@pytest.mark.parametrize(
     "node",
     [
         {"spec": {"taints": [{"key": f"t-{n}", "effect": "NoSchedule"} for n in range(20_000)]}},
@@ -403,8 +402,8 @@ def test_the_hash_changes_with_the_node(shape: dict[str, Any]) -> None:
     assert template_hash(resolved(guard=NO_GUARD)) != template_hash(resolved())
 
 
-@each_row(
-    "template word",
+@pytest.mark.parametrize(
+    ("template", "word"),
     [
         ({}, "Default"),
         ({"node": {}, "shape": {}}, "Default"),

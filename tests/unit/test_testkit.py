@@ -23,7 +23,6 @@ from kwok_operator.testkit.cluster import KubectlError, KwokCluster
 from kwok_operator.testkit.groups import Groups, manifests
 from kwok_operator.testkit.rehearsed import Rehearsed
 from tests.fakes.docs import DOCS
-from tests.fakes.rows import each_row
 
 ROOT = DOCS.parent
 LOADED = """
@@ -120,8 +119,8 @@ def test_groups_are_deleted_once_and_their_nodes_waited_for(
         groups({"b": 2}, within=None)
 
 
-@each_row(
-    "groups named",
+@pytest.mark.parametrize(
+    ("groups", "named"),
     [
         ({}, "none"),
         ("---\n---\n", "none"),

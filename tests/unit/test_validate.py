@@ -18,7 +18,6 @@ from kwok_operator.cli.main import main
 from kwok_operator.cli.validate import table
 from kwok_operator.schema.validation import ValidationReport, validate
 from tests import cloudmanifests, manifests, podmanifests
-from tests.fakes.rows import each_row
 from tests.manifests import Manifest
 
 GOOD = manifests.GOOD | cloudmanifests.GOOD | podmanifests.GOOD
@@ -174,7 +173,7 @@ class TestTheCommand:
 
 
 class TestGroups:
-    @each_row("name manifest", GOOD.items())
+    @pytest.mark.parametrize(("name", "manifest"), GOOD.items())
     def test_what_the_api_server_takes(self, name: str, manifest: Manifest) -> None:
         found = report(yaml.safe_dump(manifest))
         assert (found.findings, len(found.rows) + found.pools + found.profiles) == ((), 1)
@@ -259,8 +258,8 @@ class TestProfiles:
             " fail",
         ]
 
-    @each_row(
-        "first second words",
+    @pytest.mark.parametrize(
+        ("first", "second", "words"),
         [
             ({}, {"podSelector": APP}, "the profile a holds for all pods"),
             ({"podSelector": APP}, {}, "pods that are also of a live by that"),
