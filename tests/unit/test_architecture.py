@@ -39,7 +39,7 @@ KNOWS: dict[str, frozenset[str]] = {
     "formats": frozenset({"constants", "errors"}),
     "api": frozenset({"constants"}),
     "kube": _BELOW | {"nodegroups"},
-    "nodegroups": _BELOW | {"sources", "cloud", "companions", "clusterapi"},
+    "nodegroups": _BELOW | {"sources", "cloud", "companions"},
     "sources": _BELOW | {"nodegroups", "companions"},
     "cloud": _BELOW | {"nodegroups", "sources", "companions"},
     "companions": _BELOW | {"nodegroups", "sources", "cloud"},
