@@ -2,7 +2,7 @@
 
 Clients are offered a dynamic table of size 0. A client that accepts, as those of gRPC do, sends
 blocks that stand for themselves, so that the meaning of a whole block can be remembered. Its long
-texts (path, authority, user agent) are the same bytes in each call: decoding their Huffman code, the
+texts (path, authority, user agent) are the same bytes in each call: decoding Huffman's code, the
 slow part, is remembered too. That is why a block is decoded here, with the tables of the hpack
 library, and not by its Decoder, which takes four times as long.
 """
