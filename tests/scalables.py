@@ -8,6 +8,11 @@ from kwok_operator.clusterapi.derive import CapiFleet, CapiGroup, CapiTemplates,
 from kwok_operator.clusterapi.discovery import Discovery
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import InfrastructureRef, Scalable, read_scalable
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.autoscaler import Fleet
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.serials import Batch
 
 KEYS = Keys()
 SIZE = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"
@@ -84,3 +89,38 @@ def capacity(
 def reasons(of: CapiFleet | Capacity, *, notes: bool = False) -> list[str]:
     """Of what has to be mended, or of the notes."""
     return [finding.reason for finding in of.findings if finding.note is notes]
+
+
+NAMES = NodeNames.of("pool", "uid")
+ASKED = "2026-01-02T03:04:05Z"
+
+
+def instances(
+    *,
+    present: set[int],
+    waiting: int = 0,
+    target: int | None = None,
+    named: set[int] | None = None,
+    least: int = 0,
+) -> Fleet:
+    """`waiting` serials follow those that are present; `least` is a minimum of the group itself."""
+    first = max(present, default=-1) + 1
+    batches = (Batch(first, first + waiting - 1, ASKED),) if waiting else ()
+    size = len(present) + waiting if target is None else target
+    names = [NAMES.name(serial) for serial in named or ()]
+    spec = {"targetSize": size, "scaleDown": {"nodesToDelete": names}}
+    spec["autoscaling"] = {"minSize": least}
+    return Fleet(
+        group="pool",
+        names=NAMES,
+        spec=KwokNodeGroupSpec.model_validate(spec),
+        status=KwokNodeGroupStatus(),
+        present={serial: NAMES.name(serial) for serial in present},
+        leaving=frozenset(),
+        batches=batches,
+        next_serial=first + waiting,
+    )
+
+
+def named(*serials: int) -> frozenset[str]:
+    return frozenset(NAMES.name(serial) for serial in serials)

@@ -16,8 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kwok_operator.api.base import ExtendedResourceName, LabelValue, QualifiedName, Quantity
 from kwok_operator.clusterapi import keys
-from kwok_operator.clusterapi.findings import CapiFinding, Path
-from kwok_operator.clusterapi.scalable import Scalable
+from kwok_operator.clusterapi.scalable import CapiFinding, Path, Scalable
 from kwok_operator.companions.api import MAX_COUNT, MAX_DRIVERS, DriverName
 from kwok_operator.constants import ARCH_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, OS_LABEL
 from kwok_operator.errors import one_line

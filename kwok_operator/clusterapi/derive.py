@@ -26,9 +26,8 @@ from kwok_operator.clusterapi.capacity import (
     whole_number,
 )
 from kwok_operator.clusterapi.discovery import Discovery, allowed, namespace_watched
-from kwok_operator.clusterapi.findings import CapiFinding
 from kwok_operator.clusterapi.keys import Keys
-from kwok_operator.clusterapi.scalable import InfrastructureRef, Kind, Scalable
+from kwok_operator.clusterapi.scalable import CapiFinding, InfrastructureRef, Kind, Scalable
 from kwok_operator.errors import one_line
 from kwok_operator.formats.words import nearest, shown
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE

@@ -364,7 +364,7 @@ class Emulation:
             return None
         if found is not None and not _is_as_wanted(found, wanted):
             found = await self._writer.correct_set(found, wanted)
-        sets.put(found)
+        sets.upsert(found)
         if found is None:
             return None
         return Owner(found.scalable.name, found.scalable.uid)
@@ -498,7 +498,7 @@ class Emulation:
                 written = await self._writer.set_status(each.scalable, status)
             except (ConflictError, NotFoundError):
                 continue
-            self.scalables[each.scalable.kind].put(written)
+            self.scalables[each.scalable.kind].upsert(written)
 
 
 async def _make(call: Callable[[], Awaitable[None]]) -> None:

@@ -82,7 +82,7 @@ class MachineWriter:
         record = self._machines.one(answer)
         if not is_ours(record):
             return False
-        self._store.put(record)
+        self._store.upsert(record)
         return True
 
     async def show(self, record: MachineRecord, shown: Shown, *, node_uid: str, now: str) -> None:
@@ -108,11 +108,11 @@ class MachineWriter:
                 content_type=MERGE_PATCH,
             )
         except NotFoundError:
-            self._store.gone(record)
+            self._store.remove(record)
         except ConflictError:
             return
         else:
-            self._store.put(self._machines.one(answer))
+            self._store.upsert(self._machines.one(answer))
 
     async def delete(self, record: MachineRecord) -> None:
         try:
@@ -128,7 +128,7 @@ class MachineWriter:
             # Somebody's finalizer may keep it; then the watch tells of it, and it is left alone.
             self._store.deleted(record)
             return
-        self._store.gone(record)
+        self._store.remove(record)
 
     async def scale(self, group: Group, change: Change) -> dict[str, Any]:
         """The group as it is now. Raises InvalidError where it is not as it was."""

@@ -18,9 +18,8 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.clusterapi.derive import CapiFleet, CapiGroup, CapiTemplates, Offer, derive
 from kwok_operator.clusterapi.discovery import namespace_watched
-from kwok_operator.clusterapi.findings import CapiFinding
 from kwok_operator.clusterapi.management import Management
-from kwok_operator.clusterapi.scalable import Kind, Scalable
+from kwok_operator.clusterapi.scalable import CapiFinding, Kind, Scalable
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode, Replicas
 from kwok_operator.errors import ApiError, ApiUnreachableError
 from kwok_operator.formats.words import few_names

@@ -12,10 +12,9 @@ from kwok_operator.clusterapi.capacity import DEFAULT_ARCH, is_label_key, is_lab
 from kwok_operator.clusterapi.crds import VERSIONS
 from kwok_operator.clusterapi.derive import NO_CAPACITY, CapiGroup, CapiTemplates, derive
 from kwok_operator.clusterapi.discovery import Discovery
-from kwok_operator.clusterapi.findings import Path
 from kwok_operator.clusterapi.keys import CPU, DEFAULT_GROUP, MEMORY, Keys
 from kwok_operator.clusterapi.machines import LONGEST_LABEL, has_selector, selects
-from kwok_operator.clusterapi.scalable import InfrastructureRef, Kind, Scalable, read_scalable
+from kwok_operator.clusterapi.scalable import InfrastructureRef, Kind, Path, Scalable, read_scalable
 from kwok_operator.clusterapi.topology import class_name, is_patched, planned
 from kwok_operator.errors import ManifestError
 from kwok_operator.formats.manifests import group_of

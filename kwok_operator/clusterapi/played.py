@@ -7,7 +7,7 @@ Made anew from what is there each time: nothing of it is remembered.
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from kwok_operator.cloud.states import Phase
 from kwok_operator.clusterapi.keys import LABELS, Keys
@@ -18,33 +18,13 @@ from kwok_operator.clusterapi.machines import (
     show_node,
     show_waiting,
 )
+from kwok_operator.clusterapi.playedobjects import MachineRecord
 from kwok_operator.clusterapi.scalable import Scalable
 from kwok_operator.constants import EMULATED_NODE_GROUP, NODE_GROUP_LABEL
 from kwok_operator.nodegroups.autoscaler import Fleet
+from kwok_operator.nodegroups.nodecache import NodeRecord
 
 _DIGITS: Final = 9
-
-
-class Machine(Protocol):
-    """What is asked of a Machine that exists."""
-
-    @property
-    def deleting(self) -> bool: ...
-    @property
-    def owners(self) -> tuple[str, ...]: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def shown(self) -> Shown: ...
-
-
-class MachineNode(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def ready(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +42,10 @@ class Projection:
 
 def project(
     fleet: Fleet,
-    machines: Mapping[str, Machine],
+    machines: Mapping[str, MachineRecord],
     *,
-    nodes: Mapping[int, MachineNode],
-    leaving: Mapping[int, MachineNode],
+    nodes: Mapping[int, NodeRecord],
+    leaving: Mapping[int, NodeRecord],
     phases: Mapping[int, Phase],
     deleted: Set[str],
     labels: Mapping[str, str],
@@ -94,14 +74,8 @@ def project(
         if name not in machines and name not in deleted:
             create.append(name)
     # Machines of one group mostly share their labels: each set of them is compared once.
-    fits: dict[int, bool] = {}
-
-    def is_labelled(machine: Machine) -> bool:
-        known = fits.get(id(machine.labels))
-        if known is None:
-            known = fits[id(machine.labels)] = labels.items() <= machine.labels.items()
-        return known
-
+    label_sets = {id(machine.labels): machine.labels for machine in machines.values()}
+    complete = {key for key, shared in label_sets.items() if labels.items() <= shared.items()}
     here = {name: machine for name, machine in machines.items() if not machine.deleting}
     kept = [name for name in here if name in wanted and name not in deleted]
     return Projection(
@@ -110,7 +84,7 @@ def project(
         relabel=tuple(
             name
             for name in kept
-            if owner_uid not in here[name].owners or not is_labelled(here[name])
+            if owner_uid not in here[name].owners or id(here[name].labels) not in complete
         ),
         show={
             name: wanted[name]

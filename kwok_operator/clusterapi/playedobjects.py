@@ -107,8 +107,8 @@ class MachineStore:
     def groups(self) -> list[str]:
         return list(self._groups)
 
-    def put(self, item: MachineRecord) -> None:
-        """What a write of ours or a watch has told."""
+    def upsert(self, item: MachineRecord) -> None:
+        """Takes a Machine as a write of ours or the watch returned it."""
         known = self._groups.get(item.group, {}).get(item.name)
         if item.uid in self._gone:
             return
@@ -124,8 +124,8 @@ class MachineStore:
         """The API server took our DELETE; it tells when the Machine is gone."""
         item.deleting = True
 
-    def gone(self, item: MachineRecord) -> None:
-        """It is not there any more; whose work that was is for `lost` to find out."""
+    def remove(self, item: MachineRecord) -> None:
+        """The Machine has gone, whoever deleted it."""
         self._gone[item.uid] = None
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
@@ -155,18 +155,12 @@ class MachineStore:
             if record.uid in uids:
                 del self._groups[record.group][record.name]
             else:
-                self.gone(record)
+                self.remove(record)
         for item in items:
             if item.uid in self._gone:
                 del self._gone[item.uid]
                 self._restored(item.group, item.name)
-            self.put(item)
-
-    def upsert(self, item: MachineRecord) -> None:
-        self.put(item)
-
-    def remove(self, item: MachineRecord) -> None:
-        self.gone(item)
+            self.upsert(item)
 
 
 def _news(record: MachineRecord) -> tuple[object, ...]:
@@ -216,10 +210,7 @@ class PlayedStore:
     def get(self, namespace: str, name: str) -> Played | None:
         return self._known.get((namespace, name))
 
-    def all(self) -> list[Played]:
-        return list(self._known.values())
-
-    def put(self, item: Played | None) -> None:
+    def upsert(self, item: Played | None) -> None:
         if item is None:
             return
         key = item.scalable.namespace, item.scalable.name
@@ -246,9 +237,6 @@ class PlayedStore:
                     self._changed(known.scalable)
         for item in self._known.values():
             self._changed(item.scalable)
-
-    def upsert(self, item: Played | None) -> None:
-        self.put(item)
 
     def remove(self, item: Played | None) -> None:
         if item is None:

@@ -12,6 +12,23 @@ from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CapiFinding:
+    """What users should know of an object: field, value, what CA does, remedy.
+
+    `reason` is one word for programs, `about` the object as CA calls it, `path` where in it the
+    field stands. A `note` needs no remedy.
+    """
+
+    reason: str
+    message: str
+    about: str
+    path: Path = ()
+    note: bool = False
+
 
 class Kind(StrEnum):
     """What can be scaled; the plural names its resource."""

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.clusterapi.findings import Path
 from kwok_operator.clusterapi.keys import Keys
-from kwok_operator.clusterapi.scalable import Kind
+from kwok_operator.clusterapi.scalable import Kind, Path
 from kwok_operator.formats.untyped import as_list, as_map
 
 _PARTS: Final = {"machineDeployments": Kind.MACHINE_DEPLOYMENT, "machinePools": Kind.MACHINE_POOL}

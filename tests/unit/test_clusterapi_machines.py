@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -38,9 +37,11 @@ from kwok_operator.clusterapi.machines import (
     status_patch,
 )
 from kwok_operator.clusterapi.played import Projection, default_replicas, project
+from kwok_operator.clusterapi.playedobjects import MachineRecord
 from kwok_operator.clusterapi.scalable import Scalable, read_scalable
 from kwok_operator.nodegroups.naming import is_object_name
-from tests.unit.test_clusterapi_scaling import NAMES, fleet, named
+from kwok_operator.nodegroups.nodecache import NodeRecord
+from tests.scalables import NAMES, instances, named
 
 KEYS = Keys()
 NOW = "2026-01-02T03:04:05Z"
@@ -197,26 +198,48 @@ class TestStatus:
         assert (full["replicas"], full["availableReplicas"], full["phase"]) == (3, 3, "Running")
 
 
-@dataclass
-class FakeMachine:
-    shown: Shown = field(default_factory=Shown)
-    deleting: bool = False
-    owners: tuple[str, ...] = ("set",)
-    labels: Mapping[str, str] = field(default_factory=lambda: {"a": "b"})
+def machine(
+    shown: Shown | None = None,
+    *,
+    owners: tuple[str, ...] = ("set",),
+    labels: Mapping[str, str] | None = None,
+) -> MachineRecord:
+    return MachineRecord(
+        namespace="ns",
+        name="pool-x",
+        uid="machine-uid",
+        resource_version=1,
+        group="pool",
+        group_uid="uid",
+        deleting=False,
+        annotated=False,
+        owners=owners,
+        labels={"a": "b"} if labels is None else labels,
+        shown=shown or Shown(),
+    )
 
 
-@dataclass
-class FakeNode:
-    name: str
-    ready: bool = True
-    uid: str = "node-uid"
+def node(serial: int) -> NodeRecord:
+    return NodeRecord(
+        name=NAMES.name(serial),
+        uid="node-uid",
+        resource_version=1,
+        group="pool",
+        owner="uid",
+        serial=serial,
+        template_hash="",
+        ready=True,
+        deleting=False,
+        held=False,
+        endpoint=None,
+    )
 
 
 def projected(
-    present: set[int], machines: Mapping[int, FakeMachine], *, waiting: int = 0, **given_in: Any
+    present: set[int], machines: Mapping[int, MachineRecord], *, waiting: int = 0, **given_in: Any
 ) -> Projection:
     how: dict[str, Any] = {
-        "nodes": {serial: FakeNode(NAMES.name(serial)) for serial in present},
+        "nodes": {serial: node(serial) for serial in present},
         "leaving": {},
         "phases": {},
         "deleted": set(),
@@ -226,8 +249,8 @@ def projected(
     }
     going = given_in.pop("going", None)
     return project(
-        fleet(present=present, waiting=waiting, named=going),
-        {NAMES.name(serial): machine for serial, machine in machines.items()},
+        instances(present=present, waiting=waiting, named=going),
+        {NAMES.name(serial): record for serial, record in machines.items()},
         **how | given_in,
     )
 
@@ -239,43 +262,43 @@ class TestProjection:
     ) -> None:
         first = max(present, default=-1) + 1
         alive = {*present, *range(first, first + waiting)}
-        found = projected(present, dict.fromkeys(there, FakeMachine()), waiting=waiting)
+        found = projected(present, dict.fromkeys(there, machine()), waiting=waiting)
         assert {*found.create} == named(*(alive - there))
         assert {*found.delete} == named(*(there - alive))
         assert not found.relabel
 
     def test_a_node_is_told_once(self) -> None:
         (name,) = named(1)
-        shown, uid = projected({1}, {1: FakeMachine()}).show[name]
+        shown, uid = projected({1}, {1: machine()}).show[name]
         assert (shown.phase, shown.node, uid) == ("Running", name, "node-uid")
-        assert not projected({1}, {1: FakeMachine(shown)}).show
+        assert not projected({1}, {1: machine(shown)}).show
 
     def test_a_node_that_comes_at_once_is_waited_for(self) -> None:
-        assert not projected(set(), {0: FakeMachine()}, waiting=1).show
-        failed = projected(set(), {0: FakeMachine()}, waiting=1, phases={0: FAILED})
+        assert not projected(set(), {0: machine()}, waiting=1).show
+        failed = projected(set(), {0: machine()}, waiting=1, phases={0: FAILED})
         assert [shown.reason for shown, _ in failed.show.values()] == [FAULT.code]
 
     def test_what_goes_gets_no_machine_and_nothing_is_said_of_it(self) -> None:
-        found = projected({1, 2}, {1: FakeMachine()}, going={1, 2})
+        found = projected({1, 2}, {1: machine()}, going={1, 2})
         assert (found.create, found.delete, found.show) == ((), (), {})
 
     def test_a_deleted_machine_does_not_come_back(self) -> None:
         assert projected({1}, {}, deleted=named(1)).create == ()
         assert projected(set(), {}, waiting=1, deleted=named(0)).create == ()
-        lost = projected({1}, {1: FakeMachine(owners=("other",))}, deleted=named(1))
+        lost = projected({1}, {1: machine(owners=("other",))}, deleted=named(1))
         assert (lost.relabel, lost.show) == ((), {})
 
     def test_a_slow_deletion_is_shown(self) -> None:
-        node = {1: FakeNode(NAMES.name(1))}
-        found = projected(set(), {1: FakeMachine()}, leaving=node)
+        leaving = {1: node(1)}
+        found = projected(set(), {1: machine()}, leaving=leaving)
         assert [shown.phase for shown, _ in found.show.values()] == ["Deleting"]
-        assert projected(set(), {}, leaving=node).create == ()
+        assert projected(set(), {}, leaving=leaving).create == ()
 
     def test_labels_and_owner_are_put_back_and_other_labels_stay(self) -> None:
         shown = show_node(NAMES.name(1), ready=True)
-        good = FakeMachine(shown, labels={"a": "b", "theirs": "x"})
+        good = machine(shown, labels={"a": "b", "theirs": "x"})
         assert projected({1}, {1: good}).relabel == ()
-        for bad in (FakeMachine(shown, labels={}), FakeMachine(shown, owners=())):
+        for bad in (machine(shown, labels={}), machine(shown, owners=())):
             assert {*projected({1}, {1: bad}).relabel} == named(1)
 
 

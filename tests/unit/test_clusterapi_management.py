@@ -8,7 +8,6 @@
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,26 +21,11 @@ from kwok_operator.clusterapi.management import Management
 from kwok_operator.clusterapi.scalable import Kind
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clusterapi import GROUP, ROOT, serve
 from tests.fakes.waiting import until
 
-GROUP, INFRASTRUCTURE = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
-ROOT = f"/apis/{GROUP}/v1beta2"
+INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
 TEMPLATES = f"/apis/{INFRASTRUCTURE}/v1/dockermachinetemplates"
-
-
-def serve(server: FakeApiServer, group: str, versions: list[str], *kinds: str) -> None:
-    """The first version is the preferred one; all have these kinds."""
-    found = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
-    told = {"name": group, "versions": found, "preferredVersion": found[0]}
-    server.documents[f"/apis/{group}"] = json.dumps(told)
-    for version in versions:
-        root = f"/apis/{group}/{version}"
-        resources = [{"name": f"{kind.lower()}s", "kind": kind} for kind in kinds]
-        server.documents[root] = json.dumps({"resources": resources})
-        for kind in kinds:
-            path = f"{root}/{kind.lower()}s"
-            if path not in server.store.collections:
-                server.serve(path, kind=kind, status_on_create=True)
 
 
 def deployment(name: str, **reference: str) -> dict[str, Any]:

@@ -30,11 +30,11 @@ from kwok_operator.kube.reflector import Reflector
 from kwok_operator.nodegroups.client import GROUPS as GROUP_DECODER
 from kwok_operator.nodegroups.groupstore import GroupStore
 from tests.fakes.apiserver import GROUPS, FakeApiServer, Seen
+from tests.fakes.clusterapi import GROUP, ROOT, serve
 from tests.fakes.operator import GroupFeed
 from tests.fakes.recording import Clock, RecordedEvents
 from tests.fakes.store import Collection, Json, merge_patch
 from tests.fakes.waiting import until
-from tests.unit.test_clusterapi_management import GROUP, ROOT, serve
 
 DEPLOYMENTS = f"{ROOT}/machinedeployments"
 KEYS = Keys()

@@ -65,7 +65,7 @@ class Told:
 
 def test_late_news_change_nothing() -> None:
     told = Told()
-    told.store.put(machine(version=5, phase="Running"))
+    told.store.upsert(machine(version=5, phase="Running"))
     told.store.upsert(machine(version=4, phase="Pending"))
     assert told.phases == {"m": "Running"}
     told.store.remove(machine(version=6))
@@ -76,7 +76,7 @@ def test_late_news_change_nothing() -> None:
 
 def test_another_of_the_same_name_is_another() -> None:
     told = Told()
-    told.store.put(machine(version=1))
+    told.store.upsert(machine(version=1))
     told.store.upsert(machine(version=3, uid="v", phase="Running"))
     told.store.remove(machine(version=2))
     assert (told.phases, told.lost) == ({"m": "Running"}, [])
@@ -84,22 +84,22 @@ def test_another_of_the_same_name_is_another() -> None:
 
 def test_nothing_is_told_where_nothing_matters() -> None:
     told = Told()
-    told.store.put(machine(version=1))
+    told.store.upsert(machine(version=1))
     told.store.upsert(machine(version=2))
     assert told.changed == ["g"]
 
 
 def test_a_listing_finds_what_was_lost_and_keeps_what_is_newer() -> None:
     told = Told()
-    told.store.put(machine("a", uid="1", version=1))
-    told.store.put(machine("b", uid="2", version=9))
+    told.store.upsert(machine("a", uid="1", version=1))
+    told.store.upsert(machine("b", uid="2", version=9))
     told.store.replace([machine("c", uid="3", version=3)], 5)
     assert (sorted(told.phases), told.lost) == (["b", "c"], [("g", "a")])
 
 
 def test_a_restored_cluster_has_lost_nothing() -> None:
     told = Told()
-    told.store.put(machine("a", uid="1", version=7))
+    told.store.upsert(machine("a", uid="1", version=7))
     told.store.forget()
     told.store.replace([machine("a", uid="1", version=2, phase="Running")], 3)
     assert (told.phases, told.lost) == ({"a": "Running"}, [])
@@ -110,7 +110,7 @@ def test_a_listing_brings_back_what_was_gone_or_went_and_is_older_than_what_was_
     told = Told()
     records = [machine(name, uid=name, version=version) for name, version in (("a", 2), ("b", 2))]
     for record in (*records, machine("c", uid="c", version=8, phase="Running")):
-        told.store.put(record)
+        told.store.upsert(record)
     told.store.deleted(records[0])
     told.store.remove(records[1])
     before = [machine(name, uid=name, version=2, phase="Pending") for name in "abc"]
@@ -124,7 +124,7 @@ def test_a_listing_brings_back_what_was_gone_or_went_and_is_older_than_what_was_
 def test_a_deletion_of_ours_is_final() -> None:
     told = Told()
     record = machine(version=1)
-    told.store.put(record)
+    told.store.upsert(record)
     told.store.deleted(record)
     told.store.upsert(machine(version=2))
     assert [r.deleting for r in told.store.group("g").values()] == [True]

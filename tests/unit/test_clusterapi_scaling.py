@@ -16,45 +16,8 @@ from hypothesis import strategies as st
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import read_scalable
 from kwok_operator.clusterapi.scaling import DeletionOrder, Machines, deletion_order, follow
-from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
-from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
-from kwok_operator.nodegroups.autoscaler import Change, Fleet
-from kwok_operator.nodegroups.naming import NodeNames
-from kwok_operator.nodegroups.serials import Batch
-
-NAMES = NodeNames.of("pool", "uid")
-ASKED = "2026-01-02T03:04:05Z"
-
-
-def fleet(
-    *,
-    present: set[int],
-    waiting: int = 0,
-    target: int | None = None,
-    named: set[int] | None = None,
-    least: int = 0,
-) -> Fleet:
-    """`waiting` serials follow those that are present; `least` is a minimum of the group itself."""
-    first = max(present, default=-1) + 1
-    batches = (Batch(first, first + waiting - 1, ASKED),) if waiting else ()
-    size = len(present) + waiting if target is None else target
-    names = [NAMES.name(serial) for serial in named or ()]
-    spec = {"targetSize": size, "scaleDown": {"nodesToDelete": names}}
-    spec["autoscaling"] = {"minSize": least}
-    return Fleet(
-        group="pool",
-        names=NAMES,
-        spec=KwokNodeGroupSpec.model_validate(spec),
-        status=KwokNodeGroupStatus(),
-        present={serial: NAMES.name(serial) for serial in present},
-        leaving=frozenset(),
-        batches=batches,
-        next_serial=first + waiting,
-    )
-
-
-def named(*serials: int) -> frozenset[str]:
-    return frozenset(NAMES.name(serial) for serial in serials)
+from kwok_operator.nodegroups.autoscaler import Change
+from tests.scalables import NAMES, instances, named
 
 
 def machines(
@@ -79,7 +42,7 @@ def test_as_many_go_as_are_too_many_and_the_annotated_first(
     usable: set[int],
     order: DeletionOrder,
 ) -> None:
-    before = fleet(present=present, waiting=waiting)
+    before = instances(present=present, waiting=waiting)
     alive = {*present, *before.waiting}
     change = follow(before, replicas, machines(annotated, deleted, usable), order=order)
     lost = deleted & alive
@@ -104,10 +67,10 @@ def test_what_was_decided_is_not_decided_again(
     present: set[int], replicas: int, annotated: set[int], order: DeletionOrder
 ) -> None:
     known = machines(annotated, usable=present)
-    change = follow(fleet(present=present), replicas, known, order=order)
+    change = follow(instances(present=present), replicas, known, order=order)
     if change is not None:
         gone = {NAMES.serial(name) or 0 for name in change.names or ()}
-        after = fleet(present=present, target=change.target, named=gone)
+        after = instances(present=present, target=change.target, named=gone)
         assert follow(after, replicas, known, order=order) is None
 
 
@@ -115,7 +78,7 @@ def test_what_was_decided_is_not_decided_again(
 def test_none_go_in_whose_place_the_groups_minimum_would_bring_others(
     present: set[int], replicas: int, least: int
 ) -> None:
-    before = fleet(present=present, target=replicas, least=least)
+    before = instances(present=present, target=replicas, least=least)
     alive = {*present, *before.waiting}
     change = follow(before, replicas, machines(usable=present), order=DeletionOrder.RANDOM)
     gone = {NAMES.serial(name) for name in (change and change.names) or ()}
@@ -131,7 +94,7 @@ def test_none_go_in_whose_place_the_groups_minimum_would_bring_others(
     ],
 )
 def test_the_order_decides_among_equals(order: DeletionOrder, going: tuple[int, ...]) -> None:
-    before = fleet(present={1, 4, 7, 9})
+    before = instances(present={1, 4, 7, 9})
     change = follow(before, 2, machines(usable={1, 4, 7, 9}), order=order)
     assert change == Change(2, named(*going))
 
@@ -139,17 +102,17 @@ def test_the_order_decides_among_equals(order: DeletionOrder, going: tuple[int, 
 def test_one_after_the_other_takes_both_annotated_ones() -> None:
     # Whoever looks late sees both annotations at the first of two steps.
     known = machines({3, 5}, usable={1, 3, 5, 7})
-    first = follow(fleet(present={1, 3, 5, 7}), 3, known, order=DeletionOrder.NEWEST)
+    first = follow(instances(present={1, 3, 5, 7}), 3, known, order=DeletionOrder.NEWEST)
     assert first == Change(3, named(5))
     second = follow(
-        fleet(present={1, 3, 5, 7}, target=3, named={5}), 2, known, order=DeletionOrder.NEWEST
+        instances(present={1, 3, 5, 7}, target=3, named={5}), 2, known, order=DeletionOrder.NEWEST
     )
     assert second == Change(2, named(3, 5))
 
 
 def test_what_has_no_serial_yet_is_not_named() -> None:
     # Ten are wanted, four are there: the other six have not been asked for.
-    before = fleet(present={0, 1, 2, 3}, target=10)
+    before = instances(present={0, 1, 2, 3}, target=10)
     change = follow(before, 5, machines(usable={0, 1, 2, 3}), order=DeletionOrder.RANDOM)
     assert change == Change(5, None)
 
