@@ -103,9 +103,10 @@ e2e: venv tools ## Run the tests that need a control plane
 	$(call many,e2e,-m "not serial" tests/e2e)
 
 .PHONY: lint
-lint: venv ## Check style and format
+lint: venv ## Check style, format, and which module imports which
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache
 
 .PHONY: types
 types: venv ## Check types

@@ -22,12 +22,12 @@ from kwok_operator.errors import (
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.nodegroups.naming import is_object_name
+from kwok_operator.offline.files import Files
+from kwok_operator.offline.podprofiles import Foretold, foretell
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
 from kwok_operator.podprofiles.explain import holding, lines
-from kwok_operator.podprofiles.foretold import Foretold, foretell
 from kwok_operator.podprofiles.selectors import Pod, labels_match
-from kwok_operator.schema.files import Files
 from kwok_operator.settings import add_cluster_flags
 
 HELP: Final = """\

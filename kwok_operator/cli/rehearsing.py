@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from kwok_operator.cli.validate import complain, counted
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.offline.files import Finding
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.schema.files import Finding
 
 if TYPE_CHECKING:
     from kwok_operator.rehearsal.surroundings import LocalSurroundings

@@ -11,12 +11,13 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.clusterapi.offline import ConvertTerms, convert
+from kwok_operator.clusterapi.discovery import ConvertTerms
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.importing.yamlout import dump
-from kwok_operator.podprofiles.foretold import LifeRow
-from kwok_operator.schema.files import Files, Finding
-from kwok_operator.schema.validation import Row, ValidationReport, validate
+from kwok_operator.offline.clusterapi import convert
+from kwok_operator.offline.files import Files, Finding
+from kwok_operator.offline.podprofiles import LifeRow
+from kwok_operator.offline.validation import Row, ValidationReport, validate
 from kwok_operator.userfiles import MAX_BYTES, read_bytes
 
 STDIN: Final = "-"

@@ -39,9 +39,9 @@ from kwok_operator.cloud.nodeparts import (
     with_taints,
 )
 from kwok_operator.formats.times import format_exact_time
+from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.nodegroups.api.template import Taint
 from kwok_operator.nodegroups.cleaning import Node, part_of
-from kwok_operator.nodegroups.usable import is_not_ready_taint
 
 Patch = tuple[str, dict[str, Any]]
 """A subresource ("/status" or "") and the merge patch for it."""

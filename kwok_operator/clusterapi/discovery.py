@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.api.base import QUALIFIED_NAME
+from kwok_operator.clusterapi.capacity import DEFAULT_ARCH
+from kwok_operator.clusterapi.keys import Keys
 
 PREFIX: Final = "clusterapi"
 EXAMPLE: Final = "clusterapi:namespace=default,clusterName=prod"
@@ -31,6 +33,15 @@ class Discovery:
         if self.cluster_name not in ("", cluster_name):
             return False
         return self.labels.items() <= labels.items()
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertTerms:
+    """How the cluster-autoscaler was started that Cluster API's objects in files are for."""
+
+    keys: Keys = field(default_factory=Keys)
+    discoveries: Sequence[Discovery] = ()
+    default_arch: str = DEFAULT_ARCH
 
 
 def parse_discovery(text: str) -> Discovery:

@@ -13,10 +13,14 @@ from enum import StrEnum
 from kwok_operator.api.base import is_api_group
 from kwok_operator.clusterapi.capacity import ARCHITECTURES, DEFAULT_ARCH
 from kwok_operator.clusterapi.crds import VERSIONS
-from kwok_operator.clusterapi.discovery import EXAMPLE, Discovery, parse_discovery
+from kwok_operator.clusterapi.discovery import (
+    EXAMPLE,
+    ConvertTerms,
+    Discovery,
+    parse_discovery,
+)
 from kwok_operator.clusterapi.keys import DEFAULT_GROUP, Keys
 from kwok_operator.clusterapi.machines import FailureStyle
-from kwok_operator.clusterapi.offline import ConvertTerms
 from kwok_operator.errors import SettingsError
 from kwok_operator.settings import ENV_PREFIX, Values, one_of, parsed
 

@@ -13,13 +13,13 @@ from typing import Final
 
 from kwok_operator.comparison.plan import ComparisonArm
 from kwok_operator.errors import SettingsError
+from kwok_operator.offline.files import Finding
 from kwok_operator.rehearsal.installing import sources_of
 from kwok_operator.rehearsal.loading import load_scenario
 from kwok_operator.rehearsal.scenario.arms import ARMS, names_of_arms
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_document
 from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
-from kwok_operator.schema.files import Finding
 from kwok_operator.userfiles import chunks
 
 _ENOUGH: Final = 2

@@ -25,7 +25,7 @@ from typing_extensions import TypedDict  # pydantic wants this one below Python 
 from kwok_operator.errors import ApiError, DecodeError
 from kwok_operator.kube.answers import error_of
 from kwok_operator.kube.shallow import ALONE, OF_LINE, OF_LIST, shallow
-from kwok_operator.nodegroups.usable import is_not_ready_taint, is_unreachable_taint
+from kwok_operator.kube.taints import is_not_ready_taint, is_unreachable_taint
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class NodeView:
     """0 where the node states none."""
     provider_id: str
     not_ready_taint: bool = False
-    """Whether Kubernetes keeps pods off, as with every new node: see nodegroups/usable.py."""
+    """Whether Kubernetes keeps pods off, as with every new node: see kube/taints.py."""
 
     unreachable_taint: bool = False
     pod_cidr: str = ""

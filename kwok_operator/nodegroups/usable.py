@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kwok_operator import constants
+from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.nodegroups.cleaning import Node
 
 _TTLS: Final = ((100, 0), (500, 15), (1_000, 30), (2_000, 60))
@@ -46,26 +47,6 @@ def annotations_of_every_node(nodes: int) -> dict[str, str]:
     """What the TTL controller adds to each node of a cluster with so many."""
     ttl = next((ttl for most, ttl in _TTLS if nodes <= most), _LONGEST_TTL)
     return {constants.TTL_ANNOTATION: str(ttl)}
-
-
-def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:
-    """Whether it is Kubernetes' own: one with a value is somebody else's, NoExecute evicts."""
-    return (
-        taint.get("key") == constants.NOT_READY_TAINT_KEY
-        and taint.get("effect") == constants.NOT_READY_TAINT_EFFECT
-        and not taint.get("value")
-    )
-
-
-def is_unreachable_taint(taint: Mapping[str, Any]) -> bool:
-    """Whether Kubernetes keeps pods off because it has not heard of the node for a while.
-
-    It stays for some time once the node is Ready again. To take it off is Kubernetes' business.
-    """
-    return (
-        taint.get("key") == constants.UNREACHABLE_TAINT_KEY
-        and taint.get("effect") == constants.NOT_READY_TAINT_EFFECT
-    )
 
 
 def untaint(node: Node) -> list[dict[str, Any]] | None:

@@ -24,7 +24,7 @@ from kwok_operator.nodegroups.api.template import DEFAULT_GPU_TYPE, MAX_DRA_GPUS
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.nodegroups.network import DEFAULT_BLOCK_SIZES, FEWEST_ADDRESSES, Block
 from kwok_operator.podprofiles.checks import PROFILE_RULES
-from kwok_operator.schema.crd import definitions
+from kwok_operator.schema.definitions import definitions
 
 API_VERSION: Final = f"{constants.API_GROUP}/{constants.API_VERSION}"
 _RULES: Final = "x-kubernetes-validations"

@@ -23,7 +23,8 @@ from kwok_operator.constants import (
     POOL_KIND,
     POOL_PLURAL,
 )
-from kwok_operator.schema.crd import CRD_DIRECTORY, CRD_NAME, POOL_CRD_NAME
+from kwok_operator.schema.crd import CRD_DIRECTORY
+from kwok_operator.schema.definitions import CRD_NAME, POOL_CRD_NAME
 from tests.e2e.api import GROUPS, NODES
 from tests.e2e.kubectl import Kubectl, eventually
 

@@ -32,7 +32,7 @@ from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.nodewriter import NodeWriter
 from kwok_operator.nodegroups.template import SourceNode, render
-from kwok_operator.schema.crd import definitions
+from kwok_operator.schema.definitions import definitions
 from tests import cloudmanifests, manifests, podmanifests
 from tests.e2e.api import GROUPS, POOLS, Refused
 from tests.e2e.groups import group_manifest, nodes_of

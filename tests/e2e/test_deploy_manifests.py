@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from kwok_operator.constants import ALIKE_LABEL
-from kwok_operator.schema.validation import validate
+from kwok_operator.offline.validation import validate
 from kwok_operator.settings import add_run_flags, run_settings
 from kwok_operator.shim.settings import add_shim_flags, shim_settings
 from tests.e2e.deploying import (

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.schema.crd import CRD_NAME, POOL_CRD_NAME
+from kwok_operator.schema.definitions import CRD_NAME, POOL_CRD_NAME
 from tests.e2e.groups import (
     apply_group,
     condition,

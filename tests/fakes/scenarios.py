@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
+from kwok_operator.offline.files import Finding
 from kwok_operator.rehearsal.scenario.checks import check
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_scenario
 from kwok_operator.rehearsal.scenario.surroundings import Material, UnusableReferenceError
-from kwok_operator.schema.files import Finding
 
 GROUP: dict[str, Any] = {
     "apiVersion": "kwok-operator.io/v1alpha1",

@@ -18,7 +18,7 @@ from hack.cloudpictures.__main__ import DIRECTORY, generate, main, picture
 from hack.cloudpictures.rehearsal import Track, rehearse
 from hack.cloudpictures.scenes import SAMPLES, SCENES, groups_and_pools
 from kwok_operator.cloud.states import State
-from kwok_operator.schema.validation import validate
+from kwok_operator.offline.validation import validate
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMES: Final = [scene.sample for scene in SCENES]

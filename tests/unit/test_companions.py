@@ -32,7 +32,7 @@ from kwok_operator.companions.desired import CompanionKind, not_copied
 from kwok_operator.companions.livecompanions import CopiedCompanions, CopiedPool
 from kwok_operator.constants import NOT_READY_TAINT_EFFECT, NOT_READY_TAINT_KEY
 from kwok_operator.kube.access import AccessRight
-from kwok_operator.nodegroups.usable import is_not_ready_taint
+from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.operator import preflight
 from tests.fakes import store
 from tests.fakes.apiserver import GROUPS, NODES

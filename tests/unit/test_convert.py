@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main
+from kwok_operator.clusterapi.discovery import ConvertTerms
 from kwok_operator.clusterapi.keys import Keys
-from kwok_operator.clusterapi.offline import Converted, ConvertTerms, convert
 from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.offline.clusterapi import Converted, convert
+from kwok_operator.offline.files import Files
 from kwok_operator.schema.check import check_group
-from kwok_operator.schema.files import Files
 from tests.scalables import BOUNDS, CAPACITY, MACHINE, REFERENCE, SIZE, body
 
 SAMPLE = Path(__file__).resolve().parents[2] / "deploy/samples/cluster-api/fleet.yaml"

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main
+from kwok_operator.offline.files import Files
+from kwok_operator.offline.podprofiles import MOST_PODS, Foretold, foretell
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
 from kwok_operator.podprofiles.explain import clock, explain
-from kwok_operator.podprofiles.foretold import MOST_PODS, Foretold, foretell
 from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL, ORDINAL_LABEL
 from kwok_operator.podprofiles.selectors import Pod
-from kwok_operator.schema.files import Files
 from tests.podmanifests import profile
 
 SPEC: dict[str, Any] = {

@@ -37,7 +37,7 @@ from kwok_operator.constants import INSTALL_IMAGE
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.manifests import Manifest, image_name, reference
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.schema.crd import definitions
+from kwok_operator.schema.definitions import definitions
 from tests.fakes.apiserver import NODES
 from tests.fakes.applying import ACCOUNTS, CRDS, DEPLOYMENTS, NAMESPACES, ApplyingApiServer
 

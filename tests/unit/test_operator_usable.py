@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kwok_operator.cloud import kwok
-from kwok_operator.nodegroups.usable import is_not_ready_taint
+from kwok_operator.kube.taints import is_not_ready_taint
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.waiting import until

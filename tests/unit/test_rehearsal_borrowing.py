@@ -21,7 +21,7 @@ from kwok_operator.rehearsal.scenario.borrowing import (
     marked,
     selects,
 )
-from kwok_operator.schema.crd import definitions
+from kwok_operator.schema.definitions import definitions
 
 CONTAINERS = {"containers": [{"name": "a"}]}
 JSON = st.recursive(

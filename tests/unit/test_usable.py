@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.nodegroups.usable import is_not_ready_taint, untaint
+from kwok_operator.kube.taints import is_not_ready_taint
+from kwok_operator.nodegroups.usable import untaint
 from tests.fakes.store import Refused, json_patch
 
 Json = dict[str, Any]

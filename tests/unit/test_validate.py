@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main
 from kwok_operator.cli.validate import table
-from kwok_operator.schema.validation import ValidationReport, validate
+from kwok_operator.offline.validation import ValidationReport, validate
 from tests import cloudmanifests, manifests, podmanifests
 from tests.manifests import Manifest
 

@@ -28,8 +28,8 @@ from kwok_operator.constants import (
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_time
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
+from kwok_operator.kube.taints import is_not_ready_taint, is_unreachable_taint
 from kwok_operator.nodegroups.naming import group_of_node
-from kwok_operator.nodegroups.usable import is_not_ready_taint, is_unreachable_taint
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.judge.recording import (
     EARLIEST,

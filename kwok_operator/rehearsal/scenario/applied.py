@@ -14,13 +14,13 @@ from kwok_operator.constants import ZONE_LABEL
 from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import Document, Path
+from kwok_operator.offline.files import Files, Finding, FoundObject
+from kwok_operator.offline.validation import validate_files
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.schema.check import FieldProblem
-from kwok_operator.schema.files import Files, Finding, FoundObject
-from kwok_operator.schema.validation import validate_files
 
 Key = tuple[str, str, str]
 """Kind, namespace and name."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.formats.yamltext import Document, Path
+from kwok_operator.offline.files import line_of
 from kwok_operator.rehearsal.scenario.parts import MAX_NAME, NAME
 from kwok_operator.rehearsal.scenario.problems import problem, unknown
 from kwok_operator.schema.check import FieldProblem
-from kwok_operator.schema.files import line_of
 
 ARMS: Final = "arms"
 _COMMON: Final = ("name", "teaches", "seed", ARMS)

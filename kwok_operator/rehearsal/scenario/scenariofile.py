@@ -14,12 +14,12 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from kwok_operator.formats.yamltext import Document, DocumentError, read_documents
+from kwok_operator.offline.files import Finding, line_of
 from kwok_operator.rehearsal.scenario.arms import arm_of, wrong_with_arms
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.parts import MAX_NAME
 from kwok_operator.rehearsal.scenario.problems import field_problems
 from kwok_operator.schema.check import FieldProblem
-from kwok_operator.schema.files import Finding, line_of
 
 MAX_BYTES: Final = 1024 * 1024
 _ENDINGS: Final = (".yaml", ".yml", ".json")

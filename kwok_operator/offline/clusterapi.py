@@ -3,15 +3,15 @@
 FoundObjects  --convert-->  groups, findings at lines, notes, and which objects it looked at
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.clusterapi.capacity import DEFAULT_ARCH, is_label_key, is_label_value
+from kwok_operator.clusterapi.capacity import is_label_key, is_label_value
 from kwok_operator.clusterapi.crds import VERSIONS
 from kwok_operator.clusterapi.derive import NO_CAPACITY, CapiGroup, CapiTemplates, derive
-from kwok_operator.clusterapi.discovery import Discovery
+from kwok_operator.clusterapi.discovery import ConvertTerms
 from kwok_operator.clusterapi.keys import CPU, DEFAULT_GROUP, MEMORY, Keys
 from kwok_operator.clusterapi.machines import LONGEST_LABEL, has_selector, selects
 from kwok_operator.clusterapi.scalable import InfrastructureRef, Kind, Path, Scalable, read_scalable
@@ -21,7 +21,7 @@ from kwok_operator.formats.manifests import group_of
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.formats.words import shown
 from kwok_operator.nodegroups.naming import is_object_name
-from kwok_operator.schema.files import Finding, FoundObject
+from kwok_operator.offline.files import Finding, FoundObject
 
 _CLUSTER: Final = "Cluster"
 _CLASS: Final = "ClusterClass"
@@ -39,15 +39,6 @@ _OF_TEXTS: Final[tuple[_Steps, ...]] = (
 _IN_REFERENCES: Final = dict(zip(VERSIONS, ("apiVersion", "apiGroup"), strict=True))
 """Where each version has the API group of a template."""
 _CORRECT_IT: Final = "correct it, or fill in what it stands for"
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertTerms:
-    """As which cluster-autoscaler the objects are looked at."""
-
-    keys: Keys = field(default_factory=Keys)
-    discoveries: Sequence[Discovery] = ()
-    default_arch: str = DEFAULT_ARCH
 
 
 @dataclass(frozen=True, slots=True)

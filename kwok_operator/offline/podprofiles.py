@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from kwok_operator.constants import PROFILE_KIND
 from kwok_operator.importing.pods.allow import TEXTS, Schema, keep
+from kwok_operator.offline.files import Files, Finding, FoundObject
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
 from kwok_operator.podprofiles.explain import Course, clock, explain, holding, lines
 from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL, ORDINAL_LABEL
 from kwok_operator.podprofiles.selectors import Pod, labels_match
 from kwok_operator.schema.check import check_profile
-from kwok_operator.schema.files import Files, Finding, FoundObject
 
 MOST_PODS: Final = 1_000
 """Of one workload."""

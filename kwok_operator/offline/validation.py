@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kwok_operator import constants
-from kwok_operator.clusterapi.offline import Converted, ConvertTerms, convert
+from kwok_operator.clusterapi.discovery import ConvertTerms
 from kwok_operator.errors import ManifestError, TemplateError
 from kwok_operator.formats.documents import NodeDocuments, node_name, nodes_of, pick
 from kwok_operator.formats.words import names_in_words
@@ -19,10 +19,11 @@ from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import Node, clean_node, left_to_kwok
 from kwok_operator.nodegroups.template import NODE_FIELD, SourceNode, resolve
+from kwok_operator.offline.clusterapi import Converted, convert
+from kwok_operator.offline.files import Files, Finding, FoundObject, nodes_in_configmap
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.checks import profile_notes
 from kwok_operator.schema.check import FieldProblem, check_group, check_pool, check_profile
-from kwok_operator.schema.files import Files, Finding, FoundObject, nodes_in_configmap
 from kwok_operator.sources.api.providerconfig import ProviderConfig, ReadNodesFrom
 from kwok_operator.sources.api.source import ConfigMapSource
 from kwok_operator.sources.derive import ConfigMapTemplates, DerivedGroup, derive
