@@ -11,13 +11,16 @@ restart such a Machine is made again.
 
 import asyncio
 import logging
+import random
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.cloud.states import Phase
+from kwok_operator.cloud.clouds import Clouds
+from kwok_operator.clusterapi.consent import Consent
 from kwok_operator.clusterapi.keys import LABELS, Keys
 from kwok_operator.clusterapi.machines import (
     MACHINES,
@@ -74,6 +77,8 @@ from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.naming import group_name
 from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.observation import Memory, Observation, observe, observed
+from kwok_operator.nodegroups.parts import Clock
+from kwok_operator.nodegroups.queue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +90,8 @@ STATUS_INTERVAL: Final = 1.0
 """Seconds between two writes of one status."""
 LOOK_AGAIN: Final = 0.2
 TAKEN_RECHECK: Final = 5.0
+GRACE: Final = 2.0
+"""Seconds for what is in flight at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +117,11 @@ class _Known:
 
 
 class Emulation:
-    """Plays what belongs to the groups of `store`.
+    """Plays the Machines of the groups in `store`, from `begin` on; a standby runs only `watches`.
 
-    `wake(group, delay)` has a group looked at by `reconcile`; `phases(group)` are those of its
-    instances without a Node; `group_seen(body, gone)` takes a group that was written. `sure()` says
-    whether what is known of groups and Nodes is of one time: not so after an outage. `monotonic`
-    gives seconds, `now` RFC 3339.
+    `client` is that of groups, all else belongs to the engine. `group_seen(body, gone)` takes a
+    group that was written. `sure()` says whether groups and Nodes are known as of one time: not so
+    after an outage.
     """
 
     def __init__(
@@ -125,30 +131,29 @@ class Emulation:
         client: KubeClient,
         store: GroupStore,
         cache: NodeCache,
-        phases: Callable[[str], Mapping[int, Phase]],
+        clouds: Clouds,
         executor: Executor,
         recorder: Recorder,
-        wake: Callable[[str, float], None],
         group_seen: Callable[[Mapping[str, Any], bool], None],
         sure: Callable[[], bool],
-        monotonic: Callable[[], float],
-        now: Callable[[], str],
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._terms = terms
         self._store = store
         self._cache = cache
-        self._phases = phases
+        self._clouds = clouds
         self._executor = executor
         self._recorder = recorder
-        self._wake = wake
         self._group_seen = group_seen
         self._sure = sure
-        self._monotonic = monotonic
-        self._now = now
+        self._clock = Clock(time.monotonic, client.server_clock.now)
+        self._queue = WorkQueue(self.reconcile, draw=draw, wish=store.wish)
         self._known: dict[str, _Known] = {}
         self._deleted: dict[str, set[str]] = {}
-        self._closing = False
+        self._begun = self._closing = False
         keys, version = terms.keys, terms.version
+        self.api_group = keys.group
+        self.consent = Consent(client=client, group=keys.group)
         self.machines = MachineStore(
             changed=self._soon, lost=self._lost, restored=self._machine_restored
         )
@@ -157,7 +162,7 @@ class Emulation:
             for kind in (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
         }
         self._writer = MachineWriter(client=client, store=self.machines, keys=keys, version=version)
-        self.machine_reflector = Reflector(
+        machines = Reflector(
             client=client,
             path=self._writer.path(MACHINES),
             decoder=machines_decoder(keys),
@@ -165,41 +170,51 @@ class Emulation:
             sink=self.machines,
             on_restored=self._cluster_restored,
         )
-        self.scalable_reflectors = [
-            Reflector(
+        self.reflectors: list[Reflector[Any]] = [machines]
+        for kind, store_of_kind in self.scalables.items():
+            scalables = Reflector(
                 client=client,
                 path=self._writer.path(kind.plural),
                 decoder=played_decoder(keys, kind),
                 sink=store_of_kind,
                 on_restored=store_of_kind.forget,
             )
-            for kind, store_of_kind in self.scalables.items()
-        ]
+            self.reflectors.append(scalables)
 
-    async def wait_synced(self) -> None:
-        """Returns once all is known that a pass looks at."""
-        await self.machine_reflector.synced.wait()
-        for reflector in self.scalable_reflectors:
+    @property
+    def watches(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        """What runs in a standby, too."""
+        machines, *scalables = self.reflectors
+        watches = [("watch scalables", each.run) for each in scalables]
+        return [("watch machines", machines.run), *watches]
+
+    async def begin(self) -> None:
+        """Reconciles every group, once all is known that a pass looks at; Machines of groups that
+        have gone, too.
+        """
+        for reflector in self.reflectors:
             await reflector.synced.wait()
-
-    def begin(self) -> None:
-        """Has everything looked at; Machines of groups that have gone, too."""
+        self._begun = True
         for name in {*self.machines.groups(), *self._store.names()}:
             self._wake(name, 0.0)
 
-    def close(self) -> None:
-        """Starts no write any more."""
+    async def close(self) -> None:
+        """Starts no write any more, and waits for those in flight."""
         self._closing = True
+        await self._queue.close(grace=GRACE)
 
     def group_changed(self, name: str) -> None:
-        """A group, or one of its Nodes, is another now."""
+        """A group, or one of its Nodes, has changed."""
         if name in self._known or self._played(self._store.get(name)) is not None:
             self._wake(name, COALESCING)
 
+    def _wake(self, group: str, delay: float) -> None:
+        if self._begun:
+            self._queue.add(group, delay=delay)
+
     async def reconcile(self, name: str) -> None:
         """One pass. Raises KwokOperatorError where it has to be tried again."""
-        listed = self.machine_reflector.version and all(r.version for r in self.scalable_reflectors)
-        if not (listed and self._sure()):
+        if not (all(each.version for each in self.reflectors) and self._sure()):
             self._wake(name, LOOK_AGAIN)
             return
         group = self._store.get(name)
@@ -392,7 +407,7 @@ class Emulation:
             nodes=seen.records,
             # What the API server has agreed to delete is gone, but for what is held up.
             leaving=seen.stuck | {s: r for s, r in seen.terminating.items() if r.held},
-            phases=self._phases(group.name),
+            phases=self._clouds.phases(group.name),
             deleted=self._deleted.get(group.name, set()) | known.foreign,
             labels=labels,
             owner_uid=owner.uid,
@@ -449,7 +464,7 @@ class Emulation:
         for name in projection.create:
             yield partial(create, name)
         for name, (shown, uid) in projection.show.items():
-            yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._now())
+            yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._clock.now())
 
     def _is_another(self, group: Group, played: Played, lost: Set[str]) -> bool:
         """Whether a plan for it has become pointless; it was made when so many had been `lost`."""
@@ -468,7 +483,7 @@ class Emulation:
         self, group: Group, played: Played, known: _Known, seen: Observation, owner: Owner
     ) -> None:
         """Writes the counts, now and then."""
-        wait = known.told_at + STATUS_INTERVAL - self._monotonic()
+        wait = known.told_at + STATUS_INTERVAL - self._clock.monotonic()
         machines = self.machines.group(group.name)
         counts = MachineCounts(
             replicas=sum(not machine.deleting for machine in machines.values()),
@@ -486,14 +501,14 @@ class Emulation:
                 generation=each.generation,
                 selector=selector_text(each.scalable, self._terms.keys),
                 before=each.status,
-                now=self._now(),
+                now=self._clock.now(),
             )
             if all(each.status.get(key) == value for key, value in status.items()):
                 continue
             if wait > 0:
                 self._wake(group.name, wait)
                 return
-            known.told_at = self._monotonic()
+            known.told_at = self._clock.monotonic()
             try:
                 written = await self._writer.set_status(each.scalable, status)
             except (ConflictError, NotFoundError):

@@ -23,7 +23,7 @@ from kwok_operator.cloud.hold import HoldLink
 from kwok_operator.cloud.kwok import KwokLink
 from kwok_operator.cloud.pools import POOLS, Pools
 from kwok_operator.clusterapi.crds import VERSIONS
-from kwok_operator.clusterapi.emulate import EmulationTerms
+from kwok_operator.clusterapi.emulate import Emulation, EmulationTerms
 from kwok_operator.clusterapi.mirror import Mirror
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.companions.keeper import CompanionKeeper
@@ -46,7 +46,6 @@ from kwok_operator.nodegroups.reconciler import NOT_READY_RECHECK, Reconciler
 from kwok_operator.nodegroups.statuswriter import StatusWriter
 from kwok_operator.nodegroups.unmarked import find_unmarked
 from kwok_operator.observability.metrics import Metrics
-from kwok_operator.operator.playing import Playing
 from kwok_operator.podprofiles.profiles import PROFILES, Profiles
 from kwok_operator.settings import RunSettings
 from kwok_operator.sources.configmaps import CONFIGMAPS, ConfigMaps
@@ -86,7 +85,7 @@ class Assembly:
         self._groups = groups
         self._nodes = nodes
         self.mirror: Mirror | None = None
-        self.playing: Playing | None = None
+        self.playing: Emulation | None = None
         self._metrics = metrics
         clock = Clock(time.monotonic, nodes.server_clock.now)
         self.begun, self._listed = False, asyncio.Event()
@@ -143,7 +142,7 @@ class Assembly:
             recorder=self.recorder,
         )
         if settings.mode is Mode.EMULATE:
-            self.playing = Playing(
+            self.playing = Emulation(
                 EmulationTerms(
                     keys=settings.keys,
                     version=settings.version or VERSIONS[-1],
@@ -398,7 +397,7 @@ class Assembly:
         self.wake(group, WAKE_COALESCING)
         self.companions.nodes_changed(group)
         if self.playing is not None:
-            self.playing.nodes_changed(group)
+            self.playing.group_changed(group)
 
     def _configmap_changed(self, name: str) -> None:
         self.sources.configmap_changed(name)

@@ -23,7 +23,6 @@ from kwok_operator.constants import CAPI_ANNOTATION, MACHINES_ANNOTATION, NODE_G
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.nodegroups.client import read_group
 from kwok_operator.nodegroups.naming import NodeNames, group_name
-from kwok_operator.nodegroups.queue import WorkQueue
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import World
 from tests.fakes.store import Collection, Json
@@ -58,9 +57,9 @@ class Fleet(World):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         async with super().running() as world:
+            await self._emulation.begin()
             yield world
-            self._emulation.close()
-            await self._plays.close(grace=1.0)
+            await self._emulation.close()
 
     def _assemble(self, client: KubeClient) -> None:
         super()._assemble(client)
@@ -70,20 +69,14 @@ class Fleet(World):
             client=client,
             store=parts.store,
             cache=parts.cache,
-            phases=parts.clouds.phases,
+            clouds=parts.clouds,
             executor=parts.executor,
             recorder=parts.recorder,
-            wake=lambda name, delay: self._plays.add(name, delay=delay),
             group_seen=self._group_written,
             sure=lambda: all(reflector.version for reflector in self._reflectors[:2]),
-            monotonic=parts.clock.monotonic,
-            now=parts.clock.now,
+            draw=lambda: -0.98,
         )
-        self._plays = WorkQueue(self._emulation.reconcile, draw=lambda: -0.98)
-        self._reflectors += [
-            self._emulation.machine_reflector,
-            *self._emulation.scalable_reflectors,
-        ]
+        self._reflectors += self._emulation.reflectors
 
     def _group_written(self, body: Mapping[str, Any], gone: bool) -> None:
         assert not gone
