@@ -12,10 +12,10 @@ from tests.chaos.world import World, manifest
 from tests.e2e import capi
 from tests.e2e.api import GROUPS, NODES
 from tests.e2e.autoscaler import ACCOUNT, Autoscaler, Shim
+from tests.e2e.emulated import EMULATE, RIGHTS, allowed, wait_running
 from tests.e2e.kubectl import eventually
 from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.rights import kubeconfig_of
-from tests.e2e.test_clusterapi_emulate import EMULATE, RIGHTS, allowed, wait_running
 
 MOST = 1_000
 

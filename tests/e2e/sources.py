@@ -13,12 +13,17 @@ import pytest
 import yaml
 
 from tests.e2e.api import GROUPS, NODES, STRATEGIC, path_of
-from tests.e2e.groups import delete_group
+from tests.e2e.groups import (
+    condition,
+    delete_group,
+    status_of,
+)
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE
 
 CONFIG, TEMPLATES = "kwok-provider-config", "kwok-provider-templates"
 CA = "cluster-autoscaler.kwok.nodegroup"
+TYPE = "node.kubernetes.io/instance-type"
 NOW = "2026-01-02T03:04:05Z"
 
 
@@ -184,3 +189,32 @@ def real_nodes(kubectl: Kubectl) -> Iterator[RealNodes]:
     nodes = RealNodes(kubectl)
     yield nodes
     nodes.clean()
+
+
+def resolved(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = status_of(kubectl, name)["resolvedTemplate"]
+    return found
+
+
+def cpu_of(kubectl: Kubectl, name: str) -> str:
+    return str(resolved(kubectl, name)["status"]["capacity"]["cpu"])
+
+
+def wait_cpu(kubectl: Kubectl, name: str, cpu: str) -> None:
+    eventually(
+        lambda: cpu_of(kubectl, name), lambda c: c == cpu, describe=f"the template has {cpu} CPUs"
+    )
+
+
+def wait_reason(
+    kubectl: Kubectl, name: str, reason: str, *, status: str, parts: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """TemplateResolved with that status and reason, once its message has all parts."""
+    return eventually(
+        lambda: condition(kubectl, name, "TemplateResolved"),
+        lambda c: (
+            (c["status"], c["reason"]) == (status, reason)
+            and all(part in c["message"] for part in parts)
+        ),
+        describe=f"TemplateResolved is {status} because of {reason}",
+    )

@@ -26,16 +26,19 @@ from kwok_operator.nodegroups.naming import uid_hash
 from tests.e2e import capi
 from tests.e2e.api import NODES, Refused
 from tests.e2e.capi import Provider, deployment
+from tests.e2e.emulated import (
+    EMULATE,
+    RIGHTS,
+    allowed,
+    group_of,
+    running,
+    wait_running,
+)
 from tests.e2e.groups import events_of, patch_group, stopped
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import ACCOUNT, PROGRAM, Harness, Process
-from tests.e2e.rights import user_name
+from tests.e2e.operator import PROGRAM, Harness, Process
 
-EMULATE = "--clusterapi=emulate"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-RIGHTS = Path(__file__).parents[2] / "deploy/components/clusterapi-emulate/rbac.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -48,23 +51,9 @@ def played(kubectl: Kubectl, operator_kubeconfig: Path) -> Iterator[None]:
     kubectl("delete", f"--filename={RIGHTS}")
 
 
-def allowed(kubectl: Kubectl, group: str) -> None:
-    """Returns when the rights are in force."""
-    user = f"--as={user_name(ACCOUNT)}"
-    eventually(
-        lambda: kubectl("auth", "can-i", "patch", f"machines.{group}/status", user),
-        describe="the rights are in force",
-    )
-
-
 @pytest.fixture
 def provider(kubectl: Kubectl, played: None) -> Provider:
     return Provider(kubectl.api)
-
-
-@pytest.fixture
-def emulated(harness: Harness, played: None) -> Process:
-    return harness.start(EMULATE)
 
 
 @pytest.fixture
@@ -80,28 +69,9 @@ def name(kubectl: Kubectl, provider: Provider, group_name: str) -> Iterator[str]
     )
 
 
-def group_of(name: str) -> str:
-    return f"default.{name}"
-
-
-def running(provider: Provider, name: str, **where: Any) -> list[str]:
-    """The names of the Machines that run; raises while others are there."""
-    machines = provider.machines(name, **where)
-    assert all(m.get("status", {}).get("phase") == "Running" for m in machines), machines
-    return sorted(m["metadata"]["name"] for m in machines)
-
-
-def wait_running(
-    kubectl: Kubectl, provider: Provider, name: str, count: int, **where: Any
-) -> list[str]:
-    """Their names, once all run and each has its Node."""
-
-    def both() -> list[str]:
-        machines = running(provider, name, **where)
-        assert machines == sorted(capi.nodes_of(kubectl, group_of(name)))
-        return machines
-
-    return eventually(both, lambda m: len(m) == count, describe=f"{count} machines run")
+@pytest.fixture
+def emulated(harness: Harness, played: None) -> Process:
+    return harness.start(EMULATE)
 
 
 @pytest.mark.core

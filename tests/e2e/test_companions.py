@@ -19,6 +19,7 @@ import pytest
 
 from kwok_operator.companions.desired import CompanionKind
 from kwok_operator.constants import GUARD_TAINT_KEY, NODE_GROUP_LABEL
+from tests.e2e.crashes import SLOWLY, kill, wait_under_way
 from tests.e2e.deploying import ROOT
 from tests.e2e.grants import COMPANIONS, DEPLOY
 from tests.e2e.groups import (
@@ -34,7 +35,6 @@ from tests.e2e.groups import (
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.own_cluster import OwnCluster, own_cluster
 from tests.e2e.sources import RealNodes
-from tests.e2e.test_crash import SLOWLY, kill, wait_under_way
 
 SAMPLES = ROOT / "deploy" / "samples" / "companions"
 DRIVER = "dev.example.com"

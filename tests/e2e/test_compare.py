@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.test_rehearse import cluster_of, is_there
+from tests.e2e.rehearsals import cluster_of, is_there
 
 FIGURE = "pendingSeconds.p50"
 COMMAND = [

@@ -8,21 +8,13 @@
 """
 
 import random
-import re
 import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
-from kwok_operator.nodegroups.naming import NodeNames
-from tests.e2e.api import NODES
+from tests.e2e.crashes import SLOWLY, assert_exactly, kill, wait_under_way, watched_names
 from tests.e2e.groups import (
     apply_group,
-    group_of,
     names_of,
     nodes_of,
     scale,
@@ -31,80 +23,12 @@ from tests.e2e.groups import (
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, as_text, eventually
-from tests.e2e.operator import Harness, Process
+from tests.e2e.operator import Harness
 from tests.e2e.refusals import refused_nodes
-from tests.e2e.watching import Watch
 
 SIZE = 300
-SLOWLY = "--max-qps=100"
-"""So that there is a middle in which to die, however fast the machine."""
 STARTUP = 2.0
 """Seconds in which an operator starts, more or less: it is killed there, too."""
-
-
-@contextmanager
-def watched_names(kubectl: Kubectl, group: str) -> Iterator[dict[str, set[str]]]:
-    """The uids of all nodes that were ever seen, by name."""
-    uids: dict[str, set[str]] = defaultdict(set)
-
-    def note(*nodes: dict[str, Any]) -> None:
-        for node in nodes:
-            uids[node["metadata"]["name"]].add(node["metadata"]["uid"])
-
-    with Watch(
-        kubectl.api,
-        NODES,
-        selector=f"{NODE_GROUP_LABEL}={group}",
-        metadata=True,
-        listed=lambda items: note(*items),
-        seen=lambda _, node: note(node),
-    ):
-        yield uids
-
-
-def assert_exactly(kubectl: Kubectl, name: str, size: int) -> list[str]:
-    """The group has `size` nodes, all its own, and its status tells so. Returns their names."""
-    group, nodes = group_of(kubectl, name), nodes_of(kubectl, name)
-    uid, status = group["metadata"]["uid"], group["status"]
-    assert len(nodes) == size
-    names = NodeNames.of(name, uid)
-    serials = [names.serial(node["metadata"]["name"]) for node in nodes]
-    assert None not in serials
-    for node in nodes:
-        meta = node["metadata"]
-        assert [owner["uid"] for owner in meta["ownerReferences"]] == [uid]
-        assert meta["annotations"][NODE_GROUP_UID_ANNOTATION] == uid
-        assert "deletionTimestamp" not in meta
-    counts = {
-        key: status.get(key, 0)
-        for key in ("replicas", "readyReplicas", "updatedReplicas", "targetSize")
-    }
-    assert set(counts.values()) == {size}, counts
-    left = {key: status.get(key) or 0 for key in ("pendingReplicas", "failedReplicas", "pending")}
-    assert set(left.values()) == {0}, left
-    assert status.get("nextSerial", 0) > max((s for s in serials if s is not None), default=-1)
-    return [node["metadata"]["name"] for node in nodes]
-
-
-def done(process: Process, name: str) -> float:
-    """How many nodes of the group this operator has created and deleted by now."""
-    numbers = re.findall(
-        rf'^kwok_operator_nodes_(?:created|deleted)_total{{group="{name}"}} (\S+)$',
-        process.get("/metrics")[1],
-        re.MULTILINE,
-    )
-    return sum(map(float, numbers))
-
-
-def wait_under_way(process: Process, name: str, *, least: int) -> None:
-    """Returns in the middle of it; asks the operator itself: to list nodes would be too slow."""
-    eventually(
-        lambda: done(process, name),
-        until=lambda n: n >= least,
-        describe=f"{least} nodes are written",
-        timeout=120,
-        interval=0.01,
-    )
 
 
 @pytest.mark.core
@@ -146,11 +70,6 @@ def kill_on_the_way(harness: Harness, name: str, chance: random.Random) -> None:
         process = harness.start(ready=False)
         time.sleep(chance.uniform(0, STARTUP))
         kill(process)
-
-
-def kill(process: Process) -> None:
-    assert process.running, process.log()
-    process.kill()
 
 
 def test_terminated_in_the_middle_it_leaves_the_rest_to_the_next_start(

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from kwok_operator.rehearsal.judge.figures import FIGURES
-from tests.e2e.test_rehearse import autoscaler_in, play, verdict
+from tests.e2e.rehearsals import autoscaler_in, play, verdict
 
 SCENARIO: Final = Path(__file__).parent / "every_figure.yaml"
 OF_STATES: Final = (

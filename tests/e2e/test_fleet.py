@@ -31,8 +31,8 @@ from tests.e2e.groups import group_of, nodes_of, scale, status_of, stopped, wait
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE, Process
 from tests.e2e.rights import kubeconfig_of
+from tests.e2e.secrets import READER, Secrets, with_user
 from tests.e2e.sources import Provider, RealNodes
-from tests.e2e.test_remote_templates import READER, Secrets, with_user
 
 KEY = "example.com/fleet"
 FAKE = {"kwok.x-k8s.io/node": "fake"}

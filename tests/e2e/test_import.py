@@ -138,7 +138,12 @@ def test_a_cluster_runs_again_under_other_names(source: Kubectl, tmp_path: Path)
     ran, pools, allowed = running(source), nodes_by_pool(source), disruptions(source)
     output = tmp_path / "rehearsal"
     run_import(reader(source, tmp_path), output, "--anonymize")
-    text = "".join(path.read_text() for path in output.rglob("*") if path.is_file())
+    table = json.loads((tmp_path / "rehearsal.names.json").read_text())["names"]
+    private = {name for names in ran for name in names} & set(table.values())
+    assert private
+    text = "\n".join(path.read_text() for path in output.rglob("*") if path.is_file())
+    words = set(text.replace("/", " ").replace('"', " ").replace("'", " ").split())
+    assert private.isdisjoint(words)
     assert not [name for name in ("shop", "bank", "deployment-1", "general") if name in text]
     with own_cluster("import-anonymous", directory=tmp_path) as target:
         target.harness.ensure()

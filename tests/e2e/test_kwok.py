@@ -42,7 +42,7 @@ from tests.e2e.kubectl import Kubectl, KubectlError, eventually
 from tests.e2e.operator import Harness
 from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster, born_ready, own_cluster
 from tests.e2e.ports import free_port
-from tests.e2e.test_quiet import looks, settled, traces
+from tests.e2e.writes import looks, settled, traces
 
 REASON = "KwokNotResponding"
 LEASE = 10

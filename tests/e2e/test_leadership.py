@@ -19,11 +19,11 @@ import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.e2e.api import NODES
+from tests.e2e.crashes import assert_exactly, watched_names
 from tests.e2e.groups import apply_group, names_of, scale, wait_ready
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE, Harness, Process
-from tests.e2e.test_crash import assert_exactly, watched_names
-from tests.e2e.test_quiet import served
+from tests.e2e.writes import served
 
 LEASE = "kwok-operator"
 MANY = 100

@@ -13,7 +13,6 @@ import contextlib
 import gzip
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -28,34 +27,21 @@ import yaml
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.controlplane import Settings, processes
 from kwok_operator.controlplane.kwokctl import cluster_directory
-from kwok_operator.controlplane.lifecycle import names
 from tests.e2e.deploying import ROOT
 from tests.e2e.kubectl import eventually
+from tests.e2e.rehearsals import (
+    COMMAND,
+    GROUP,
+    PATIENCE,
+    autoscaler_in,
+    cluster_of,
+    is_there,
+    play,
+    verdict,
+)
 
-COMMAND = [sys.executable, "-m", "kwok_operator", "rehearse"]
 SMOKE = ROOT / "deploy" / "scenarios" / "smoke.yaml"
-GROUP: dict[str, Any] = {
-    "apiVersion": "kwok-operator.io/v1alpha1",
-    "kind": "KwokNodeGroup",
-    "metadata": {"name": "a"},
-    "spec": {"targetSize": 3, "template": {"shape": {"cpu": 4, "memory": "16Gi"}}},
-}
-PATIENCE = 120.0
 ASKING = ("NodeGroupIncreaseSize", "NodeGroupDeleteNodes")
-
-
-def cluster_of(said: str) -> str:
-    """The name of the cluster that a rehearsal has made."""
-    found = re.search(r"^creating cluster (\S+)$", said, re.MULTILINE)
-    assert found, said
-    return found[1]
-
-
-def is_there(cluster: str) -> bool:
-    """Whether anything of it is left."""
-    settings = Settings.from_environ(os.environ)
-    directory = cluster_directory(cluster, settings=settings)
-    return cluster in names(settings=settings) or bool(processes.running(directory))
 
 
 def scenario(directory: Path, **parts: Any) -> Path:
@@ -63,12 +49,6 @@ def scenario(directory: Path, **parts: Any) -> Path:
     given = {"apply": [{"object": GROUP}], "until": {"settledFor": "2s", "atMost": "2m"}, **parts}
     path.write_text(yaml.safe_dump(given))
     return path
-
-
-def play(path: Path, output: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    # As people give it: relative to where they are, which is not where the scenario is.
-    command = [*COMMAND, str(path), f"--output={os.path.relpath(output)}", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
 
 
 @contextlib.contextmanager
@@ -89,20 +69,6 @@ def playing(path: Path, output: Path) -> Iterator[tuple[subprocess.Popen[str], s
             yield process, cluster_of("".join(said))
         finally:
             process.kill()
-
-
-def autoscaler_in(directory: Path) -> dict[str, Any]:
-    """A process of a scenario in this folder: what stands in for cluster-autoscaler."""
-    program = directory / "autoscaler"
-    player = f'cd {ROOT}; exec {sys.executable} -m tests.e2e.autoscaler_program "$@"'
-    program.write_text(f"#!/bin/sh\n{player}\n")
-    program.chmod(0o755)
-    return {"name": "ca", "clusterAutoscaler": {"binary": "./autoscaler"}}
-
-
-def verdict(output: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((output / "verdict.json").read_text())
-    return found
 
 
 @pytest.mark.core

@@ -27,7 +27,7 @@ from tests import chaos as clock_of_chaos
 from tests.e2e.api import GROUPS
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.test_rehearse import COMMAND, GROUP, PATIENCE, verdict
+from tests.e2e.rehearsals import COMMAND, GROUP, PATIENCE, verdict
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 PODS = {"containers": [{"name": "main", "image": "none"}]}

@@ -9,7 +9,6 @@
 The other cluster is this one: what is read there is read as somebody else, who can be turned away.
 """
 
-import base64
 import copy
 import json
 from collections.abc import Iterator
@@ -22,26 +21,15 @@ from tests.e2e.groups import apply_group, condition, nodes_of, scale, status_of,
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE, Process
 from tests.e2e.rights import kubeconfig_of
-from tests.e2e.sources import RealNodes
-from tests.e2e.test_template_sources import TYPE, wait_cpu, wait_reason
+from tests.e2e.secrets import READER, Secrets, with_user
+from tests.e2e.sources import TYPE, RealNodes, wait_cpu, wait_reason
 
-READER = """
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: reader, namespace: default}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: node-reader}
-rules:
-  - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: node-reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: node-reader}
-subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
-"""
+
+@pytest.fixture
+def secret(kubectl: Kubectl, group_name: str, operator: Process) -> Iterator[Secrets]:
+    secret = Secrets(kubectl, group_name)
+    yield secret
+    secret.delete()
 
 
 @pytest.fixture(scope="module")
@@ -50,32 +38,6 @@ def kubeconfig(kubectl: Kubectl) -> Iterator[dict[str, Any]]:
     kubectl.apply(READER)
     yield json.loads(kubeconfig_of(kubectl, "reader", namespace="default"))
     kubectl("delete", "--filename=-", stdin=READER)
-
-
-class Secrets:
-    """The Secret that is called like the group."""
-
-    def __init__(self, kubectl: Kubectl, name: str) -> None:
-        self._kubectl = kubectl
-        self.name = name
-
-    def put(self, config: dict[str, Any], *, key: str = "kubeconfig") -> None:
-        data = {key: base64.b64encode(json.dumps(config).encode()).decode()}
-        metadata = {"name": self.name, "namespace": NAMESPACE}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
-        self._kubectl.apply(secret)
-
-    def delete(self) -> None:
-        self._kubectl(
-            "delete", "secret", self.name, f"--namespace={NAMESPACE}", "--ignore-not-found"
-        )
-
-
-@pytest.fixture
-def secret(kubectl: Kubectl, group_name: str, operator: Process) -> Iterator[Secrets]:
-    secret = Secrets(kubectl, group_name)
-    yield secret
-    secret.delete()
 
 
 def copied_from_there(group_name: str) -> dict[str, Any]:
@@ -135,12 +97,6 @@ def test_what_is_wrong_with_the_secret_is_told_and_heals(
     told("403")
     secret.put(kubeconfig)
     wait_ready(kubectl, group_name)
-
-
-def with_user(config: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
-    changed = copy.deepcopy(config)
-    changed["users"][0]["user"] = user
-    return changed
 
 
 def test_a_cluster_that_is_gone_leaves_the_last_template(

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.e2e.deploying import ROOT
-from tests.e2e.test_rehearse import COMMAND, autoscaler_in, verdict
+from tests.e2e.rehearsals import COMMAND, autoscaler_in, verdict
 
 FOLDER = ROOT / "deploy" / "scenarios"
 REAL = os.environ.get("CLUSTER_AUTOSCALER", "")

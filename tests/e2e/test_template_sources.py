@@ -26,43 +26,23 @@ from tests.e2e.groups import (
 )
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE, Process
-from tests.e2e.sources import RealNodes, configmap, documents, template
+from tests.e2e.sources import (
+    TYPE,
+    RealNodes,
+    configmap,
+    cpu_of,
+    documents,
+    resolved,
+    template,
+    wait_cpu,
+    wait_reason,
+)
 
-TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 
 
 def by_type(kind: str, **more: Any) -> dict[str, Any]:
     return {"from": {"nodes": {"selector": {"matchLabels": {TYPE: kind}}}}, **more}
-
-
-def resolved(kubectl: Kubectl, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = status_of(kubectl, name)["resolvedTemplate"]
-    return found
-
-
-def cpu_of(kubectl: Kubectl, name: str) -> str:
-    return str(resolved(kubectl, name)["status"]["capacity"]["cpu"])
-
-
-def wait_cpu(kubectl: Kubectl, name: str, cpu: str) -> None:
-    eventually(
-        lambda: cpu_of(kubectl, name), lambda c: c == cpu, describe=f"the template has {cpu} CPUs"
-    )
-
-
-def wait_reason(
-    kubectl: Kubectl, name: str, reason: str, *, status: str, parts: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """TemplateResolved with that status and reason, once its message has all parts."""
-    return eventually(
-        lambda: condition(kubectl, name, "TemplateResolved"),
-        lambda c: (
-            (c["status"], c["reason"]) == (status, reason)
-            and all(part in c["message"] for part in parts)
-        ),
-        describe=f"TemplateResolved is {status} because of {reason}",
-    )
 
 
 @pytest.fixture

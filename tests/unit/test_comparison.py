@@ -34,7 +34,7 @@ from kwok_operator.comparison.statistics import DIFFERENCES, EffectVerdict
 from kwok_operator.errors import SettingsError
 from tests.fakes.compared import PENDING, arm, plan, played
 from tests.fakes.scenarios import GROUP, scenario
-from tests.unit.test_rehearsal_report import HOSTILE, Seen
+from tests.reportpages import HOSTILE, Seen
 
 RUNS = 8
 NINE = (

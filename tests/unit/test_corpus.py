@@ -12,22 +12,18 @@ import copy
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kwok_operator.errors import TemplateError
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.template import resolve
+from tests.corpusnodes import CLEAN, CORPUS, NAMES, NODES, damaged_nodes, load
 
 FIELD = "spec.template.node"
-CORPUS = Path(__file__).parents[1] / "corpus"
-CLEAN = ".clean.yaml"
 
 # By which label pods choose the nodes of this pool, and which taints keep other pods away.
 POOLS: dict[str, tuple[str, list[str]]] = {
@@ -68,7 +64,6 @@ POOLS: dict[str, tuple[str, list[str]]] = {
     ),
     "talos-worker": ("example.com/nodegroup=workers", ["team=payments:NoSchedule"]),
 }
-NAMES = sorted(p.stem for p in CORPUS.glob("*.yaml") if not p.name.endswith(CLEAN))
 LABELS_OF_A_TYPE = re.compile(
     r".*/(zone|region|instance-type|arch|os|machine-type|machine-family|zone-id)"
     r"|.*(capacity-?type|gke-spot|scalesetpriority|charge-type|lifecycle).*"
@@ -79,13 +74,6 @@ OF_AN_INSTANCE = re.compile(r"(instance|worker)[-_]id$|chassis-id$|displayName|i
 CONTROL_PLANE = ("control-plane", "controlplane", "master", "etcd")
 
 
-def load(file_name: str) -> dict[str, Any]:
-    node = yaml.safe_load((CORPUS / file_name).read_text())
-    assert isinstance(node, dict)
-    return node
-
-
-NODES = {name: load(f"{name}.yaml") for name in NAMES}
 each_node = pytest.mark.parametrize("name", NAMES)
 
 
@@ -189,44 +177,6 @@ def test_it_is_a_template_with_the_guard_taint_once(name: str) -> None:
     # No condition, address or name: those belong to each node that is made of it.
     assert template["status"].keys().isdisjoint({"conditions", "addresses", "daemonEndpoints"})
     assert "name" not in template["metadata"]
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=6)
-    | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)  # fmt: skip
-keys_anywhere = st.text(max_size=6) | st.sampled_from(
-    ["key", "uid", "name", "taints", "addresses", "providerID", "podCIDRs", "labels", "machineID"]
-)
-
-
-def places(value: object) -> Iterator[dict[str, Any] | list[Any]]:
-    """The objects and lists of a node, but for those that are long and dropped without a look."""
-    if isinstance(value, dict):
-        yield value
-        for key, below in value.items():
-            if key not in ("managedFields", "conditions", "images"):
-                yield from places(below)
-    elif isinstance(value, list):
-        yield value
-        for below in value:
-            yield from places(below)
-
-
-@st.composite
-def damaged_nodes(draw: st.DrawFn) -> dict[str, Any]:
-    node = copy.deepcopy(NODES[draw(st.sampled_from(NAMES))])
-    for _ in range(draw(st.integers(1, 4))):
-        place = draw(st.sampled_from(list(places(node))))
-        if isinstance(place, list):
-            place.insert(draw(st.integers(0, len(place))), draw(anything))
-        else:
-            there = st.sampled_from(sorted(place)) if place else keys_anywhere
-            place[draw(there | keys_anywhere)] = draw(anything)
-    return node
 
 
 @given(node=damaged_nodes())

@@ -22,7 +22,7 @@ from kwok_operator.importing.anonymous import Anonymizer, anonymize
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.schema.check import check_group
-from tests.unit.test_corpus import NODES
+from tests.corpusnodes import NODES
 
 KEY = b"0" * 32
 POD: dict[str, Any] = {

@@ -18,10 +18,10 @@ from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.nodes.pools import names_of_scaling_group
 from kwok_operator.importing.notes import Reason
 from kwok_operator.schema.check import check_group
+from tests.corpusnodes import NODES
 from tests.manifests import group as manifest
 from tests.scalables import OPTION, SIZE
 from tests.scalables import body as scalable
-from tests.unit.test_corpus import NODES
 
 STATUS = """\
 time: 2026-11-20 10:00:00.5 +0000 UTC

@@ -17,7 +17,7 @@ from kwok_operator.importing.pods.fields import POD
 from kwok_operator.importing.pods.objects import clean_object
 from kwok_operator.importing.pods.shape import pod_shape
 from kwok_operator.importing.pods.workloads import Workloads
-from tests.unit.test_importing_workloads import (
+from tests.importedpods import (
     GROUP,
     IN_ZONE,
     REQUIRED,

@@ -28,7 +28,7 @@ from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.template import resolve
 from kwok_operator.schema.check import check_group
-from tests.unit.test_corpus import NAMES, NODES, damaged_nodes
+from tests.corpusnodes import NAMES, NODES, damaged_nodes
 
 ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

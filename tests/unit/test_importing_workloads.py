@@ -20,20 +20,32 @@ from kwok_operator.importing.notes import REASONS, Reason, Ref
 from kwok_operator.importing.pods.objects import KINDS
 from kwok_operator.importing.pods.shape import pod_shape, tolerates_guard
 from kwok_operator.importing.pods.workloads import Imported, Workloads
+from tests.importedpods import (
+    GROUP,
+    IN_ZONE,
+    REQUIRED,
+    RESOURCES,
+    SELECTOR,
+    body_of,
+    found,
+    imported,
+    owned_by,
+    pod,
+    reasons,
+    required_of,
+    volume,
+    with_claim,
+)
 
 CANARY = "CANARY"
 REF = Ref("Pod", "shop", "a")
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-GROUP = "kwok-operator.io/node-group"
 
-SELECTOR = {"matchLabels": {"app": "web"}}
 AMONG_PODS = {
     REQUIRED: [
         {"labelSelector": SELECTOR, "topologyKey": "zone", "namespaces": ["shop"]},
         {"namespaceSelector": SELECTOR, "topologyKey": "zone", "mismatchLabelKeys": ["x"]},
     ]
 }
-IN_ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 SCHEDULING: dict[str, Any] = {
     "nodeSelector": {"disk": "ssd"},
     "affinity": {
@@ -55,7 +67,6 @@ SCHEDULING: dict[str, Any] = {
     "resources": {"requests": {"cpu": "3"}},
 }
 CLAIMS = [{"metadata": {"name": "data"}}]
-RESOURCES = {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"memory": "1Gi"}}
 PORT = {"containerPort": 80, "hostPort": 8080, "protocol": "TCP"}
 
 
@@ -127,19 +138,6 @@ def of_kind(kind: str, metadata: dict[str, Any], spec: dict[str, Any]) -> dict[s
     return {**body, "value": 5, "description": CANARY, "handler": CANARY, "status": [CANARY]}
 
 
-def places_of(groups_of: dict[str, str]) -> dict[tuple[str, str], frozenset[str]]:
-    """Of nodes whose host name is their name."""
-    keys = ("metadata.name", "kubernetes.io/hostname")
-    return {(key, node): frozenset({groups_of[node]}) for node in groups_of for key in keys}
-
-
-def imported(*objects: tuple[str, Any], groups_of: dict[str, str] | None = None) -> Imported:
-    workloads = Workloads()
-    for kind, body in objects:
-        workloads.add(kind, body)
-    return workloads.finish(places=places_of(groups_of or {}))
-
-
 def shown(result: Imported) -> str:
     return json.dumps(result.manifests) + repr(result.notes)
 
@@ -201,40 +199,6 @@ def test_any_answer_of_an_api_server_is_taken(data: st.DataObject, kind: str) ->
     result = imported((kind, body))
     assert result.read == {kind: 1}
     assert CANARY not in shown(result)
-
-
-def owned_by(kind: str, uid: str, *, api_version: str = "example.com/v1") -> dict[str, Any]:
-    found = {each.kind: each.api_version for each in KINDS}.get(kind, api_version)
-    return {"apiVersion": found, "kind": kind, "name": uid, "uid": uid, "controller": True}
-
-
-def body_of(
-    name: str,
-    spec: dict[str, Any] | None = None,
-    *,
-    owner: dict[str, Any] | None = None,
-    status: dict[str, Any] | None = None,
-    namespace: str = "shop",
-    **metadata: Any,
-) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": namespace, "uid": name, **metadata}
-    if owner is not None:
-        metadata["ownerReferences"] = [owner]
-    return {"metadata": metadata, "spec": spec or {}, "status": status or {}}
-
-
-def pod(name: str, *, owner: dict[str, Any] | None = None, **more: Any) -> tuple[str, Any]:
-    spec = {"containers": [{"resources": RESOURCES}], "nodeName": "n1", **more.pop("spec", {})}
-    status = {"phase": more.pop("phase", "Running")}
-    return "Pod", body_of(name, spec, owner=owner, status=status, **more)
-
-
-def found(result: Imported, kind: str) -> list[dict[str, Any]]:
-    return [manifest for manifest in result.manifests if manifest["kind"] == kind]
-
-
-def reasons(result: Imported) -> dict[Reason, int]:
-    return {note.reason: note.count for note in result.notes}
 
 
 def test_every_reason_has_its_sentence() -> None:
@@ -375,30 +339,6 @@ def test_pods_alone_stay_pods_unless_they_ended() -> None:
     assert "nodeName" not in found(result, "Pod")[0]["spec"]
     assert reasons(result) == {Reason.ENDED: 2, Reason.TERMINATING: 1}
     assert result.read == {"Pod": 4}, "what comes twice counts once"
-
-
-def required_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The requirements of the only alternative that a workload's pods have."""
-    spec = manifest["spec"].get("template", manifest)["spec"]
-    (term,) = spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    requirements: list[dict[str, Any]] = term["matchExpressions"]
-    return requirements
-
-
-def volume(
-    name: str, claim: str, zone: str, *, key: str = "zone", namespace: str = "shop"
-) -> tuple[str, Any]:
-    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [zone]}]}
-    spec = {
-        "claimRef": {"namespace": namespace, "name": claim},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-    }
-    return "PersistentVolume", body_of(name, spec)
-
-
-def with_claim(name: str) -> dict[str, Any]:
-    claim = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
-    return {"containers": [{}], "volumes": [claim], "nodeSelector": {"disk": "ssd"}}
 
 
 def test_volumes_say_where_pods_are() -> None:

@@ -32,6 +32,7 @@ from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.podwriter import PODS_PATH
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.operator import NAME, STATUS, Json, World
+from tests.fakes.troubles import TROUBLES, cause
 from tests.fakes.waiting import until
 
 SIZE = 40
@@ -61,23 +62,6 @@ async def test_all_is_well(world: World) -> None:
     assert world.server.calls["delete", "nodes"] == SIZE - 15
     assert world.server.calls["patch", STATUS] < 12
     assert world.naps.slept == world.pauses.slept == []
-
-
-TROUBLES: dict[str, Json] = {
-    "429-storm": {"status": 429, "retry_after": 0},
-    "429-without-retry-after": {"status": 429},
-    "500": {"status": 500},
-    "503": {"status": 503},
-    "504-carried-out": {"status": 504, "carried_out": True},
-    "cut": {},
-    "answer-lost": {"carried_out": True},
-}
-
-
-def cause(server: FakeApiServer, trouble: str, *, verb: str, times: int = 30) -> None:
-    fields = TROUBLES[trouble]
-    happen = server.fail if "status" in fields else server.cut
-    happen(times=times, verb=verb, **fields)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)

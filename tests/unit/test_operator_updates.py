@@ -18,8 +18,8 @@ import pytest
 from kwok_operator import constants
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
+from tests.fakes.troubles import TROUBLES, cause
 from tests.fakes.waiting import until
-from tests.unit.test_operator_faults import TROUBLES, cause
 
 SIZE = 30
 

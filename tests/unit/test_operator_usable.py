@@ -22,8 +22,8 @@ from kwok_operator.cloud import kwok
 from kwok_operator.kube.taints import is_not_ready_taint
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, STATUS, Json, World
+from tests.fakes.troubles import TROUBLES, cause
 from tests.fakes.waiting import until
-from tests.unit.test_operator_faults import TROUBLES, cause
 
 SIZE = 20
 NEW = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

@@ -8,7 +8,6 @@
 
 import gzip
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -29,46 +28,13 @@ from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAM
 from kwok_operator.rehearsal.judge.verdict import verdict_json
 from kwok_operator.rehearsal.report.page import page
 from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
+from tests.reportpages import HOSTILE, Seen
 
-HOSTILE = "</td><script>alert(1)</script><img src=//x onerror=y>\"'&\x00\u202e"
 EXPECT: list[dict[str, Any]] = [
     {"figure": "pods.running", "atLeast": 1},
     {"figure": "nodes.total", "atMost": 1, "when": "always"},
     {"wait": "kng/a --for=condition=Ready"},
 ]
-
-
-class Seen(HTMLParser):
-    """Elements, their attributes and texts; a page whose tags don't match is refused."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.figures: list[tuple[dict[str, str], str]] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {key: value or "" for key, value in attrs}
-        self.tags.append((tag, told))
-        if tag != "meta":
-            self._open.append(tag)
-        if tag == "data":
-            self.figures.append((told, ""))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {key: value or "" for key, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, text: str) -> None:
-        self.texts.append(text)
-        if self._open[-1:] == ["data"]:
-            self.figures[-1] = (self.figures[-1][0], text)
 
 
 def hostile_run() -> list[RecordedLine]:

@@ -27,9 +27,9 @@ from kwok_operator.shim.template import (
     encode_node,
     template_node,
 )
+from tests.anytemplate import nodes, shapes
+from tests.corpusnodes import NODES as CORPUS
 from tests.fakes.nodebytes import decode_node
-from tests.unit.test_corpus import NODES as CORPUS
-from tests.unit.test_template_any import nodes, shapes
 
 UID = "0c9bd1c2-0000-4000-8000-a1b2c3d4e5f6"
 INFO_FIELDS = {field.name for field in k8s.NodeSystemInfo.DESCRIPTOR.fields}
