@@ -180,7 +180,7 @@ def run_record(settings: RecordSettings) -> int:
     from kwok_operator.importing.traces.record import StoppedEarlyError, record, summary
 
     try:
-        recorder, outcome = asyncio.run(record(settings, tell=_tell))
+        recorder, outcome = asyncio.run(record(settings, log=_tell))
     except StoppedEarlyError as error:
         _tell(f"kwok-operator: {error}")
         return 130
@@ -202,13 +202,13 @@ def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
             return _print(settings)
         if clean:
             gone, wrong = asyncio.run(
-                replay.remove(kubeconfig=settings.kubeconfig, context=settings.context, tell=_tell)
+                replay.remove(kubeconfig=settings.kubeconfig, context=settings.context, log=_tell)
             )
             print(f"deleted: {gone:,} objects")
             for what, why in wrong.items():
                 _tell(f"not deleted: {what}: {why}")
             return 1 if wrong else 0
-        plan, told, report = asyncio.run(replay.replay(settings, tell=_tell))
+        plan, told, report = asyncio.run(replay.replay(settings, log=_tell))
     except KwokOperatorError as error:
         _tell(f"kwok-operator: {error}")
         return 2

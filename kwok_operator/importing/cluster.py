@@ -1,10 +1,8 @@
-"""One cluster, asked politely. kubernetes_asyncio logs in and sends; what comes back stays JSON.
+"""A client for programs that read a whole cluster, or play one: at a pace, with pages and retries.
 
     kubeconfig  --open_cluster-->  ClusterClient  --get, pages, watch, send-->  dicts, or Unreadable
 
-Owns the pace, what is asked again, and paging. What the objects mean is not known here. The typed
-models of kubernetes_asyncio are left aside: they take milliseconds for each pod, and drop fields
-that they don't know. It is imported when a cluster is opened, as it costs 35 MB.
+It adds to `KubeClient` what a one-shot program needs. Objects stay plain JSON.
 """
 
 import asyncio
@@ -12,10 +10,8 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
-
-import aiohttp
 
 from kwok_operator.errors import (
     ApiError,
@@ -23,11 +19,12 @@ from kwok_operator.errors import (
     DecodeError,
     GoneError,
     KwokOperatorError,
-    UnauthorizedError,
     one_line,
 )
-from kwok_operator.importing.login import Login
-from kwok_operator.kube.answers import check_status, describe_failure, error_of
+from kwok_operator.formats.untyped import as_map
+from kwok_operator.kube.answers import error_of
+from kwok_operator.kube.client import JSON, KubeClient
+from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.retry import ACCIDENTS, retry_delay
 
 DEFAULT_REQUESTS_PER_SECOND: Final = 10.0
@@ -36,18 +33,16 @@ ATTEMPTS: Final = 7
 """Half a minute altogether, if the API server doesn't name a time itself."""
 _BEGINNINGS: Final = 4
 """A list that is read slower than the API server forgets would be begun again for ever."""
-_LOGIN_HOLDS: Final = 60.0
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=120, sock_connect=15)
-_WATCH_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=420)
+_TIMEOUT: Final = 120.0
 _WATCH_SECONDS: Final = 300
-_JSON: Final = "application/json"
+_SILENCE: Final = 420.0
 
 Sleep = Callable[[float], Awaitable[object]]
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Unreadable(KwokOperatorError):
-    """Something of a cluster could not be had. `reason` says why, and what to do about it.
+    """A request failed. `reason` says why, and what to do about it.
 
     `status` is the API server's, 0 where it gave none; 404 means that it doesn't serve the kind.
     """
@@ -73,34 +68,32 @@ class Page(list[Any]):
 
 
 class ClusterClient:
-    """See the module. Made by `open_cluster`."""
+    """Sends one request after the other, at most so many a second; 0 means as many as there are."""
 
     def __init__(
         self,
-        login: Login,
+        client: KubeClient,
         *,
         requests_per_second: float,
         sleep: Sleep = asyncio.sleep,
-        tell: Tell = lambda _: None,
+        log: Log = lambda _: None,
     ) -> None:
-        self._login = login
+        self._client = client
         self._interval = 1 / requests_per_second if requests_per_second > 0 else 0.0
         self._sleep = sleep
-        self._tell = tell
+        self._log = log
         self._next = 0.0
-        self._logged_in = 0.0
-        self._client: Any = None
         self._answers = True
 
     @property
     def description(self) -> str:
         """`context prod at https://...`"""
-        return self._login.description
+        return self._client.connection.description
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """What stands at a path; raises Unreadable."""
+        """The object at a path; raises Unreadable."""
         try:
-            return await self._patiently("GET", path, params or {})
+            return await self._request("GET", path, params)
         except KwokOperatorError as error:
             raise _unreadable(path, error, verb="get") from error
 
@@ -111,12 +104,11 @@ class ClusterClient:
 
         Where the API server forgets the list meanwhile, it is begun again: objects may come twice.
         """
-        asked = {**(params or {}), "limit": str(limit)}
         token, begun = "", 1
         while True:
+            query = {**(params or {}), "limit": str(limit)} | ({"continue": token} if token else {})
             try:
-                more = {"continue": token} if token else {}
-                answer = await self._patiently("GET", path, {**asked, **more})
+                answer = await self._request("GET", path, query)
             except GoneError as error:
                 if begun == _BEGINNINGS:
                     raise _unreadable(path, error, verb="list") from error
@@ -134,11 +126,12 @@ class ClusterClient:
             token = following
 
     async def watch(
-        self, path: str, resource_version: str, *, opened: Callable[[], object] = lambda: None
+        self, path: str, resource_version: str, *, opened: Callable[[], None] = lambda: None
     ) -> AsyncIterator[dict[str, Any]]:
-        """What happens from a version on, until the API server ends it, which it does; bookmarks
-        too. `opened` is called when it begins, perhaps long before there is anything to tell.
-        Raises Unreadable: with status 410 the list has to be read anew.
+        """The events from a version on, bookmarks too, until the API server ends the watch.
+
+        `opened` is called when it begins, perhaps long before the first event. Raises Unreadable:
+        with status 410 the list has to be read anew.
         """
         params = {
             "watch": "1",
@@ -146,12 +139,19 @@ class ClusterClient:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
+        await self._turn()
+        heard = time.monotonic()
+        lines = self._client.lines(
+            path, params, inactivity=_SILENCE, on_open=opened, gather_for=lambda: 0.0
+        )
         try:
-            async with self._opened("GET", path, params, limits=_WATCH_TIMEOUT) as answer:
-                await _check(answer, "GET", path)
-                opened()
-                async for line in _lines(answer):
+            async with aclosing(lines):
+                async for line in lines:
+                    heard = time.monotonic()
                     yield _event(line, path=path)
+            if time.monotonic() - heard >= _SILENCE:
+                server, cause = self._client.connection.server, "no answer in time"
+                raise ApiUnreachableError(server=server, cause=cause, method="GET", path=path)
         except KwokOperatorError as error:
             raise _unreadable(path, error, verb="watch") from error
 
@@ -160,114 +160,65 @@ class ClusterClient:
         method: str,
         path: str,
         body: Any = None,
-        content_type: str = _JSON,
+        content_type: str = JSON,
         *,
         attempts: int = ATTEMPTS,
     ) -> tuple[int, dict[str, Any]]:
-        """The status of a write, and the answer, whatever it says; Unreadable without an answer.
+        """The status of a write and the answer, a refusal too; raises Unreadable without an answer.
 
-        What is sent again may have been carried out before: a POST is then answered with 409.
+        A POST that is sent again may have been carried out before: it is then answered with 409.
         """
-        how: dict[str, Any] = {"body": body, "content_type": content_type, "attempts": attempts}
         try:
-            return 200, await self._patiently(method, path, {}, **how)
+            return 200, await self._request(
+                method, path, body=body, content_type=content_type, attempts=attempts
+            )
         except ApiError as error:
             return error.status, {"message": error.message, "reason": error.reason}
         except KwokOperatorError as error:
             raise _unreadable(path, error, verb=method.lower()) from error
 
-    async def log_in(self) -> None:
-        """Raises ConnectionConfigError."""
-        self._client = await self._login.client()
-        self._logged_in = time.monotonic()
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
-
-    async def _patiently(
+    async def _request(
         self,
         method: str,
         path: str,
-        params: Mapping[str, str],
+        params: Mapping[str, str] | None = None,
         *,
+        body: Any = None,
+        content_type: str = JSON,
         attempts: int = ATTEMPTS,
-        **how: Any,
     ) -> dict[str, Any]:
         attempt = 0
         while True:
+            await self._turn()
             try:
-                answer = await self._once(method, path, params, **how)
-            except UnauthorizedError:
-                if time.monotonic() - self._logged_in < _LOGIN_HOLDS:
-                    raise
-                await self.close()  # a token may have expired: log in again
-                continue
+                answer = _object(
+                    await self._client.request(
+                        method,
+                        path,
+                        params=params,
+                        body=body,
+                        content_type=content_type,
+                        timeout=_TIMEOUT,
+                        resend=False,
+                    ),
+                    request=f"{method} {path}",
+                )
             except (*ACCIDENTS, DecodeError) as error:
-                # Who hasn't answered one question, however often, is asked the others once each.
+                # After a server has gone silent, each further request is tried once only.
                 if attempt + 1 >= (attempts if self._answers else 1):
                     self._answers = not isinstance(error, ApiUnreachableError)
                     raise
                 delay = retry_delay(attempt, error, draw=random.random)
                 if delay > 5:
-                    self._tell(f"{error}; asking again in {delay:.0f} s")
+                    self._log(f"{error}; asking again in {delay:.0f} s")
             else:
                 self._answers = True
                 return answer
             attempt += 1
             await self._sleep(delay)
 
-    async def _once(
-        self, method: str, path: str, params: Mapping[str, str], **how: Any
-    ) -> dict[str, Any]:
-        async with self._opened(method, path, params, **how) as answer:
-            await _check(answer, method, path)
-            content = await answer.read()
-        try:
-            found = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise DecodeError(f"{method} {path}: the answer is no JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise DecodeError(f"{method} {path}: the answer is no JSON object")
-        return found
-
-    @asynccontextmanager
-    async def _opened(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        *,
-        body: Any = None,
-        content_type: str = _JSON,
-        limits: aiohttp.ClientTimeout = _TIMEOUT,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        await self._turn()
-        if self._client is None:
-            await self.log_in()
-        try:
-            answer = await self._client.call_api(
-                path,
-                method,
-                query_params=dict(params),
-                header_params={"Accept": _JSON, "Content-Type": content_type},
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _request_timeout=limits,
-            )
-            async with answer:
-                yield answer
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            cause = describe_failure(error, timeout=limits.total)
-            server = self._login.server
-            raise ApiUnreachableError(
-                server=server, cause=cause, method=method, path=path
-            ) from error
-
     async def _turn(self) -> None:
-        """One request after the other, at the pace: what was not used up is not made up for."""
+        """Waits for the next place at the pace; unused places are not made up for."""
         now = time.monotonic()
         turn = max(self._next, now)
         self._next = turn + self._interval
@@ -282,45 +233,34 @@ async def open_cluster(
     context: str | None = None,
     requests_per_second: float = DEFAULT_REQUESTS_PER_SECOND,
     sleep: Sleep = asyncio.sleep,
-    tell: Tell = lambda _: None,
+    log: Log = lambda _: None,
 ) -> AsyncIterator[ClusterClient]:
-    """The cluster of a context; 0 requests a second mean as many as there are.
+    """The cluster of a context, which may not answer. Raises ConnectionConfigError."""
+    connection = await load_connection(kubeconfig=kubeconfig, context=context)
+    # It may be read over the internet, where bytes cost more than the API server's gzip.
+    async with KubeClient(connection=connection, max_connections=100, compressed=True) as client:
+        yield ClusterClient(client, requests_per_second=requests_per_second, sleep=sleep, log=log)
 
-    Raises ConnectionConfigError. Whether anybody answers shows with the first request.
-    """
-    login = Login.find(kubeconfig=kubeconfig, context=context)
-    cluster = ClusterClient(login, requests_per_second=requests_per_second, sleep=sleep, tell=tell)
-    await cluster.log_in()
+
+def _object(content: bytes, *, request: str) -> dict[str, Any]:
     try:
-        yield cluster
-    finally:
-        await cluster.close()
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"{request}: the answer is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise DecodeError(f"{request}: the answer is no JSON object")
+    return found
 
 
 def _page(path: str, answer: Mapping[str, Any]) -> tuple[Page, str]:
+    """The page, and the token of the next one."""
     items = answer.get("items")
     if items is not None and not isinstance(items, list):
         raise Unreadable(path, "the answer is no list: its items are none")
-    metadata = answer.get("metadata")
-    told = metadata if isinstance(metadata, dict) else {}
+    metadata = as_map(answer.get("metadata"))
     page = Page(items or [])
-    page.version = str(told.get("resourceVersion") or "")
-    return page, str(told.get("continue") or "")
-
-
-async def _check(answer: aiohttp.ClientResponse, method: str, path: str) -> None:
-    """Raises ApiError for an answer that is no success."""
-    if answer.status >= 300:
-        check_status(answer.status, answer.headers, await answer.read(), method=method, path=path)
-
-
-async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in answer.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
+    page.version = str(metadata.get("resourceVersion") or "")
+    return page, str(metadata.get("continue") or "")
 
 
 def _event(line: bytes, *, path: str) -> dict[str, Any]:
@@ -331,31 +271,25 @@ def _event(line: bytes, *, path: str) -> dict[str, Any]:
     if not isinstance(event, dict):
         raise DecodeError(f"watching {path}: an event is no object")
     if event.get("type") == "ERROR":
-        said = event.get("object")
-        said = said if isinstance(said, dict) else {}
-        code = said.get("code")
-        status = code if isinstance(code, int) else 500
-        raise error_of(said, status=status, method="WATCH", path=path)
+        status = as_map(event.get("object"))
+        code = status.get("code")
+        raise error_of(
+            status, status=code if isinstance(code, int) else 500, method="WATCH", path=path
+        )
     return event
 
 
 def _unreadable(path: str, error: KwokOperatorError, *, verb: str) -> Unreadable:
-    if isinstance(error, Unreadable):
-        return error
     status = error.status if isinstance(error, ApiError) else 0
     match status:
         case 401:
             reason = f"the API server doesn't know who asks: log in again ({error})"
         case 403:
-            reason = f"{error}; {_remedy(verb, path)}"
+            resource = path.rstrip("/").rpartition("/")[2]
+            role = "the ClusterRole kwok-operator-import (docs/import.md)"
+            reason = f"{error}; the right to {verb} {resource} is in {role}"
         case 404:
             reason = "the cluster doesn't serve it"
         case _:
             reason = str(error)
     return Unreadable(path, reason, status=status)
-
-
-def _remedy(verb: str, path: str) -> str:
-    resource = path.rstrip("/").rpartition("/")[2]
-    role = "the ClusterRole kwok-operator-import (docs/import.md)"
-    return f"the right to {verb} {resource} is in {role}"

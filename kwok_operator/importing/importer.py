@@ -78,7 +78,7 @@ async def run_import(
             context=settings.context,
             requests_per_second=settings.requests_per_second,
             sleep=sleep,
-            tell=progress.say,
+            log=progress.say,
         ) as cluster:
             progress.say(f"reading {cluster.description}")
             reading = await _read(cluster, settings, progress)

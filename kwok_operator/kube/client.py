@@ -73,13 +73,17 @@ class LineSplitter:
 
 
 class KubeClient:
-    """Asks one API server, as one identity. A `fence` has a say in its writes (fence.py)."""
+    """Asks one API server, as one identity. A `fence` has a say in its writes (fence.py).
+
+    `compressed` answers are for slow networks.
+    """
 
     def __init__(
         self,
         *,
         connection: ApiConnection,
         max_connections: int = 64,
+        compressed: bool = False,
         observe: Observer | None = None,
         fence: WriteCheck | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -88,6 +92,7 @@ class KubeClient:
     ) -> None:
         self.connection = connection
         self._places = RequestPlaces(max_connections)
+        self._encoding = "gzip" if compressed else "identity"
         self._observe = observe
         self._fence = fence
         self._sleep = sleep
@@ -315,7 +320,7 @@ class KubeClient:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
+            headers={"User-Agent": USER_AGENT, "Accept-Encoding": self._encoding},
             read_bufsize=READ_BUFFER,
         )
 

@@ -112,7 +112,7 @@ def record(server: FakeApiServer, tmp_path: Path) -> Record:
         stop = asyncio.Event()
         wanted = RecordSettings(output=tmp_path / "trace.jsonl.gz", **settings)
         async with open_cluster(kubeconfig=path, requests_per_second=0) as cluster:
-            recording = Recording(cluster, wanted, tell=lambda _: None)
+            recording = Recording(cluster, wanted, log=lambda _: None)
             task = asyncio.create_task(recording.run(stop, flush_seconds=0.01))
             running = Running(tmp_path, recording, stop)
             running.task = task
@@ -321,7 +321,7 @@ async def test_a_table_that_can_t_be_saved_is_told(
         kubeconfig=kubeconfig(tmp_path / "config", server=server.url),
         anonymize=True,
     )
-    _, outcome = await run_record(wanted, tell=lambda _: None)
+    _, outcome = await run_record(wanted, log=lambda _: None)
     assert "no space" in outcome.failed
 
 

@@ -99,7 +99,7 @@ class Player:
         await asyncio.to_thread(self._path.write_text, text + more)
         fields = {"speed": 1e6, **fields}
         settings = ReplaySettings(paths=(self._path,), kubeconfig=self.config, **fields)
-        plan, told, report = await replay(settings, tell=self.told.append)
+        plan, told, report = await replay(settings, log=self.told.append)
         self.said = "\n".join(summary(plan, told, report))
         return report
 
@@ -356,7 +356,7 @@ async def test_clean_deletes_what_replays_have_made(server: FakeApiServer, playe
     server.create(MINE, {"metadata": {"name": "ours"}})
     server.patch(NAMESPACES, "shop", {"metadata": {"finalizers": ["test/held"]}})
     removing = asyncio.create_task(
-        remove(kubeconfig=player.config, context=None, tell=lambda _: None)
+        remove(kubeconfig=player.config, context=None, log=lambda _: None)
     )
     await until(lambda: server.calls["list", "namespaces"] > 3)
     assert not removing.done()

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.anonymizing import Names
-from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
+from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open_cluster
 from kwok_operator.importing.folder import OutputError
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.traces.cleaning import anonymous, cleaner
@@ -36,8 +36,6 @@ _SHORTEST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 30.0
 _GONE: Final = 410
 _NOT_FOR_US: Final = (401, 403, 404, 405)
-
-Tell = Callable[[str], None]
 
 
 class StoppedEarlyError(KwokOperatorError):
@@ -66,7 +64,7 @@ async def cluster_id(cluster: ClusterClient) -> str:
 
 
 async def record(
-    settings: RecordSettings, *, tell: Tell, flush_seconds: float = FLUSH_SECONDS
+    settings: RecordSettings, *, log: Log, flush_seconds: float = FLUSH_SECONDS
 ) -> tuple[TraceRecorder, Outcome]:
     """Records until the time is up, or SIGTERM or SIGINT comes. Raises KwokOperatorError."""
     stop = asyncio.Event()
@@ -78,9 +76,9 @@ async def record(
         kubeconfig=settings.kubeconfig,
         context=settings.context,
         requests_per_second=rate,
-        tell=tell,
+        log=log,
     ) as cluster:
-        recording = Recording(cluster, settings, tell=tell)
+        recording = Recording(cluster, settings, log=log)
         try:
             await recording.run(stop, flush_seconds=flush_seconds)
         except OutputError as error:
@@ -93,7 +91,7 @@ async def record(
 class Recording:
     """One recording, from the first list to the last line."""
 
-    def __init__(self, cluster: ClusterClient, settings: RecordSettings, *, tell: Tell) -> None:
+    def __init__(self, cluster: ClusterClient, settings: RecordSettings, *, log: Log) -> None:
         self._places: dict[tuple[str, str], frozenset[str]] = {}
         self._names = None
         if settings.anonymize:
@@ -108,7 +106,7 @@ class Recording:
         self.outcome = Outcome(unread={})
         self._cluster = cluster
         self._settings = settings
-        self._tell = tell
+        self._log = log
         rotates = settings.rotate_bytes is not None or settings.rotate_seconds is not None
         self._writer = TraceWriter(settings.output, parts=rotates)
         self._header = Header(start=0)
@@ -145,7 +143,7 @@ class Recording:
                 self._save_names()
                 self._writer.flush()
                 self._state_size = self._writer.size
-                self._tell(f"recording {self._cluster.description} into {self.path}")
+                self._log(f"recording {self._cluster.description} into {self.path}")
                 await self._watch_all(stop, versions, flush_seconds=flush_seconds)
         finally:
             self._finish()
@@ -209,7 +207,7 @@ class Recording:
         except Unreadable as error:
             if error.status not in _NOT_FOR_US:
                 raise
-            self._tell(f"pods that ask for a node by its name won't: {error}")
+            self._log(f"pods that ask for a node by its name won't: {error}")
         self._places.update(nodes.finish().places)
 
     async def _list(self, kind: str) -> str:
@@ -271,7 +269,7 @@ class Recording:
                     return
                 pause = min(max(pause * 2, _SHORTEST_PAUSE), _LONGEST_PAUSE)
                 if pause > 2:
-                    self._tell(f"{kind}: {error}; trying again in {pause:.0f} s")
+                    self._log(f"{kind}: {error}; trying again in {pause:.0f} s")
                 await asyncio.sleep(pause)
 
     async def _list_again(self, kind: str) -> str:
@@ -298,11 +296,11 @@ class Recording:
         self.outcome.lost += lost
         self._write([self.recorder.gap(kind, since=since, at=at, lost=lost)])
         if lost:
-            self._tell(f"{kind}: what happened in {at - since:.0f} s may be missing; it is marked")
+            self._log(f"{kind}: what happened in {at - since:.0f} s may be missing; it is marked")
 
     def _unread(self, kind: str, error: Unreadable) -> None:
         self.outcome.unread[kind] = str(error)
-        self._tell(f"{kind} isn't recorded: {error}")
+        self._log(f"{kind} isn't recorded: {error}")
 
     async def _keep_files(self, seconds: float) -> None:
         while True:

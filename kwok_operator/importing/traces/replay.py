@@ -11,14 +11,14 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from kwok_operator.constants import REPLAYED_LABEL
 from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.formats.untyped import as_map
-from kwok_operator.importing.cluster import ClusterClient, Unreadable, open_cluster
+from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open_cluster
 from kwok_operator.importing.traces.cleaning import cleaner
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.record import cluster_id
@@ -48,8 +48,6 @@ _SHARED: Final = frozenset({"Namespace", "ServiceAccount", "PriorityClass", "Run
 _PROGRESS_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.3
 _GONE_WITHIN: Final = 300.0
-
-Tell = Callable[[str], None]
 
 
 def planned(settings: ReplaySettings) -> tuple[Replay, Told, Iterator[Request]]:
@@ -84,22 +82,22 @@ def shown(request: Request) -> str:
     return json.dumps(told, separators=(",", ":"))
 
 
-async def replay(settings: ReplaySettings, *, tell: Tell) -> tuple[Replay, Told, Report]:
+async def replay(settings: ReplaySettings, *, log: Log) -> tuple[Replay, Told, Report]:
     """Plays the files into the cluster. Raises KwokOperatorError."""
     plan, told, requests = planned(settings)
     first = next(requests, None)
     async with open_cluster(
-        kubeconfig=settings.kubeconfig, context=settings.context, requests_per_second=0, tell=tell
+        kubeconfig=settings.kubeconfig, context=settings.context, requests_per_second=0, log=log
     ) as cluster:
         await cluster.get("/version")
         if not settings.into_recorded_cluster:
             await _check_cluster(cluster, plan)
         report = Report()
         sender = Sender(cluster, report)
-        tell(f"replaying into {cluster.description}")
+        log(f"replaying into {cluster.description}")
         try:
             with cancelled_by_signals():
-                await _play(sender, first, requests, tell=tell)
+                await _play(sender, first, requests, log=log)
         except TraceError as error:
             report.broken = str(error)
         except asyncio.CancelledError:
@@ -118,18 +116,18 @@ async def _check_cluster(cluster: ClusterClient, plan: Replay) -> None:
 
 
 async def _play(
-    sender: "Sender", first: Request | None, rest: Iterator[Request], *, tell: Tell
+    sender: "Sender", first: Request | None, rest: Iterator[Request], *, log: Log
 ) -> None:
     start, told_at, setting_up = time.monotonic(), time.monotonic(), True
     for request in itertools.chain((first,) if first else (), rest):
         if setting_up and not request.setup:
             await sender.wait()
             setting_up, start = False, time.monotonic()
-            tell(f"{sender.report.sent.total():,} requests made what was there; now it begins")
+            log(f"{sender.report.sent.total():,} requests made what was there; now it begins")
         now = time.monotonic()
         if now - told_at > _PROGRESS_SECONDS:
             told_at = now
-            tell(f"{request.at:,.0f} s: {sender.progress()}")
+            log(f"{request.at:,.0f} s: {sender.progress()}")
         due = None if request.setup else start + request.at
         if due is not None and due > now:
             await asyncio.sleep(due - now)
@@ -277,13 +275,13 @@ def _age(pod: dict[str, Any]) -> tuple[bool, str, str]:
 
 
 async def remove(
-    *, kubeconfig: str | None, context: str | None, tell: Tell
+    *, kubeconfig: str | None, context: str | None, log: Log
 ) -> tuple[int, dict[str, str]]:
     """Deletes what replays have made, by its label; how many objects, and what wasn't possible."""
     wrong: dict[str, str] = {}
     gone = 0
     async with open_cluster(
-        kubeconfig=kubeconfig, context=context, requests_per_second=0, tell=tell
+        kubeconfig=kubeconfig, context=context, requests_per_second=0, log=log
     ) as cluster:
         kinds = {"Namespace": NAMESPACES} | {kind.name: kind.path for kind in KINDS.values()}
         namespaces: set[str] = set()
@@ -304,12 +302,12 @@ async def remove(
                 answers = await asyncio.gather(*(_delete(cluster, path, key) for key in some))
                 gone += answers.count("")
                 wrong |= {str(key): why for key, why in zip(some, answers, strict=True) if why}
-        wrong |= await _wait_until_gone(cluster, namespaces - {*wrong}, tell=tell)
+        wrong |= await _wait_until_gone(cluster, namespaces - {*wrong}, log=log)
     return gone, wrong
 
 
 async def _wait_until_gone(
-    cluster: ClusterClient, namespaces: set[str], *, tell: Tell
+    cluster: ClusterClient, namespaces: set[str], *, log: Log
 ) -> dict[str, str]:
     """A replay that began before would be refused. What is left after a while, and why."""
     until, told_at = time.monotonic() + _GONE_WITHIN, time.monotonic()
@@ -320,7 +318,7 @@ async def _wait_until_gone(
             break
         if time.monotonic() - told_at > _PROGRESS_SECONDS:
             told_at = time.monotonic()
-            tell(f"waiting until {len(namespaces):,} namespaces are gone")
+            log(f"waiting until {len(namespaces):,} namespaces are gone")
         await asyncio.sleep(_LOOK_SECONDS)
     return {f"Namespace {name}": "is still being deleted" for name in sorted(namespaces)}
 
