@@ -3,7 +3,7 @@
 from typing import Any
 
 from kwok_operator.importing.notes import Reason
-from kwok_operator.importing.pods.objects import KINDS
+from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.pods.workloads import Imported, Workloads
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -27,8 +27,8 @@ def imported(*objects: tuple[str, Any], groups_of: dict[str, str] | None = None)
 
 
 def owned_by(kind: str, uid: str, *, api_version: str = "example.com/v1") -> dict[str, Any]:
-    found = {each.kind: each.api_version for each in KINDS}.get(kind, api_version)
-    return {"apiVersion": found, "kind": kind, "name": uid, "uid": uid, "controller": True}
+    known = KINDS[kind].api_version if kind in KINDS else api_version
+    return {"apiVersion": known, "kind": kind, "name": uid, "uid": uid, "controller": True}
 
 
 def body_of(

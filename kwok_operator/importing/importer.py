@@ -20,12 +20,13 @@ from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import anonymized, check_table
 from kwok_operator.importing.autoscalers import namespaces_of, read_bounds
 from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
+from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.ledger import Ledger, Unread, ledger_of
 from kwok_operator.importing.nodes.bounds import Bounds
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.nodes.prices import Prices, read_prices
 from kwok_operator.importing.notes import Note
-from kwok_operator.importing.pods.workloads import KINDS, Workloads
+from kwok_operator.importing.pods.workloads import Workloads
 from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.signals import cancelled_by_signals
@@ -103,9 +104,11 @@ async def _read(cluster: ClusterClient, settings: ImportSettings, progress: Prog
     reading = Reading(nodes=Nodes(), workloads=workloads)
 
     await _kind(cluster, reading, settings, progress, kind="Node", paths=[NODES_PATH])
-    for each in KINDS:
-        paths = _paths(each.path, each.namespaced, sorted(settings.namespaces))
-        await _kind(cluster, reading, settings, progress, kind=each.kind, paths=paths)
+    for kind in KINDS.values():
+        # Rights in the namespaces that the user named are enough.
+        namespaces = sorted(settings.namespaces) if kind.namespaced else []
+        paths = [kind.collection(each) for each in namespaces] or [kind.path]
+        await _kind(cluster, reading, settings, progress, kind=kind.name, paths=paths)
     if not reading.anything and reading.unread:
         raise NoClusterError(f"nothing could be read: {reading.unread[0].reason}")
     for nowhere in _not_there(reading, settings):
@@ -146,14 +149,6 @@ async def _kind(
         else:
             reading.anything = True
     progress.done(kind, count)
-
-
-def _paths(path: str, namespaced: bool, namespaces: Sequence[str]) -> list[str]:
-    """Of the namespaces that were asked for: rights in these are enough then."""
-    if not namespaced or not namespaces:
-        return [path]
-    above, _, resource = path.rpartition("/")
-    return [f"{above}/namespaces/{namespace}/{resource}" for namespace in namespaces]
 
 
 def _namespace_of(kind: str, body: Any) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.formats.markdown import plain
-from kwok_operator.importing.notes import REASONS, Note, Ref
+from kwok_operator.importing.notes import Note, Reason, Ref
 
 WRITER: Final = "kwok-operator import"
 _VERSION: Final = 1
@@ -93,7 +93,7 @@ def as_json(ledger: Ledger) -> dict[str, Any]:
             {"kind": each.kind, "path": each.path, "reason": each.reason, "needed": each.needed}
             for each in ledger.unread
         ],
-        "reasons": {str(reason): REASONS[reason] for reason in sorted(_reasons(ledger.notes))},
+        "reasons": {str(r): r.sentence for r in sorted({note.reason for note in ledger.notes})},
         "dropped": [_entry(note) for note in ledger.notes if note.dropped],
         "changed": [_entry(note) for note in ledger.notes if not note.dropped],
     }
@@ -113,10 +113,6 @@ def as_text(ledger: Ledger) -> str:
 
 def _place(note: Note) -> tuple[Any, ...]:
     return (str(note.reason), note.ref, note.field, note.detail, note.count)
-
-
-def _reasons(notes: Iterable[Note]) -> set[Any]:
-    return {note.reason for note in notes}
 
 
 def _entry(note: Note) -> dict[str, Any]:
@@ -212,11 +208,11 @@ def _changed(notes: Sequence[Note]) -> list[str]:
 
 def _by_reason(notes: Sequence[Note]) -> Iterator[tuple[str, list[Note]]]:
     """Those that are about most objects first."""
-    groups: dict[Any, list[Note]] = defaultdict(list)
+    groups: dict[Reason, list[Note]] = defaultdict(list)
     for note in notes:
         groups[note.reason].append(note)
     order = sorted(groups, key=lambda reason: (-len(groups[reason]), str(reason)))
-    return ((_text(REASONS.get(reason, str(reason))), groups[reason]) for reason in order)
+    return ((_text(reason.sentence), groups[reason]) for reason in order)
 
 
 def _described(note: Note) -> str:

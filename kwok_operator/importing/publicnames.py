@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from kwok_operator import constants
+from kwok_operator.importing import kinds
 from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD
 
 _DOMAINS: Final = frozenset(
@@ -125,12 +126,10 @@ NAMES: Final = frozenset(
 OWN_NAME = re.compile(r"[ci][0-9]{1,4}")
 """What an import calls containers."""
 
-KINDS: Final = frozenset(
-    """Node Pod Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob
-    Namespace PriorityClass RuntimeClass PodDisruptionBudget ResourceQuota LimitRange ConfigMap
-    PersistentVolume PersistentVolumeClaim StorageClass CSINode HorizontalPodAutoscaler
-    KwokNodeGroup KwokCapacityPool MachineDeployment MachineSet MachinePool NodePool ScalingGroup
-    Rollout CloneSet Workflow RayCluster RayJob PyTorchJob MPIJob""".split()
+KINDS: Final = frozenset(kinds.KINDS) | frozenset(
+    """Node ConfigMap StorageClass CSINode HorizontalPodAutoscaler KwokNodeGroup KwokCapacityPool
+    MachineDeployment MachineSet MachinePool NodePool ScalingGroup Rollout CloneSet Workflow
+    RayCluster RayJob PyTorchJob MPIJob""".split()
 )
 """Of objects; a custom resource may be called after a product that nobody knows of yet."""
 

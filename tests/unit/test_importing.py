@@ -27,7 +27,7 @@ import yaml
 
 from kwok_operator.cli.main import main
 from kwok_operator.importing.importer import run_import
-from kwok_operator.importing.pods.workloads import KINDS
+from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
 from tests.fakes.apiserver import NODES, FakeApiServer
@@ -68,8 +68,8 @@ def deployment(name: str, namespace: str = "shop") -> dict[str, Any]:
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
     async with FakeApiServer() as server:
-        for each in KINDS:
-            server.serve(each.path, kind=each.kind)
+        for kind in KINDS.values():
+            server.serve(kind.path, kind=kind.name)
         for number in range(3):
             server.create(NODES, node(f"node-{number}"))
         for name in ("shop", "bank"):

@@ -7,7 +7,7 @@ import yaml
 
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.importing import autoscalers
-from kwok_operator.importing.pods.workloads import KINDS
+from kwok_operator.importing.kinds import KINDS
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "import"
 
@@ -24,7 +24,7 @@ def test_what_is_read_is_granted_and_nothing_else() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    paths = [NODES_PATH, *(each.path for each in KINDS)]
+    paths = [NODES_PATH, *(each.path for each in KINDS.values())]
     read = {(*path.split("/")[2:-2], path.rpartition("/")[2]) for path in paths}
     core = {("", *place) if len(place) == 1 else place for place in read}
     assert granted == core | {

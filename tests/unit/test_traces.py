@@ -18,12 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.errors import TraceError
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.recording import TraceRecorder
 from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
-from kwok_operator.importing.traces.trace import (
-    KINDS as TRACED,
-)
 from kwok_operator.importing.traces.trace import (
     Event,
     Gap,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.errors import TraceError
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.trace import (
-    KINDS,
     Event,
     Gap,
     Happening,
@@ -139,7 +139,7 @@ def test_any_line_is_read_or_refused(line: dict[str, Any], kind: str) -> None:
 
 
 def test_paths_of_kinds() -> None:
-    pod, deployment, high = KINDS["Pod"], KINDS["Deployment"], KINDS["PriorityClass"]
+    pod, deployment, high = TRACED["Pod"], TRACED["Deployment"], TRACED["PriorityClass"]
     assert (pod.api_version, pod.collection("a")) == ("v1", "/api/v1/namespaces/a/pods")
     assert deployment.api_version == "apps/v1"
     assert deployment.collection("a") == "/apis/apps/v1/namespaces/a/deployments"

@@ -26,13 +26,13 @@ from kwok_operator.errors import KwokOperatorError
 from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.cluster import open_cluster
 from kwok_operator.importing.folder import OutputError
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.record import Recording
 from kwok_operator.importing.traces.record import record as run_record
 from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Verb
 from kwok_operator.importing.traces.settings import RecordSettings
 from kwok_operator.importing.traces.trace import (
-    KINDS,
     Event,
     Gap,
     Happening,
@@ -47,7 +47,7 @@ from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.traced import CLEAN
 from tests.fakes.waiting import until
 
-PODS, DEPLOYMENTS = KINDS["Pod"].path, KINDS["Deployment"].path
+PODS, DEPLOYMENTS = TRACED["Pod"].path, TRACED["Deployment"].path
 NAMESPACES = "/api/v1/namespaces"
 
 
@@ -69,7 +69,7 @@ def deployment(replicas: int) -> dict[str, Any]:
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
     async with FakeApiServer() as server:
-        for kind in KINDS.values():
+        for kind in TRACED.values():
             server.serve(kind.path, kind=kind.name)
         server.serve(NAMESPACES, kind="Namespace")
         server.create(NAMESPACES, {"metadata": {"name": "kube-system"}})
@@ -107,7 +107,7 @@ Record = Callable[..., AbstractAsyncContextManager[Running]]
 @pytest.fixture
 def record(server: FakeApiServer, tmp_path: Path) -> Record:
     @asynccontextmanager
-    async def run(*, watches: int = len(KINDS), **settings: Any) -> AsyncIterator[Running]:
+    async def run(*, watches: int = len(TRACED), **settings: Any) -> AsyncIterator[Running]:
         path = kubeconfig(tmp_path / "config", server=server.url)
         stop = asyncio.Event()
         wanted = RecordSettings(output=tmp_path / "trace.jsonl.gz", **settings)
@@ -161,7 +161,7 @@ async def test_a_broken_watch_goes_on_where_it_was(server: FakeApiServer, record
         await until(lambda: not server.watchers)
         server.create(PODS, pod("meanwhile"))
         await until(written(running, 2))
-        await until(lambda: len(server.watchers) == len(KINDS))
+        await until(lambda: len(server.watchers) == len(TRACED))
     told = running.told()
     assert told[:4] == [
         "Header",
@@ -170,7 +170,7 @@ async def test_a_broken_watch_goes_on_where_it_was(server: FakeApiServer, record
         "create Pod shop/meanwhile",
     ]
     gaps = [line for line in running.lines() if isinstance(line, Gap)]
-    assert sorted(gap.kind for gap in gaps) == sorted(KINDS)
+    assert sorted(gap.kind for gap in gaps) == sorted(TRACED)
     assert not any(gap.lost for gap in gaps)
     assert all(gap.since <= gap.at for gap in gaps)
 
@@ -194,7 +194,7 @@ async def test_what_is_away_at_the_end_may_have_lost_something(
     async with record() as running:
         server.fail(500, verb="watch", resource="pods", times=50)
         server.cut_watches()
-        await until(lambda: len(server.watchers) == len(KINDS) - 1)
+        await until(lambda: len(server.watchers) == len(TRACED) - 1)
     lost = [line.kind for line in running.lines() if isinstance(line, Gap) and line.lost]
     assert lost == ["Pod"]
 
@@ -246,7 +246,7 @@ async def test_a_forbidden_kind_is_told_and_the_others_recorded(
     server: FakeApiServer, record: Record
 ) -> None:
     server.fail(403, verb="list", resource="jobs", times=1)
-    async with record(watches=len(KINDS) - 1) as running:
+    async with record(watches=len(TRACED) - 1) as running:
         server.create(PODS, pod("new"))
         await until(written(running, 2))
     assert list(running.recording.outcome.unread) == ["Job"]
@@ -338,7 +338,7 @@ async def test_a_right_that_is_taken_away_leaves_a_gap(
 async def test_where_nothing_can_be_read_nothing_is_left(
     server: FakeApiServer, record: Record, tmp_path: Path
 ) -> None:
-    server.fail(403, verb="list", times=len(KINDS) + 1)
+    server.fail(403, verb="list", times=len(TRACED) + 1)
     with pytest.raises(KwokOperatorError):
         async with record():
             pass
@@ -414,7 +414,7 @@ async def test_a_signal_ends_the_program_and_its_file(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    await until(lambda: len(server.watchers) == len(KINDS))
+    await until(lambda: len(server.watchers) == len(TRACED))
     process.send_signal(number)
     out, errors = await process.communicate()
     assert (process.returncode, b"1 present" in out) == (0, True), errors

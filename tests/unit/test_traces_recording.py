@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.recording import TraceRecorder
 from kwok_operator.importing.traces.trace import (
-    KINDS,
     Event,
     Happening,
     Header,
@@ -44,7 +44,7 @@ def owned(api_version: str, kind: str, name: str = "owner") -> Json:
 
 def listed() -> TraceRecorder:
     recorder = TraceRecorder(CLEAN)
-    for kind in KINDS:
+    for kind in TRACED:
         recorder.begin(kind)
         assert list(recorder.end(kind, at=0)) == []
     return recorder

@@ -19,6 +19,7 @@ import pytest
 from kwok_operator.constants import REPLAYED_LABEL
 from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.importing.cluster import open_cluster
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.cleaning import cleaner
 from kwok_operator.importing.traces.files import Told
 from kwok_operator.importing.traces.record import cluster_id
@@ -27,7 +28,6 @@ from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Requ
 from kwok_operator.importing.traces.report import Report, summary
 from kwok_operator.importing.traces.settings import ReplaySettings
 from kwok_operator.importing.traces.trace import (
-    KINDS,
     Event,
     Happening,
     Header,
@@ -42,10 +42,10 @@ from tests.fakes.traced import CLEAN
 from tests.fakes.waiting import until
 
 NAMESPACES = "/api/v1/namespaces"
-PODS = KINDS["Pod"].collection("shop")
-DEPLOYMENTS = KINDS["Deployment"].collection("shop")
-MINE = KINDS["Pod"].collection("mine")
-JOBS = KINDS["Job"].collection("shop")
+PODS = TRACED["Pod"].collection("shop")
+DEPLOYMENTS = TRACED["Deployment"].collection("shop")
+MINE = TRACED["Pod"].collection("mine")
+JOBS = TRACED["Job"].collection("shop")
 
 CONTAINERS = {"containers": [{"name": "c0"}]}
 POD = shape_of({"kind": "Pod", "metadata": {}, "spec": CONTAINERS})
@@ -338,12 +338,12 @@ def late_request(number: int) -> Request:
 
 
 async def test_clean_deletes_what_replays_have_made(server: FakeApiServer, player: Player) -> None:
-    for kind in KINDS.values():
+    for kind in TRACED.values():
         server.serve(kind.path, kind=kind.name)
     labels = {REPLAYED_LABEL: "true"}
     for name, marks in (("shop", labels), ("mine", {})):
         server.create(NAMESPACES, {"metadata": {"name": name, "labels": marks}})
-    pods = KINDS["Pod"].path
+    pods = TRACED["Pod"].path
     for name, namespace, marks in (
         ("in-ours", "shop", labels),
         ("ours", "mine", labels),
@@ -352,7 +352,7 @@ async def test_clean_deletes_what_replays_have_made(server: FakeApiServer, playe
         metadata = {"name": name, "namespace": namespace, "labels": marks}
         server.create(pods, {"metadata": metadata})
     high = {"metadata": {"name": "high", "labels": labels}, "value": 1}
-    server.create(KINDS["PriorityClass"].path, high)
+    server.create(TRACED["PriorityClass"].path, high)
     server.create(MINE, {"metadata": {"name": "ours"}})
     server.patch(NAMESPACES, "shop", {"metadata": {"finalizers": ["test/held"]}})
     removing = asyncio.create_task(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from kwok_operator.importing.traces.trace import KINDS
+from kwok_operator.importing.kinds import TRACED
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -23,7 +23,7 @@ def granted(command: str) -> dict[tuple[str, str], set[str]]:
 def of_kinds(verbs: set[str]) -> dict[tuple[str, str], set[str]]:
     return {
         (kind.api_version.rpartition("/")[0], kind.path.rpartition("/")[2]): verbs
-        for kind in KINDS.values()
+        for kind in TRACED.values()
     }
 
 

@@ -8,10 +8,11 @@ workloads.py.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from kwok_operator.formats.untyped import as_list
+from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.allow import keep
 from kwok_operator.importing.pods.binding import require_node
@@ -36,42 +37,6 @@ Manifest = dict[str, Any]
 Cleaned = tuple[Manifest | None, list[Note]]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedKind:
-    """A kind that is read: where it is, and whether anything is written of it."""
-
-    kind: str
-    api_version: str
-    plural: str
-    namespaced: bool = True
-
-    @property
-    def path(self) -> str:
-        root = "/api" if "/" not in self.api_version else "/apis"
-        return f"{root}/{self.api_version}/{self.plural}"
-
-
-KINDS: Final = (
-    ImportedKind("Namespace", "v1", "namespaces", namespaced=False),
-    ImportedKind("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
-    ImportedKind("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", namespaced=False),
-    ImportedKind("PersistentVolume", "v1", "persistentvolumes", namespaced=False),
-    ImportedKind("PersistentVolumeClaim", "v1", "persistentvolumeclaims"),
-    ImportedKind("ResourceQuota", "v1", "resourcequotas"),
-    ImportedKind("LimitRange", "v1", "limitranges"),
-    ImportedKind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
-    ImportedKind("Deployment", "apps/v1", "deployments"),
-    ImportedKind("StatefulSet", "apps/v1", "statefulsets"),
-    ImportedKind("DaemonSet", "apps/v1", "daemonsets"),
-    ImportedKind("ReplicaSet", "apps/v1", "replicasets"),
-    ImportedKind("ReplicationController", "v1", "replicationcontrollers"),
-    ImportedKind("CronJob", "batch/v1", "cronjobs"),
-    ImportedKind("Job", "batch/v1", "jobs"),
-    ImportedKind("Pod", "v1", "pods"),
-)
-"""In the order in which they are read: owners before what they own."""
-OF_KIND: Final = {each.kind: each for each in KINDS}
-
 _OF_EVERY_CLUSTER: Final = frozenset({"default", *MOVED})
 """Namespaces that are there, or whose objects go elsewhere."""
 _SYSTEM_CLASSES: Final = "system-"
@@ -82,7 +47,7 @@ def identity(kind: str, body: object) -> Ref | None:
     """Who it will be; None where it is no object with a name and, if it needs one, a namespace."""
     metadata = body.get("metadata") if isinstance(body, Mapping) else None
     found = keep(metadata, {"name": str, "namespace": str}).found
-    namespaced = OF_KIND[kind].namespaced
+    namespaced = KINDS[kind].namespaced
     if not found.get("name") or (namespaced and not found.get("namespace")):
         return None
     return Ref(kind, namespace_there(found["namespace"]) if namespaced else "", found["name"])
@@ -103,7 +68,7 @@ def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Clean
 
 
 def manifest_of(ref: Ref, metadata: Manifest, **parts: Any) -> Manifest:
-    known = OF_KIND[ref.kind]
+    known = KINDS[ref.kind]
     place = {"namespace": ref.namespace} if known.namespaced else {}
     return {
         "apiVersion": known.api_version,

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.admitted import Admitted
 from kwok_operator.importing.pods.allow import TEXTS, keep
@@ -29,16 +30,12 @@ from kwok_operator.importing.pods.binding import (
 )
 from kwok_operator.importing.pods.gathered import Gathered
 from kwok_operator.importing.pods.objects import (
-    KINDS,
-    OF_KIND,
     Manifest,
     clean_object,
     identity,
     manifest_of,
 )
 from kwok_operator.importing.pods.shape import MOVED, namespace_there
-
-__all__ = ["KINDS", "Imported", "Workloads", "clean_object"]
 
 _CONTROLLERS: Final = frozenset(
     "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
@@ -156,7 +153,7 @@ class Workloads:
             if ref.name in moved
         ]
         plain = missing | self._plain
-        rank = {each.kind: index for index, each in enumerate(KINDS)}
+        rank = {kind: index for index, kind in enumerate(KINDS)}
         every = plain | {ref: workload.manifest for ref, workload in workloads.items()}
         order = sorted(every, key=lambda ref: (rank[ref.kind], ref))
         return Imported([every[ref] for ref in order], sorted(notes, key=_order), dict(self._read))
@@ -295,7 +292,7 @@ class _Owner:
 
     @property
     def is_known(self) -> bool:
-        known = OF_KIND.get(self.kind)
+        known = KINDS.get(self.kind)
         return known is not None and known.api_version == self.api_version
 
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from kwok_operator.errors import TraceError, one_line
 from kwok_operator.formats.words import names_in_words
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.cleaning import Clean
 from kwok_operator.importing.traces.recording import TraceRecorder
 from kwok_operator.importing.traces.trace import (
-    KINDS,
     MAX_SECONDS,
     Event,
     Happening,
@@ -111,14 +111,14 @@ def simkube_lines(
     if not happenings:
         kinds = names_in_words([f"{count} {kind}" for kind, count in ignored.items()])
         problem = f"have nothing that can be replayed{f', but {kinds}' if kinds else ''}"
-        remedy = f"record some of {', '.join(KINDS)}"
+        remedy = f"record some of {', '.join(TRACED)}"
         raise _wrong(where, "events", None, problem, remedy)
     start = happenings[0].at
     happenings = sorted([*happenings, *_ends(told, where)], key=lambda each: each.at)
     happenings = [each for each in happenings if each.at >= start]
     recorder = TraceRecorder(clean)
     yield where, Header(start=int(start * 1_000))
-    for kind in KINDS:
+    for kind in TRACED:
         recorder.begin(kind)
         for each in happenings:
             if each.at == start and each.type == "MODIFIED" and each.kind == kind:
@@ -157,7 +157,7 @@ def _objects(trace: Mapping[str, Any], where: str, ignored: Counter[str]) -> Ite
             for body in _list(event.get(field), place, field):
                 kind = body.get("kind") if isinstance(body, dict) else None
                 metadata = body.get("metadata") if isinstance(body, dict) else None
-                if kind not in KINDS or not isinstance(metadata, dict):
+                if kind not in TRACED or not isinstance(metadata, dict):
                     ignored[one_line(kind, limit=100)] += 1
                     continue
                 # It has no uid: an object of SimKube is what its name says.

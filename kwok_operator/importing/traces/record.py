@@ -23,12 +23,13 @@ from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.anonymizing import Names
 from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open_cluster
 from kwok_operator.importing.folder import OutputError
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.traces.cleaning import anonymous, cleaner
 from kwok_operator.importing.traces.files import TraceWriter
 from kwok_operator.importing.traces.recording import TraceRecorder
 from kwok_operator.importing.traces.settings import RecordSettings
-from kwok_operator.importing.traces.trace import KINDS, Happening, Header, Line, Stop
+from kwok_operator.importing.traces.trace import Happening, Header, Line, Stop
 
 FLUSH_SECONDS: Final = 2.0
 _NAMES_SECONDS: Final = 30.0
@@ -185,7 +186,7 @@ class Recording:
         """The state at the start, and from which version on each kind is to be watched."""
         await self._learn_groups()
         versions: dict[str, str] = {}
-        for kind in KINDS:
+        for kind in TRACED:
             try:
                 versions[kind] = await self._list(kind)
             except Unreadable as error:
@@ -213,7 +214,7 @@ class Recording:
     async def _list(self, kind: str) -> str:
         self.recorder.begin(kind)
         version = ""
-        async for page in self._cluster.pages(KINDS[kind].path):
+        async for page in self._cluster.pages(TRACED[kind].path):
             for body in page:
                 self._write(self.recorder.found(kind, body, at=self._now()))
             version = page.version
@@ -246,7 +247,7 @@ class Recording:
 
     async def _follow(self, kind: str, version: str) -> None:
         """Watches a kind for ever; ends where the right to do so is taken away."""
-        path, pause, last = KINDS[kind].path, 0.0, self._now()
+        path, pause, last = TRACED[kind].path, 0.0, self._now()
         while True:
             try:
                 if not version:
@@ -276,7 +277,7 @@ class Recording:
         """What happened since is forgotten by the API server: what is there tells some of it."""
         self.recorder.begin(kind)
         version = ""
-        async for page in self._cluster.pages(KINDS[kind].path):
+        async for page in self._cluster.pages(TRACED[kind].path):
             at = self._now()
             if kind in self._away:
                 self._gap(kind, since=self._away.pop(kind), at=at, lost=True)

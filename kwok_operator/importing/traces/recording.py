@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.formats.times import parse_time
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.cleaning import Clean
 from kwok_operator.importing.traces.trace import (
-    KINDS,
     MAX_REPLICAS,
     Event,
     Gap,
@@ -72,7 +72,7 @@ class TraceRecorder:
         self.dropped: Counter[str] = Counter()
         """By kind: objects of which nothing is kept."""
         self._clean = clean
-        self._live: dict[str, dict[str, _Live]] = {kind: {} for kind in KINDS}
+        self._live: dict[str, dict[str, _Live]] = {kind: {} for kind in TRACED}
         self._by_key: dict[Key, str] = {}
         self._shapes = _Shapes()
         self._listing: dict[str, set[str]] = {}
@@ -82,7 +82,7 @@ class TraceRecorder:
         """A file that can be read alone. What has ended is left out: it takes no room."""
         yield header
         self._shapes.forget_written()
-        for kind in KINDS:
+        for kind in TRACED:
             for live in self._live[kind].values():
                 if live.shape and not live.ended:
                     yield from self._shapes.written(live.shape)
@@ -156,7 +156,7 @@ class TraceRecorder:
         if owner[:2] in _MADE_BY.get(kind, ()):
             return
         name, namespace = metadata.get("name"), metadata.get("namespace") or ""
-        if not (_is_name(name) and (_is_name(namespace) or not KINDS[kind].namespaced)):
+        if not (_is_name(name) and (_is_name(namespace) or not TRACED[kind].namespaced)):
             self.dropped[kind] += 1
             return
         if kind == "Pod" and owner[:2] == ("batch", "Job"):
@@ -267,7 +267,7 @@ def _event(happening: Happening, live: _Live, at: float, *, late: bool = False) 
 
 def _shape(kind: str, kept: Mapping[str, Any]) -> tuple[TracedShape, int | None]:
     """The shape of a cleaned object, and its size."""
-    size = KINDS[kind].size
+    size = TRACED[kind].size
     metadata = {k: v for k, v in kept["metadata"].items() if k not in ("name", "namespace")}
     body = {k: v for k, v in kept.items() if k not in ("metadata", "apiVersion", "kind")}
     replicas = None

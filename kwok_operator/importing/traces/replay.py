@@ -19,6 +19,7 @@ from kwok_operator.constants import REPLAYED_LABEL
 from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open_cluster
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.cleaning import cleaner
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.record import cluster_id
@@ -31,7 +32,7 @@ from kwok_operator.importing.traces.replaying import (
 )
 from kwok_operator.importing.traces.report import Report
 from kwok_operator.importing.traces.settings import ReplaySettings
-from kwok_operator.importing.traces.trace import KINDS, Key, Line
+from kwok_operator.importing.traces.trace import Key, Line
 from kwok_operator.signals import cancelled_by_signals
 
 _MOST_AT_ONCE: Final = 100
@@ -283,7 +284,7 @@ async def remove(
     async with open_cluster(
         kubeconfig=kubeconfig, context=context, requests_per_second=0, log=log
     ) as cluster:
-        kinds = {"Namespace": NAMESPACES} | {kind.name: kind.path for kind in KINDS.values()}
+        kinds = {"Namespace": NAMESPACES} | {kind.name: kind.path for kind in TRACED.values()}
         namespaces: set[str] = set()
         for kind, path in kinds.items():
             try:
@@ -334,7 +335,7 @@ async def _labelled(cluster: ClusterClient, kind: str, path: str) -> list[Key]:
 
 async def _delete(cluster: ClusterClient, path: str, key: Key) -> str:
     """Nothing, or why not."""
-    path = KINDS[key.kind].collection(key.namespace) if key.kind in KINDS else path
+    path = TRACED[key.kind].collection(key.namespace) if key.kind in TRACED else path
     body = {"propagationPolicy": "Background"}
     status, answer = await cluster.send("DELETE", f"{path}/{key.name}", body)
     return "" if status in (200, 404) else f"{status} {answer.get('message')}"

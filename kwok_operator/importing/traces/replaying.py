@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from kwok_operator.constants import REPLAYED_LABEL
 from kwok_operator.errors import TraceError
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.pods.shape import namespace_there, rename_namespaces
 from kwok_operator.importing.traces.cleaning import Clean
 from kwok_operator.importing.traces.trace import (
-    KINDS,
     Event,
     Gap,
     Happening,
@@ -195,7 +195,7 @@ class Replay:
         if self._begun:
             return
         self._begun = True
-        order = {kind: place for place, kind in enumerate(KINDS)}
+        order = {kind: place for place, kind in enumerate(TRACED)}
         for live in sorted(self._live.values(), key=lambda live: order[live.key.kind]):
             if not live.ended:
                 yield from self._create(live, at=0.0, setup=True)
@@ -260,7 +260,7 @@ class Replay:
         self._shapes[shape] = json.dumps({**kept, "metadata": unnamed})
 
     def _manifest(self, live: _Live) -> dict[str, Any]:
-        kind, key = KINDS[live.key.kind], live.key
+        kind, key = TRACED[live.key.kind], live.key
         body: dict[str, Any] = json.loads(self._shapes[live.shape])
         named = {"name": key.name} | ({"namespace": key.namespace} if key.namespace else {})
         metadata = {**body.get("metadata", {}), **named}
@@ -280,7 +280,7 @@ class Replay:
         if key.namespace:
             yield from self._namespace(key.namespace, at=at, setup=setup)
             after = _account(key.namespace)
-        path, body = KINDS[key.kind].collection(key.namespace), self._manifest(live)
+        path, body = TRACED[key.kind].collection(key.namespace), self._manifest(live)
         yield Request(at, Verb.CREATE, key, "POST", path, body, after=after, setup=setup)
 
     def _namespace(self, name: str, *, at: float, setup: bool) -> Iterator[Request]:
@@ -346,7 +346,7 @@ def _account(namespace: str) -> Key:
 
 
 def _path(key: Key) -> str:
-    return f"{KINDS[key.kind].collection(key.namespace)}/{key.name}"
+    return f"{TRACED[key.kind].collection(key.namespace)}/{key.name}"
 
 
 def _end(key: Key, phase: str, *, at: float) -> Request:
@@ -354,7 +354,7 @@ def _end(key: Key, phase: str, *, at: float) -> Request:
     path = _path(key) + "/status"
     if key.kind != "Pod":
         selector = f"labelSelector=batch.kubernetes.io/job-name={key.name}"
-        path = f"{KINDS['Pod'].collection(key.namespace)}?{selector}"
+        path = f"{TRACED['Pod'].collection(key.namespace)}?{selector}"
     body = {"status": {"phase": phase}}
     return Request(at, Verb.END, key, "PATCH", path, body, MERGE_PATCH)
 

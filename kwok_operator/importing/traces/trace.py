@@ -24,48 +24,13 @@ from typing import Any, Final
 
 from kwok_operator.errors import TraceError
 from kwok_operator.formats.times import format_exact_time, parse_time
+from kwok_operator.importing.kinds import TRACED
 from kwok_operator.nodegroups.naming import is_object_name
 
 VERSION: Final = 1
 MAX_REPLICAS: Final = 2**31 - 1
 MAX_SECONDS: Final = 100 * 366 * 86_400.0
 """A hundred years; more is a time since the epoch, or worse."""
-
-
-@dataclass(frozen=True, slots=True)
-class TracedKind:
-    """Where objects of a kind are served, and the field of spec that says how many there are."""
-
-    name: str
-    path: str
-    """Of all objects of the kind; with a namespace, `TracedKind.collection`."""
-    size: str = ""
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        return "v1" if self.path.startswith("/api/") else "/".join(self.path.split("/")[2:4])
-
-    def collection(self, namespace: str) -> str:
-        start, _, plural = self.path.rpartition("/")
-        return f"{start}/namespaces/{namespace}/{plural}" if namespace else self.path
-
-
-KINDS: Final = {
-    kind.name: kind
-    for kind in (
-        TracedKind("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", namespaced=False),
-        TracedKind("RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", namespaced=False),
-        TracedKind("Deployment", "/apis/apps/v1/deployments", size="replicas"),
-        TracedKind("StatefulSet", "/apis/apps/v1/statefulsets", size="replicas"),
-        TracedKind("DaemonSet", "/apis/apps/v1/daemonsets"),
-        TracedKind("ReplicaSet", "/apis/apps/v1/replicasets", size="replicas"),
-        TracedKind("ReplicationController", "/api/v1/replicationcontrollers", size="replicas"),
-        TracedKind("Job", "/apis/batch/v1/jobs", size="parallelism"),
-        TracedKind("Pod", "/api/v1/pods"),
-    )
-}
-"""Owners before what they own. CronJobs aren't here: the Jobs that they make are recorded."""
 
 
 class Happening(StrEnum):
@@ -308,9 +273,9 @@ def _header(fields: Fields) -> Header:
 
 
 def _event(fields: Fields, happening: Happening) -> Event:
-    kind = KINDS.get(fields.text("kind"))
+    kind = TRACED.get(fields.text("kind"))
     if kind is None:
-        raise fields.wrong("kind", "can't be replayed", f"use one of {', '.join(KINDS)}")
+        raise fields.wrong("kind", "can't be replayed", f"use one of {', '.join(TRACED)}")
     namespace = fields.name("namespace") if kind.namespaced else ""
     prefix = fields.text("prefix", "")
     if prefix and not is_object_name(f"{prefix}x"):

@@ -1,0 +1,57 @@
+"""The kinds of objects that are imported, recorded and replayed, and where they are served."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedKind:
+    """A `traced` kind is recorded and replayed, too; the field `size` of its spec scales it."""
+
+    name: str
+    api_version: str
+    plural: str
+    namespaced: bool = True
+    traced: bool = False
+    size: str = ""
+
+    @property
+    def path(self) -> str:
+        """The collection of all objects of the kind."""
+        root = "/apis" if "/" in self.api_version else "/api"
+        return f"{root}/{self.api_version}/{self.plural}"
+
+    def collection(self, namespace: str) -> str:
+        start, _, plural = self.path.rpartition("/")
+        return f"{start}/namespaces/{namespace}/{plural}" if namespace else self.path
+
+
+KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        ImportedKind("Namespace", "v1", "namespaces", namespaced=False),
+        ImportedKind(
+            "PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", False, traced=True
+        ),
+        ImportedKind("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", False, traced=True),
+        ImportedKind("PersistentVolume", "v1", "persistentvolumes", namespaced=False),
+        ImportedKind("PersistentVolumeClaim", "v1", "persistentvolumeclaims"),
+        ImportedKind("ResourceQuota", "v1", "resourcequotas"),
+        ImportedKind("LimitRange", "v1", "limitranges"),
+        ImportedKind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
+        ImportedKind("Deployment", "apps/v1", "deployments", traced=True, size="replicas"),
+        ImportedKind("StatefulSet", "apps/v1", "statefulsets", traced=True, size="replicas"),
+        ImportedKind("DaemonSet", "apps/v1", "daemonsets", traced=True),
+        ImportedKind("ReplicaSet", "apps/v1", "replicasets", traced=True, size="replicas"),
+        ImportedKind(
+            "ReplicationController", "v1", "replicationcontrollers", traced=True, size="replicas"
+        ),
+        ImportedKind("CronJob", "batch/v1", "cronjobs"),
+        ImportedKind("Job", "batch/v1", "jobs", traced=True, size="parallelism"),
+        ImportedKind("Pod", "v1", "pods", traced=True),
+    )
+}
+"""In the order in which they are read and created: owners before what they own."""
+
+TRACED: Final = {name: kind for name, kind in KINDS.items() if kind.traced}
+"""CronJobs aren't: the Jobs that they make are recorded."""
