@@ -44,7 +44,7 @@ KINDS: Final = {
         ImportedKind("DaemonSet", "apps/v1", "daemonsets", traced=True),
         ImportedKind("ReplicaSet", "apps/v1", "replicasets", traced=True, size="replicas"),
         ImportedKind(
-            "ReplicationController", "v1", "replicationcontrollers", traced=True, size="replicas"
+            "ReplicationController", "v1", "replicationcontrollers", True, True, "replicas"
         ),
         ImportedKind("CronJob", "batch/v1", "cronjobs"),
         ImportedKind("Job", "batch/v1", "jobs", traced=True, size="parallelism"),
