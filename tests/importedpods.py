@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kwok_operator.importing.notes import Reason
 from kwok_operator.importing.kinds import KINDS
+from kwok_operator.importing.notes import Reason
 from kwok_operator.importing.pods.workloads import Imported, Workloads
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
