@@ -106,14 +106,27 @@ class EmulationTerms:
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept in mind of a group, by uid."""
+    """What is remembered of a group between its passes."""
 
     memory: Memory
     foreign: set[str]
-    """Names of Machines that somebody else's have."""
-    told_at: float = float("-inf")
+    """Names that Machines of somebody else have."""
+    status_at: float = float("-inf")
+    """When its counts were written."""
     refused_at: int = -1
     """The generation at which the group was not scaled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What one pass over a group works with. `owner` is None where the MachineSet's name is taken."""
+
+    group: Group
+    played: Played
+    known: _Known
+    owner: Owner | None
+    seen: Observation
+    fleet: Fleet
 
 
 class Emulation:
@@ -243,11 +256,9 @@ class Emulation:
         owner = await self._owner(group, played)
         seen = observe(group, known.memory, self._cache)
         await asyncio.sleep(0)  # thousands of nodes take a while, and others run in between
-        fleet = _fleet(group, known.memory, seen)
-        if await self._follow(group, played, known, fleet, seen, owner):
-            return
-        if owner is not None:
-            await self._play(group, played, known, fleet, seen, owner)
+        this = _Pass(group, played, known, owner, seen, _fleet(group, known.memory, seen))
+        if not await self._scale(this) and owner is not None:
+            await self._play(this, owner)
 
     def _soon(self, name: str) -> None:
         self._wake(name, COALESCING)
@@ -311,34 +322,23 @@ class Emulation:
                 self._wake(group.name, LOOK_AGAIN)
         return bool(spec)
 
-    async def _follow(
-        self,
-        group: Group,
-        played: Played,
-        known: _Known,
-        fleet: Fleet,
-        seen: Observation,
-        owner: Owner | None,
-    ) -> bool:
+    async def _scale(self, this: _Pass) -> bool:
         """Gives the group its target, and names who goes; whether something was written."""
-        scalable = played.scalable
+        group, fleet, scalable = this.group, this.fleet, this.played.scalable
         replicas = min(scalable.replicas or 0, MAX_TARGET_SIZE)
         machines = self.machines.group(group.name)
         lost = self._deleted.setdefault(group.name, set())
-        lost |= {r.name for r in machines.values() if r.deleting or _goes_with_others(r, owner)}
+        lost |= {
+            r.name for r in machines.values() if r.deleting or _goes_with_others(r, this.owner)
+        }
         annotated: set[str] = set()
         if needs_machines(fleet, replicas):
             # Whoever scales down has annotated Machines just before.
             afresh = await self._writer.afresh(scalable.namespace, group.name)
             annotated = {record.name for record in afresh if record.annotated}
             lost |= machines.keys() - {record.name for record in afresh if not record.deleting}
-        usable = {record.name for record in seen.ready}
-        change = follow(
-            fleet,
-            replicas,
-            Machines(annotated, lost, usable),
-            order=deletion_order(scalable),
-        )
+        wishes = Machines(annotated, lost, usable={record.name for record in this.seen.ready})
+        change = follow(fleet, replicas, wishes, order=deletion_order(scalable))
         lost &= {*fleet.present.values(), *map(fleet.names.name, fleet.waiting)}
         if change is None:
             return False
@@ -348,10 +348,10 @@ class Emulation:
         except NotFoundError:
             return True
         except InvalidError:
-            if known.refused_at == group.generation:
+            if this.known.refused_at == group.generation:
                 raise
             # Mostly somebody was faster, and the news are on the way.
-            known.refused_at = group.generation
+            this.known.refused_at = group.generation
             self._wake(group.name, LOOK_AGAIN)
             return True
         logger.info("scaled: group=%s target=%d", group.name, change.target)
@@ -384,16 +384,9 @@ class Emulation:
             return None
         return Owner(found.scalable.name, found.scalable.uid)
 
-    async def _play(
-        self,
-        group: Group,
-        played: Played,
-        known: _Known,
-        fleet: Fleet,
-        seen: Observation,
-        owner: Owner,
-    ) -> None:
-        scalable, terms = played.scalable, self._terms
+    async def _play(self, this: _Pass, owner: Owner) -> None:
+        """Makes the Machines what the instances are, and counts them."""
+        group, seen, scalable, terms = this.group, this.seen, this.played.scalable, self._terms
         labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
         if not selects(scalable, terms.keys, labels):
             sentence = (
@@ -402,41 +395,36 @@ class Emulation:
             )
             self._recorder.emit(group, "Warning", "SelectorMismatch", sentence)
         projection = project(
-            fleet,
+            this.fleet,
             self.machines.group(group.name),
             nodes=seen.records,
             # What the API server has agreed to delete is gone, but for what is held up.
             leaving=seen.stuck | {s: r for s, r in seen.terminating.items() if r.held},
             phases=self._clouds.phases(group.name),
-            deleted=self._deleted.get(group.name, set()) | known.foreign,
+            deleted=self._deleted.get(group.name, set()) | this.known.foreign,
             labels=labels,
             owner_uid=owner.uid,
             style=terms.style,
         )
         await asyncio.sleep(0)
-        calls = list(self._calls(group, played, known, projection, owner, labels))
+        calls = list(self._calls(this, projection, owner, labels))
         lost = frozenset(self._deleted.get(group.name, ()))
         await self._executor.run(
             calls[:WRITES_PER_PASS],
             _make,
             group=group.name,
-            stop=lambda: self._is_another(group, played, lost),
+            stop=lambda: self._is_outdated(this, lost),
         )
         if calls:
             self._wake(group.name, 0.0)
-        await self._tell(group, played, known, seen, owner)
+        await self._count(this, owner)
 
     def _calls(
-        self,
-        group: Group,
-        played: Played,
-        known: _Known,
-        projection: Projection,
-        owner: Owner,
-        labels: Mapping[str, str],
+        self, this: _Pass, projection: Projection, owner: Owner, labels: Mapping[str, str]
     ) -> Iterator[Callable[[], Awaitable[None]]]:
         """All that is to be written of Machines, the most urgent first."""
-        terms, scalable, writer = self._terms, played.scalable, self._writer
+        terms, writer = self._terms, self._writer
+        group, scalable = this.group, this.played.scalable
         machines = self.machines.group(group.name)
         reference = owner_reference(Kind.MACHINE_SET, owner, terms.keys, terms.version)
 
@@ -452,7 +440,7 @@ class Emulation:
                 provider_id=f"{terms.provider_id_prefix}{name}",
             )
             if not await writer.create(manifest):
-                known.foreign.add(name)
+                this.known.foreign.add(name)
                 sentence = f"Machine {scalable.namespace}/{name} is somebody else's: left alone"
                 self._recorder.emit(group, "Warning", "MachineTaken", sentence)
 
@@ -466,24 +454,27 @@ class Emulation:
         for name, (shown, uid) in projection.show.items():
             yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._clock.now())
 
-    def _is_another(self, group: Group, played: Played, lost: Set[str]) -> bool:
-        """Whether a plan for it has become pointless; it was made when so many had been `lost`."""
-        now, scalable = self._store.get(group.name), self._played(group)
+    def _is_outdated(self, this: _Pass, lost: Set[str]) -> bool:
+        """Whether the plan of a pass is pointless by now; it was made when so many were `lost`."""
+        group, now, scalable = (
+            this.group,
+            self._store.get(this.group.name),
+            self._played(this.group),
+        )
         return (
             self._closing
             or now is None
             or now.deleting
             or now.generation != group.generation
             or scalable is None
-            or scalable.generation != played.generation
+            or scalable.generation != this.played.generation
             or bool(self._deleted.get(group.name, set()) - lost)
         )
 
-    async def _tell(
-        self, group: Group, played: Played, known: _Known, seen: Observation, owner: Owner
-    ) -> None:
-        """Writes the counts, now and then."""
-        wait = known.told_at + STATUS_INTERVAL - self._clock.monotonic()
+    async def _count(self, this: _Pass, owner: Owner) -> None:
+        """Writes the counts into the statuses, at most once in STATUS_INTERVAL."""
+        group, played, known, seen = this.group, this.played, this.known, this.seen
+        wait = known.status_at + STATUS_INTERVAL - self._clock.monotonic()
         machines = self.machines.group(group.name)
         counts = MachineCounts(
             replicas=sum(not machine.deleting for machine in machines.values()),
@@ -508,7 +499,7 @@ class Emulation:
             if wait > 0:
                 self._wake(group.name, wait)
                 return
-            known.told_at = self._clock.monotonic()
+            known.status_at = self._clock.monotonic()
             try:
                 written = await self._writer.set_status(each.scalable, status)
             except (ConflictError, NotFoundError):

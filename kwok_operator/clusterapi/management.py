@@ -11,7 +11,8 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 from kwok_operator.api.base import is_api_group
 from kwok_operator.clusterapi.derive import CapiTemplates
@@ -26,6 +27,7 @@ from kwok_operator.errors import (
     ManifestError,
     NotFoundError,
 )
+from kwok_operator.formats.untyped import as_map
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.connection import ApiConnection
@@ -65,15 +67,16 @@ async def management_connection(
     return workload
 
 
-class _Object(Protocol):
-    @property
-    def namespace(self) -> str: ...
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """An infrastructure template; of its status, what is read."""
 
-    @property
-    def name(self) -> str: ...
+    namespace: str
+    name: str
+    status: Mapping[str, Any]
 
 
-T = TypeVar("T", bound=_Object)
+T = TypeVar("T", Scalable, _Template)
 
 
 class _Store(Generic[T]):
@@ -97,22 +100,6 @@ class _Store(Generic[T]):
             self._changed()
 
 
-class _Template:
-    """An infrastructure template; only what is read of it is kept."""
-
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        metadata, status = body["metadata"], body.get("status")
-        self.namespace = str(metadata.get("namespace", ""))
-        self.name = str(metadata["name"])
-        status = status if isinstance(status, dict) else {}
-        self.body = {"status": {part: status.get(part) for part in ("capacity", "nodeInfo")}}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Template) and self.body == other.body
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 class _Templates:
     """Those of one kind. `trouble` is a sentence as long as they have never been listed."""
 
@@ -126,7 +113,7 @@ class _Templates:
     def settled(self) -> bool:
         return self.synced or self.trouble is not None
 
-    def tell(self, trouble: str) -> None:
+    def fail(self, trouble: str) -> None:
         if trouble != self.trouble:
             logger.warning("infrastructure templates: %s", trouble)
             self.trouble = trouble
@@ -190,7 +177,7 @@ class Management:
             if kind.trouble is not None:
                 trouble[ref] = kind.trouble
             elif template := kind.store.found.get((scalable.namespace, ref.name)):
-                found[scalable.namespace, ref] = template.body
+                found[scalable.namespace, ref] = {"status": template.status}
         return CapiTemplates(found, trouble) if settled else None
 
     async def run(self) -> None:
@@ -271,7 +258,7 @@ class Management:
         reflector: Reflector[_Template] = Reflector(
             client=self._client,
             path=path,
-            decoder=Decoder(dict[str, Any], _Template),
+            decoder=Decoder(dict[str, Any], _read_template),
             sink=templates.store,
         )
         self._start(reflector.run())
@@ -295,15 +282,15 @@ class Management:
                 return path
         except ForbiddenError as error:
             rights = "grant list and watch, as deploy/components/clusterapi-mirror does for some"
-            templates.tell(f"can't be read ({error.message}): {HANGS}; {rights}")
+            templates.fail(f"can't be read ({error.message}): {HANGS}; {rights}")
             return None
         except NotFoundError:
             pass
         except (ApiError, ApiUnreachableError) as error:
             if last and isinstance(error, ApiError):
-                templates.tell(f"can't be read ({error}): {HANGS}")
+                templates.fail(f"can't be read ({error}): {HANGS}")
             return None
-        templates.tell(f"is not served as {name}: {HANGS}; install it, or correct the reference")
+        templates.fail(f"is not served as {name}: {HANGS}; install it, or correct the reference")
         return None
 
     async def _version_of(self, ref: InfrastructureRef) -> str | None:
@@ -323,3 +310,12 @@ class Management:
     def _start(self, work: Any) -> None:
         assert self._tasks is not None
         self._tasks.create_task(work)
+
+
+def _read_template(body: Mapping[str, Any]) -> _Template:
+    metadata, status = body["metadata"], as_map(body.get("status"))
+    return _Template(
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata["name"]),
+        status={part: status.get(part) for part in ("capacity", "nodeInfo")},
+    )
