@@ -119,7 +119,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What one pass over a group works with. `owner` is None where the MachineSet's name is taken."""
+    """What a pass over a group works with; no `owner` where the MachineSet's name is taken."""
 
     group: Group
     played: Played
@@ -456,11 +456,8 @@ class Emulation:
 
     def _is_outdated(self, this: _Pass, lost: Set[str]) -> bool:
         """Whether the plan of a pass is pointless by now; it was made when so many were `lost`."""
-        group, now, scalable = (
-            this.group,
-            self._store.get(this.group.name),
-            self._played(this.group),
-        )
+        group, scalable = this.group, self._played(this.group)
+        now = self._store.get(group.name)
         return (
             self._closing
             or now is None
