@@ -44,8 +44,8 @@ from kwok_operator.nodegroups.autoscaler import (
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.plan import WAITING
 from kwok_operator.shim import messages
-from kwok_operator.shim.arrivals import Arrivals
 from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
+from kwok_operator.shim.instancestates import UNKNOWN, InstanceStates
 from kwok_operator.shim.messages import (
     CREATING,
     DELETING,
@@ -69,7 +69,7 @@ from kwok_operator.shim.writer import BusyError, Decide, NotServedError, TargetW
 logger = logging.getLogger(__name__)
 
 _TEMPLATE_MARKS: Final = (CAPI_NAMESPACE_ANNOTATION, FROM_ZERO_ANNOTATION)
-"""Annotations of a group that change what CA is told of its template."""
+"""Annotations of a group that change its template from zero."""
 
 SERVICE: Final = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
 FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -93,11 +93,11 @@ class CloudProvider:
     def __init__(self, *, store: Store, writer: TargetWriter) -> None:
         self._store = store
         self._writer = writer
-        self._arrivals = Arrivals(store)
+        self._states = InstanceStates(store)
         self._for_node: dict[str, tuple[Group, bytes]] = {}
         self._templates: dict[str, tuple[tuple[str, bool], bytes]] = {}
-        self._told: dict[str, str] = {}
-        """The template that cluster-autoscaler may remember of each group, by hash."""
+        self._sent: dict[str, str] = {}
+        """Of each group the hash of the template that cluster-autoscaler may have kept."""
         self._hidden: frozenset[str] = frozenset()
         self._warned: dict[str, tuple[str, ...]] = {}
         self._first_loop = True
@@ -125,29 +125,29 @@ class CloudProvider:
     def refresh(self, _: bytes) -> bytes:
         """The start of a loop: decides which groups are left out of it.
 
-        cluster-autoscaler copies a group's last node for years, and never asks for the template of
-        a group that was scaled to zero and then changed. Left out for one loop, such a group is
-        forgotten, and asked for its template when it is back. What changed before this process
-        began is not known: so an empty group that has had nodes is left out of its first loop.
+        cluster-autoscaler keeps a copy of a group's last node for good, and so never sees the new
+        template of a group that was scaled to zero and then changed. A group that is left out for
+        one loop is forgotten, and its template is read when it is back. What changed before this
+        process began is unknown: so an empty group that has had nodes is left out of the first one.
         """
         self._need_sync()
         hidden = set()
-        told: dict[str, str] = {}
+        sent: dict[str, str] = {}
         for group in self._store.all_served():
             current = _template_hash(group)
             unknown = self._first_loop and group.status.next_serial > 0
-            known = self._told.get(group.uid, "" if unknown else current)
+            known = self._sent.get(group.uid, "" if unknown else current)
             self._warn(group)
             if known != current and self._is_empty(group):
                 hidden.add(group.uid)
                 logger.info("left out for a loop, its template may be new: group=%s", group.name)
                 known = current
-            told[group.uid] = current if unknown else known
+            sent[group.uid] = current if unknown else known
         for kept in (self._for_node, self._templates, self._warned):
-            for uid in kept.keys() - told.keys():
+            for uid in kept.keys() - sent.keys():
                 del kept[uid]
-        self._arrivals.keep(told.keys())
-        self._told, self._hidden, self._first_loop = told, frozenset(hidden), False
+        self._states.keep(sent.keys())
+        self._sent, self._hidden, self._first_loop = sent, frozenset(hidden), False
         return _EMPTY
 
     def node_groups(self, _: bytes) -> bytes:
@@ -172,52 +172,52 @@ class CloudProvider:
         return messages.target_size(self._store.target(group))
 
     async def increase_size(self, request: bytes) -> bytes:
-        asked = messages.read(pb.NodeGroupIncreaseSizeRequest, request)
-        group = self._group(asked.id)
+        call = messages.read(pb.NodeGroupIncreaseSizeRequest, request)
+        group = self._group(call.id)
         if (why := _unusable_template(group)) is not None:
-            # An instance without a serial could tell no error, and CA would wait for it in vain.
+            # An instance without a serial could have no error, and CA would wait for it in vain.
             raise _no_template(group, why)
-        await self._ask(group, lambda fleet: increase(fleet, asked.delta), said="scaled up")
+        await self._change(group, lambda fleet: increase(fleet, call.delta), log="scaled up")
         return _EMPTY
 
     async def delete_nodes(self, request: bytes) -> bytes:
-        asked = messages.read(pb.NodeGroupDeleteNodesRequest, request)
-        group = self._group(asked.id)
-        victims = [self._victim(group, node) for node in asked.nodes]
-        await self._ask(group, lambda fleet: delete(fleet, victims), said="given back")
+        call = messages.read(pb.NodeGroupDeleteNodesRequest, request)
+        group = self._group(call.id)
+        victims = [self._victim(group, node) for node in call.nodes]
+        await self._change(group, lambda fleet: delete(fleet, victims), log="given back")
         return _EMPTY
 
     async def decrease_target_size(self, request: bytes) -> bytes:
-        asked = messages.read(pb.NodeGroupDecreaseTargetSizeRequest, request)
-        group = self._group(asked.id)
-        await self._ask(group, lambda fleet: decrease(fleet, asked.delta), said="taken back")
+        call = messages.read(pb.NodeGroupDecreaseTargetSizeRequest, request)
+        group = self._group(call.id)
+        await self._change(group, lambda fleet: decrease(fleet, call.delta), log="taken back")
         return _EMPTY
 
-    def nodes(self, request: bytes) -> bytes:
+    async def nodes(self, request: bytes) -> bytes:
         group = self._group(messages.read(pb.NodeGroupNodesRequest, request).id)
+        states = await self._states.read(group)
         fleet = self._store.fleet(group)
         refused, obstacle = _failure(group), _obstacle(group)
-        told = self._arrivals.told(group)
-        found = [
+        instances = [
             ExternalInstance(
                 self._provider_id(group, s),
                 DELETING if name in fleet.going else self._state(group, s),
             )
             for s, name in sorted(fleet.present.items())
         ]
-        found += [
+        instances += [
             ExternalInstance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)
         ]
         for serial in fleet.waiting:
-            state, fault = told(serial)
+            state, fault = states.get(serial, UNKNOWN)
             if fault is None and state == CREATING:
                 fault = refused or (obstacle if serial >= fleet.next_serial else None)
-            found.append(ExternalInstance(self._provider_id(group, serial), state, fault))
-        answer = messages.instances(found)
+            instances.append(ExternalInstance(self._provider_id(group, serial), state, fault))
+        answer = messages.instances(instances)
         if len(answer) > MAX_ANSWER:
             raise RpcError(
                 StatusCode.RESOURCE_EXHAUSTED,
-                f"group {group.name}: {too_many_instances(len(found), len(answer))}",
+                f"group {group.name}: {too_many_instances(len(instances), len(answer))}",
             )
         return answer
 
@@ -225,8 +225,8 @@ class CloudProvider:
         group = self._group(messages.read(pb.NodeGroupTemplateNodeInfoRequest, request).id)
         resolved, node_hash = group.status.resolved_template, _template_hash(group)
         if resolved is None:
-            said = group.condition(ConditionType.TEMPLATE_RESOLVED)
-            raise _no_template(group, said.message if said else "it is new")
+            condition = group.condition(ConditionType.TEMPLATE_RESOLVED)
+            raise _no_template(group, condition.message if condition else "it is new")
         has_node = self._has_node(group)
         known = self._templates.get(group.uid)
         if known is None or known[0] != (node_hash, has_node):
@@ -248,7 +248,7 @@ class CloudProvider:
             )
         # With nodes, cluster-autoscaler goes on copying one of them.
         if self._is_empty(group):
-            self._told[group.uid] = node_hash
+            self._sent[group.uid] = node_hash
         return known[1]
 
     def get_options(self, request: bytes) -> bytes:
@@ -286,23 +286,23 @@ class CloudProvider:
         return messages.gpu_types(gpu_types(self._store.all_served()))
 
     def node_price(self, request: bytes) -> bytes:
-        asked = messages.read(pb.PricingNodePriceRequest, request)
-        name = asked.node.annotations.get(CA_NODE_GROUP_ANNOTATION, "")
+        call = messages.read(pb.PricingNodePriceRequest, request)
+        name = call.node.annotations.get(CA_NODE_GROUP_ANNOTATION, "")
         group = self._group(name)
         if group.spec.price is None:
             raise RpcError(StatusCode.UNIMPLEMENTED, f"group {name} has no spec.price")
-        return messages.price(float(group.spec.price.hourly) * messages.hours(asked))
+        return messages.price(float(group.spec.price.hourly) * messages.hours(call))
 
     def pod_price(self, request: bytes) -> bytes:
         self._need_sync()
         if not any(group.spec.price for group in self._store.all_served()):
             raise RpcError(StatusCode.UNIMPLEMENTED, "no group has spec.price")
-        asked = messages.read(pb.PricingPodPriceRequest, request)
-        return messages.price(pod_cost_hourly(messages.pod_of(asked)) * messages.hours(asked))
+        call = messages.read(pb.PricingPodPriceRequest, request)
+        return messages.price(pod_cost_hourly(messages.pod_of(call)) * messages.hours(call))
 
-    async def _ask(self, group: Group, decide: Decide, *, said: str) -> None:
+    async def _change(self, group: Group, decide: Decide, *, log: str) -> None:
         try:
-            change = await self._writer.ask(group.name, decide)
+            change = await self._writer.change(group.name, decide)
         except RefusedError as error:
             raise RpcError(_CODES[error.kind], str(error)) from error
         except NotServedError as error:
@@ -316,7 +316,7 @@ class CloudProvider:
         except KwokOperatorError as error:
             raise RpcError(StatusCode.UNAVAILABLE, str(error)) from error
         if change is not None:
-            logger.info("%s: group=%s target=%d", said, group.name, change.target)
+            logger.info("%s: group=%s target=%d", log, group.name, change.target)
 
     def _group(self, name: str) -> Group:
         self._need_sync()
@@ -374,8 +374,8 @@ def _node_group(group: Group) -> pb.NodeGroup:
     assert bounds is not None
     most = _INT32_MAX if bounds.max_size is None else bounds.max_size
     ready = f"{group.status.ready_replicas} of {group.status.target_size or 0} nodes are usable"
-    told = whole_number(group.annotations.get(CA_MIN_SIZE_ANNOTATION, "")) or 0
-    least = max(bounds.min_size, min(told, most))
+    annotated = whole_number(group.annotations.get(CA_MIN_SIZE_ANNOTATION, "")) or 0
+    least = max(bounds.min_size, min(annotated, most))
     return pb.NodeGroup(id=group.name, minSize=least, maxSize=most, debug=ready)
 
 
@@ -410,7 +410,7 @@ def _unusable_template(group: Group) -> str | None:
 
 
 def _template_hash(group: Group) -> str:
-    """Another one where cluster-autoscaler would be told another template."""
+    """Differs wherever cluster-autoscaler would get another template."""
     marks = (group.annotations.get(key, "") for key in _TEMPLATE_MARKS)
     return "".join((group.status.template_hash or "", *marks))
 

@@ -1,12 +1,12 @@
 """Changes of groups: decided on what is known, written under a test, decided anew when it fails.
 
-    ask(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if all is as known
+    change(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if all is as known
                            (several at once)        ^──── read anew ──┘ if it is not
 
 A change is written only onto the generation that it was decided on: no increase and no victim is
 lost or counted twice, whoever else writes. Status writes don't change the generation, and so never
-get in the way. What is asked of one group while a write is under way is decided together and
-written in one.
+get in the way. Calls about one group that come while a write is under way are decided together
+and written in one.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "kwok-operator-shim"
 PATIENCE: Final = 4.0
-"""Seconds for one ask: cluster-autoscaler gives up after 5."""
+"""Seconds for one call: cluster-autoscaler gives up after 5."""
 SHORTEST_REQUEST: Final = 0.3
 FIRST_PAUSE: Final = 0.01
 LAST_PAUSE: Final = 0.2
@@ -48,7 +48,7 @@ class BusyError(KwokOperatorError):
 
 
 @dataclass(slots=True)
-class _Ask:
+class _Call:
     decide: Decide
     done: asyncio.Future[Change | None]
 
@@ -57,7 +57,7 @@ class _Ask:
 class _Turn:
     """What waits to be written to one group, and whether somebody writes."""
 
-    waiting: list[_Ask] = field(default_factory=list)
+    waiting: list[_Call] = field(default_factory=list)
     writing: bool = False
 
 
@@ -82,19 +82,19 @@ class TargetWriter:
         self._draw = draw
         self._turns: dict[str, _Turn] = {}
 
-    async def ask(self, group: str, decide: Decide) -> Change | None:
-        """Has a change made. Returns it when the API server has it, and the store knows it.
+    async def change(self, group: str, decide: Decide) -> Change | None:
+        """Writes a change; returns it when the API server has it, and the store knows it.
 
         Raises what `decide` raises, NotServedError, BusyError, and KwokOperatorError where the API
-        server can't be asked: then nobody knows whether the change was made.
+        server doesn't answer: then it is unknown whether the change was made.
         """
         turn = self._turns.setdefault(group, _Turn())
         done: asyncio.Future[Change | None] = asyncio.get_running_loop().create_future()
-        turn.waiting.append(_Ask(decide, done))
+        turn.waiting.append(_Call(decide, done))
         if not turn.writing:
             turn.writing = True
             task = asyncio.create_task(self._take_turns(group, turn), name=f"write {group}")
-            task.add_done_callback(_tell_failure)
+            task.add_done_callback(_log_failure)
         return await done
 
     async def _take_turns(self, group: str, turn: _Turn) -> None:
@@ -102,19 +102,19 @@ class TargetWriter:
         await asyncio.sleep(0)
         try:
             while turn.waiting:
-                asks, turn.waiting = turn.waiting, []
+                calls, turn.waiting = turn.waiting, []
                 try:
-                    await self._write(group, asks)
+                    await self._write(group, calls)
                 except Exception as error:
-                    for ask in asks:
-                        if not ask.done.done():
-                            ask.done.set_exception(error)
+                    for call in calls:
+                        if not call.done.done():
+                            call.done.set_exception(error)
         finally:
             turn.writing = False
             if self._turns.get(group) is turn:
                 del self._turns[group]
 
-    async def _write(self, name: str, asks: list[_Ask]) -> None:
+    async def _write(self, name: str, calls: list[_Call]) -> None:
         give_up = self._clock() + self._patience
         pause = FIRST_PAUSE
         while True:
@@ -122,7 +122,7 @@ class TargetWriter:
             if group is None:
                 raise NotServedError(f"there is no group {name} that may be scaled")
             fleet = self._store.fleet(group)
-            accepted, after = _decide(fleet, [ask for ask in asks if not ask.done.done()])
+            accepted, after = _decide(fleet, [call for call in calls if not call.done.done()])
             patch = scaling_patch(
                 group,
                 target=after.spec.target_size,
@@ -130,9 +130,9 @@ class TargetWriter:
             )
             refusal = await self._patch(group, patch, until=give_up) if patch else None
             if refusal is None:
-                for ask, change in accepted:
-                    if not ask.done.done():  # who asked may have gone, and what is done is done
-                        ask.done.set_result(change)
+                for call, change in accepted:
+                    if not call.done.done():  # its caller may have gone, and what is done is done
+                        call.done.set_result(change)
                 return
             if self._clock() >= give_up:
                 raise BusyError(f"group {name} was changed by others again and again; try again")
@@ -179,19 +179,19 @@ class TargetWriter:
         self._store.put_group(GROUPS.one(answer))
 
 
-def _decide(fleet: Fleet, asks: list[_Ask]) -> tuple[list[tuple[_Ask, Change | None]], Fleet]:
-    """Takes one ask after the other, each on what the ones before made of the group.
+def _decide(fleet: Fleet, calls: list[_Call]) -> tuple[list[tuple[_Call, Change | None]], Fleet]:
+    """Decides one call after the other, each on what those before it made of the group.
 
-    One that is refused is told so at once, and changes nothing for the others.
+    One that is refused fails at once, and changes nothing for the others.
     """
-    accepted: list[tuple[_Ask, Change | None]] = []
-    for ask in asks:
+    accepted: list[tuple[_Call, Change | None]] = []
+    for call in calls:
         try:
-            change = ask.decide(fleet)
+            change = call.decide(fleet)
         except KwokOperatorError as error:
-            ask.done.set_exception(error)
+            call.done.set_exception(error)
             continue
-        accepted.append((ask, change))
+        accepted.append((call, change))
         if change is not None:
             fleet = _changed(fleet, change)
     return accepted, fleet
@@ -205,6 +205,6 @@ def _changed(fleet: Fleet, change: Change) -> Fleet:
     return replace(fleet, spec=spec)
 
 
-def _tell_failure(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         logger.error("writing has failed", exc_info=task.exception())

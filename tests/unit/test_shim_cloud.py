@@ -32,6 +32,7 @@ from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.status import batches_of
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
+from kwok_operator.shim.service import SERVICE
 from tests.fakes.apiserver import GROUPS
 from tests.fakes.protobuf import put
 from tests.fakes.shimcalls import STATES, Clock, Shim, options_are_told
@@ -250,6 +251,19 @@ class TestWhatIsKept:
             assert len(instances(shim)) == 2_000
         assert sorted(drawn) == list(range(2_000))
 
+    def test_other_calls_have_their_turn_while_many_are_drawn(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(record, "TRIES_AT_ONCE", 100)
+        shim = Shim(waiting(SLOW, count=2_000), clock=clock)
+        call: Any = shim.calls[f"{SERVICE}NodeGroupNodes"](put(1, "web"))
+        turns = 0
+        with pytest.raises(StopIteration):
+            while True:
+                call.send(None)
+                turns += 1
+        assert turns > 10
+
     def test_also_while_some_arrive_but_anew_who_is_asked_for_anew(
         self, clock: Clock, drawn: list[int]
     ) -> None:
@@ -277,11 +291,11 @@ class TestWhatIsKept:
             shim.store.put_group(group)
             shim.loop()
             instances(shim)
-            arrivals: Any = vars(shim.provider)["_arrivals"]
-            assert len(arrivals.known) == 1
+            states: Any = vars(shim.provider)["_states"]
+            assert len(states.known) == 1
             shim.store.drop_group(group)
             shim.loop()
-            assert arrivals.known == []
+            assert states.known == []
 
 
 def wait_for(story: Story, spec: dict[str, Any], *, last: int, first: int = 0) -> None:

@@ -37,7 +37,7 @@ class ScriptedWriter:
         self.written: list[Change] = []
         self._store = store
 
-    async def ask(self, group: str, decide: Decide) -> None:
+    async def change(self, group: str, decide: Decide) -> None:
         if self.fails is not None:
             raise self.fails
         change = decide(self._store.fleet(self._store.served(group)))

@@ -94,7 +94,7 @@ def victim(world: World, serial: int) -> Victim:
 
 
 async def test_a_change_is_written_and_known_at_once(world: World) -> None:
-    await world.writer.ask(NAME, lambda fleet: increase(fleet, 5))
+    await world.writer.change(NAME, lambda fleet: increase(fleet, 5))
     assert world.body["spec"]["targetSize"] == 15
     group = world.store.served(NAME)
     assert group is not None
@@ -104,7 +104,7 @@ async def test_a_change_is_written_and_known_at_once(world: World) -> None:
 async def test_only_two_fields_are_written(world: World) -> None:
     fleet = world.store.fleet(world.store.served(NAME))  # type: ignore[arg-type]
     name = fleet.names.name(3)
-    await world.writer.ask(NAME, lambda _: Change(9, frozenset({name})))
+    await world.writer.change(NAME, lambda _: Change(9, frozenset({name})))
     spec = {"targetSize": 9, "scaleDown": {"nodesToDelete": [name]}}
     assert world.body["spec"] == spec | {"autoscaling": {"minSize": 0, "maxSize": 5000}}
     # Target first, and another node would go; node first, and it would be made again.
@@ -112,12 +112,12 @@ async def test_only_two_fields_are_written(world: World) -> None:
 
 
 async def test_nothing_new_is_not_written(world: World) -> None:
-    await world.writer.ask(NAME, lambda _: None)
+    await world.writer.change(NAME, lambda _: None)
     assert world.patches() == 0
 
 
 async def test_what_is_asked_together_is_written_together(world: World) -> None:
-    asks = [world.writer.ask(NAME, lambda fleet: increase(fleet, 1)) for _ in range(50)]
+    asks = [world.writer.change(NAME, lambda fleet: increase(fleet, 1)) for _ in range(50)]
     await asyncio.gather(*asks)
     assert world.body["spec"]["targetSize"] == 60
     assert world.patches() == 1
@@ -129,7 +129,7 @@ async def test_a_refused_one_spoils_no_other(world: World) -> None:
 
     asks = [lambda fleet: increase(fleet, 1), refused, lambda fleet: increase(fleet, 2)]
     outcomes = await asyncio.gather(
-        *(world.writer.ask(NAME, ask) for ask in asks), return_exceptions=True
+        *(world.writer.change(NAME, ask) for ask in asks), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes] == [Change, RefusedError, Change]
     assert world.body["spec"]["targetSize"] == 13
@@ -141,7 +141,7 @@ async def test_twenty_writers_with_stores_of_their_own_lose_nothing(world: World
         added = 0
         for _ in range(2):
             try:
-                await mine.ask(NAME, lambda fleet: increase(fleet, number))
+                await mine.change(NAME, lambda fleet: increase(fleet, number))
             except BusyError:
                 continue
             added += number
@@ -165,7 +165,7 @@ async def test_a_status_storm_is_in_nobodys_way(world: World) -> None:
 
     async def scale() -> None:
         for _ in range(20):
-            await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
+            await world.writer.change(NAME, lambda fleet: increase(fleet, 1))
 
     await asyncio.gather(storm(), scale())
     assert world.body["spec"]["targetSize"] == 30
@@ -182,31 +182,31 @@ async def test_it_gives_up_before_cluster_autoscaler_does(world: World) -> None:
 
     world.seconds = 1.0
     with pytest.raises(BusyError, match="try again"):
-        await world.writer.ask(NAME, others_were_faster)
+        await world.writer.change(NAME, others_were_faster)
     assert world.seconds <= 7.0
 
 
 async def test_what_the_api_server_refuses_is_told_at_once(world: World) -> None:
     world.server.fail(422, verb="patch", message="targetSize must not be greater than maxSize")
     with pytest.raises(InvalidError, match="must not be greater than maxSize"):
-        await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
+        await world.writer.change(NAME, lambda fleet: increase(fleet, 1))
     assert world.patches() == 1
 
 
 async def test_a_lost_answer_is_an_error_and_no_second_write(world: World) -> None:
     world.server.cut(verb="patch", carried_out=True)
     with pytest.raises(ApiUnreachableError):
-        await world.writer.ask(NAME, lambda fleet: increase(fleet, 5))
+        await world.writer.change(NAME, lambda fleet: increase(fleet, 5))
     assert world.body["spec"]["targetSize"] == 15
     world.store.put_group(Group.parse(world.body))
-    await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
+    await world.writer.change(NAME, lambda fleet: increase(fleet, 1))
     assert world.body["spec"]["targetSize"] == 16
 
 
 async def test_one_who_goes_away_takes_nobody_along(world: World) -> None:
     """The call's deadline has passed: before the write it counts for nothing, after it as done."""
-    early = asyncio.create_task(world.writer.ask(NAME, lambda fleet: increase(fleet, 100)))
-    other = asyncio.create_task(world.writer.ask(NAME, lambda fleet: increase(fleet, 1)))
+    early = asyncio.create_task(world.writer.change(NAME, lambda fleet: increase(fleet, 100)))
+    other = asyncio.create_task(world.writer.change(NAME, lambda fleet: increase(fleet, 1)))
     await asyncio.sleep(0)
     early.cancel()
     await other
@@ -216,16 +216,16 @@ async def test_one_who_goes_away_takes_nobody_along(world: World) -> None:
         asyncio.get_running_loop().call_soon(late.cancel)
         return increase(fleet, 10)
 
-    late = asyncio.create_task(world.writer.ask(NAME, asked))
+    late = asyncio.create_task(world.writer.change(NAME, asked))
     with pytest.raises(asyncio.CancelledError):
         await late
-    await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
+    await world.writer.change(NAME, lambda fleet: increase(fleet, 1))
     assert world.body["spec"]["targetSize"] == 22
 
 
 async def test_a_group_that_is_gone(world: World) -> None:
     with pytest.raises(NotServedError):
-        await world.writer.ask("another", lambda fleet: increase(fleet, 1))
+        await world.writer.change("another", lambda fleet: increase(fleet, 1))
     del world.server.store.collections[GROUPS].objects[NAME]
     with pytest.raises(NotServedError):
-        await world.writer.ask(NAME, lambda fleet: increase(fleet, 1))
+        await world.writer.change(NAME, lambda fleet: increase(fleet, 1))

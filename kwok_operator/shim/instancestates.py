@@ -1,13 +1,13 @@
-"""Instances of a simulated cloud that have no Node, as cluster-autoscaler (CA) is told of them.
+"""The state of each instance that has no Node, as cluster-autoscaler (CA) gets it.
 
-    status.cloud, status.pending, nodes, clock  --Arrivals.told-->  an Instance for each
+    status.cloud, status.pending, Nodes, clock  --InstanceStates.read-->  states and errors
 
-The operator works out the same phases from the same record. Nothing is written here, and what was
-worked out is kept while the record says the same, so that thousands that wait aren't drawn anew in
-each loop of CA.
+The operator computes the same phases from the same record. What was computed is kept while the
+record stays as it is, so that thousands that wait aren't drawn anew in each loop of CA.
 """
 
-from collections.abc import Callable, Container, Mapping
+import asyncio
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,22 +38,24 @@ _OUT_OF_RESOURCES: Final = frozenset(
     {cloud.ErrorClass.OUT_OF_RESOURCES, cloud.ErrorClass.QUOTA_EXCEEDED}
 )
 
-Told = tuple[pb.InstanceStatus.InstanceState, InstanceFailure | None]
+State = tuple[pb.InstanceStatus.InstanceState, InstanceFailure | None]
+UNKNOWN: Final[State] = (CREATING, None)
+"""Of an instance that the record says nothing of."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What was worked out from a group as it was; `asked` is when each serial was asked for."""
+    """What was computed from a group as it was; `dates` say when each serial was asked for."""
 
     group: Group
     record: CloudRecord
     batches: tuple[Batch, ...]
-    asked: Mapping[int, str]
+    dates: Mapping[int, str]
     phases: dict[int, Phase]
 
 
-class Arrivals:
-    """Forget the groups that are gone: nobody else does."""
+class InstanceStates:
+    """Of all groups. Whoever holds it calls `keep`, or groups that are gone are kept for ever."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -64,16 +66,15 @@ class Arrivals:
         """The uids of groups that something is kept of."""
         return list(self._kept)
 
-    def told(self, group: Group) -> Callable[[int], Told]:
-        """State and error of each serial of the group that has no Node.
+    async def read(self, group: Group) -> dict[int, State]:
+        """By serial, what is known of instances without a Node; others are UNKNOWN.
 
-        An error that is due to be tried again is one until the operator has written down how that
-        went. What isn't known of is being created.
+        An error stays until the operator has recorded how the next try went.
         """
         status = group.status.cloud
         if status is None or not group.status.pending:
             self._kept.pop(group.uid, None)
-            return _creating
+            return {}
         kept = self._kept[group.uid] = self._current(group, status)
         # An outage is left out: it keeps from coming what is due, and either is being created.
         parts = outstanding(
@@ -84,13 +85,13 @@ class Arrivals:
             now=int(self._store.now() * 1_000),
             known=kept.phases,
         )
-        phases = kept.phases = {s: p for part in parts for s, p in part.items()}
-
-        def one(serial: int) -> Told:
-            phase = phases.get(serial)
-            return _creating(serial) if phase is None else _told(phase)
-
-        return one
+        phases: dict[int, Phase] = {}
+        for part in parts:
+            if phases:
+                await asyncio.sleep(0)  # a group with many tries behind it takes seconds at first
+            phases |= part
+        kept.phases = phases
+        return {serial: _state(phase) for serial, phase in phases.items()}
 
     def keep(self, uids: Container[str]) -> None:
         """Forgets all groups but these."""
@@ -103,22 +104,18 @@ class Arrivals:
         if kept is not None and kept.group is group:
             return kept
         batches = batches_of(group.status)
-        asked = {serial: batch.requested_at for batch in batches for serial in batch}
+        dates = {serial: batch.requested_at for batch in batches for serial in batch}
         known = kept.group.status.cloud if kept is not None else None
         if kept is None or (known and (known.terms, known.refused)) != (
             status.terms,
             status.refused,
         ):
-            return _Kept(group, CloudRecord.read(status, batches), batches, asked, {})
-        same = {s: p for s, p in kept.phases.items() if kept.asked.get(s) == asked.get(s)}
-        return _Kept(group, kept.record, batches, asked, same)
+            return _Kept(group, CloudRecord.read(status, batches), batches, dates, {})
+        same = {s: p for s, p in kept.phases.items() if kept.dates.get(s) == dates.get(s)}
+        return _Kept(group, kept.record, batches, dates, same)
 
 
-def _creating(_: int) -> Told:
-    return CREATING, None
-
-
-def _told(phase: Phase) -> Told:
+def _state(phase: Phase) -> State:
     state, fault = autoscaler_state(phase.state, phase.fault)
     return _STATES[state], None if fault is None else _failure(fault)
 
