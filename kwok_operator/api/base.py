@@ -2,25 +2,32 @@
 
 Owns how a Kubernetes object becomes a Python value and back: camelCase outside, snake_case
 inside, frozen, unknown fields ignored, null and absent the same. Owns the value types
-(quantities, label values, taint keys) together with the limits that the API server enforces.
+(quantities, label values, taint keys) together with the limits that the API server enforces, and
+the form of a rule, which each model gives in CEL and in Python at once.
 
 Deliberately knows no field of any resource, and refuses nothing on top of the schema: an object
 that the API server has stored must always be readable here.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
+
+from kwok_operator.formats.quantity import parse_quantity
 
 DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _SHORT_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -75,25 +82,97 @@ def number_as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-# In the schema a rule takes the place of `pattern`: the answer to a mistake is then a sentence and
-# not a regular expression. Lengths stay, as the cost of rules is estimated from them.
-def text(
-    pattern: str, *, min_length: int | None = None, max_length: int, message: str
-) -> WithJsonSchema:
-    """A string that a pattern describes, as the API server is to check it."""
-    return WithJsonSchema(
-        {
-            "type": "string",
-            **({} if min_length is None else {"minLength": min_length}),
-            "maxLength": max_length,
-            "x-kubernetes-validations": [{"rule": matches(pattern), "message": message}],
-        }
-    )
+RULES: Final = "x-kubernetes-validations"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRule:
+    """What the API server checks by `cel`, and `validate` of a file by `holds`, beside the fields.
+
+    `holds` gets the value as JSON whose parts have the right form. `field` is the part that breaks
+    the rule. With `with_old`, CEL knows the value before the write as `oldSelf`.
+    """
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+    field: str = ""
+    with_old: bool = False
+
+    def as_schema(self) -> dict[str, Any]:
+        """As a CustomResourceDefinition has it."""
+        place = {"fieldPath": f".{self.field}"} if self.field else {}
+        old = {"optionalOldSelf": True} if self.with_old else {}
+        return {"rule": self.cel, "message": self.message, **place, **old}
+
+
+def rules(*given: ApiRule) -> ConfigDict:
+    """The model configuration with these rules."""
+    extra: Any = {RULES: [*given]}
+    return ConfigDict(json_schema_extra=extra)
 
 
 def matches(pattern: str, *, of: str = "self") -> str:
     """The CEL expression that says whether a string matches a pattern."""
     return f"{of}.matches(r'{pattern}')"
+
+
+def all_match(pattern: str, texts: Iterable[str]) -> bool:
+    """The same in Python, of all these."""
+    return all(re.fullmatch(pattern, text) for text in texts)
+
+
+def at_least_one_of(*fields: str, message: str) -> ApiRule:
+    return ApiRule(
+        " || ".join(f"has(self.{field})" for field in fields),
+        message,
+        lambda part: any(part.get(field) is not None for field in fields),
+    )
+
+
+def exactly_one_of(*fields: str, of: str = "", message: str = "") -> ApiRule:
+    """The message begins with `of`, unless it is given."""
+    given = ", ".join(f"has(self.{field})" for field in fields)
+    return ApiRule(
+        f"[{given}].filter(given, given).size() == 1",
+        message or f"{of}must have exactly one of {', '.join(fields[:-1])} and {fields[-1]}",
+        lambda part: sum(part.get(field) is not None for field in fields) == 1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Makes `Annotated[str, Text(...)]` a string that a pattern describes.
+
+    In the CRD a rule takes the place of the pattern: the answer to a mistake is then a sentence and
+    not a regular expression. Lengths stay, as the cost of rules is estimated from them.
+    """
+
+    pattern: str
+    min_length: int | None = None
+    max_length: int
+    message: str
+
+    def __get_pydantic_core_schema__(self, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.str_schema(
+            pattern=self.pattern, min_length=self.min_length, max_length=self.max_length
+        )
+
+    def __get_pydantic_json_schema__(
+        self, _: CoreSchema, __: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        least = {} if self.min_length is None else {"minLength": self.min_length}
+        rule = ApiRule(
+            matches(self.pattern), self.message, lambda value: all_match(self.pattern, [value])
+        )
+        return {"type": "string", **least, "maxLength": self.max_length, RULES: [rule]}
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        return parse_quantity(value) >= 0 and not str(value).startswith("-")
+    except ValueError:
+        return False
 
 
 Quantity = Annotated[
@@ -104,11 +183,12 @@ Quantity = Annotated[
         {
             "x-kubernetes-int-or-string": True,
             "maxLength": _MAX_QUANTITY_LENGTH,
-            "x-kubernetes-validations": [
-                {
-                    "rule": "isQuantity(string(self)) && !string(self).startsWith('-')",
-                    "message": "must be a quantity and not negative, such as 8, 500m or 32Gi",
-                }
+            RULES: [
+                ApiRule(
+                    "isQuantity(string(self)) && !string(self).startsWith('-')",
+                    "must be a quantity and not negative, such as 8, 500m or 32Gi",
+                    _is_quantity,
+                )
             ],
         }
     ),
@@ -116,32 +196,14 @@ Quantity = Annotated[
 """An amount such as 32, "500m" or "256Gi". Always text in Python, whichever way it was written."""
 
 
-Rule = tuple[str, str] | tuple[str, str, str]
-"""A rule in CEL, its message, and the field that it is about, where that is one."""
+def is_label_key(text: str) -> bool:
+    """Whether a label can have this key."""
+    return len(text) <= _MAX_QUALIFIED_NAME_LENGTH and all_match(QUALIFIED_NAME, [text])
 
 
-def rules(*rules: Rule) -> ConfigDict:
-    """The model configuration with these rules."""
-    given: list[Any] = []
-    for rule, message, *about in rules:
-        place = {"fieldPath": f".{about[0]}"} if about else {}
-        given.append({"rule": rule, "message": message, **place})
-    return ConfigDict(json_schema_extra={"x-kubernetes-validations": given})
-
-
-def one_is_given(*fields: str) -> str:
-    """In CEL: not none of them, and not two."""
-    return (
-        f"[{', '.join(f'has(self.{field})' for field in fields)}].filter(given, given).size() == 1"
-    )
-
-
-def exactly_one_of(*fields: str, of: str = "") -> tuple[str, str]:
-    """The rule and its message, which begins with `of`."""
-    return (
-        one_is_given(*fields),
-        f"{of}must have exactly one of {', '.join(fields[:-1])} and {fields[-1]}",
-    )
+def is_label_value(text: str) -> bool:
+    """Whether a label can have this value, which may be empty."""
+    return all_match(LABEL_VALUE, [text])
 
 
 _LABEL_CHARACTERS = (
@@ -150,9 +212,8 @@ _LABEL_CHARACTERS = (
 
 LabelValue = Annotated[
     str,
-    StringConstraints(pattern=LABEL_VALUE, max_length=_MAX_LABEL_LENGTH),
-    text(
-        LABEL_VALUE,
+    Text(
+        pattern=LABEL_VALUE,
         max_length=_MAX_LABEL_LENGTH,
         message=f"{_LABEL_CHARACTERS}, or be empty",
     ),
@@ -160,17 +221,14 @@ LabelValue = Annotated[
 """The value of a label or a taint; may be empty."""
 
 LabelName = Annotated[
-    str,
-    StringConstraints(pattern=LABEL_NAME, max_length=_MAX_LABEL_LENGTH),
-    text(LABEL_NAME, max_length=_MAX_LABEL_LENGTH, message=_LABEL_CHARACTERS),
+    str, Text(pattern=LABEL_NAME, max_length=_MAX_LABEL_LENGTH, message=_LABEL_CHARACTERS)
 ]
 """The value of a label that says something, such as a zone; not empty."""
 
 QualifiedName = Annotated[
     str,
-    StringConstraints(pattern=QUALIFIED_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
-    text(
-        QUALIFIED_NAME,
+    Text(
+        pattern=QUALIFIED_NAME,
         max_length=_MAX_QUALIFIED_NAME_LENGTH,
         message="must be a name, with a domain or without, such as gpu or example.com/gpu",
     ),
@@ -179,9 +237,8 @@ QualifiedName = Annotated[
 
 ExtendedResourceName = Annotated[
     str,
-    StringConstraints(pattern=EXTENDED_RESOURCE_NAME, max_length=_MAX_QUALIFIED_NAME_LENGTH),
-    text(
-        EXTENDED_RESOURCE_NAME,
+    Text(
+        pattern=EXTENDED_RESOURCE_NAME,
         max_length=_MAX_QUALIFIED_NAME_LENGTH,
         message="must be the name of a resource with its domain, such as nvidia.com/gpu",
     ),

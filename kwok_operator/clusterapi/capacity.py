@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from kwok_operator.api.base import ExtendedResourceName, LabelValue, QualifiedName, Quantity
+from kwok_operator.api.base import ExtendedResourceName, Quantity, is_label_key, is_label_value
 from kwok_operator.clusterapi import keys
 from kwok_operator.clusterapi.scalable import CapiFinding, Path, Scalable
 from kwok_operator.companions.api import MAX_COUNT, MAX_DRIVERS, DriverName
@@ -48,8 +48,6 @@ _MACHINES: Final = {
 """The least and the most that a machine may have, and an example."""
 _RESOURCE_NAME: Final = TypeAdapter(ExtendedResourceName)
 _QUANTITY: Final = TypeAdapter(Quantity)
-_LABEL_KEY: Final = TypeAdapter(QualifiedName)
-_LABEL_VALUE: Final = TypeAdapter(LabelValue)
 _DRIVER: Final = TypeAdapter(DriverName)
 
 Taint = Mapping[str, str]
@@ -368,14 +366,6 @@ class _Reader:
             if value:
                 shape[part] = value
         return shape
-
-
-def is_label_key(text: str) -> bool:
-    return _fits(_LABEL_KEY, text)
-
-
-def is_label_value(text: str) -> bool:
-    return _fits(_LABEL_VALUE, text)
 
 
 def whole_number(text: str) -> int | None:

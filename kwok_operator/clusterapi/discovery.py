@@ -4,19 +4,16 @@ Several flags are alternatives; none means everything. The same is asked of Mach
 that are looked up by name: a label that the template doesn't hand on hides the nodes of a group.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.api.base import QUALIFIED_NAME
+from kwok_operator.api.base import is_label_key, is_label_value
 from kwok_operator.clusterapi.capacity import DEFAULT_ARCH
 from kwok_operator.clusterapi.keys import Keys
 
 PREFIX: Final = "clusterapi"
 EXAMPLE: Final = "clusterapi:namespace=default,clusterName=prod"
-_KEY: Final = re.compile(QUALIFIED_NAME)
-_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def parse_discovery(text: str) -> Discovery:
             raise ValueError(f"has {pair!r}, which is not of the form KEY=VALUE")
         if key in found:
             found[key] = value
-        elif not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+        elif not is_label_key(key) or not is_label_value(value):
             raise ValueError(f"has {pair!r}, which is no label")
         elif labels.setdefault(key, value) != value:
             raise ValueError(f"asks for {key}={labels[key]} and {pair}; nothing has both")

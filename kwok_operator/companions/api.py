@@ -8,7 +8,7 @@ objects to the controller.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from kwok_operator.api.base import (
     DNS_NAME,
@@ -16,9 +16,9 @@ from kwok_operator.api.base import (
     LabelValue,
     QualifiedName,
     Quantity,
-    one_is_given,
+    Text,
+    exactly_one_of,
     rules,
-    text,
 )
 
 _DRIVER_NAME = rf"^{DNS_NAME}$"
@@ -36,9 +36,8 @@ MAX_COUNT = 1_024
 
 DriverName = Annotated[
     str,
-    StringConstraints(pattern=_DRIVER_NAME, max_length=_MAX_DRIVER_NAME),
-    text(
-        _DRIVER_NAME,
+    Text(
+        pattern=_DRIVER_NAME,
         max_length=_MAX_DRIVER_NAME,
         message="must be a DNS name in lower case, such as ebs.csi.aws.com",
     ),
@@ -47,18 +46,16 @@ DriverName = Annotated[
 
 DeviceName = Annotated[
     str,
-    StringConstraints(pattern=_DEVICE_NAME, max_length=_MAX_DEVICE_NAME),
-    text(
-        _DEVICE_NAME,
+    Text(
+        pattern=_DEVICE_NAME,
         max_length=_MAX_DEVICE_NAME,
         message="must be lower-case letters, digits and '-', such as gpu",
     ),
 ]
 CounterSetReference = Annotated[
     str,
-    StringConstraints(pattern=_COUNTER_SET, max_length=63),
-    text(
-        _COUNTER_SET,
+    Text(
+        pattern=_COUNTER_SET,
         max_length=63,
         message="must be the name of one of sharedCounters, such as gpu-0 or gpu-{index}",
     ),
@@ -124,9 +121,9 @@ class CsiNode(ApiModel):
 
 class DeviceAttribute(ApiModel):
     model_config = rules(
-        (
-            one_is_given("string", "int", "bool", "version"),
-            "must have one value: string, int, bool or version",
+        exactly_one_of(
+            *("string", "int", "bool", "version"),
+            message="must have one value: string, int, bool or version",
         )
     )
 

@@ -8,58 +8,18 @@ they do for kube-controller-manager (pkg/controller/nodeipam/ipam). A group begi
 its name decides: groups with the same range seldom meet, and where they do, the serial is given up.
 """
 
-import ipaddress
 import zlib
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kwok_operator.errors import TemplateError
+from kwok_operator.formats.cidr import DEFAULT_BLOCK_SIZES, FEWEST_ADDRESSES, Block
 from kwok_operator.nodegroups.api.template import Network
 
 FIELD = "spec.template.network"
-_IPV4_BITS = 32
-FEWEST_ADDRESSES = 4
 MOST_PLACES = 2**56
 """Serials have at most 18 digits, and skip all blocks that a large block of another node has."""
-DEFAULT_BLOCK_SIZES: Mapping[int, int] = {_IPV4_BITS: 24, 128: 64}
-"""As kube-controller-manager's --node-cidr-mask-size-ipv4 and -ipv6 are, by bits of an address."""
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A CIDR: `prefix` of the `bits` of its first address are the block's."""
-
-    bits: int
-    prefix: int
-    first: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Block":
-        """Raises ValueError for what is no CIDR, also where bits of a host are set."""
-        address, slash, prefix = text.partition("/")
-        written = prefix.isascii() and prefix.isdigit() and str(int(prefix[:4])) == prefix
-        if not (slash and written) or "%" in address:
-            raise ValueError("must be a range of addresses, such as 10.0.0.0/8")
-        found = ipaddress.ip_network(text, strict=False)
-        if found.network_address != ipaddress.ip_address(address):
-            raise ValueError(f"must begin where the range does, as {found} does")
-        if getattr(found.network_address, "ipv4_mapped", None) is not None:
-            raise ValueError("is IPv4 written as IPv6, which Kubernetes takes for no range")
-        return cls(found.max_prefixlen, found.prefixlen, int(found.network_address))
-
-    @property
-    def size(self) -> int:
-        """Addresses."""
-        return 1 << (self.bits - self.prefix)
-
-    def within(self, prefix: int) -> int:
-        """The number of the larger block of this prefix that it is in."""
-        return self.first >> (self.bits - prefix)
-
-    def __str__(self) -> str:
-        return f"{_address(self.first, self.bits)}/{self.prefix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +49,7 @@ class NodeNetwork:
         """The node's InternalIP; "" where it is kwok's."""
         if self.nodes is None:
             return ""
-        return str(_address(self._host(self.nodes, serial).first, self.nodes.bits))
+        return self._host(self.nodes, serial).address
 
     def host(self, serial: int) -> Block | None:
         """The node's InternalIP as a block."""
@@ -165,7 +125,7 @@ class HeldAddresses:
 
     def put(self, name: str, pod_cidr: str, address: str) -> None:
         self._pods.put(name, pod_cidr)
-        self._nodes.put(name, f"{address}/{128 if ':' in address else _IPV4_BITS}")
+        self._nodes.put(name, f"{address}/{128 if ':' in address else 32}")
 
     def remove(self, name: str) -> None:
         self._pods.remove(name)
@@ -226,7 +186,3 @@ def _range(field: str, text: str) -> Block:
         return Block.parse(text)
     except ValueError as error:
         raise TemplateError(field=f"{FIELD}.{field}", value=text, problem=str(error)) from None
-
-
-def _address(number: int, bits: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.IPv4Address(number) if bits == _IPV4_BITS else ipaddress.IPv6Address(number)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.clusterapi.capacity import is_label_key, is_label_value
+from kwok_operator.api.base import is_label_key, is_label_value
 from kwok_operator.clusterapi.crds import VERSIONS
 from kwok_operator.clusterapi.derive import NO_CAPACITY, CapiGroup, CapiTemplates, derive
 from kwok_operator.clusterapi.discovery import ConvertTerms

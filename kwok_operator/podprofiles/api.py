@@ -8,16 +8,19 @@ given, pods live as they do on kwok without a profile.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from kwok_operator.api.base import (
     ApiModel,
+    ApiRule,
     LabelValue,
     Quantity,
+    Text,
+    all_match,
+    at_least_one_of,
     exactly_one_of,
     matches,
     rules,
-    text,
 )
 from kwok_operator.cloud.api.delay import Delay, Time
 from kwok_operator.nodegroups.api.autoscaling import Share
@@ -39,9 +42,8 @@ _FACTOR = r"^[0-9]{1,3}(\.[0-9]{1,6})?$"
 
 Indexes = Annotated[
     str,
-    StringConstraints(pattern=_INDEXES, max_length=256),
-    text(
-        _INDEXES,
+    Text(
+        pattern=_INDEXES,
         min_length=1,
         max_length=256,
         message='must be indexes or ranges of them, such as "3,10-19"',
@@ -51,9 +53,8 @@ Indexes = Annotated[
 
 Level = Annotated[
     str,
-    StringConstraints(pattern=_LEVEL, max_length=32),
-    text(
-        _LEVEL,
+    Text(
+        pattern=_LEVEL,
         min_length=1,
         max_length=32,
         message='must be an amount such as "500m" or "2Gi", or a percentage of the requests such as'
@@ -64,9 +65,8 @@ Level = Annotated[
 
 Factor = Annotated[
     str,
-    StringConstraints(pattern=_FACTOR, max_length=10),
-    text(
-        _FACTOR,
+    Text(
+        pattern=_FACTOR,
         min_length=1,
         max_length=10,
         message='must be a number as text, such as "0.8" or "1.2"',
@@ -79,9 +79,8 @@ _MESSAGE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 
 Message = Annotated[
     str,
-    StringConstraints(pattern=_MESSAGE, max_length=256),
-    text(
-        _MESSAGE,
+    Text(
+        pattern=_MESSAGE,
         min_length=0,
         max_length=256,
         message="must have no control characters, which kwok can't write",
@@ -152,14 +151,18 @@ NEVER_START = (FailureType.IMAGE_PULL_BACK_OFF, FailureType.CREATE_CONTAINER_CON
 
 class Failure(ApiModel):
     model_config = rules(
-        (
-            "has(self.probability) || has(self.indexes)",
-            "must have probability, indexes or both, to say which pods fail",
+        at_least_one_of(
+            *("probability", "indexes"),
+            message="must have probability, indexes or both, to say which pods fail",
         ),
-        (
+        ApiRule(
             "!has(self.exitCode) || self.type in ['Error', 'OOMKilled', 'CrashLoopBackOff']",
             "exitCode must not be given where no container exits: leave it out, or choose another"
             " type",
+            lambda failure: (
+                "exitCode" not in failure
+                or failure["type"] in ("Error", "OOMKilled", "CrashLoopBackOff")
+            ),
         ),
     )
 
@@ -220,9 +223,10 @@ class Ramp(ApiModel):
 
 class Wave(ApiModel):
     model_config = rules(
-        (
+        ApiRule(
             f"!has(self.period) || !{matches(r'^[0hms]+$', of='self.period')}",
             "wave.period must be longer than 0s",
+            lambda wave: not all_match(r"[0hms]+", [wave.get("period", "24h")]),
         )
     )
 

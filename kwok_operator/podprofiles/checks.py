@@ -1,12 +1,7 @@
-"""What is wrong with KwokPodProfiles, and what goes badly together.
+"""What goes badly together in KwokPodProfiles that can be applied. Nothing of it is refused."""
 
-`PROFILE_RULES` are the rules that are more than a pattern, said again in Python as
-`cloud/checks` says those of delays. `profile_notes` are about profiles that can be applied:
-nothing of it is refused.
-"""
-
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from kwok_operator.constants import PROFILE_KIND
 from kwok_operator.formats.words import few_names
@@ -15,33 +10,6 @@ from kwok_operator.podprofiles.compile import Profile, compile_profile
 from kwok_operator.podprofiles.draws import RANGE
 from kwok_operator.podprofiles.life import threshold
 from kwok_operator.podprofiles.selectors import may_both_match
-
-_SHAPES: Final = ("constant", "shareOfRequests", "ramp", "wave")
-_EXITING: Final = ("Error", "OOMKilled", "CrashLoopBackOff")
-
-
-def _names_pods(failure: Mapping[str, Any]) -> bool:
-    return any(failure.get(way) is not None for way in ("probability", "indexes"))
-
-
-def _exits(failure: Mapping[str, Any]) -> bool:
-    return failure.get("exitCode") is None or failure.get("type") in _EXITING
-
-
-def _one_shape(use: Mapping[str, Any]) -> bool:
-    return sum(use.get(shape) is not None for shape in _SHAPES) == 1
-
-
-def _has_a_period(wave: Mapping[str, Any]) -> bool:
-    return bool(set(str(wave.get("period", "1h"))) - set("0hms"))
-
-
-PROFILE_RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "must have probability, indexes": _names_pods,
-    "exitCode must not": _exits,
-    "must have exactly one of constant": _one_shape,
-    "wave.period must be longer": _has_a_period,
-}
 
 _SOME_NAMESPACES: Final = ("?",)
 """Those that a namespaceSelector selects, which files don't tell."""

@@ -5,10 +5,12 @@ adds subresources, columns and the rule on the object's name. All fields and the
 the models'.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
 
-from kwok_operator.api.base import STORED_DEFAULT, ApiModel
+from kwok_operator.api.base import RULES, STORED_DEFAULT, ApiModel, ApiRule
 from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec, KwokCapacityPoolStatus
 from kwok_operator.constants import (
     API_GROUP,
@@ -41,8 +43,8 @@ POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
 _DROPPED = frozenset({"title", "default", "uniqueItems", "propertyNames", "$defs"})
 
 
-def structural_schema(model: type[ApiModel]) -> dict[str, Any]:
-    """The model's schema in the form that a CRD takes."""
+def _structural_schema(model: type[ApiModel]) -> dict[str, Any]:
+    """The model's schema in the form that a CRD takes, but for its rules."""
     schema = model.model_json_schema(by_alias=True, mode="validation")
     return _structural(schema, definitions=schema.get("$defs", {}))
 
@@ -97,221 +99,209 @@ def _resolved(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) -> M
         schema = {**inner, **{key: value for key, value in schema.items() if key != replaced}}
 
 
-_NOUNS = {KIND: "group", POOL_KIND: "pool", PROFILE_KIND: "profile"}
-
-
-def _root_schema(
-    kind: str, description: str, *, spec: type[ApiModel], status: type[ApiModel], **about_all: Any
-) -> dict[str, Any]:
-    """The schema of the whole object; `about_all` is what it says besides its fields."""
-    noun = _NOUNS[kind]
-    return {
-        "description": description,
-        "type": "object",
-        "properties": {
-            "apiVersion": {
-                "type": "string",
-                "description": f"Always {API_GROUP}/{API_VERSION}.",
-            },
-            "kind": {"type": "string", "description": f"Always {kind}."},
-            # The name is mentioned so that a rule can point to it.
-            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
-            # Never absent: server-side apply of {} in place of {targetSize: 10} would be refused.
-            "spec": {
-                **structural_schema(spec),
-                "description": f"What the {noun} should be.",
-                "default": {},
-            },
-            "status": {
-                **structural_schema(status),
-                "description": f"What the {noun} is; written by the operator only.",
-            },
-        },
-        **about_all,
-    }
-
-
-def _group_schema() -> dict[str, Any]:
-    rule = {
-        "rule": f"self.metadata.name.size() <= {MAX_GROUP_NAME_LENGTH}",
-        "message": f"metadata.name must have at most {MAX_GROUP_NAME_LENGTH} characters:"
-        " a node is called after its group, with a number, and its hostname label holds"
-        " 63; choose a shorter name",
-        "fieldPath": ".metadata.name",
-    }
-    return _root_schema(
-        KIND,
-        "A group of fake nodes: kwok keeps them alive, the operator keeps their number."
-        " spec: {targetSize: 10} is a whole group.",
-        spec=KwokNodeGroupSpec,
-        status=KwokNodeGroupStatus,
-        **{"x-kubernetes-validations": [rule]},
-    )
-
-
-def _pool_schema() -> dict[str, Any]:
-    return _root_schema(
-        POOL_KIND,
-        "What groups of fake nodes share in the simulated cloud: a zone's stock, a quota, a"
-        " reservation. Groups name it in spec.cloud.capacityPools; first come, first served."
-        " spec: {instances: 50} is a whole pool.",
-        spec=KwokCapacityPoolSpec,
-        status=KwokCapacityPoolStatus,
-    )
-
-
-def _profile_schema() -> dict[str, Any]:
-    return _root_schema(
-        PROFILE_KIND,
-        "How pods on fake nodes start, run, fail, end and use resources. It is compiled to kwok's"
-        " Stages and usage objects; the operator neither watches pods nor writes them.",
-        spec=KwokPodProfileSpec,
-        status=KwokPodProfileStatus,
-    )
-
-
 _Column = tuple[str, str, str, str]
-"""Name, path, type and description."""
+"""Name, type, path and description."""
 
 
-def _columns(shown: Sequence[_Column], *, wide: Sequence[_Column]) -> list[dict[str, Any]]:
-    """The age comes last of those that are always shown."""
-    age = ("AGE", ".metadata.creationTimestamp", "date", "Time since it was created")
-    columns: list[dict[str, Any]] = [
-        {"name": name, "type": kind, "jsonPath": path, "description": description}
-        for name, path, kind, description in (*shown, age, *wide)
-    ]
-    for column in columns[len(shown) + 1 :]:
-        column["priority"] = 1
-    return columns
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    names: Mapping[str, str]
+    noun: str
+    description: str
+    spec: type[ApiModel]
+    status: type[ApiModel]
+    columns: tuple[_Column, ...]
+    wide: tuple[_Column, ...]
+    rules: tuple[ApiRule, ...] = ()
+    subresources: Mapping[str, Any] = field(default_factory=dict)
+
+    def schema(self) -> dict[str, Any]:
+        """Of a whole object; each rule in it is a `ApiRule`."""
+        version = f"{API_GROUP}/{API_VERSION}"
+        return {
+            "description": self.description,
+            "type": "object",
+            "properties": {
+                "apiVersion": {"type": "string", "description": f"Always {version}."},
+                "kind": {"type": "string", "description": f"Always {self.names['kind']}."},
+                # The name is mentioned so that a rule can point to it.
+                "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
+                # Never absent: server-side apply of {} in place of {targetSize: 10} would be
+                # refused.
+                "spec": {
+                    **_structural_schema(self.spec),
+                    "description": f"What the {self.noun} should be.",
+                    "default": {},
+                },
+                "status": {
+                    **_structural_schema(self.status),
+                    "description": f"What the {self.noun} is; written by the operator only.",
+                },
+            },
+            **({RULES: list(self.rules)} if self.rules else {}),
+        }
+
+    def printer_columns(self) -> list[dict[str, Any]]:
+        """The age comes last of those that are always shown."""
+        age = ("AGE", "date", ".metadata.creationTimestamp", "Time since it was created")
+        shown, wide = (*self.columns, age), self.wide
+        return [
+            {"name": name, "type": kind, "jsonPath": path, "description": description}
+            | ({} if place < len(shown) else {"priority": 1})
+            for place, (name, kind, path, description) in enumerate((*shown, *wide))
+        ]
+
+    def definition(self) -> dict[str, Any]:
+        """As `kubectl apply` takes it."""
+        version = {
+            "name": API_VERSION,
+            "served": True,
+            "storage": True,
+            "additionalPrinterColumns": self.printer_columns(),
+            "schema": {"openAPIV3Schema": _plain(self.schema())},
+            "subresources": {**self.subresources, "status": {}},
+        }
+        names = {key: name for key, name in self.names.items() if key != "shortName"} | {
+            "shortNames": [self.names["shortName"]],
+            "listKind": f"{self.names['kind']}List",
+            "categories": [CATEGORY],
+        }
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{names['plural']}.{API_GROUP}"},
+            "spec": {"group": API_GROUP, "names": names, "scope": "Cluster", "versions": [version]},
+        }
+
+
+def _plain(part: Any) -> Any:
+    """With rules as the API server knows them."""
+    if isinstance(part, ApiRule):
+        return part.as_schema()
+    if isinstance(part, dict):
+        return {key: _plain(value) for key, value in part.items()}
+    return [_plain(item) for item in part] if isinstance(part, list) else part
 
 
 def _condition(kind: str, field: str) -> str:
     return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
-def _group_columns() -> list[dict[str, Any]]:
-    capacity = ".status.resolvedTemplate.status.capacity"
-    target = "Number of nodes in force, within all limits"
-    return _columns(
-        (
-            ("TARGET", ".status.targetSize", "integer", target),
-            ("CURRENT", ".status.replicas", "integer", "Nodes that exist"),
-            ("READY", ".status.readyReplicas", "integer", "Nodes that are Ready and take pods"),
-            ("STATUS", _condition("Ready", "reason"), "string", "Why the group is Ready or not"),
-        ),
-        wide=(
-            ("MIN", ".spec.autoscaling.minSize", "integer", "Fewest nodes"),
-            ("MAX", ".spec.autoscaling.maxSize", "integer", "Most nodes"),
-            ("CPU", f"{capacity}.cpu", "string", "CPU of each node"),
-            ("MEMORY", f"{capacity}.memory", "string", "Memory of each node"),
-        ),
-    )
+def _has_a_short_name(group: Mapping[str, Any]) -> bool:
+    name = (group.get("metadata") or {}).get("name")
+    return not isinstance(name, str) or len(name) <= MAX_GROUP_NAME_LENGTH
 
 
-def _pool_columns() -> list[dict[str, Any]]:
-    gpu = "nvidia\\.com/gpu"
-    refused = "Instances that found no room, and wait"
-    outage = "Whether no Node is Ready, and no instance comes"
-    return _columns(
-        (
-            ("INSTANCES", ".status.instances", "integer", "Instances that draw from the pool"),
-            ("LIMIT", ".spec.instances", "integer", "Most instances"),
-            ("REFUSED", ".status.refused", "integer", refused),
-            ("OUTAGE", _condition("Outage", "status"), "string", outage),
+_CAPACITY: Final = ".status.resolvedTemplate.status.capacity"
+_GROUP: Final = _Kind(
+    names={"kind": KIND, "plural": PLURAL, "singular": SINGULAR, "shortName": SHORT_NAME},
+    noun="group",
+    description="A group of fake nodes: kwok keeps them alive, the operator keeps their number."
+    " spec: {targetSize: 10} is a whole group.",
+    spec=KwokNodeGroupSpec,
+    status=KwokNodeGroupStatus,
+    columns=(
+        ("TARGET", "integer", ".status.targetSize", "Number of nodes in force, within all limits"),
+        ("CURRENT", "integer", ".status.replicas", "Nodes that exist"),
+        ("READY", "integer", ".status.readyReplicas", "Nodes that are Ready and take pods"),
+        ("STATUS", "string", _condition("Ready", "reason"), "Why the group is Ready or not"),
+    ),
+    wide=(
+        ("MIN", "integer", ".spec.autoscaling.minSize", "Fewest nodes"),
+        ("MAX", "integer", ".spec.autoscaling.maxSize", "Most nodes"),
+        ("CPU", "string", f"{_CAPACITY}.cpu", "CPU of each node"),
+        ("MEMORY", "string", f"{_CAPACITY}.memory", "Memory of each node"),
+    ),
+    rules=(
+        ApiRule(
+            f"self.metadata.name.size() <= {MAX_GROUP_NAME_LENGTH}",
+            f"metadata.name must have at most {MAX_GROUP_NAME_LENGTH} characters:"
+            " a node is called after its group, with a number, and its hostname label holds"
+            " 63; choose a shorter name",
+            _has_a_short_name,
+            field="metadata.name",
         ),
-        wide=(
-            ("CPU", ".status.resources.cpu", "string", "CPU in use"),
-            ("CPU-LIMIT", ".spec.resources.cpu", "string", "Most CPU"),
-            ("GPU", f".status.resources.{gpu}", "string", "GPUs in use"),
-            ("GPU-LIMIT", f".spec.resources.{gpu}", "string", "Most GPUs"),
-        ),
-    )
-
-
-def _profile_columns() -> list[dict[str, Any]]:
-    overlapping = "Whether another profile holds for some of its pods"
-    return _columns(
-        (
-            ("PRIORITY", ".spec.priority", "integer", "The greatest holds, of several for a pod"),
-            ("STAGES", ".status.stages", "integer", "Stages that it was compiled to"),
-            ("COMPILED", _condition("Compiled", "reason"), "string", "Whether it holds"),
-            ("PRESENT", _condition("StagesPresent", "status"), "string", "Whether kwok has it"),
-        ),
-        wide=(
-            ("NAMESPACES", ".status.namespaces", "integer", "Namespaces that it selects"),
-            ("OVERLAPPING", _condition("Overlapping", "status"), "string", overlapping),
-            ("SEED", ".spec.seed", "string", "What draws are made from"),
-        ),
-    )
-
-
-def custom_resource_definition() -> dict[str, Any]:
-    """That of KwokNodeGroup, as `kubectl apply` takes it."""
-    return _definition(
-        names={"kind": KIND, "plural": PLURAL, "singular": SINGULAR, "shortNames": [SHORT_NAME]},
-        schema=_group_schema(),
-        columns=_group_columns(),
-        scale={
+    ),
+    subresources={
+        "scale": {
             "specReplicasPath": ".spec.targetSize",
             "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".status.selector",
-        },
-    )
+        }
+    },
+)
+
+_GPU: Final = "nvidia\\.com/gpu"
+_POOL: Final = _Kind(
+    names={
+        "kind": POOL_KIND,
+        "plural": POOL_PLURAL,
+        "singular": POOL_SINGULAR,
+        "shortName": POOL_SHORT_NAME,
+    },
+    noun="pool",
+    description="What groups of fake nodes share in the simulated cloud: a zone's stock, a quota, a"
+    " reservation. Groups name it in spec.cloud.capacityPools; first come, first served."
+    " spec: {instances: 50} is a whole pool.",
+    spec=KwokCapacityPoolSpec,
+    status=KwokCapacityPoolStatus,
+    columns=(
+        ("INSTANCES", "integer", ".status.instances", "Instances that draw from the pool"),
+        ("LIMIT", "integer", ".spec.instances", "Most instances"),
+        ("REFUSED", "integer", ".status.refused", "Instances that found no room, and wait"),
+        (
+            "OUTAGE",
+            "string",
+            _condition("Outage", "status"),
+            "Whether no Node is Ready, and no instance comes",
+        ),
+    ),
+    wide=(
+        ("CPU", "string", ".status.resources.cpu", "CPU in use"),
+        ("CPU-LIMIT", "string", ".spec.resources.cpu", "Most CPU"),
+        ("GPU", "string", f".status.resources.{_GPU}", "GPUs in use"),
+        ("GPU-LIMIT", "string", f".spec.resources.{_GPU}", "Most GPUs"),
+    ),
+)
+
+_PROFILE: Final = _Kind(
+    names={
+        "kind": PROFILE_KIND,
+        "plural": PROFILE_PLURAL,
+        "singular": PROFILE_SINGULAR,
+        "shortName": PROFILE_SHORT_NAME,
+    },
+    noun="profile",
+    description="How pods on fake nodes start, run, fail, end and use resources. It is compiled to"
+    " kwok's Stages and usage objects; the operator neither watches pods nor writes them.",
+    spec=KwokPodProfileSpec,
+    status=KwokPodProfileStatus,
+    columns=(
+        ("PRIORITY", "integer", ".spec.priority", "The greatest holds, of several for a pod"),
+        ("STAGES", "integer", ".status.stages", "Stages that it was compiled to"),
+        ("COMPILED", "string", _condition("Compiled", "reason"), "Whether it holds"),
+        ("PRESENT", "string", _condition("StagesPresent", "status"), "Whether kwok has it"),
+    ),
+    wide=(
+        ("NAMESPACES", "integer", ".status.namespaces", "Namespaces that it selects"),
+        (
+            "OVERLAPPING",
+            "string",
+            _condition("Overlapping", "status"),
+            "Whether another profile holds for some of its pods",
+        ),
+        ("SEED", "string", ".spec.seed", "What draws are made from"),
+    ),
+)
+_KINDS: Final = {kind.names["kind"]: kind for kind in (_POOL, _GROUP, _PROFILE)}
 
 
-def pool_definition() -> dict[str, Any]:
-    """That of KwokCapacityPool, as `kubectl apply` takes it."""
-    return _definition(
-        names={
-            "kind": POOL_KIND,
-            "plural": POOL_PLURAL,
-            "singular": POOL_SINGULAR,
-            "shortNames": [POOL_SHORT_NAME],
-        },
-        schema=_pool_schema(),
-        columns=_pool_columns(),
-    )
-
-
-def profile_definition() -> dict[str, Any]:
-    """That of KwokPodProfile, as `kubectl apply` takes it."""
-    return _definition(
-        names={
-            "kind": PROFILE_KIND,
-            "plural": PROFILE_PLURAL,
-            "singular": PROFILE_SINGULAR,
-            "shortNames": [PROFILE_SHORT_NAME],
-        },
-        schema=_profile_schema(),
-        columns=_profile_columns(),
-    )
+@cache
+def schema_of(kind: str) -> Mapping[str, Any]:
+    """The schema of a whole object of one of our kinds, in which each rule is a `ApiRule`."""
+    return _KINDS[kind].schema()
 
 
 def definitions() -> tuple[dict[str, Any], ...]:
     """All of them, by name."""
-    return pool_definition(), custom_resource_definition(), profile_definition()
-
-
-def _definition(
-    *,
-    names: Mapping[str, Any],
-    schema: Mapping[str, Any],
-    columns: Sequence[Mapping[str, object]],
-    **subresources: Any,
-) -> dict[str, Any]:
-    version = {
-        "name": API_VERSION,
-        "served": True,
-        "storage": True,
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {**subresources, "status": {}},
-    }
-    names = {**names, "listKind": f"{names['kind']}List", "categories": [CATEGORY]}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{API_GROUP}"},
-        "spec": {"group": API_GROUP, "names": names, "scope": "Cluster", "versions": [version]},
-    }
+    return tuple(kind.definition() for kind in _KINDS.values())

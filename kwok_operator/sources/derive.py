@@ -6,12 +6,12 @@ One group for each value. What can't be right is told and left out: a group of t
 is one, stays as it is. Writing, removing and reporting are the controller's.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kwok_operator import constants
+from kwok_operator.api.base import is_label_value
 from kwok_operator.errors import TemplateError, one_line
 from kwok_operator.formats.documents import NodeDocuments, node_name
 from kwok_operator.formats.words import Problem, differing_paths, names_in_words, useful_keys
@@ -25,7 +25,6 @@ from kwok_operator.sources.nodechoice import LiveNode
 
 _MAX_ANNOTATION_VALUE: Final = 4_096
 _MAX_NODE_NAME: Final = 253
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +312,7 @@ class _Deriver:
         elif self._config.key_kind is KeyKind.LABEL and any(
             t.cleaned["metadata"]["labels"].get(self._config.group_key) == value for t in static
         ):
-            if not _LABEL_VALUE.fullmatch(value):
+            if not is_label_value(value):
                 problem = (
                     "is not the value of a label (at most 63 letters, digits, '-', '_' and '.', a"
                     " letter or digit at both ends); change it"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from kwok_operator.api.base import LABEL_NAME, QUALIFIED_NAME
+from kwok_operator.api.base import LABEL_NAME, is_label_key
 from kwok_operator.constants import HOSTNAME_LABEL
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.formats.words import Problem, names_in_words, nearest
@@ -42,11 +42,9 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 _NO_PLACE_FOR: Final = frozenset({"gpuConfig", *_GPU_KEYS})
 """Taken at the top level because a widespread sample has them there; never suggested there."""
 
-_QUALIFIED_NAME = re.compile(QUALIFIED_NAME)
 _GPU_TYPE = re.compile(LABEL_NAME)
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _MAX_NAME: Final = 253
-_MAX_QUALIFIED_NAME: Final = 317
 
 KWOK_NOTE: Final = "kwok: has no effect; the kwok controller is installed and run apart"
 
@@ -256,7 +254,7 @@ class _Reader:
         key = self._text(section, name, at="nodegroups.")
         if key is None:
             return None
-        if not _QUALIFIED_NAME.fullmatch(key) or len(key) > _MAX_QUALIFIED_NAME:
+        if not is_label_key(key):
             self._invalid(field, key, "is not the key of a label or annotation, such as pool")
             self._meant.update(_KEYS["nodegroups"])
             return None
@@ -297,7 +295,7 @@ class _Reader:
                     f"nodes.gpuConfig.{key}", f"is missing; gpuConfig has {' and '.join(_GPU_KEYS)}"
                 )
         label = self._text(merged, "gpuLabelKey", at="nodes.gpuConfig.")
-        if label is not None and not _QUALIFIED_NAME.fullmatch(label):
+        if label is not None and not is_label_key(label):
             self._invalid("nodes.gpuConfig.gpuLabelKey", label, "is not the key of a label")
         return label, *self._gpu_types(merged.get("availableGPUTypes"))
 

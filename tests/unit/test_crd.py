@@ -12,16 +12,10 @@ and pods' profiles (kpp).
 import yaml
 
 from kwok_operator.schema.crd import CRD_DIRECTORY, render
-from kwok_operator.schema.definitions import (
-    custom_resource_definition,
-    pool_definition,
-    profile_definition,
-)
+from kwok_operator.schema.definitions import definitions
 from tests.fakes.schema import nodes
 
-CRD = custom_resource_definition()
-POOL_CRD = pool_definition()
-PROFILE_CRD = profile_definition()
+POOL_CRD, CRD, PROFILE_CRD = definitions()
 (VERSION,) = CRD["spec"]["versions"]
 (POOL_VERSION,) = POOL_CRD["spec"]["versions"]
 (PROFILE_VERSION,) = PROFILE_CRD["spec"]["versions"]

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.errors import TemplateError
+from kwok_operator.formats.cidr import Block
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.template import Network
 from kwok_operator.nodegroups.naming import NodeNames
-from kwok_operator.nodegroups.network import Block, HeldAddresses, HeldBlocks, NodeNetwork
+from kwok_operator.nodegroups.network import HeldAddresses, HeldBlocks, NodeNetwork
 from kwok_operator.nodegroups.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
 from kwok_operator.nodegroups.serials import Batch, compact
 

@@ -1,8 +1,7 @@
 """Where a template may come from, as users write it.
 
 - every form is read, with defaults; names are checked as those of objects, keys as those of data
-- the schema refuses no source, two ways to name a node at once, and expressions that mean nothing,
-  each in a sentence; models that read what is stored refuse none of it
+- models that read what is stored refuse nothing that breaks a rule of the schema
 - a cluster and a source are values: the same Secret is the same cluster
 """
 
@@ -12,7 +11,6 @@ from kwok_operator.nodegroups.api.template import Template
 from kwok_operator.sources.api.source import (
     ConfigMapSource,
     NodeSelector,
-    NodesSource,
     RemoteCluster,
     SelectorOperator,
     SelectorRequirement,
@@ -76,25 +74,6 @@ def test_it_is_written_as_it_was_read() -> None:
         "nodes": {"annotation": annotation, "cluster": cluster, "companions": True},
     }
     assert read(**written).dump() == written
-
-
-def rules(model: type[Any]) -> list[tuple[str, str]]:
-    found = model.model_json_schema()["x-kubernetes-validations"]
-    return [(rule["rule"], rule["message"]) for rule in found]
-
-
-def test_the_schema_tells_what_is_wrong_in_a_sentence() -> None:
-    (at_least_one,) = rules(TemplateSource)
-    assert at_least_one == (
-        "has(self.configMap) || has(self.nodes)",
-        "template.from must have configMap, nodes, or both",
-    )
-    ((rule, message),) = rules(NodesSource)
-    assert message == "template.from.nodes must have exactly one of name, selector and annotation"
-    assert all(f"has(self.{field})" in rule for field in ("name", "selector", "annotation"))
-    ((rule, message),) = rules(SelectorRequirement)
-    assert "self.operator in ['In', 'NotIn']" in rule
-    assert "In and NotIn must have values" in message
 
 
 def test_the_same_secret_is_the_same_cluster() -> None:

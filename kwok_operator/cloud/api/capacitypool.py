@@ -8,7 +8,15 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from kwok_operator.api.base import QUALIFIED_NAME, ApiModel, Quantity, matches, rules
+from kwok_operator.api.base import (
+    QUALIFIED_NAME,
+    ApiModel,
+    ApiRule,
+    Quantity,
+    all_match,
+    matches,
+    rules,
+)
 from kwok_operator.cloud.api.cloud import CloudError
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.api.status import Condition
@@ -18,11 +26,12 @@ MAX_SHOWN_GROUPS = 50
 
 class KwokCapacityPoolSpec(ApiModel):
     model_config = rules(
-        (
+        ApiRule(
             "!has(self.resources) || self.resources.all(name,"
             f" {matches(QUALIFIED_NAME, of='name')})",
             "resources: a name must be that of a resource, such as cpu, memory or nvidia.com/gpu",
-            "resources",
+            lambda spec: all_match(QUALIFIED_NAME, spec.get("resources", ())),
+            field="resources",
         )
     )
 

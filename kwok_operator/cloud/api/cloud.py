@@ -8,9 +8,16 @@ made from the seed, the group's name, the instance's serial and what is drawn.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from kwok_operator.api.base import ApiModel, ExtendedResourceName, rules, text
+from kwok_operator.api.base import (
+    ApiModel,
+    ApiRule,
+    ExtendedResourceName,
+    Text,
+    at_least_one_of,
+    rules,
+)
 from kwok_operator.cloud.api.delay import Delay, Time, TimeOrNever
 from kwok_operator.companions.api import DeviceTaint, DeviceTaintEffect
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE, Share
@@ -32,9 +39,8 @@ _CODE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,62}[A-Za-z0-9])?$"
 
 Serials = Annotated[
     str,
-    StringConstraints(pattern=_SERIALS, max_length=256),
-    text(
-        _SERIALS,
+    Text(
+        pattern=_SERIALS,
         min_length=1,
         max_length=256,
         message='must be serials or ranges of them, such as "3,10-19"',
@@ -44,9 +50,8 @@ Serials = Annotated[
 
 ErrorCode = Annotated[
     str,
-    StringConstraints(pattern=_CODE, max_length=64),
-    text(
-        _CODE,
+    Text(
+        pattern=_CODE,
         min_length=1,
         max_length=64,
         message="must begin and end with a letter or a digit, with letters, digits, '-', '_' and"
@@ -106,9 +111,9 @@ class Chance(ApiModel):
     """Whom something happens to."""
 
     model_config = rules(
-        (
-            "has(self.probability) || has(self.serials)",
-            "must have probability, serials or both, to say whom it happens to",
+        at_least_one_of(
+            *("probability", "serials"),
+            message="must have probability, serials or both, to say whom it happens to",
         )
     )
 
@@ -203,9 +208,10 @@ def _notice_taint() -> Taint:
 
 class Interruptions(ApiModel):
     model_config = rules(
-        (
+        ApiRule(
             "!has(self.lifetime) || !has(self.hourlyRate)",
             "interruptions must have lifetime or hourlyRate, not both",
+            lambda it: not ("lifetime" in it and "hourlyRate" in it),
         )
     )
 

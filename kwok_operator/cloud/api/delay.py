@@ -6,9 +6,10 @@ a draw gives is the core's.
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from kwok_operator.api.base import ApiModel, exactly_one_of, matches, rules, text
+from kwok_operator.api.base import ApiModel, ApiRule, Text, exactly_one_of, matches, rules
+from kwok_operator.formats.times import parse_duration
 
 MAX_HOURS = 720
 """Longer times count as so many hours: 30 days."""
@@ -23,16 +24,19 @@ _MAX_TIME_LENGTH = 16
 
 Time = Annotated[
     str,
-    StringConstraints(pattern=_TIME, min_length=2, max_length=_MAX_TIME_LENGTH),
-    text(_TIME, min_length=2, max_length=_MAX_TIME_LENGTH, message=f"must be {_TIME_IN_WORDS}"),
+    Text(
+        pattern=_TIME,
+        min_length=2,
+        max_length=_MAX_TIME_LENGTH,
+        message=f"must be {_TIME_IN_WORDS}",
+    ),
 ]
 """A time such as 90s or 1h30m; over 720h it counts as 720h."""
 
 TimeOrNever = Annotated[
     str,
-    StringConstraints(pattern=_TIME_OR_NEVER, min_length=2, max_length=_MAX_TIME_LENGTH),
-    text(
-        _TIME_OR_NEVER,
+    Text(
+        pattern=_TIME_OR_NEVER,
         min_length=2,
         max_length=_MAX_TIME_LENGTH,
         message=f"must be {_TIME_IN_WORDS}, or {NEVER}",
@@ -41,12 +45,13 @@ TimeOrNever = Annotated[
 """A time, or Never."""
 
 
-def _in_order(low: str, high: str, *, of: str) -> tuple[str, str]:
+def _in_order(low: str, high: str, *, of: str) -> ApiRule:
     # The patterns first: a time that breaks its pattern is reported once, by the pattern.
     a, b = f"self.{low}", f"self.{high}"
-    return (
+    return ApiRule(
         f"!{matches(_TIME, of=a)} || !{matches(_TIME, of=b)} || duration({a}) <= duration({b})",
         f"{of}.{low} must not be longer than {of}.{high}: lower one or raise the other",
+        lambda part: parse_duration(part[low]) <= parse_duration(part[high]),
     )
 
 
@@ -67,9 +72,10 @@ class Normal(ApiModel):
 class Lognormal(ApiModel):
     model_config = rules(
         _in_order("p50", "p99", of="lognormal"),
-        (
+        ApiRule(
             f"!{matches(_TIME, of='self.p50')} || duration(self.p50) > duration('0s')",
             "lognormal.p50 must be longer than 0s: for no delay, give fixed: 0s instead",
+            lambda lognormal: parse_duration(lognormal["p50"]) > 0,
         ),
     )
 

@@ -6,15 +6,16 @@ of them in the protocol is for the shim.
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from kwok_operator.api.base import (
     STORED_DEFAULT,
     ApiModel,
+    ApiRule,
     LabelName,
     QualifiedName,
+    Text,
     rules,
-    text,
 )
 
 MAX_TARGET_SIZE = 1_000_000
@@ -27,9 +28,8 @@ _AMOUNT = r"^[0-9]{1,9}(\.[0-9]{1,9})?$"
 
 Duration = Annotated[
     str,
-    StringConstraints(pattern=_DURATION, min_length=2, max_length=24),
-    text(
-        _DURATION,
+    Text(
+        pattern=_DURATION,
         min_length=2,
         max_length=24,
         message="must be a time in hours, minutes and seconds, such as 90s, 10m or 1h30m",
@@ -39,15 +39,18 @@ Duration = Annotated[
 
 Share = Annotated[
     str,
-    StringConstraints(pattern=_SHARE, max_length=8),
-    text(_SHARE, min_length=1, max_length=8, message='must be a share from 0 to 1, such as "0.5"'),
+    Text(
+        pattern=_SHARE,
+        min_length=1,
+        max_length=8,
+        message='must be a share from 0 to 1, such as "0.5"',
+    ),
 ]
 """A number from 0 to 1, as text."""
 
 Amount = Annotated[
     str,
-    StringConstraints(pattern=_AMOUNT, max_length=19),
-    text(_AMOUNT, min_length=1, max_length=19, message='must be an amount such as "0.192"'),
+    Text(pattern=_AMOUNT, min_length=1, max_length=19, message='must be an amount such as "0.192"'),
 ]
 """A sum of money, as text; in which currency is up to its users."""
 
@@ -96,11 +99,12 @@ class Price(ApiModel):
 
 class Autoscaling(ApiModel):
     model_config = rules(
-        (
+        ApiRule(
             "!has(self.minSize) || !has(self.maxSize) || self.minSize <= self.maxSize",
             "autoscaling.minSize must not be greater than autoscaling.maxSize:"
             " lower minSize or raise maxSize",
-            "minSize",
+            lambda it: it.get("minSize", 0) <= it.get("maxSize", MAX_TARGET_SIZE),
+            field="minSize",
         )
     )
 

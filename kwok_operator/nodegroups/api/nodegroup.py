@@ -15,9 +15,18 @@ the core.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
-from kwok_operator.api.base import ApiModel, NodeName, matches, number_as_text
+from kwok_operator.api.base import (
+    RULES,
+    ApiModel,
+    ApiRule,
+    NodeName,
+    all_match,
+    matches,
+    number_as_text,
+    rules,
+)
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.constants import (
     GUARD_TAINT_EFFECT,
@@ -78,12 +87,13 @@ CountOrPercent = Annotated[
         {
             "x-kubernetes-int-or-string": True,
             "maxLength": 7,
-            "x-kubernetes-validations": [
-                {
-                    "rule": matches(_COUNT_OR_PERCENT, of="string(self)"),
-                    "message": "must be a number of nodes from 1, or a share from 1% to 100%,"
-                    " such as 10 or 10%",
-                }
+            RULES: [
+                ApiRule(
+                    matches(_COUNT_OR_PERCENT, of="string(self)"),
+                    "must be a number of nodes from 1, or a share from 1% to 100%, such as 10 or"
+                    " 10%",
+                    lambda value: all_match(_COUNT_OR_PERCENT, [str(value)]),
+                )
             ],
         }
     ),
@@ -112,24 +122,23 @@ class UpdateStrategy(ApiModel):
 
 
 class KwokNodeGroupSpec(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    # Only a target that changes is held to the bound: bounds can then be moved
-                    # past a target that somebody else owns.
-                    "rule": "!has(self.targetSize) || !has(self.autoscaling)"
-                    " || !has(self.autoscaling.maxSize)"
-                    " || self.targetSize <= self.autoscaling.maxSize"
-                    " || (oldSelf.hasValue() && has(oldSelf.value().targetSize)"
-                    " && oldSelf.value().targetSize == self.targetSize)",
-                    "optionalOldSelf": True,
-                    "message": "targetSize must not be greater than autoscaling.maxSize:"
-                    " ask for fewer nodes, or raise autoscaling.maxSize first",
-                    "fieldPath": ".targetSize",
-                }
-            ]
-        }
+    model_config = rules(
+        ApiRule(
+            # Only a target that changes is held to the bound: bounds can then be moved past a
+            # target that somebody else owns.
+            "!has(self.targetSize) || !has(self.autoscaling) || !has(self.autoscaling.maxSize)"
+            " || self.targetSize <= self.autoscaling.maxSize"
+            " || (oldSelf.hasValue() && has(oldSelf.value().targetSize)"
+            " && oldSelf.value().targetSize == self.targetSize)",
+            "targetSize must not be greater than autoscaling.maxSize:"
+            " ask for fewer nodes, or raise autoscaling.maxSize first",
+            lambda spec: (
+                spec.get("targetSize", 0)
+                <= spec.get("autoscaling", {}).get("maxSize", MAX_TARGET_SIZE)
+            ),
+            field="targetSize",
+            with_old=True,
+        )
     )
 
     target_size: int | None = Field(

@@ -4,6 +4,7 @@ Owns the fields in which a template is written, and where it may come from. How 
 and cleaned belongs to the core, reading the sources to the controller.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -13,12 +14,13 @@ from kwok_operator.api.base import (
     EXTENDED_RESOURCE_NAME,
     QUALIFIED_NAME,
     ApiModel,
+    ApiRule,
     ExtendedResourceName,
     LabelName,
     LabelValue,
     QualifiedName,
     Quantity,
-    Rule,
+    all_match,
     matches,
     rules,
 )
@@ -30,6 +32,8 @@ from kwok_operator.constants import (
     HOSTNAME_LABEL,
     NODE_GROUP_LABEL,
 )
+from kwok_operator.formats.cidr import DEFAULT_BLOCK_SIZES, FEWEST_ADDRESSES, Block
+from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.sources.api.source import TemplateSource
 
 DEFAULT_GPU_TYPE = "nvidia.com/gpu"
@@ -95,21 +99,24 @@ class GpuProfile(StrEnum):
 
 class Gpu(ApiModel):
     model_config = rules(
-        (
+        ApiRule(
             f"!has(self.dra) || !self.dra || !has(self.type) || self.type == '{DEFAULT_GPU_TYPE}'",
             f"shape.gpu.dra is for {DEFAULT_GPU_TYPE}: describe other devices in"
             " template.companions.resourceSlices",
-            "dra",
+            lambda gpu: not gpu.get("dra") or gpu.get("type", DEFAULT_GPU_TYPE) == DEFAULT_GPU_TYPE,
+            field="dra",
         ),
-        (
+        ApiRule(
             "!has(self.profile) || (has(self.dra) && self.dra)",
             "shape.gpu.profile says what is published by DRA: add dra: true, or leave it out",
-            "profile",
+            lambda gpu: "profile" not in gpu or gpu.get("dra"),
+            field="profile",
         ),
-        (
+        ApiRule(
             f"!has(self.dra) || !self.dra || self.count <= {MAX_DRA_GPUS}",
             f"shape.gpu.count must be at most {MAX_DRA_GPUS} with dra: true",
-            "count",
+            lambda gpu: not gpu.get("dra") or gpu["count"] <= MAX_DRA_GPUS,
+            field="count",
         ),
     )
 
@@ -133,27 +140,54 @@ class Gpu(ApiModel):
     )
 
 
-def _reserved_within(field: str) -> Rule:
+def _reserved_within(field: str) -> ApiRule:
     # isQuantity first: a quantity that breaks its pattern is reported once, by the pattern.
     reserved, whole = f"self.reserved.{field}", f"self.{field}"
-    return (
+    return ApiRule(
         f"!has(self.reserved) || !has({reserved}) || !has({whole})"
         f" || !isQuantity(string({reserved})) || !isQuantity(string({whole}))"
         f" || !quantity(string({reserved})).isGreaterThan(quantity(string({whole})))",
         f"shape.reserved.{field} must not be greater than shape.{field}:"
         f" what is kept back is a part of what the node has",
-        f"reserved.{field}",
+        lambda shape: (
+            field not in shape
+            or parse_quantity(shape.get("reserved", {}).get(field, 0))
+            <= parse_quantity(shape[field])
+        ),
+        field=f"reserved.{field}",
     )
 
 
-def _range_rule(field: str) -> Rule:
+def _block(network: Mapping[str, Any], field: str) -> Block | None:
+    """None where there is none, or what breaks the rule of ranges."""
+    try:
+        return Block.parse(network[field]) if field in network else None
+    except ValueError:
+        return None
+
+
+def _range_rule(field: str) -> ApiRule:
     given = f"self.{field}"
-    return (
+    return ApiRule(
         f"!has({given}) || isCIDR({given}) && cidr({given}).masked() == cidr({given})",
         f"network.{field} must be a range of addresses that begins where its prefix"
         " says, such as 10.0.0.0/8",
-        field,
+        lambda network: field not in network or _block(network, field) is not None,
+        field=field,
     )
+
+
+def _block_size_fits(network: Mapping[str, Any]) -> bool:
+    pods = _block(network, "podCIDR")
+    if pods is None:
+        return True
+    size: int = network.get("blockSize", DEFAULT_BLOCK_SIZES[pods.bits])
+    return pods.prefix <= size <= pods.bits
+
+
+def _has_addresses(network: Mapping[str, Any]) -> bool:
+    nodes = _block(network, "nodeCIDR")
+    return nodes is None or nodes.size >= FEWEST_ADDRESSES
 
 
 _BLOCK_SIZE = (
@@ -166,33 +200,42 @@ class Shape(ApiModel):
         _reserved_within("cpu"),
         _reserved_within("memory"),
         _reserved_within("ephemeralStorage"),
-        (
+        ApiRule(
             f"!has(self.labels) || !['{HOSTNAME_LABEL}', '{NODE_GROUP_LABEL}']"
             ".exists(name, name in self.labels)",
             f"shape.labels must set neither {HOSTNAME_LABEL} nor"
             f" {NODE_GROUP_LABEL}: every node gets its own; remove them",
-            "labels",
+            lambda shape: not {HOSTNAME_LABEL, NODE_GROUP_LABEL} & shape.get("labels", {}).keys(),
+            field="labels",
         ),
-        (
+        ApiRule(
             "!has(self.resources) || self.resources.all(name,"
             f" {matches(EXTENDED_RESOURCE_NAME, of='name')}"
             " || name.startsWith('hugepages-'))",
             "shape.resources is for resources with a domain, such as"
             " example.com/fpga, and for huge pages, such as hugepages-2Mi; the others are"
             " shape.cpu, shape.memory, shape.ephemeralStorage and shape.maxPods",
-            "resources",
+            lambda shape: all_match(
+                rf"{EXTENDED_RESOURCE_NAME}|hugepages-(?s:.*)", shape.get("resources", ())
+            ),
+            field="resources",
         ),
-        (
+        ApiRule(
             f"!has(self.labels) || self.labels.all(key, {matches(QUALIFIED_NAME, of='key')})",
             "shape.labels: a key must be a name, with a domain or without,"
             " such as pool or example.com/pool",
-            "labels",
+            lambda shape: all_match(QUALIFIED_NAME, shape.get("labels", ())),
+            field="labels",
         ),
-        (
+        ApiRule(
             "!has(self.gpu) || !has(self.resources) || !((has(self.gpu.type) ?"
             f" self.gpu.type : '{DEFAULT_GPU_TYPE}') in self.resources)",
             "shape.gpu and shape.resources set the same resource: give it in one of the two",
-            "resources",
+            lambda shape: (
+                "gpu" not in shape
+                or shape["gpu"].get("type", DEFAULT_GPU_TYPE) not in shape.get("resources", ())
+            ),
+            field="resources",
         ),
     )
 
@@ -275,20 +318,22 @@ class Network(ApiModel):
     model_config = rules(
         _range_rule("podCIDR"),
         _range_rule("nodeCIDR"),
-        (
+        ApiRule(
             "!has(self.nodeCIDR) || !isCIDR(self.nodeCIDR) ||"
             " cidr(self.nodeCIDR).prefixLength() <="
             " (cidr(self.nodeCIDR).ip().family() == 4 ? 30 : 126)",
             "network.nodeCIDR must have 4 addresses or more: the first and the last are no node's",
-            "nodeCIDR",
+            _has_addresses,
+            field="nodeCIDR",
         ),
-        (
+        ApiRule(
             "!has(self.podCIDR) || !isCIDR(self.podCIDR) ||"
             f" {_BLOCK_SIZE} >= cidr(self.podCIDR).prefixLength() && {_BLOCK_SIZE} <="
             " (cidr(self.podCIDR).ip().family() == 4 ? 32 : 128)",
             "network.blockSize must be from the prefix of podCIDR to 32, or to"
             " 128 with IPv6: each node gets a block of this prefix",
-            "blockSize",
+            _block_size_fits,
+            field="blockSize",
         ),
     )
 

@@ -7,16 +7,18 @@ controller's, choosing one of several nodes and merging is the core's.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from kwok_operator.api.base import (
     DNS_NAME,
     ApiModel,
+    ApiRule,
     LabelValue,
     QualifiedName,
+    Text,
+    at_least_one_of,
     exactly_one_of,
     rules,
-    text,
 )
 
 _DNS_SUBDOMAIN = rf"^{DNS_NAME}$"
@@ -30,9 +32,8 @@ DEFAULT_KUBECONFIG_KEYS = ("kubeconfig", "value")
 
 ObjectName = Annotated[
     str,
-    StringConstraints(pattern=_DNS_SUBDOMAIN, max_length=_MAX_NAME_LENGTH),
-    text(
-        _DNS_SUBDOMAIN,
+    Text(
+        pattern=_DNS_SUBDOMAIN,
         max_length=_MAX_NAME_LENGTH,
         message="must be the name of an object: lower-case letters, digits, '-' and '.'",
     ),
@@ -41,9 +42,8 @@ ObjectName = Annotated[
 
 DataKey = Annotated[
     str,
-    StringConstraints(pattern=_DATA_KEY, max_length=_MAX_NAME_LENGTH),
-    text(
-        _DATA_KEY,
+    Text(
+        pattern=_DATA_KEY,
         max_length=_MAX_NAME_LENGTH,
         message="must be a key of a ConfigMap or Secret: letters, digits, '-', '_' and '.'",
     ),
@@ -60,9 +60,10 @@ class SelectorOperator(StrEnum):
 
 class SelectorRequirement(ApiModel):
     model_config = rules(
-        (
+        ApiRule(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
             "matchExpressions: In and NotIn must have values, Exists and DoesNotExist must not",
+            lambda it: (it["operator"] in ("In", "NotIn")) == bool(it.get("values")),
         )
     )
 
@@ -162,9 +163,8 @@ class NodesSource(ApiModel):
 
 class TemplateSource(ApiModel):
     model_config = rules(
-        (
-            "has(self.configMap) || has(self.nodes)",
-            "template.from must have configMap, nodes, or both",
+        at_least_one_of(
+            "configMap", "nodes", message="template.from must have configMap, nodes, or both"
         )
     )
 
