@@ -1,11 +1,11 @@
-"""What cluster-autoscaler asked for, and what it was told, as JSON lines in a file.
+"""cluster-autoscaler's calls and their outcome, as JSON lines in a file.
 
     {"at": 1767366000.204, "method": "NodeGroupIncreaseSize", "group": "a", "argument": 3,
      "code": "OK", "ms": 4.1}
 
-Written are calls that ask for something, those that fail, and each Refresh, with which a loop
-begins. Other calls are many, and change nothing: also those answered UNIMPLEMENTED, by which
-cluster-autoscaler is told to take its own defaults. A file that can't be written to costs no call.
+Written are calls that change something, those that fail, and each Refresh, with which a loop
+begins. The many other calls are not, nor those answered UNIMPLEMENTED, which only mean that
+cluster-autoscaler's own defaults hold. A file that can't be written to makes no call fail.
 """
 
 import json
@@ -55,10 +55,10 @@ class CallsLog:
             try:
                 answer = handler(request)
             except RpcError as error:
-                self._note(method, request, error.code, began)
+                self._log(method, request, error.code, began)
                 raise
             if isinstance(answer, bytes):
-                self._note(method, request, StatusCode.OK, began)
+                self._log(method, request, StatusCode.OK, began)
                 return answer
             return self._awaited(method, request, answer, began)
 
@@ -69,23 +69,22 @@ class CallsLog:
     ) -> bytes:
         code = StatusCode.CANCELLED
         try:
-            found = await answer
+            result = await answer
             code = StatusCode.OK
         except RpcError as error:
             code = error.code
             raise
         finally:
-            self._note(method, request, code, began)
-        return found
+            self._log(method, request, code, began)
+        return result
 
-    def _note(self, method: str, request: bytes, code: StatusCode, began: float) -> None:
-        asks = method in _SIZES or method == _DELETION
-        tells = asks or method == _ALWAYS or code not in _NOTHING_WRONG
-        if self._broken or not tells:
+    def _log(self, method: str, request: bytes, code: StatusCode, began: float) -> None:
+        changes = method in _SIZES or method == _DELETION
+        if self._broken or not (changes or method == _ALWAYS or code not in _NOTHING_WRONG):
             return
         line: dict[str, Any] = {"at": round(began, 3), "method": method}
-        if asks:
-            line |= _asked(method, request)
+        if changes:
+            line |= _arguments(method, request)
         line |= {"code": code.name, "ms": round((self._clock() - began) * 1_000, 1)}
         try:
             os.write(self._file, f"{json.dumps(line, separators=(',', ':'))}\n".encode())
@@ -94,7 +93,7 @@ class CallsLog:
             logger.warning("calls are logged no more: file=%s error=%s", self._path, error)
 
 
-def _asked(method: str, request: bytes) -> dict[str, Any]:
+def _arguments(method: str, request: bytes) -> dict[str, Any]:
     """The group, and how many or which nodes."""
     try:
         if method in _SIZES:

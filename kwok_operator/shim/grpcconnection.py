@@ -1,6 +1,6 @@
 """One client's connection: how it comes about, its calls and their answers, how it ends.
 
-    a socket ──TLS, where that is asked for──> the first frame ──> calls ──silence──> PING ──> calls
+    a socket ──TLS, if configured──> the first frame ──> calls ──silence──> PING ──> calls
 
     data_received -> Http2Connection.receive -> events -> handlers -> respond -> one write
 
@@ -55,7 +55,7 @@ MAX_UNSENT: Final = 2**25
 own, or are refused where they are made."""
 UNKNOWN_METHOD: Final = "unknown"
 """What is observed for paths that clients make up, so that there is no end to them."""
-_TELL_INTERVAL: Final = 60.0
+_WARN_INTERVAL: Final = 60.0
 _FAILED: Final = "the server failed while it answered; its log says why"
 _GRPC: Final = b"application/grpc"
 _SMALL: Final = 16_000
@@ -73,7 +73,7 @@ class Service:
     max_message_bytes: int = 4 * 2**20
     """Of a client's."""
     held: int = 0
-    told_full: float = float("-inf")
+    warned_full: float = float("-inf")
     logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
     stopping: bool = False
 
@@ -90,8 +90,8 @@ class Service:
         gone = next(each for each in self.connections if not each.settled)
         del self.connections[gone]
         gone.abort()
-        if (now := monotonic()) - self.told_full >= _TELL_INTERVAL:
-            self.told_full = now
+        if (now := monotonic()) - self.warned_full >= _WARN_INTERVAL:
+            self.warned_full = now
             logger.warning("too many connections, closing some: limit=%d", MAX_CONNECTIONS)
         return gone is not new
 
@@ -161,13 +161,13 @@ class GrpcConnection(asyncio.Protocol):
         return self._connection.unsent
 
     def _has_room(self) -> bool:
-        # Whose client takes what it is answered waits for nobody else's.
+        # A client that takes its answers doesn't wait for others that don't.
         return not self.unsent or self._service.unsent < MAX_UNSENT
 
     def enter(self, sock: socket, context: SSLContext | None) -> None:
         """Takes over a connection that was just accepted."""
         if self._service.admit(self):
-            self._timer = self._loop.call_later(FIRST_FRAME_TIMEOUT, self._look)
+            self._timer = self._loop.call_later(FIRST_FRAME_TIMEOUT, self._check_alive)
             self._entering = self._loop.create_task(self._enter(sock, context))
         else:
             sock.close()
@@ -178,7 +178,7 @@ class GrpcConnection(asyncio.Protocol):
         except OSError:
             pass
         finally:
-            # Of a handshake that fails, a protocol isn't told.
+            # asyncio doesn't call a protocol whose handshake fails.
             if self._transport is None:
                 self.connection_lost(None)
 
@@ -200,7 +200,7 @@ class GrpcConnection(asyncio.Protocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        # Who doesn't read answers may not ask for more of them.
+        # A client that doesn't read its answers may not ask for more of them.
         self._paused = True
         if self._transport:
             self._transport.pause_reading()
@@ -227,8 +227,8 @@ class GrpcConnection(asyncio.Protocol):
         elif self._entering:
             self._entering.cancel()
 
-    def _look(self) -> None:
-        """Whether the client is still there."""
+    def _check_alive(self) -> None:
+        """Closes where the client is no longer there, pings where it may not be."""
         if not self.settled or (self._pinged and not self._heard):
             self.abort()
             return
@@ -239,7 +239,7 @@ class GrpcConnection(asyncio.Protocol):
             self._connection.ping()
             self._flush()
         self._heard = False
-        self._timer = self._loop.call_later(delay, self._look)
+        self._timer = self._loop.call_later(delay, self._check_alive)
 
     def _flush(self) -> None:
         transport = self._transport
@@ -391,7 +391,7 @@ class GrpcConnection(asyncio.Protocol):
         try:
             answer = handler(message)
         except Exception as error:
-            self._fail(call, self._told(call, error))
+            self._fail(call, self._as_rpc_error(call, error))
         else:
             if isinstance(answer, bytes):
                 self._answer(call, answer)
@@ -402,10 +402,9 @@ class GrpcConnection(asyncio.Protocol):
     def _finished(self, call: Call, task: asyncio.Future[bytes]) -> None:
         error = _error_of(task)
         if call.over:
-            # What it says on its way out is of no use to anybody.
-            return
+            return  # nobody waits for its result
         if error is not None:
-            self._fail(call, self._told(call, error))
+            self._fail(call, self._as_rpc_error(call, error))
         elif isinstance(message := task.result(), bytes):
             self._answer(call, message)
         else:
@@ -414,8 +413,8 @@ class GrpcConnection(asyncio.Protocol):
             )
         self._flush()
 
-    def _told(self, call: Call, error: BaseException) -> RpcError:
-        """What the client is told of an error."""
+    def _as_rpc_error(self, call: Call, error: BaseException) -> RpcError:
+        """What the client gets for an error."""
         if isinstance(error, RpcError):
             return error
         if isinstance(error, asyncio.CancelledError):

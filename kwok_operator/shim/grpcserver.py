@@ -48,12 +48,12 @@ class GrpcServer:
     async def listen_tcp(
         self, host: str, port: int, *, ssl: Callable[[], SSLContext] | None = None
     ) -> int:
-        """The port, which matters where 0 was asked for. Raises OSError.
+        """Returns the port, which the system chooses for 0. Raises OSError.
 
-        `ssl` is asked for each connection.
+        `ssl` is called for each connection.
         """
-        # Only to have it look up and bind the addresses: it would take any number of connections,
-        # and tell nobody of those that wait for a handshake.
+        # Only looks up and binds the addresses: it would take any number of connections, and not
+        # count those that wait for a handshake.
         bound = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, host, port, start_serving=False
         )
@@ -116,7 +116,7 @@ class GrpcServer:
                 await asyncio.sleep(1)
             else:
                 GrpcConnection(self._service).enter(accepted, ssl() if ssl else None)
-                # Others have their turn, however many clients come.
+                # However many clients come, others have their turn.
                 await asyncio.sleep(0)
 
 

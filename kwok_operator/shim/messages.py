@@ -80,7 +80,7 @@ def node_groups(groups: Iterable[pb.NodeGroup]) -> bytes:
 
 
 def node_group_for_node(group: pb.NodeGroup | None) -> bytes:
-    """None says that the node is of no group, by a group without an id."""
+    """A node of no group gets a group without an id."""
     return pb.NodeGroupForNodeResponse(nodeGroup=group or pb.NodeGroup()).SerializeToString()
 
 
@@ -140,13 +140,13 @@ _TIMES: Final = {
 def options_request(request: bytes) -> tuple[str, GroupOptions]:
     """Which group, and what holds for groups that set nothing.
 
-    What a request leaves out has the value that cluster-autoscaler gives it unless told else. Zero
-    would mean that nodes are removed at once.
+    What a request leaves out has cluster-autoscaler's own default. Zero would mean that nodes are
+    removed at once.
     """
-    asked = read(pb.NodeGroupAutoscalingOptionsRequest, request)
-    if not asked.HasField("defaults"):
-        return asked.id, _DEFAULTS
-    given = asked.defaults
+    call = read(pb.NodeGroupAutoscalingOptionsRequest, request)
+    if not call.HasField("defaults"):
+        return call.id, _DEFAULTS
+    given = call.defaults
     times = {field: _time(given, *fields) for field, fields in _TIMES.items()}
     defaults = replace(
         _DEFAULTS,
@@ -156,7 +156,7 @@ def options_request(request: bytes) -> tuple[str, GroupOptions]:
         ignore_daemon_sets_utilization=given.ignoreDaemonSetsUtilization,
         **{field: time for field, time in times.items() if time is not None},
     )
-    return asked.id, defaults
+    return call.id, defaults
 
 
 def options(wanted: GroupOptions) -> bytes:
@@ -188,9 +188,9 @@ def _time(given: pb.NodeGroupAutoscalingOptions, new: str, old: str) -> int | No
     return None
 
 
-def pod_of(asked: pb.PricingPodPriceRequest) -> k8s.Pod:
+def pod_of(call: pb.PricingPodPriceRequest) -> k8s.Pod:
     """Raises RpcError."""
-    return read(k8s.Pod, asked.pod_bytes or asked.pod)
+    return read(k8s.Pod, call.pod_bytes or call.pod)
 
 
 def price(amount: float) -> bytes:
@@ -198,11 +198,11 @@ def price(amount: float) -> bytes:
     return pb.PricingNodePriceResponse(price=amount).SerializeToString()
 
 
-def hours(asked: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
-    """For how many the price is asked."""
-    start: Timestamp | k8s.Time = asked.startTime
-    end: Timestamp | k8s.Time = asked.endTime
-    if asked.HasField("startTimestamp") and asked.HasField("endTimestamp"):
-        start, end = asked.startTimestamp, asked.endTimestamp
+def hours(call: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
+    """The length of the time whose price is wanted."""
+    start: Timestamp | k8s.Time = call.startTime
+    end: Timestamp | k8s.Time = call.endTime
+    if call.HasField("startTimestamp") and call.HasField("endTimestamp"):
+        start, end = call.startTimestamp, call.endTimestamp
     seconds, nanos = end.seconds - start.seconds, end.nanos - start.nanos
     return (seconds * SECOND + nanos) / HOUR

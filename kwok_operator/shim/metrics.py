@@ -1,4 +1,4 @@
-"""What the shim's /metrics tells: calls by method and code, what it serves, and how old that is."""
+"""The shim's metrics: calls by method and code, what it serves, and how old that is."""
 
 from collections.abc import Callable
 
@@ -31,24 +31,21 @@ class ShimMetrics(ProcessMetrics):
         self._calls_known: dict[tuple[str, StatusCode], Histogram] = {}
 
     def call(self, method: str, code: StatusCode, seconds: float) -> None:
-        """Notes one call; `method` is its full name."""
-        found = self._calls_known.get((method, code))
-        if found is None:
+        """Counts a call; `method` is its full name."""
+        calls = self._calls_known.get((method, code))
+        if calls is None:
             name = method.rpartition("/")[2]
-            found = self._calls_known[method, code] = self._calls.labels(name, code.name)
-        found.observe(seconds)
+            calls = self._calls_known[method, code] = self._calls.labels(name, code.name)
+        calls.observe(seconds)
 
     def trouble(self, method: str, kind: str) -> None:
-        """Notes one call that was made late, failed, or not answered."""
+        """Counts a call that was delayed, failed, or not answered."""
         self._troubles.labels(method, kind).inc()
 
     def watch_store(
         self, *, sizes: Callable[[], tuple[int, int, int]], synced: Callable[[], bool]
     ) -> None:
-        """Tells what is held in memory, whenever it is asked for.
-
-        `sizes` are those of the groups served, of all groups, and of their nodes.
-        """
+        """Adds what is held in memory: `sizes` are numbers of groups served, groups, nodes."""
         text = "Groups that cluster-autoscaler may drive."
         self._gauge("kwok_operator_shim_groups_served", text, lambda: sizes()[0])
         self._gauge("kwok_operator_shim_groups", "Groups that are known.", lambda: sizes()[1])

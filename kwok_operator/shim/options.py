@@ -1,11 +1,10 @@
-"""What is said to cluster-autoscaler (CA) about options, GPUs and prices.
+"""Options, GPUs and prices, as cluster-autoscaler (CA) gets them.
 
     CA's defaults + spec.autoscaling.options  --merged_options, gives_way-->  options, or none
     spec.autoscaling, status.resolvedTemplate  --gpu_labels, gpu_types-->  the label, the types
     a pod's requests  --pod_cost_hourly-->  what they cost at usual prices
 
-Which label counts where groups disagree is the core's rule, which the operator tells of too. CA's
-price expander compares a pod's price with that of nodes, to see how well they would be used.
+CA's price expander compares a pod's price with that of nodes, to see how well they would be used.
 """
 
 from collections.abc import Iterable

@@ -103,7 +103,7 @@ async def _work(client: KubeClient, store: Store, tls: Tls | None, metrics: Shim
     signalled = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signalled.set)
-    parts = [groups.run(), nodes.run(), _tell_ready(store)]
+    parts = [groups.run(), nodes.run(), _log_ready(store)]
     if tls is not None:
         parts.append(tls.keep_looking())
     tasks = [asyncio.create_task(part) for part in parts]
@@ -152,7 +152,7 @@ async def _listen(server: GrpcServer, settings: ShimSettings, tls: Tls | None) -
     logger.info("listening: address=%s tls=%s", where, tls is not None)
 
 
-async def _tell_ready(store: Store) -> None:
+async def _log_ready(store: Store) -> None:
     await store.groups.synced.wait()
     await store.nodes.synced.wait()
     names = [group.name for group in store.all_served()]

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from kwok_operator.clusterapi.discovery import Discovery, namespace_watched, parse_discovery
+from kwok_operator.clusterapi.discovery import (
+    Discovery,
+    allowed,
+    namespace_watched,
+    parse_discovery,
+)
 from kwok_operator.constants import (
     ALIKE_LABEL,
     CAPI_CLUSTER_ANNOTATION,
@@ -91,19 +96,17 @@ class Selector:
     alternatives: tuple[Discovery, ...] = ()
 
     def matches(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-        return not self.alternatives or any(
-            wanted.matches(
-                namespace=annotations.get(CAPI_NAMESPACE_ANNOTATION, ""),
-                cluster_name=annotations.get(CAPI_CLUSTER_ANNOTATION, ""),
-                labels=labels,
-            )
-            for wanted in self.alternatives
+        return allowed(
+            self.alternatives,
+            namespace=annotations.get(CAPI_NAMESPACE_ANNOTATION, ""),
+            cluster_name=annotations.get(CAPI_CLUSTER_ANNOTATION, ""),
+            labels=labels,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ShimSettings:
-    """What `shim` was asked for."""
+    """The settings of `kwok-operator shim`."""
 
     kubeconfig: str | None
     context: str | None
@@ -197,7 +200,7 @@ def shim_settings(
     """Flags, else environment, else defaults; raises SettingsError naming flag, value, remedy."""
     values = Values(flags, environ)
     where, certificates = listen_settings(values)
-    insecure = flags.insecure or _is_true(values, "KWOK_OPERATOR_INSECURE")
+    insecure = flags.insecure or values.variable("KWOK_OPERATOR_INSECURE", "", str) == "true"
     if certificates is None and not where.is_local and not insecure:
         raise SettingsError(
             f"--listen {where}: others can reach this address, and could scale the groups; give "
@@ -247,17 +250,12 @@ def parse_address(text: str) -> Address:
             raise ValueError("is too long: the path of a socket file may have 100 bytes")
         return Address(path=path)
     try:
-        found = address(text)
+        host, port = address(text) or ("", 0)
     except ValueError:
-        found = None
-    if found is None:
+        host = ""
+    if not host:
         raise ValueError("is not an address such as 127.0.0.1:8086 or unix:/run/kwok/shim.sock")
-    return Address(host=found[0], port=found[1])
-
-
-def _is_true(values: Values, variable: str) -> bool:
-    found: str = values.variable(variable, "", str)
-    return found == "true"
+    return Address(host=host, port=port)
 
 
 def _plan(path: str) -> "TroublePlan | None":
@@ -271,10 +269,10 @@ def _plan(path: str) -> "TroublePlan | None":
 
 def _selector(texts: Sequence[str]) -> Selector:
     plain = [Discovery(labels=_labels(text)) for text in texts if not text.startswith(_CLUSTERAPI)]
-    found = [_discovery(text) for text in texts if text.startswith(_CLUSTERAPI)]
+    capi = [_discovery(text) for text in texts if text.startswith(_CLUSTERAPI)]
     # CA looks at no other namespace than that of the first flag with one.
-    watched = namespace_watched(found)
-    seen = [replace(d, namespace=watched) for d in found if d.namespace in ("", watched)]
+    watched = namespace_watched(capi)
+    seen = [replace(d, namespace=watched) for d in capi if d.namespace in ("", watched)]
     return Selector((*plain, *seen))
 
 

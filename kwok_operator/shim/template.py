@@ -1,12 +1,11 @@
 """The node that a group's next node would be, as cluster-autoscaler wants it: core/v1 in protobuf.
 
-    resolved template --core.template.render--> JSON of a Node --encode_node--> bytes
+    resolved template --nodegroups.template.render--> JSON of a Node --encode_node--> bytes
     annotation of the group --read_from_zero--> FromZero, which is laid over the Node
 
-What a node of a group looks like is for core.template to say. Here is only how JSON becomes
-protobuf, for any kind of object in kubernetes.proto: fields are called alike in both, so the
-message's own descriptor says what belongs where. What it doesn't name is left out, as a program
-does that was built for an older Kubernetes.
+nodegroups.template says what a node of a group looks like. Here JSON becomes protobuf, for any kind
+of object in kubernetes.proto: fields have the same names in both, so the message's descriptor says
+what belongs where. Other fields are left out, as by a program built for an older Kubernetes.
 
 The bytes are those of the Node alone, without the envelope in which an API server sends one.
 """
@@ -191,7 +190,7 @@ def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
     """CA's provider clusterapi has that pod in its template; in externalgrpc's are none."""
     allocatable = dict(_amounts(node, "allocatable"))
     for name, taken in _KUBE_PROXY.items():
-        with suppress(KeyError, ValueError):  # what is no amount is told when it is encoded
+        with suppress(KeyError, ValueError):  # encode_node refuses what is no amount
             left = max(Fraction(0), parse_quantity(allocatable[name]) - taken)
             allocatable[name] = format_quantity(left, like=allocatable[name])
     node["status"]["allocatable"] = allocatable
@@ -209,10 +208,9 @@ def _set_apart_from_nodes(node: dict[str, Any]) -> None:
 
 
 def _amounts(node: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _typed(
-        node["status"].get(part) or {}, Mapping, f"{FIELD}.status.{part}"
-    )
-    return found
+    given = node["status"].get(part) or {}
+    amounts: Mapping[str, Any] = _typed(given, Mapping, f"{FIELD}.status.{part}")
+    return amounts
 
 
 def _fill(message: Message, value: Any, path: str) -> None:

@@ -8,7 +8,7 @@ nothing: the last ones that did stay. Connections that are open keep what they h
 No session can be resumed, as that would skip the check of the client's certificate: TLS 1.3 resumes
 by tickets only, of which there are none. TLS 1.2 has another way, and Python no switch for it.
 
-Clients that are turned away are told of in the log: nobody else would, as no call of theirs begins.
+Clients that are turned away are logged: no call of theirs begins, so nothing else would show them.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL: Final = 10.0
 """Seconds between two looks at the files."""
-TELL_INTERVAL: Final = 60.0
-"""Seconds in which one cause is told once, however many clients try."""
+WARN_INTERVAL: Final = 60.0
+"""Seconds in which one cause is logged once, however many clients try."""
 
 
 class Tls:
@@ -38,8 +38,8 @@ class Tls:
     ) -> None:
         self._certificates = certificates
         self._clock = clock
-        self._told: dict[str, float] = {}
-        """When each cause was last told; OpenSSL knows a few hundred."""
+        self._warned: dict[str, float] = {}
+        """When each cause was last logged; OpenSSL knows a few hundred."""
         self._stamp = self._refused = _stamp(certificates)
         self._current = self._load()
 
@@ -69,8 +69,8 @@ class Tls:
 
     def _turned_away(self, error: ssl.SSLError) -> None:
         cause, now = _in_words(error), self._clock()
-        if now - self._told.get(cause, float("-inf")) >= TELL_INTERVAL:
-            self._told[cause] = now
+        if now - self._warned.get(cause, float("-inf")) >= WARN_INTERVAL:
+            self._warned[cause] = now
             logger.warning("client turned away: error=%s", cause)
 
     def _load(self) -> ssl.SSLContext:
@@ -79,7 +79,7 @@ class Tls:
         context.num_tickets = 0
         context.verify_mode = ssl.CERT_REQUIRED
         context.set_alpn_protocols(["h2"])
-        context.sslobject_class = _telling(self._turned_away)
+        context.sslobject_class = _reporting(self._turned_away)
         files = self._certificates
         try:
             context.load_cert_chain(files.cert, files.key)
@@ -89,20 +89,20 @@ class Tls:
         return context
 
 
-def _telling(tell: Callable[[ssl.SSLError], None]) -> type[ssl.SSLObject]:
-    """Connections that tell of a handshake that fails, of which a server hears nothing."""
+def _reporting(failed: Callable[[ssl.SSLError], None]) -> type[ssl.SSLObject]:
+    """Connections that report a failed handshake, which asyncio keeps from a server."""
 
-    class Telling(ssl.SSLObject):
+    class Reporting(ssl.SSLObject):
         def do_handshake(self) -> None:
             try:
                 super().do_handshake()
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
-                tell(error)
+                failed(error)
                 raise
 
-    return Telling
+    return Reporting
 
 
 def _in_words(error: ssl.SSLError) -> str:
@@ -121,7 +121,7 @@ def _stamp(certificates: Certificates) -> tuple[tuple[int, ...], ...]:
 
 def _state(path: Path) -> tuple[int, ...]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size

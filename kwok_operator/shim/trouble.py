@@ -40,8 +40,8 @@ _NAMING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to one call. `latency` is in seconds and comes first; then the error, or no
-    answer at all, after what was asked for has happened or without it.
+    """What happens to one call: it waits `latency` seconds, then fails with `error` or, if `silent`,
+    gets no answer, after it was carried out if `happens`.
     """
 
     latency: float = 0.0
@@ -72,7 +72,7 @@ def fate(plan: TroublePlan, *, rpc: str, group: str, number: int) -> Fate:
 
 
 class ApiTrouble:
-    """`count` is told each call that is touched, by name and by what happens to it."""
+    """Wraps handlers; `count` is called for each call touched, with its name and what happens."""
 
     def __init__(
         self, plan: TroublePlan, *, store: Store, count: Callable[[str, str], None]
@@ -102,24 +102,24 @@ class ApiTrouble:
                 return handler(request)
             number = self._calls[rpc, group]
             self._calls[rpc, group] += 1
-            found = fate(self._plan, rpc=rpc, group=group, number=number)
-            if found == Fate():
+            drawn = fate(self._plan, rpc=rpc, group=group, number=number)
+            if drawn == Fate():
                 return handler(request)
-            return self._touched(rpc, found, handler, request)
+            return self._touched(rpc, drawn, handler, request)
 
         return call
 
-    async def _touched(self, rpc: str, found: Fate, handler: Handler, request: bytes) -> bytes:
-        if found.latency:
+    async def _touched(self, rpc: str, drawn: Fate, handler: Handler, request: bytes) -> bytes:
+        if drawn.latency:
             self._count(rpc, "latency")
-            await self._wait(found.latency)
-        if found.error is not None:
+            await self._wait(drawn.latency)
+        if drawn.error is not None:
             self._count(rpc, "error")
-            raise RpcError(*found.error)
-        if found.silent:
+            raise RpcError(*drawn.error)
+        if drawn.silent:
             self._count(rpc, "timeout")
-            if found.happens:
-                # What it says is lost, that it can't be done as well.
+            if drawn.happens:
+                # Its answer is lost, also that it failed.
                 with suppress(RpcError):
                     await _answer(handler, request)
             await self._wait(LONGEST / SECOND)
@@ -131,7 +131,7 @@ class ApiTrouble:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     def _group(self, rpc: str, request: bytes) -> str | None:
-        """The group whose trouble it is, empty for all of them; None where nobody asked for any."""
+        """The group to which a call's trouble belongs, empty for all; None where there is none."""
         if not self._store.synced:
             return None
         if rpc in OF_NO_GROUP:
