@@ -40,8 +40,8 @@ _NAMING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to one call: it waits `latency` seconds, then fails with `error` or, if `silent`,
-    gets no answer, after it was carried out if `happens`.
+    """What happens to one call: it waits `latency` seconds; then it fails with `error`, or if
+    `silent` gets no answer, after it was carried out if `happens`.
     """
 
     latency: float = 0.0

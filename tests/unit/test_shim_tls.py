@@ -140,7 +140,7 @@ async def test_who_gets_in_and_who_is_turned_away_is_told_once_a_minute(
         (other,) = await told(new)
         assert other.startswith(refused)
         assert await told(None) == []
-        now = tls_module.TELL_INTERVAL
+        now = tls_module.WARN_INTERVAL
         assert await told(None) == ["client turned away: error=it shows no certificate"]
 
 
