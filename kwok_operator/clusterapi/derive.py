@@ -8,7 +8,6 @@ smaller minimum it would, with --enforce-node-group-min-size: an annotation has 
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -17,7 +16,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from kwok_operator import constants
-from kwok_operator.api.base import QUALIFIED_NAME
+from kwok_operator.api.base import is_label_key, is_label_value
 from kwok_operator.clusterapi import keys as names
 from kwok_operator.clusterapi.capacity import (
     DEFAULT_ARCH,
@@ -36,7 +35,6 @@ from kwok_operator.nodegroups.naming import group_name
 from kwok_operator.nodegroups.optiontexts import duration, share
 
 NO_CAPACITY: Final = "NoCapacity"
-_LABEL: Final = re.compile(QUALIFIED_NAME)
 
 
 class Offer(Enum):
@@ -369,8 +367,5 @@ def _labels(scalable: Scalable) -> dict[str, str]:
     return {
         key: value
         for key, value in scalable.labels.items()
-        if not key.startswith(ours)
-        and _LABEL.fullmatch(key)
-        and _LABEL.fullmatch(value or "a")
-        and "/" not in value
+        if not key.startswith(ours) and is_label_key(key) and is_label_value(value)
     }

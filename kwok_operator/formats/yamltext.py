@@ -8,7 +8,7 @@ refused, a time without quotes stays text. What the values mean is not known her
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import yaml
@@ -97,7 +97,7 @@ def load_documents(text: str, *, where: str) -> list[Any]:
     Keys that are no text become text. Raises ManifestError, which begins with `where` and names
     line, column and remedy.
     """
-    return [document.value for document in _Builder(text, where=where, lines=False).documents()]
+    return [document.value for document in _Reader(text, where=where).documents()]
 
 
 def read_documents(
@@ -107,76 +107,40 @@ def read_documents(
 
     With `repeated`, what is wrong with keys that stand twice goes there: the last of them counts.
     """
-    return list(_Builder(text, where=where, lines=True, repeated=repeated).documents())
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A mapping or list whose end has not come yet."""
-
-    value: Any
-    anchor: str | None
-    weight: int = 1
-    height: int = 1
-    key: str | None = None
-    is_merge: bool = False
-    merged: list[dict[str, Any]] = field(default_factory=list)
-
-    def step(self) -> str | int | None:
-        """Where in it the next value belongs; None between two of them."""
-        return len(self.value) if isinstance(self.value, list) else self.key
+    return list(_Reader(text, where=where, repeated=repeated).documents())
 
 
 @dataclass(frozen=True, slots=True)
 class _Built:
+    """`weight` and `height` are what an alias of it adds: characters, about, and levels."""
+
     value: Any
     weight: int
-    height: int
+    height: int = 0
 
 
-class _Builder:
+class _Reader:
     def __init__(
-        self, text: str, *, where: str, lines: bool, repeated: list[DocumentError] | None = None
+        self, text: str, *, where: str, repeated: list[DocumentError] | None = None
     ) -> None:
         self._text = _json_as_yaml(text)
         self._where = where
-        self._keeps_lines = lines
         self._repeated = repeated
         self._aliased = 0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._frames: list[_Frame] = []
-        self._anchors: dict[str, _Built] = {}
-        self._root: Any = None
-        self._lines: dict[Path, int] = {}
-        self._blocks: dict[Path, int] = {}
 
     def documents(self) -> Iterator[Document]:
         self._check_characters()
-        line = 1
         try:
-            for event in yaml.parse(self._text, Loader=_LOADER):
+            self._events = yaml.parse(self._text, Loader=_LOADER)
+            for event in self._events:
                 if isinstance(event, yaml.DocumentStartEvent):
-                    self._reset()
-                    line = _line(event)
-                elif isinstance(event, yaml.DocumentEndEvent):
-                    yield Document(self._root, line, self._lines, self._blocks)
-                elif isinstance(event, yaml.NodeEvent | yaml.CollectionEndEvent):
-                    self._take(event)
+                    self._anchors: dict[str, _Built] = {}
+                    self._lines: dict[Path, int] = {}
+                    self._blocks: dict[Path, int] = {}
+                    root = self._value(next(self._events), (), depth=0)
+                    yield Document(root.value, _line(event), self._lines, self._blocks)
         except yaml.YAMLError as error:
             raise self._not_yaml(error) from error
-
-    def _take(self, event: Any) -> None:
-        match event:
-            case yaml.ScalarEvent():
-                self._scalar(event)
-            case yaml.AliasEvent():
-                self._alias(event)
-            case yaml.CollectionStartEvent():
-                self._open(event)
-            case _:
-                self._close(event)
 
     def _check_characters(self) -> None:
         found = _UNPRINTABLE.search(self._text)
@@ -200,46 +164,122 @@ class _Builder:
         sentence = f"is not YAML: {problem}" + (f" ({context})" if context else "")
         return DocumentError(sentence, where=self._where, line=line + 1, column=column + 1)
 
-    def _error(self, problem: str, event: Any) -> DocumentError:
-        mark, path = event.start_mark, in_words(self._path())
+    def _error(self, problem: str, event: Any, path: Path) -> DocumentError:
+        mark = event.start_mark
         return DocumentError(
-            f"{path}: {problem}" if path else problem,
+            f"{in_words(path)}: {problem}" if path else problem,
             where=self._where,
             line=mark.line + 1,
             column=mark.column + 1,
         )
 
-    def _scalar(self, event: Any) -> None:
-        frame = self._frames[-1] if self._frames else None
-        if frame and isinstance(frame.value, dict) and frame.key is None and not frame.is_merge:
-            if event.value == "<<" and event.implicit[0]:
-                frame.is_merge = True
-            else:
-                self._set_key(frame, event.value, event)
-            if event.anchor:
-                self._anchors[event.anchor] = _Built(event.value, len(event.value) + 1, 0)
-            return
-        if frame and self._keeps_lines and isinstance(frame.value, list):
-            self._lines[self._path()] = _line(event)
-        if self._keeps_lines and event.style == "|":
-            self._blocks[self._path()] = event.start_mark.line + 2
-        built = _Built(self._plain(event), len(event.value) + 1, 0)
-        self._finish(built, event.anchor, event)
+    def _value(self, event: Any, path: Path, *, depth: int) -> _Built:
+        """What begins with an event; the events that belong to it are read."""
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, path, depth)
+        if isinstance(event, yaml.ScalarEvent):
+            if event.style == "|":
+                self._blocks[path] = _line(event) + 1
+            built = _Built(self._scalar(event, path), len(event.value) + 1)
+        else:
+            if depth >= MAX_DEPTH:
+                raise self._error(f"is more than {MAX_DEPTH} levels deep", event, path)
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            if event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
+                raise self._error(f"has the tag {event.tag}; take it out", event, path)
+            read = self._mapping if is_mapping else self._list
+            built = read(path, depth + 1)
+        if event.anchor:
+            self._anchors[event.anchor] = built
+        return built
 
-    def _plain(self, event: Any) -> Any:
+    def _alias(self, event: Any, path: Path, depth: int) -> _Built:
+        built = self._anchors.get(event.anchor)
+        if built is None:
+            problem = f"the alias *{event.anchor} refers to itself, or to no anchor before it"
+            raise self._error(problem, event, path)
+        self._aliased += built.weight
+        if self._aliased > MAX_ALIASED:
+            raise self._error("aliases repeat too much; write it out", event, path)
+        if depth + built.height > MAX_DEPTH:
+            raise self._error(f"is more than {MAX_DEPTH} levels deep", event, path)
+        return replace(built, value=_copy(built.value))
+
+    def _list(self, path: Path, depth: int) -> _Built:
+        values: list[Any] = []
+        weight, height = 1, 1
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            place = (*path, len(values))
+            self._lines[place] = _line(event)
+            item = self._value(event, place, depth=depth)
+            values.append(item.value)
+            weight, height = weight + item.weight, max(height, item.height + 1)
+        return _Built(values, weight, height)
+
+    def _mapping(self, path: Path, depth: int) -> _Built:
+        values: dict[str, Any] = {}
+        merged: list[dict[str, Any]] = []
+        weight, height = 1, 1
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+                part = self._value(next(self._events), path, depth=depth)
+                merged += self._merged(part.value, event, path)
+            else:
+                key = self._key(event, path, depth)
+                if key in values:
+                    self._note_repeated(key, event, path)
+                self._lines[*path, key] = _line(event)
+                part = self._value(next(self._events), (*path, key), depth=depth)
+                values[key] = part.value
+                weight += len(key)
+            weight, height = weight + part.weight, max(height, part.height + 1)
+        for mapping in merged:
+            for key, value in mapping.items():
+                values.setdefault(key, value)
+        return _Built(values, weight, height)
+
+    def _merged(self, value: Any, event: Any, path: Path) -> list[dict[str, Any]]:
+        parts = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, dict) for part in parts):
+            raise self._error("<< merges objects, and this is none", event, path)
+        return parts
+
+    def _key(self, event: Any, path: Path, depth: int) -> str:
+        if isinstance(event, yaml.CollectionStartEvent):
+            problem = "a key must be text; braces need quotes around them"
+            raise self._error(problem, event, path)
+        if isinstance(event, yaml.AliasEvent):
+            key = self._alias(event, path, depth).value
+            if not isinstance(key, str):
+                raise self._error("a key must be text", event, path)
+            return key
+        if event.anchor:
+            self._anchors[event.anchor] = _Built(event.value, len(event.value) + 1)
+        return str(event.value)
+
+    def _note_repeated(self, key: str, event: Any, path: Path) -> None:
+        twice = f"the key {one_line(key, limit=100)!r} stands here twice; remove one"
+        error = self._error(twice, event, path)
+        if self._repeated is None:
+            raise error
+        self._repeated.append(error)
+
+    def _scalar(self, event: Any, path: Path) -> Any:
         text, tag = event.value, event.tag
         if tag in (None, "!"):
-            return self._resolve(text, event) if event.implicit[0] and tag is None else text
+            return self._resolve(event, path) if event.implicit[0] and tag is None else text
         kind = tag.removeprefix(_TAG)
         if kind == "str":
             return text
-        value = self._resolve(text, event) if kind in _TYPE_OF_TAG else text
+        value = self._resolve(event, path) if kind in _TYPE_OF_TAG else text
         fits = kind in _TYPE_OF_TAG and isinstance(value, _TYPE_OF_TAG[kind])
         if not fits or (kind in ("int", "float") and isinstance(value, bool)):
-            raise self._error(f"{one_line(text, limit=40)!r} has the tag {tag}; take it out", event)
+            problem = f"{one_line(text, limit=40)!r} has the tag {tag}; take it out"
+            raise self._error(problem, event, path)
         return value
 
-    def _resolve(self, text: str, event: Any) -> Any:
+    def _resolve(self, event: Any, path: Path) -> Any:
+        text = event.value
         if text in _NULLS:
             return None
         if text in _BOOLEANS:
@@ -247,90 +287,18 @@ class _Builder:
         if text[0] not in "+-.0123456789":
             return text
         if _NO_NUMBER.fullmatch(text):
-            raise self._error(f"{text} is not a number that JSON has; write another", event)
+            problem = f"{text} is not a number that JSON has; write another"
+            raise self._error(problem, event, path)
         is_integer = _INTEGER.fullmatch(text)
         if not is_integer and not _FLOAT.fullmatch(text):
             return text
         if len(text) > _MAX_NUMBER:
-            raise self._error(f"a number has too many digits; {_SMALLER}", event)
+            raise self._error(f"a number has too many digits; {_SMALLER}", event, path)
         number = _integer(text) if is_integer else float(text)
         if math.isinf(number):
-            raise self._error(f"{text} is too large a number; {_SMALLER}", event)
+            raise self._error(f"{text} is too large a number; {_SMALLER}", event, path)
         # kubectl and the API server write 1e3 as 1000, too.
         return int(number) if number == int(number) and abs(number) < _MAX_EXACT else number
-
-    def _set_key(self, frame: _Frame, key: Any, event: Any) -> None:
-        if not isinstance(key, str):
-            raise self._error("a key must be text", event)
-        if key in frame.value:
-            twice = f"the key {one_line(key, limit=100)!r} stands here twice; remove one"
-            if self._repeated is None:
-                raise self._error(twice, event)
-            self._repeated.append(self._error(twice, event))
-        frame.key = key
-        frame.weight += len(key)
-        if self._keeps_lines:
-            self._lines[self._path()] = _line(event)
-
-    def _path(self) -> Path:
-        steps = (frame.step() for frame in self._frames)
-        return tuple(step for step in steps if step is not None)
-
-    def _alias(self, event: Any) -> None:
-        built = self._anchors.get(event.anchor)
-        if built is None:
-            problem = f"the alias *{event.anchor} refers to itself, or to no anchor before it"
-            raise self._error(problem, event)
-        self._aliased += built.weight
-        if self._aliased > MAX_ALIASED:
-            raise self._error("aliases repeat too much; write it out", event)
-        if len(self._frames) + built.height > MAX_DEPTH:
-            raise self._error(f"is more than {MAX_DEPTH} levels deep", event)
-        self._finish(_Built(_copy(built.value), built.weight, built.height), None, event)
-
-    def _open(self, event: Any) -> None:
-        if len(self._frames) >= MAX_DEPTH:
-            raise self._error(f"is more than {MAX_DEPTH} levels deep", event)
-        is_mapping = isinstance(event, yaml.MappingStartEvent)
-        if event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
-            raise self._error(f"has the tag {event.tag}; take it out", event)
-        top = self._frames[-1] if self._frames else None
-        if top and isinstance(top.value, dict) and top.key is None and not top.is_merge:
-            raise self._error("a key must be text; braces need quotes around them", event)
-        if top and self._keeps_lines and isinstance(top.value, list):
-            self._lines[self._path()] = _line(event)
-        self._frames.append(_Frame({} if is_mapping else [], event.anchor))
-
-    def _close(self, event: Any) -> None:
-        frame = self._frames.pop()
-        for mapping in frame.merged:
-            for key, value in mapping.items():
-                frame.value.setdefault(key, value)
-        self._finish(_Built(frame.value, frame.weight, frame.height), frame.anchor, event)
-
-    def _finish(self, built: _Built, anchor: str | None, event: Any) -> None:
-        """Puts a whole value where it belongs."""
-        if anchor:
-            self._anchors[anchor] = built
-        if not self._frames:
-            self._root = built.value
-            return
-        frame = self._frames[-1]
-        frame.weight += built.weight
-        frame.height = max(frame.height, built.height + 1)
-        if isinstance(frame.value, list):
-            frame.value.append(built.value)
-        elif frame.is_merge:
-            parts = built.value if isinstance(built.value, list) else [built.value]
-            if not all(isinstance(part, dict) for part in parts):
-                raise self._error("<< merges objects, and this is none", event)
-            frame.merged += parts
-            frame.is_merge = False
-        elif frame.key is None:
-            self._set_key(frame, built.value, event)
-        else:
-            frame.value[frame.key] = built.value
-            frame.key = None
 
 
 def _line(event: Any) -> int:
