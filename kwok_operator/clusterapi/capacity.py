@@ -84,10 +84,10 @@ class _Reader:
 
     def read(self) -> Capacity:
         annotated, listed = self._annotated(), self._listed()
-        told = {**listed, **annotated}
-        pods = told.get("pods", DEFAULT_MAX_PODS)
+        declared = {**listed, **annotated}
+        pods = declared.get("pods", DEFAULT_MAX_PODS)
         # Where CA counts with less than nothing, nothing fits, as with none.
-        below = {name: "0" for name, text in told.items() if _is_below(text)}
+        below = {name: "0" for name, text in declared.items() if _is_below(text)}
         resources = {"pods": DEFAULT_MAX_PODS} | {
             name: _short(text)
             for source in (listed, annotated)
@@ -110,53 +110,53 @@ class _Reader:
             overlay["capacity"] = below
         if "pods" not in annotated and pods != DEFAULT_MAX_PODS:
             overlay["capacity"] = below | {"pods": DEFAULT_MAX_PODS}
-            self._tell(
+            self._report(
                 "PodsIgnored",
                 f"status.capacity.pods of the infrastructure template is {shown(pods)}; without"
                 f" the annotation {keys.MAX_PODS} CA counts with {DEFAULT_MAX_PODS}; add it",
             )
-        known = not self._broken and {"cpu", "memory"} <= told.keys()
+        known = not self._broken and {"cpu", "memory"} <= declared.keys()
         shape = self._shape(resources, labels, taints)
         companions = {**self._csi_node(), **self._resource_slices()}
         return Capacity(shape, overlay, known, tuple(self._findings), companions)
 
-    def _tell(self, reason: str, message: str, path: Path = (), *, note: bool = False) -> None:
+    def _report(self, reason: str, message: str, path: Path = (), *, note: bool = False) -> None:
         self._findings.append(CapiFinding(reason, one_line(message), self._of.id, path, note))
 
-    def _annotation(self, key: str, value: str, what: str, *, reason: str = "") -> None:
+    def _report_annotation(self, key: str, value: str, what: str, *, reason: str = "") -> None:
         path = ("metadata", "annotations", key)
-        self._tell(reason or "InvalidCapacity", f"{key}: {shown(value)} {what}", path)
+        self._report(reason or "InvalidCapacity", f"{key}: {shown(value)} {what}", path)
 
     def _annotated(self) -> dict[str, str]:
         """What annotations say; what is empty or zero counts as not said."""
-        found: dict[str, str] = {}
+        amounts: dict[str, str] = {}
         for key, name in _QUANTITIES.items():
             text = self._of.annotations.get(key, "")
             amount = _amount(text) if text else Fraction(0)
             if amount is None:
                 self._broken = True
                 hides = "CA can't scale the group from zero, and drops it while it has no replicas"
-                self._annotation(key, text, f"is no quantity such as 4 or 16Gi; {hides}")
+                self._report_annotation(key, text, f"is no quantity such as 4 or 16Gi; {hides}")
             elif amount:
-                found[name] = text
+                amounts[name] = text
             if _is_below(text):
-                self._annotation(key, text, _BELOW)
+                self._report_annotation(key, text, _BELOW)
             elif unlikely := _unlikely(name, amount):
-                self._annotation(key, text, unlikely, reason="UnlikelyCapacity")
+                self._report_annotation(key, text, unlikely, reason="UnlikelyCapacity")
         gpus, pods = self._integer(keys.GPU_COUNT), self._integer(keys.MAX_PODS)
         if pods:
-            found["pods"] = str(pods)
+            amounts["pods"] = str(pods)
         gpu_type = self._of.annotations.get(keys.GPU_TYPE, "")
         driver = self._of.annotations.get(keys.DRA_DRIVER, "")
         if gpus and gpu_type:
-            found[gpu_type] = str(gpus)
+            amounts[gpu_type] = str(gpus)
         elif gpus > 0 and not driver:
             what = f"is of no type: {keys.GPU_TYPE} is missing, and CA leaves GPUs out; add it"
-            self._annotation(keys.GPU_COUNT, str(gpus), what, reason="GpuIncomplete")
+            self._report_annotation(keys.GPU_COUNT, str(gpus), what, reason="GpuIncomplete")
         elif gpu_type and not gpus:
             what = f"has no count: {keys.GPU_COUNT} isn't above 0, and CA leaves GPUs out; set it"
-            self._annotation(keys.GPU_TYPE, gpu_type, what, reason="GpuIncomplete")
-        return found
+            self._report_annotation(keys.GPU_TYPE, gpu_type, what, reason="GpuIncomplete")
+        return amounts
 
     def _resource_slices(self) -> dict[str, Any]:
         """What CA 1.33 and later make of a DRA driver and a number of GPUs."""
@@ -166,11 +166,11 @@ class _Reader:
             return {}
         if gpus <= 0:
             what = f"has no devices: {keys.GPU_COUNT} isn't above 0, and CA leaves it out; set it"
-            self._annotation(keys.DRA_DRIVER, driver, what, reason="GpuIncomplete")
+            self._report_annotation(keys.DRA_DRIVER, driver, what, reason="GpuIncomplete")
         elif not _fits(_DRIVER, driver) or gpus > MAX_COUNT:
             what = f"with {gpus} devices can't be published: a driver is a DNS name in lower case"
             what = f"{what}, with at most {MAX_COUNT:,} devices"
-            self._annotation(keys.DRA_DRIVER, driver, what, reason="InvalidDriver")
+            self._report_annotation(keys.DRA_DRIVER, driver, what, reason="InvalidDriver")
         else:
             device = {"name": "gpu", "count": gpus, "attributes": {"type": {"string": "gpu"}}}
             return {"resourceSlices": [{"driver": driver, "devices": [device]}]}
@@ -185,7 +185,7 @@ class _Reader:
             if limit is None or not 0 <= limit < 2**31 or not _fits(_DRIVER, name):
                 if piece.strip():
                     what = "is not of the form DRIVER=LIMIT, with a DNS name and a number from 0 on"
-                    self._annotation(keys.CSI_DRIVER, piece, what, reason="InvalidDriver")
+                    self._report_annotation(keys.CSI_DRIVER, piece, what, reason="InvalidDriver")
             else:
                 allocatable = {"allocatable": {"count": limit}} if limit else {}
                 drivers.setdefault(name, {"name": name, **allocatable})
@@ -198,44 +198,44 @@ class _Reader:
         if number is None:
             self._broken = True
             hides = "CA can't scale the group from zero, and drops it while it has no replicas"
-            self._annotation(key, text, f"is no whole number; {hides}")
+            self._report_annotation(key, text, f"is no whole number; {hides}")
             return 0
         if number < 0:
-            self._annotation(key, text, _BELOW)
+            self._report_annotation(key, text, _BELOW)
         return number
 
     def _listed(self) -> dict[str, str]:
         """What the infrastructure template's status says; what can't be read is left out."""
-        found: dict[str, str] = {}
+        amounts: dict[str, str] = {}
         where = "status.capacity.{} of the infrastructure template: {} {}"
         for name, text in self._status("capacity").items():
             amount = _amount(text)
             if amount is None:
                 what = "is no quantity; CA leaves it out"
-                self._tell("InvalidCapacity", where.format(name, shown(text), what))
+                self._report("InvalidCapacity", where.format(name, shown(text), what))
                 continue
-            found[name] = text
+            amounts[name] = text
             if _is_below(text):
-                self._tell("InvalidCapacity", where.format(name, shown(text), _BELOW))
+                self._report("InvalidCapacity", where.format(name, shown(text), _BELOW))
             elif unlikely := _unlikely(name, amount):
-                self._tell("UnlikelyCapacity", where.format(name, shown(text), unlikely))
-        return found
+                self._report("UnlikelyCapacity", where.format(name, shown(text), unlikely))
+        return amounts
 
     def _status(self, part: str) -> dict[str, str]:
         """A map of texts in the template's status; one that is no text makes it count as empty."""
         status = (self._template or {}).get("status")
-        found = status.get(part) if isinstance(status, Mapping) else None
-        if not isinstance(found, Mapping):
+        given = status.get(part) if isinstance(status, Mapping) else None
+        if not isinstance(given, Mapping):
             return {}
-        wrong = [str(key) for key, value in found.items() if not isinstance(value, str)]
+        wrong = [str(key) for key, value in given.items() if not isinstance(value, str)]
         if wrong:
-            self._tell(
+            self._report(
                 "InvalidCapacity",
                 f"status.{part} of the infrastructure template: {', '.join(wrong[:5])} is no text;"
                 " CA takes all of it for empty: write it in quotes",
             )
             return {}
-        return dict(found)
+        return dict(given)
 
     def _labels(self) -> tuple[dict[str, str], dict[str, str]]:
         """Those of the nodes, and those that CA sees from zero."""
@@ -258,14 +258,14 @@ class _Reader:
         unseen = [key for key in handed_on if seen.get(key) != handed_on[key]]
         annotated = self._annotated_labels()
         if empty := [key for key in empty if key not in annotated]:
-            self._tell(
+            self._report(
                 "NoArchitecture",
                 "status.nodeInfo of the infrastructure template lacks what gives"
                 f" {' and '.join(empty)}: CA 1.35 and later take that for empty, and pods that"
                 f" select it find no group at zero; add it to the annotation {keys.LABELS}",
             )
         if unseen := [key for key in unseen if key not in annotated]:
-            self._tell(
+            self._report(
                 "LabelsUnseen",
                 f"spec.template.metadata.labels: {', '.join(sorted(unseen)[:5])} reach the nodes,"
                 f" and CA doesn't see them from zero; add them to the annotation {keys.LABELS}",
@@ -282,29 +282,29 @@ class _Reader:
         }
 
     def _annotated_labels(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        labels: dict[str, str] = {}
         for piece in self._of.annotations.get(keys.LABELS, "").split(","):
             key, equals, value = piece.partition("=")
             if equals:
-                found[key] = value
+                labels[key] = value
             elif piece:
                 what = "is not of the form KEY=VALUE; CA leaves it out"
-                self._annotation(keys.LABELS, piece, what, reason="InvalidLabel")
-        return found
+                self._report_annotation(keys.LABELS, piece, what, reason="InvalidLabel")
+        return labels
 
     def _reaches_nodes(self, key: str, value: str) -> bool:
         good = is_label_key(key) and is_label_value(value)
         if not good:
             path = ("spec", "template", "metadata", "labels")
             message = f"{'.'.join(path)}: {shown(f'{key}={value}')} is no label: correct it"
-            self._tell("InvalidLabel", message, path)
+            self._report("InvalidLabel", message, path)
         return good
 
     def _is_label(self, key: str, value: str) -> bool:
         good = is_label_key(key) and is_label_value(value)
         if not good:
             what = "is no label that a node can have; CA expects it from zero, and no node has it"
-            self._annotation(keys.LABELS, f"{key}={value}", what, reason="InvalidLabel")
+            self._report_annotation(keys.LABELS, f"{key}={value}", what, reason="InvalidLabel")
         return good
 
     def _taints(self) -> tuple[list[Taint], list[Taint]]:
@@ -319,7 +319,7 @@ class _Reader:
             if taint is None:
                 if piece:
                     what = "is not of the form KEY=VALUE:EFFECT; CA leaves it out"
-                    self._annotation(keys.TAINTS, piece, what, reason="InvalidTaint")
+                    self._report_annotation(keys.TAINTS, piece, what, reason="InvalidTaint")
             else:
                 annotated[taint["key"], taint["effect"]] = taint
         seen = [annotated.get((t["key"], t["effect"]), t) for t in specified]
@@ -328,9 +328,9 @@ class _Reader:
         for taint in annotated.values():
             if taint not in nodes:
                 what = f"has no effect of {', '.join(TaintEffect)}; no node can have it"
-                self._annotation(keys.TAINTS, taint["key"], what, reason="InvalidTaint")
+                self._report_annotation(keys.TAINTS, taint["key"], what, reason="InvalidTaint")
         if any((t["key"], t["effect"]) not in annotated for t in specified):
-            self._tell(
+            self._report(
                 "TaintsUnseen",
                 "spec.template.spec.taints: CA 1.36 and later expect them from zero, and nodes have"
                 " them only with Cluster API's feature gate MachineTaintPropagation, which is off"
@@ -354,7 +354,7 @@ class _Reader:
                 if _fits(_QUANTITY, text):
                     others[name] = text
             elif name != "pods":
-                self._tell(
+                self._report(
                     "UnknownResource",
                     f"the resource {shown(name)} has no domain, such as nvidia.com/gpu has; CA"
                     " counts with it, and no node can have it",

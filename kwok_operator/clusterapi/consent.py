@@ -35,8 +35,8 @@ class Consent:
 
     async def check(self) -> None:
         """Raises PreflightError where nothing may be emulated."""
-        found = {plural: await self._read(crd_name(plural, self._group)) for plural in PLURALS}
-        why = objection(found, group=self._group)
+        crds = {plural: await self._read(crd_name(plural, self._group)) for plural in PLURALS}
+        why = objection(crds, group=self._group)
         if why is not None:
             raise PreflightError(f"--clusterapi emulate: {why}")
 
@@ -49,7 +49,7 @@ class Consent:
             except PreflightError:
                 raise
             except KwokOperatorError:
-                continue  # not answered: asked again
+                continue  # unknown: read again
 
     async def _read(self, name: str) -> dict[str, Any] | None:
         # By a list, which the operator may do anyway.

@@ -4,7 +4,7 @@
 
 CA takes its bounds as they are; the operator would move a target into them. So a group's bounds
 reach as far as its target. Of a larger maximum CA never notices: it grows no group above it. A
-smaller minimum it would, with --enforce-node-group-min-size: an annotation has the one it is told.
+smaller minimum it would, with --enforce-node-group-min-size: an annotation has the one it gets.
 """
 
 import json
@@ -108,17 +108,17 @@ class CapiGroup:
 
     def _annotations(self, target: int) -> dict[str, str]:
         of = self.scalable
-        found = {
+        annotations = {
             constants.CAPI_ANNOTATION: of.id,
             constants.CAPI_NAMESPACE_ANNOTATION: of.namespace,
             constants.CAPI_CLUSTER_ANNOTATION: of.cluster_name,
         }
         if target < self.min_size:
-            found[constants.CA_MIN_SIZE_ANNOTATION] = str(self.min_size)
+            annotations[constants.CA_MIN_SIZE_ANNOTATION] = str(self.min_size)
         if self.capacity.overlay:
             overlay = json.dumps(self.capacity.overlay, sort_keys=True)
-            found[constants.FROM_ZERO_ANNOTATION] = overlay
-        return found
+            annotations[constants.FROM_ZERO_ANNOTATION] = overlay
+        return annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,12 @@ class _Deriver:
                     f" {group.name}, which {other.scalable.id} has; rename one of them"
                 )
                 for each in (scalable, other.scalable):
-                    self._tell(each, "NameCollision", message, "metadata", "name")
+                    self._report(each, "NameCollision", message, "metadata", "name")
         if self._hidden:
             groups = {n: replace(group, offer=Offer.NEVER) for n, group in groups.items()}
         return CapiFleet(tuple(groups.values()), tuple(self._findings), tuple(self._hidden))
 
-    def _tell(
+    def _report(
         self, of: Scalable, reason: str, message: str, *path: str | int, note: bool = False
     ) -> None:
         self._findings.append(CapiFinding(reason, one_line(message), of.id, path, note))
@@ -183,7 +183,7 @@ class _Deriver:
         if any(key in scalable.annotations for key in (self._keys.min_size, self._keys.max_size)):
             owner = scalable.deployment
             message = f"metadata.ownerReferences: MachineDeployment {owner} owns it; CA scales that"
-            self._tell(scalable, "Owned", message, "metadata", "ownerReferences", note=True)
+            self._report(scalable, "Owned", message, "metadata", "ownerReferences", note=True)
         return True
 
     def _is_wanted(self, scalable: Scalable) -> bool:
@@ -206,7 +206,7 @@ class _Deriver:
         capacity = self._capacity(scalable, seen=seen)
         if not seen and not scalable.annotations.keys().isdisjoint(self._keys.of_autoscaler):
             message = f"{self._keys.max_size}: is not set, or 0: CA doesn't see the group"
-            self._tell(scalable, "NoMaximum", message, "metadata", "annotations", note=True)
+            self._report(scalable, "NoMaximum", message, "metadata", "annotations", note=True)
         annotated = {self._keys.min_size, self._keys.max_size} <= scalable.annotations.keys()
         group = CapiGroup(
             name=group_name(f"{scalable.namespace}.{scalable.name}"),
@@ -224,7 +224,7 @@ class _Deriver:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            self._tell(scalable, "InvalidGroup", f"no group can have its {where}: {first['msg']}")
+            self._report(scalable, "InvalidGroup", f"no group can have its {where}: {first['msg']}")
             return None
         return group
 
@@ -235,22 +235,22 @@ class _Deriver:
         if given != size:
             what = f"is no whole number from 0 to {MAX_TARGET_SIZE}; correct it"
             message = f"spec.replicas: {shown(given)} {what}"
-            self._tell(scalable, "InvalidReplicas", message, "spec", "replicas")
+            self._report(scalable, "InvalidReplicas", message, "spec", "replicas")
         return size
 
     def _bounds(self, scalable: Scalable) -> tuple[int, int] | None:
         """None where CA refuses them, and with them the whole list."""
-        found: list[int] = []
+        bounds: list[int] = []
         for key in (self._keys.min_size, self._keys.max_size):
             text = scalable.annotations.get(key, "0")
             number = whole_number(text)
             if number is None or number < 0:
                 self._hides(scalable, key, f"{text!r} is no whole number from 0")
             else:
-                found.append(number)
-        if len(found) < 2:
+                bounds.append(number)
+        if len(bounds) < 2:
             return None
-        least, most = found
+        least, most = bounds
         if most < least:
             self._hides(
                 scalable, self._keys.max_size, f"the maximum, {most}, is below the minimum, {least}"
@@ -260,7 +260,7 @@ class _Deriver:
 
     def _hides(self, scalable: Scalable, key: str, what: str) -> None:
         message = f"{key}: {what}; CA then sees no node group at all, of any name: correct it"
-        self._tell(scalable, "InvalidBounds", message, "metadata", "annotations", key)
+        self._report(scalable, "InvalidBounds", message, "metadata", "annotations", key)
 
     def _unknown_keys(self, scalable: Scalable) -> None:
         known = self._keys.of_autoscaler
@@ -272,7 +272,7 @@ class _Deriver:
             near = nearest(key.rpartition("/")[2], by_name)
             hint = f"did you mean {by_name[near]}?" if near else "take it out"
             message = f"{key}: is nothing that cluster-autoscaler reads here; {hint}"
-            self._tell(scalable, "UnknownKey", message, "metadata", "annotations", key)
+            self._report(scalable, "UnknownKey", message, "metadata", "annotations", key)
 
     def _capacity(self, scalable: Scalable, *, seen: bool) -> Capacity:
         """What CA would make of a group that it doesn't see has not to be mended."""
@@ -283,12 +283,12 @@ class _Deriver:
             if why := self._templates.trouble.get(ref):
                 message = f"spec.template.spec.infrastructureRef: {ref.kind} of {ref.group} {why}"
                 path = ("spec", "template", "spec", "infrastructureRef")
-                self._tell(scalable, "TemplateUnreadable", message, *path)
+                self._report(scalable, "TemplateUnreadable", message, *path)
         capacity = read_capacity(scalable, template, default_arch=self._default_arch)
         self._findings += (replace(each, note=each.note or not seen) for each in capacity.findings)
         missing = [part for part in ("cpu", "memory") if part not in capacity.shape]
         if missing:
-            self._tell(
+            self._report(
                 scalable,
                 NO_CAPACITY,
                 "neither annotations nor the infrastructure template's status.capacity give"
@@ -307,11 +307,11 @@ class _Deriver:
         if names.PAUSED in scalable.annotations:
             message = f"{names.PAUSED}: while it is there, CA 1.36 and later leave the group alone"
             path = ("metadata", "annotations", names.PAUSED)
-            self._tell(scalable, "Paused", message, *path, note=True)
+            self._report(scalable, "Paused", message, *path, note=True)
             return Offer.NEVER
         if scalable.spec.get("replicas") is None:
             message = "spec.replicas: is not set; Cluster API's webhook would set it"
-            self._tell(scalable, "NoReplicas", message, "spec", "replicas", note=True)
+            self._report(scalable, "NoReplicas", message, "spec", "replicas", note=True)
         return Offer((capacity.known, self._hands_on_labels(scalable)))
 
     def _hands_on_labels(self, scalable: Scalable) -> bool:
@@ -330,7 +330,7 @@ class _Deriver:
             labels=handed_on,
         )
         if not good:
-            self._tell(
+            self._report(
                 scalable,
                 "LabelsNotHandedOn",
                 "spec.template.metadata.labels: lacks the labels that --node-group-auto-discovery"
@@ -341,7 +341,7 @@ class _Deriver:
         return good
 
     def _options(self, scalable: Scalable) -> dict[str, str]:
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         for key, text in sorted(scalable.annotations.items()):
             option = key.removeprefix(self._keys.options)
             if option == key or not option or not text:
@@ -349,16 +349,16 @@ class _Deriver:
             text = text.lower()
             path = ("metadata", "annotations", key)
             if option in names.SHARES and (wanted := share(text)):
-                found[names.SHARES[option]] = wanted
+                options[names.SHARES[option]] = wanted
             elif option in names.TIMES and (wanted := duration(text)):
-                found[names.TIMES[option]] = wanted
+                options[names.TIMES[option]] = wanted
             elif option == names.STARTUP_TIME and duration(text):
                 message = f"{key}: CA 1.35 and later read it; with the shim they go without"
-                self._tell(scalable, "OptionNotSent", message, *path, note=True)
+                self._report(scalable, "OptionNotSent", message, *path, note=True)
             elif key in self._keys.of_autoscaler:
                 why = "is nothing that a group can say; CA's flag holds"
-                self._tell(scalable, "InvalidOption", f"{key}: {text[:100]!r} {why}", *path)
-        return found
+                self._report(scalable, "InvalidOption", f"{key}: {text[:100]!r} {why}", *path)
+        return options
 
 
 def _labels(scalable: Scalable) -> dict[str, str]:

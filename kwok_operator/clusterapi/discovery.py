@@ -1,6 +1,6 @@
 """`--node-group-auto-discovery=clusterapi:namespace=..,clusterName=..,label=..`, as CA reads it.
 
-Several flags are alternatives; none means everything. The same is asked of MachineSets and Machines
+Several flags are alternatives; none means everything. They hold for MachineSets and Machines, too,
 that are looked up by name: a label that the template doesn't hand on hides the nodes of a group.
 """
 
@@ -18,7 +18,7 @@ EXAMPLE: Final = "clusterapi:namespace=default,clusterName=prod"
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """One flag; what is empty is not asked for."""
+    """One flag; what is empty is not compared."""
 
     namespace: str = ""
     cluster_name: str = ""
@@ -46,19 +46,19 @@ def parse_discovery(text: str) -> Discovery:
     prefix, colon, rest = text.partition(":")
     if prefix != PREFIX or not colon or ":" in rest:
         raise ValueError(f"is not of the form {EXAMPLE}")
-    found = {"namespace": "", "clusterName": ""}
+    names = {"namespace": "", "clusterName": ""}
     labels: dict[str, str] = {}
     for pair in filter(None, rest.split(",")):
         key, equals, value = pair.partition("=")
         if not equals or "=" in value:
             raise ValueError(f"has {pair!r}, which is not of the form KEY=VALUE")
-        if key in found:
-            found[key] = value
+        if key in names:
+            names[key] = value
         elif not is_label_key(key) or not is_label_value(value):
             raise ValueError(f"has {pair!r}, which is no label")
         elif labels.setdefault(key, value) != value:
             raise ValueError(f"asks for {key}={labels[key]} and {pair}; nothing has both")
-    return Discovery(found["namespace"], found["clusterName"], labels)
+    return Discovery(names["namespace"], names["clusterName"], labels)
 
 
 def allowed(

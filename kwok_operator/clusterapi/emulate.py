@@ -42,7 +42,7 @@ from kwok_operator.clusterapi.machinewriter import MachineWriter, is_ours
 from kwok_operator.clusterapi.played import (
     Projection,
     default_replicas,
-    labels_told,
+    labels_annotation,
     project,
 )
 from kwok_operator.clusterapi.playedobjects import (
@@ -96,7 +96,7 @@ GRACE: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class EmulationTerms:
-    """How Machines are played: under which names, and how failures are told."""
+    """How Machines are played: under which names, and how failures are shown."""
 
     keys: Keys
     version: str
@@ -313,8 +313,8 @@ class Emulation:
             spec["replicas"] = default_replicas(scalable, keys, before=before)
         if not has_selector(scalable):
             spec["selector"] = {"matchLabels": default_selector(scalable, keys)}
-        told = labels_told(scalable)
-        annotations = {LABELS: told} if told != scalable.annotations.get(LABELS) else {}
+        labels = labels_annotation(scalable)
+        annotations = {LABELS: labels} if labels != scalable.annotations.get(LABELS) else {}
         if spec or annotations:
             try:
                 await self._writer.default(played, spec, annotations)
@@ -343,7 +343,7 @@ class Emulation:
         if change is None:
             return False
         try:
-            # Told before the watch does: what is looked at next is the group as it is now.
+            # Before the watch reports it: the next pass must see the group as it is now.
             self._group_seen(await self._writer.scale(group, change), False)
         except NotFoundError:
             return True
@@ -366,23 +366,23 @@ class Emulation:
             return Owner(scalable.name, scalable.uid)
         terms, sets = self._terms, self.scalables[Kind.MACHINE_SET]
         wanted = machine_set(scalable, keys=terms.keys, version=terms.version, group_uid=group.uid)
-        found = sets.get(scalable.namespace, machine_set_name(scalable))
-        if found is None:
-            found = await self._writer.create_set(wanted)
-        if found is not None and not _is_marked(found):
+        existing = sets.get(scalable.namespace, machine_set_name(scalable))
+        if existing is None:
+            existing = await self._writer.create_set(wanted)
+        if existing is not None and not _is_marked(existing):
             sentence = (
-                f"MachineSet {scalable.namespace}/{found.scalable.name} is somebody else's, and has"
-                f" the name of {scalable.id}'s: no Machines are made; delete it"
+                f"MachineSet {scalable.namespace}/{machine_set_name(scalable)} is somebody else's,"
+                f" and has the name of {scalable.id}'s: no Machines are made; delete it"
             )
             self._recorder.emit(group, "Warning", "MachineSetTaken", sentence)
             self._wake(group.name, TAKEN_RECHECK)
             return None
-        if found is not None and not _is_as_wanted(found, wanted):
-            found = await self._writer.correct_set(found, wanted)
-        sets.upsert(found)
-        if found is None:
+        if existing is not None and not _is_as_wanted(existing, wanted):
+            existing = await self._writer.correct_set(existing, wanted)
+        sets.upsert(existing)
+        if existing is None:
             return None
-        return Owner(found.scalable.name, found.scalable.uid)
+        return Owner(existing.scalable.name, existing.scalable.uid)
 
     async def _play(self, this: _Pass, owner: Owner) -> None:
         """Makes the Machines what the instances are, and counts them."""
@@ -529,16 +529,16 @@ def _goes_with_others(record: MachineRecord, owner: Owner | None) -> bool:
     return bool(record.owners) and owner is not None and owner.uid not in record.owners
 
 
-def _is_marked(found: Played) -> bool:
+def _is_marked(existing: Played) -> bool:
     """Whether a MachineSet is one that we made."""
-    return constants.NODE_GROUP_UID_ANNOTATION in found.scalable.annotations
+    return constants.NODE_GROUP_UID_ANNOTATION in existing.scalable.annotations
 
 
-def _is_as_wanted(found: Played, wanted: Mapping[str, Any]) -> bool:
+def _is_as_wanted(existing: Played, wanted: Mapping[str, Any]) -> bool:
     """Of a MachineSet: whether there is nothing to correct."""
     metadata, spec = wanted["metadata"], wanted["spec"]
     return (
-        found.scalable.deployment == metadata["ownerReferences"][0]["name"]
-        and metadata["labels"].items() <= found.labels.items()
-        and all(found.scalable.spec.get(key) == value for key, value in spec.items())
+        existing.scalable.deployment == metadata["ownerReferences"][0]["name"]
+        and metadata["labels"].items() <= existing.labels.items()
+        and all(existing.scalable.spec.get(key) == value for key, value in spec.items())
     )

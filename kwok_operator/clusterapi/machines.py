@@ -69,17 +69,17 @@ class Shown:
     def read(cls, status: Mapping[str, Any]) -> "Shown":
         """As somebody has written it, whatever that is."""
         conditions = status.get("conditions")
-        found: Mapping[str, Any] = {}
+        ready: Mapping[str, Any] = {}
         for condition in conditions if isinstance(conditions, list) else ():
             if isinstance(condition, Mapping) and condition.get("type") == "Ready":
-                found = condition
+                ready = condition
         node = status.get("nodeRef")
         return cls(
             phase=_text(status.get("phase")),
             node=_text(node.get("name")) if isinstance(node, Mapping) else "",
-            ready=_text(found.get("status")),
-            reason=_text(found.get("reason")),
-            message=_text(found.get("message")),
+            ready=_text(ready.get("status")),
+            reason=_text(ready.get("reason")),
+            message=_text(ready.get("message")),
             failure=_text(status.get("failureMessage")),
         )
 
@@ -141,14 +141,14 @@ def status_patch(shown: Shown, *, node_uid: str, now: str) -> dict[str, Any]:
 
 def machine_labels(scalable: Scalable, keys: Keys, *, machine_set: str) -> dict[str, str]:
     """Those of the template, and whatever cluster-autoscaler needs to find a Machine again."""
-    found = dict(scalable.template_labels) | match_labels(scalable, keys)
-    found[keys.cluster_name] = scalable.cluster_name
-    found[names.SET_NAME] = machine_set
+    labels = dict(scalable.template_labels) | match_labels(scalable, keys)
+    labels[keys.cluster_name] = scalable.cluster_name
+    labels[names.SET_NAME] = machine_set
     if scalable.kind is Kind.MACHINE_DEPLOYMENT:
-        found[names.DEPLOYMENT_NAME] = scalable.name
+        labels[names.DEPLOYMENT_NAME] = scalable.name
     # By this one a Machine is found again: it names its group, whatever a template says.
-    found.pop(constants.NODE_GROUP_LABEL, None)
-    return found
+    labels.pop(constants.NODE_GROUP_LABEL, None)
+    return labels
 
 
 def machine_manifest(
@@ -190,10 +190,10 @@ def owner_reference(kind: str, owner: Owner, keys: Keys, version: str) -> dict[s
 
 def default_selector(scalable: Scalable, keys: Keys) -> dict[str, str]:
     """What Cluster API's webhook selects by where nobody says anything."""
-    found = {keys.cluster_name: scalable.cluster_name}
+    labels = {keys.cluster_name: scalable.cluster_name}
     if scalable.kind is Kind.MACHINE_DEPLOYMENT:
-        found[names.DEPLOYMENT_NAME] = scalable.name
-    return found
+        labels[names.DEPLOYMENT_NAME] = scalable.name
+    return labels
 
 
 def selector_of(scalable: Scalable, keys: Keys) -> Mapping[str, Any]:
@@ -321,15 +321,15 @@ def selector_text(scalable: Scalable, keys: Keys) -> str:
 
 def selects(scalable: Scalable, keys: Keys, labels: Mapping[str, str]) -> bool:
     """Whether the expressions of spec.selector take Machines with these labels."""
-    found = []
+    matches = []
     for key, operator, values in _expressions(scalable):
         has = {
             "In": labels.get(key) in values,
             "NotIn": labels.get(key) not in values,
             "Exists": key in labels,
         }
-        found.append(has.get(operator, key not in labels))
-    return all(found) and match_labels(scalable, keys).items() <= labels.items()
+        matches.append(has.get(operator, key not in labels))
+    return all(matches) and match_labels(scalable, keys).items() <= labels.items()
 
 
 def _expressions(scalable: Scalable) -> Iterator[tuple[str, str, list[str]]]:

@@ -4,7 +4,7 @@
     afresh                            ──> the Machines of a group as they are now
 
 What the executor calls makes each request once: it has the whole of it done again, when it is due.
-A second POST only finds the first's Machine, as the name tells.
+A second POST only finds the Machine of the first, which has the same name.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class MachineWriter:
 
     async def afresh(self, namespace: str, group: str) -> list[MachineRecord]:
         """Those of a group, as new as the store itself."""
-        found: list[MachineRecord] = []
+        machines: list[MachineRecord] = []
         params = {
             "labelSelector": f"{constants.NODE_GROUP_LABEL}={group}",
             "limit": str(_PAGE),
@@ -61,9 +61,9 @@ class MachineWriter:
                 "GET", self.path(MACHINES, namespace), params=params, retries=_RETRIES
             )
             page = self._machines.page(answer)
-            found += page.items
+            machines += page.items
             if not page.continue_token:
-                return found
+                return machines
             params["continue"] = page.continue_token
 
     async def create(self, manifest: Mapping[str, Any]) -> bool:
@@ -125,7 +125,7 @@ class MachineWriter:
         except (NotFoundError, ConflictError):
             pass
         else:
-            # Somebody's finalizer may keep it; then the watch tells of it, and it is left alone.
+            # Somebody's finalizer may keep it; then the watch reports it, and it is left alone.
             self._store.deleted(record)
             return
         self._store.remove(record)

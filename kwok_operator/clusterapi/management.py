@@ -4,7 +4,7 @@
     a reference of theirs ──> a reflector ──> templates, or what is in the way ┘──> changed()
 
 It only gets, lists and watches. Nothing that is missing there is an end: a group of kinds that
-isn't served yet, or a right that is missing, is told once and asked for again.
+isn't served yet, or a right that is missing, is logged once and tried again.
 """
 
 import asyncio
@@ -84,19 +84,19 @@ class _Store(Generic[T]):
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self.found: dict[tuple[str, str], T] = {}
+        self.items: dict[tuple[str, str], T] = {}
 
     def replace(self, items: Sequence[T | None], resource_version: int) -> None:
-        self.found = {(item.namespace, item.name): item for item in items if item is not None}
+        self.items = {(item.namespace, item.name): item for item in items if item is not None}
         self._changed()
 
     def upsert(self, item: T | None) -> None:
-        if item is not None and self.found.get((item.namespace, item.name)) != item:
-            self.found[item.namespace, item.name] = item
+        if item is not None and self.items.get((item.namespace, item.name)) != item:
+            self.items[item.namespace, item.name] = item
             self._changed()
 
     def remove(self, item: T | None) -> None:
-        if item is not None and self.found.pop((item.namespace, item.name), None) is not None:
+        if item is not None and self.items.pop((item.namespace, item.name), None) is not None:
             self._changed()
 
 
@@ -161,11 +161,11 @@ class Management:
         return {kind for kind, reflector in self._reflectors.items() if reflector.version}
 
     def scalables(self) -> list[Scalable]:
-        return [item for store in self._scalables.values() for item in store.found.values()]
+        return [item for store in self._scalables.values() for item in store.items.values()]
 
     def templates(self, scalables: Iterable[Scalable]) -> CapiTemplates | None:
         """What they refer to; None while some of it is being looked up. Has it looked up."""
-        found: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
+        templates: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
         trouble: dict[InfrastructureRef, str] = {}
         settled = True
         for scalable in scalables:
@@ -176,9 +176,9 @@ class Management:
             settled = settled and kind.settled
             if kind.trouble is not None:
                 trouble[ref] = kind.trouble
-            elif template := kind.store.found.get((scalable.namespace, ref.name)):
-                found[scalable.namespace, ref] = {"status": template.status}
-        return CapiTemplates(found, trouble) if settled else None
+            elif template := kind.store.items.get((scalable.namespace, ref.name)):
+                templates[scalable.namespace, ref] = {"status": template.status}
+        return CapiTemplates(templates, trouble) if settled else None
 
     async def run(self) -> None:
         """Follows everything, until cancelled; begun again it begins anew."""
@@ -195,31 +195,31 @@ class Management:
 
     async def _discover(self) -> str:
         """The version of Cluster API's kinds; returns once it is served."""
-        group, told = self._keys.group, ""
+        group, warned = self._keys.group, ""
         while True:
             try:
-                found = await self._client.get_json(f"/apis/{group}")
+                api_group = await self._client.get_json(f"/apis/{group}")
             except NotFoundError:
                 why = f"{group} is not served: is Cluster API installed? CAPI_GROUP names another"
             except (ApiError, ApiUnreachableError) as error:
                 why = str(error)
             else:
-                served = [str(each["version"]) for each in found["versions"]]
-                version = self._version or str(found["preferredVersion"]["version"])
+                served = [str(each["version"]) for each in api_group["versions"]]
+                version = self._version or str(api_group["preferredVersion"]["version"])
                 if version in served:
                     logger.info("Cluster API: group=%s version=%s", group, version)
                     return version
                 why = f"{group} is served in {', '.join(served)}, not in {version}: CAPI_VERSION"
-            if why != told:
+            if why != warned:
                 logger.warning("waiting for Cluster API: %s", why)
-                told = why
+                warned = why
             await self._sleep(LOOK_AGAIN)
 
     async def _kinds(self, base: str) -> list[Kind]:
         try:
             served = await self._client.get_json(base, retries=4)
         except (ApiError, ApiUnreachableError) as error:
-            # Where kinds are followed already, their reflectors tell of it.
+            # Where kinds are followed already, their reflectors log it.
             level = logging.DEBUG if self._reflectors else logging.WARNING
             logger.log(level, "looking for Cluster API's kinds: error=%s", error)
             return []
@@ -269,7 +269,7 @@ class Management:
     async def _readable(
         self, templates: _Templates, ref: InfrastructureRef, *, last: bool
     ) -> str | None:
-        """Where templates can be listed; None, and the trouble told, where they can't be.
+        """Where templates can be listed; None, and the trouble logged, where they can't be.
 
         An error that may pass is no trouble until the `last` try: nodes that are there must not
         lose what the template gives them because a server was busy.
@@ -302,8 +302,8 @@ class Management:
         preferred = str(group["preferredVersion"]["version"])
         others = [str(each["version"]) for each in group["versions"]]
         for version in [ref.version] if ref.version else dict.fromkeys([preferred, *others]):
-            found = await self._client.get_json(f"/apis/{ref.group}/{version}", retries=2)
-            if any(each["name"] == ref.resource for each in found["resources"]):
+            api = await self._client.get_json(f"/apis/{ref.group}/{version}", retries=2)
+            if any(each["name"] == ref.resource for each in api["resources"]):
                 return version
         return None
 

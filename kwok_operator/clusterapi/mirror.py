@@ -41,10 +41,10 @@ AT_ONCE: Final = 10
 """Groups that are written at a time: enough for a fleet, and little beside the writes of nodes."""
 HIDDEN: Final = "Hidden"
 MOST_HIDDEN: Final = 25
-"""Groups that are told so: one annotation hides all of a fleet."""
+"""Groups that get an Event of it: one annotation hides all of a fleet."""
 _PLAYED: Final = (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
 
-_Told = tuple[str, EventType, str, str]
+_Notice = tuple[str, EventType, str, str]
 """The uid of a group, what kind of Event, a reason, a message."""
 
 
@@ -87,7 +87,7 @@ class Mirror:
             maker="Cluster API",
             changed=self._dirty.set,
         )
-        self._told: frozenset[_Told] = frozenset()
+        self._announced: frozenset[_Notice] = frozenset()
         self._targets: dict[str, int] = {}
         """Of each group, when it was applied: what is offered depends on it."""
         self._summary = ""
@@ -135,7 +135,7 @@ class Mirror:
         findings: dict[str, list[CapiFinding]] = {}
         for finding in fleet.findings:
             findings.setdefault(finding.about, []).append(finding)
-        told: set[_Told] = set()
+        notices: set[_Notice] = set()
         trouble: BaseException | None = None
         for at in range(0, len(fleet.groups), AT_ONCE):
             some = fleet.groups[at : at + AT_ONCE]
@@ -148,9 +148,9 @@ class Mirror:
             if others or (len(failed) == len(ends) and len(failed) >= FAILURES):
                 raise (others or failed)[0]
             trouble = trouble or next(iter(failed), None)
-            told = told.union(*(end for end in ends if not isinstance(end, BaseException)))
+            notices = notices.union(*(end for end in ends if not isinstance(end, BaseException)))
         await self._retire(scalables, kinds)
-        self._tell(told)
+        self._announce(notices)
         if trouble is not None:
             raise trouble
         self._summarise(fleet)
@@ -176,13 +176,13 @@ class Mirror:
     def _owned(self) -> dict[str, str]:
         """The groups of ours, and what each was made of."""
         groups = filter(None, map(self._groups.get, self._groups.names()))
-        found = {group.name: group.annotations.get(constants.CAPI_ANNOTATION) for group in groups}
-        return {name: of for name, of in found.items() if of}
+        owned = {group.name: group.annotations.get(constants.CAPI_ANNOTATION) for group in groups}
+        return {name: of for name, of in owned.items() if of}
 
     async def _apply(
         self, derived: CapiGroup, fleet: CapiFleet, findings: Iterable[CapiFinding]
-    ) -> set[_Told]:
-        """Makes a group what it should be; what there is to tell of it."""
+    ) -> set[_Notice]:
+        """Makes a group what it should be; returns what is to be announced of it."""
         group = self._groups.get(derived.name)
         target = _target(group)
         if target is None or self._follows(derived, group.annotations if group else {}):
@@ -196,18 +196,18 @@ class Mirror:
         )
         group = self._groups.get(derived.name)
         if group is None:
-            # What isn't there can't have Events; what is new is told of after the watch has told.
+            # What isn't there can't have Events: they come after the watch has reported the group.
             for problem in problems:
                 logger.warning("%s: %s", derived.scalable.id, problem.message)
             return set()
         uid = group.uid
-        told: set[_Told] = {(uid, "Warning", each.reason, each.message) for each in problems}
+        notices: set[_Notice] = {(uid, "Warning", each.reason, each.message) for each in problems}
         if fleet.hidden and derived.scalable.id not in fleet.hidden:
             message = f"cluster-autoscaler sees no node group at all: correct {fleet.hidden[0]}"
-            told.add((uid, "Warning", HIDDEN, message))
+            notices.add((uid, "Warning", HIDDEN, message))
         for each in findings:
-            told.add((uid, "Normal" if each.note else "Warning", each.reason, each.message))
-        return told
+            notices.add((uid, "Normal" if each.note else "Warning", each.reason, each.message))
+        return notices
 
     def _manifest(self, derived: CapiGroup, target: int) -> dict[str, Any]:
         emulates = self._settings.mode is Mode.EMULATE
@@ -263,15 +263,15 @@ class Mirror:
                 logger.info("its object is gone, removed: group=%s object=%s", name, of)
                 await self._writer.delete(name, uid=group.uid)
 
-    def _tell(self, told: set[_Told]) -> None:
-        """Says what is new; of what is said of very many groups, to some."""
+    def _announce(self, notices: set[_Notice]) -> None:
+        """Emits what is new; what holds for very many groups, only for some."""
         groups = {g.uid: g for name in self._groups.names() if (g := self._groups.get(name))}
         said: Counter[str] = Counter()
-        for uid, kind, reason, message in sorted(told - self._told):
+        for uid, kind, reason, message in sorted(notices - self._announced):
             said[reason] += 1
             if uid in groups and (reason != HIDDEN or said[reason] <= MOST_HIDDEN):
                 self._recorder.emit(groups[uid], kind, reason, f"{message}.")
-        self._told = frozenset(told)
+        self._announced = frozenset(notices)
 
     def _summarise(self, fleet: CapiFleet) -> None:
         names = few_names([group.name for group in fleet.groups])

@@ -94,7 +94,7 @@ def project(
     )
 
 
-def labels_told(scalable: Scalable) -> str:
+def labels_annotation(scalable: Scalable) -> str:
     """The annotation by which cluster-autoscaler knows the labels of nodes that aren't there, with
     the one that all played nodes have. Of two values of a label it takes the last.
     """

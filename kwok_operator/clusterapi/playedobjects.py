@@ -121,7 +121,7 @@ class MachineStore:
             self._changed(item.group)
 
     def deleted(self, item: MachineRecord) -> None:
-        """The API server took our DELETE; it tells when the Machine is gone."""
+        """The API server took our DELETE; the watch reports when the Machine is gone."""
         item.deleting = True
 
     def remove(self, item: MachineRecord) -> None:
@@ -201,7 +201,7 @@ def played_decoder(keys: Keys, kind: Kind) -> Decoder[Played | None]:
 
 
 class PlayedStore:
-    """Those of one kind, by namespace and name; `changed` is told of each that is another now."""
+    """Those of one kind, by namespace and name; `changed` is called for each change."""
 
     def __init__(self, *, changed: Callable[[Scalable], None]) -> None:
         self._changed = changed

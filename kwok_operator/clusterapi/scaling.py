@@ -40,11 +40,11 @@ def deletion_order(scalable: Scalable) -> DeletionOrder:
     """Of either version; what is none of the orders counts as none."""
     spec = scalable.spec
     rolling = as_map(as_map(spec.get("strategy")).get("rollingUpdate"))
-    told = (
+    given = (
         as_map(spec.get("deletion")).get("order"),
         (rolling if scalable.kind is Kind.MACHINE_DEPLOYMENT else spec).get("deletePolicy"),
     )
-    for text in told:
+    for text in given:
         if text in tuple(DeletionOrder):
             return DeletionOrder(text)
     return DeletionOrder.RANDOM

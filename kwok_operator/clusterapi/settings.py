@@ -43,7 +43,7 @@ class Replicas(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
-    """What `run --clusterapi` was asked for. `version` is empty where discovery is to say."""
+    """The settings of `run --clusterapi`; without `version`, discovery chooses one."""
 
     mode: Mode
     keys: Keys
